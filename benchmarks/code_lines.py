@@ -17,12 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CORE = ("_jax", "_call", "_class", "_messages")
+CORE = ("_primitives", "_function", "_messages")
 BESIDE = (
     "_messages/operators.py",
     "_messages/split.py",
-    "_jax/cut.py",
-    "_jax/fission.py",
 )  # of custom_op and split_vjp
 COMMAND = ("__main__.py", "_command.py")
 LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}

@@ -7,15 +7,15 @@ from fnjax._lazy import lazy as _lazy
 __version__ = "0.1.0"
 
 _HOMES = {
-    "custom_bwd": "fnjax._class.amp",
-    "custom_fwd": "fnjax._class.amp",
+    "custom_bwd": "fnjax._function.amp",
+    "custom_fwd": "fnjax._function.amp",
     "gradcheck": "fnjax._check.gradcheck",
     "gradgradcheck": "fnjax._check.gradgradcheck",
     "OpcheckError": "fnjax._check.results",
     "OpcheckResults": "fnjax._check.results",
     "opcheck": "fnjax._check.opcheck",
     "GradcheckError": "fnjax._check.report",
-    "FunctionCtx": "fnjax._call.ctx",
+    "FunctionCtx": "fnjax._function.ctx",
     "ArgumentError": "fnjax._errors",
     "AxisError": "fnjax._errors",
     "BatchingError": "fnjax._errors",
@@ -31,8 +31,8 @@ _HOMES = {
     "OutputError": "fnjax._errors",
     "SchemaError": "fnjax._errors",
     "UnknownOperatorError": "fnjax._errors",
-    "Function": "fnjax._class.function",
-    "once_differentiable": "fnjax._class.once",
+    "Function": "fnjax._function.function",
+    "once_differentiable": "fnjax._function.once",
     "Library": "fnjax._op.definition",
     "custom_op": "fnjax._op.definition",
     "triton_op": "fnjax._op.definition",
@@ -41,8 +41,8 @@ _HOMES = {
     "ops": "fnjax._op.registry",
     "dtype": "fnjax._op.schema",
     "infer_schema": "fnjax._op.schema",
-    "save_on_cpu": "fnjax._call.hooks",
-    "saved_tensors_hooks": "fnjax._call.hooks",
+    "save_on_cpu": "fnjax._function.hooks",
+    "saved_tensors_hooks": "fnjax._function.hooks",
     "split_vjp": "fnjax._split.vjp",
     "SavedReport": "fnjax.graph",
     "make_dot": "fnjax.graph",
@@ -55,19 +55,12 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax import port as port
     from fnjax import torch as torch
     from fnjax import triton as triton
-    from fnjax._call.ctx import FunctionCtx as FunctionCtx
-    from fnjax._call.hooks import save_on_cpu as save_on_cpu
-    from fnjax._call.hooks import saved_tensors_hooks as saved_tensors_hooks
     from fnjax._check.gradcheck import gradcheck as gradcheck
     from fnjax._check.gradgradcheck import gradgradcheck as gradgradcheck
     from fnjax._check.opcheck import opcheck as opcheck
     from fnjax._check.report import GradcheckError as GradcheckError
     from fnjax._check.results import OpcheckError as OpcheckError
     from fnjax._check.results import OpcheckResults as OpcheckResults
-    from fnjax._class.amp import custom_bwd as custom_bwd
-    from fnjax._class.amp import custom_fwd as custom_fwd
-    from fnjax._class.function import Function as Function
-    from fnjax._class.once import once_differentiable as once_differentiable
     from fnjax._errors import ArgumentError as ArgumentError
     from fnjax._errors import AxisError as AxisError
     from fnjax._errors import BatchingError as BatchingError
@@ -83,6 +76,13 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._errors import OutputError as OutputError
     from fnjax._errors import SchemaError as SchemaError
     from fnjax._errors import UnknownOperatorError as UnknownOperatorError
+    from fnjax._function.amp import custom_bwd as custom_bwd
+    from fnjax._function.amp import custom_fwd as custom_fwd
+    from fnjax._function.ctx import FunctionCtx as FunctionCtx
+    from fnjax._function.function import Function as Function
+    from fnjax._function.hooks import save_on_cpu as save_on_cpu
+    from fnjax._function.hooks import saved_tensors_hooks as saved_tensors_hooks
+    from fnjax._function.once import once_differentiable as once_differentiable
     from fnjax._op.definition import Library as Library
     from fnjax._op.definition import custom_op as custom_op
     from fnjax._op.definition import triton_op as triton_op

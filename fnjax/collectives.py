@@ -15,8 +15,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from fnjax._errors import AxisError, error
-from fnjax._jax.jax_internals import varying
-from fnjax._jax.mesh import is_in_backward, manual_axes
+from fnjax._primitives.jax_internals import varying
+from fnjax._primitives.sharding import is_in_backward, manual_axes
 
 Axis = str | tuple[str, ...]
 

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 import fnjax
 from fnjax import collectives
-from fnjax._jax.mesh import is_in_backward
+from fnjax._primitives.sharding import is_in_backward
 from tests.zoo import CASES, SavedInput, arrays
 
 pytestmark = [

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fnjax
-from fnjax._jax.identity import identify
+from fnjax._primitives.identity import identify
 
 WIDTH = 8
 MESH = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,), devices=jax.devices()[:4])

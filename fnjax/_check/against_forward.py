@@ -9,17 +9,17 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from fnjax._call.arguments import take_arguments
-from fnjax._call.forward import call_forward
-from fnjax._call.outputs import take_outputs
 from fnjax._check.jacobian import Array
 from fnjax._check.precision import find_precision
 from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
 from fnjax._check.report import PAGE, failure
-from fnjax._class.definition import Reader
-from fnjax._class.function import Function
 from fnjax._errors import ArgumentError, FnjaxError, message
-from fnjax._jax.trees import is_tracer, to_tensor
+from fnjax._function.arguments import take_arguments
+from fnjax._function.forward import call_forward
+from fnjax._function.function import Function
+from fnjax._function.outputs import take_outputs
+from fnjax._function.reader import Reader
+from fnjax._primitives.tree import is_tracer, to_tensor
 
 DRAWS = 2  # of random cotangents
 # By the size of the narrowest numbers that are computed with: relative to an entry, and to the largest of its gradient.

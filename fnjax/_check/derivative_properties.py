@@ -13,8 +13,8 @@ from fnjax._check.jacobian import Array
 from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace_inlined
 from fnjax._check.report import failure
 from fnjax._check.streams import make_stream
-from fnjax._jax.jax_internals import open_jaxpr
-from fnjax._jax.programs import walk_equations
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.jaxprs import walk_equations
 
 LARGE = -512.0
 PASSED_THROUGH = (  # operations through which the search for a final cast continues

@@ -13,7 +13,7 @@ from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
 from fnjax._check.problem import Selection, is_differentiable, name_arguments
 from fnjax._check.streams import make_stream
-from fnjax._jax.trees import to_tensor
+from fnjax._primitives.tree import to_tensor
 
 
 def gradgradcheck(

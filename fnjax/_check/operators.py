@@ -11,8 +11,8 @@ import numpy as np
 
 from fnjax._check.streams import make_stream
 from fnjax._errors import OperatorError
-from fnjax._jax.trees import is_inexact, is_tensor, split, to_tensor
 from fnjax._op.operator import CustomOpDef
+from fnjax._primitives.tree import is_inexact, is_tensor, split, to_tensor
 
 
 class OperatorSubject:

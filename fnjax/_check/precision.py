@@ -9,8 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend import source_info_util
 
-from fnjax._jax.programs import read_body, walk_equations
-from fnjax._jax.trees import is_inexact
+from fnjax._primitives.jaxprs import read_body, walk_equations
+from fnjax._primitives.tree import is_inexact
 
 # By the size in bytes of the narrowest floats: step, absolute and relative tolerance of finite differences. In a
 # computation with 32 bits, a step of 1e-2 leaves four digits.

@@ -19,8 +19,8 @@ from fnjax._check.jacobian import Array, Arrays, Program, StepError
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
 from fnjax._errors import OutputError, type_name
-from fnjax._jax.trees import Split, is_inexact, is_tensor, split, to_tensor
 from fnjax._messages.arguments import refuse_torch
+from fnjax._primitives.tree import Split, is_inexact, is_tensor, split, to_tensor
 
 
 class NoArrayError(OutputError, AttributeError):

@@ -10,8 +10,8 @@ import jax.extend.core as jex
 import numpy as np
 from jax.extend.core.primitives import jit_p
 
-from fnjax._jax.jax_internals import open_jaxpr
-from fnjax._jax.programs import WALL, computes_its_body, read_body, walk_equations
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.jaxprs import WALL, computes_its_body, read_body, walk_equations
 
 
 def inline(closed: Any, args: Sequence[Any]) -> Any:

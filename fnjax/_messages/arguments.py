@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnjax._errors import ArgumentError, ContextError, describe, error, type_name
-from fnjax._jax.trees import has_leaf
+from fnjax._primitives.tree import has_leaf
 
 
 def refuse_torch(value: object, where: str) -> None:

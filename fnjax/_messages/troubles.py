@@ -15,8 +15,8 @@ from fnjax._errors import (
     MissingMethodError,
     error,
 )
-from fnjax._jax.rule import Trouble
 from fnjax._messages.refs import ref_perturbed
+from fnjax._primitives.rule import Trouble
 
 Method = Callable[..., Any] | None
 

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._jax.trees import is_array, is_tensor, is_tracer
 from fnjax._messages.operators import (
     aliased,
     no_new_values,
@@ -21,6 +20,7 @@ from fnjax._messages.operators import (
 )
 from fnjax._op.schema import Parameter, Schema
 from fnjax._op.types import Refused, Type
+from fnjax._primitives.tree import is_array, is_tensor, is_tracer
 
 Method = Callable[..., Any]
 

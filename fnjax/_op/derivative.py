@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from fnjax._class.function import Function
+from fnjax._function.function import Function
 from fnjax._messages.operators import (
     no_autograd,
     number_differentiated,

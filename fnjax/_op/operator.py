@@ -9,8 +9,7 @@ from typing import Any
 
 import jax
 
-from fnjax._class.function import Function
-from fnjax._jax.jax_internals import is_transformed
+from fnjax._function.function import Function
 from fnjax._messages.operators import (
     gone,
     no_device_argument,
@@ -23,6 +22,7 @@ from fnjax._op.derivative import make_function
 from fnjax._op.registry import OPERATORS
 from fnjax._op.running import PLATFORMS, Implementation
 from fnjax._op.schema import Schema
+from fnjax._primitives.jax_internals import is_transformed
 
 Method = Callable[..., Any]
 Devices = str | Sequence[str] | None

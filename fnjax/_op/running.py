@@ -11,13 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._errors import FnjaxError
-from fnjax._jax.jax_internals import varying
-from fnjax._jax.rule import Arrays
-from fnjax._jax.trace import trace
-from fnjax._jax.trees import Split, is_array, is_tensor, is_tracer, split, to_tensor
 from fnjax._messages.operators import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.binding import take_results
 from fnjax._op.schema import Schema
+from fnjax._primitives.jax_internals import varying
+from fnjax._primitives.rule import Arrays
+from fnjax._primitives.trace import trace
+from fnjax._primitives.tree import Split, is_array, is_tensor, is_tracer, split, to_tensor
 
 Method = Callable[..., Any]
 # JAX's errors where the value of a traced array is needed: only these make a body a callback.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax import lax
 
-from fnjax._jax.trees import is_array, is_tensor, is_tracer
+from fnjax._primitives.tree import is_array, is_tensor, is_tracer
 
 
 class Refused(Exception):  # noqa: N818 - never seen by users: the caller raises the error

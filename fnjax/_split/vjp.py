@@ -15,13 +15,13 @@ import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
 from fnjax._errors import describe
-from fnjax._jax.cut import Halves
-from fnjax._jax.fission import halve
-from fnjax._jax.identity import identify
-from fnjax._jax.jax_internals import open_jaxpr, varying
-from fnjax._jax.trace import trace
-from fnjax._jax.trees import Split, flatten, is_inexact, is_ref, is_tensor, named_leaves, split
 from fnjax._messages import split as messages
+from fnjax._primitives.identity import identify
+from fnjax._primitives.jax_internals import open_jaxpr, varying
+from fnjax._primitives.trace import trace
+from fnjax._primitives.tree import Split, flatten, is_inexact, is_ref, is_tensor, named_leaves, split
+from fnjax._split.control_flow import halve
+from fnjax._split.partition import Halves
 
 
 def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[Any, BackwardInput, BackwardWeight]:

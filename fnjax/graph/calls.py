@@ -8,8 +8,8 @@ from typing import Any
 
 import jax
 
-from fnjax._jax.jax_internals import open_jaxpr
-from fnjax._jax.rule import Derivative, Kept, chosen, spread
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.rule import Derivative, Kept, chosen, spread
 
 SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate"}
 

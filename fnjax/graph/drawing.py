@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
-from fnjax._jax.jax_internals import open_jaxpr
-from fnjax._jax.programs import WALL
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.jaxprs import WALL
 from fnjax.graph.calls import Call
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
 from fnjax.graph.second_order import Route, find_routes, is_unknown

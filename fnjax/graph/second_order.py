@@ -9,9 +9,9 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from fnjax._errors import OnceDifferentiableError
-from fnjax._jax.jax_internals import open_jaxpr
-from fnjax._jax.rule import Kept
-from fnjax._jax.trees import is_inexact, is_ref
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.rule import Kept
+from fnjax._primitives.tree import is_inexact, is_ref
 from fnjax.graph.calls import Call
 from fnjax.graph.program import differentiate
 

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax._jax.wall import wall
+from fnjax._primitives.nondifferentiable import wall
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode

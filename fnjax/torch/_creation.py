@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._jax.jax_internals import is_transformed
+from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch import _views
 from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, result_type, type_of_number
 from fnjax.torch._errors import NotSupported

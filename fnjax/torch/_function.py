@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fnjax
-from fnjax._jax.jax_internals import is_transformed
+from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._journal import TAKEN_BACK, note_context
 from fnjax.torch._missing import Missing

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._jax.jax_internals import is_transformed
+from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._journal import next_serial
 
 

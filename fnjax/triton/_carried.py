@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax._jax.jax_internals import varying
-from fnjax._jax.one_way import one_way
+from fnjax._primitives.jax_internals import varying
 from fnjax.triton import _types as types
 from fnjax.triton._forms import LEAD, Form
+from fnjax.triton._forward_only import one_way
 from fnjax.triton._memory import Choice, Pointer
 from fnjax.triton._state import KernelError
 from fnjax.triton._tensor import Tensor

@@ -9,9 +9,9 @@ from typing import Any
 
 import jax
 
-from fnjax._jax.either import run_either
 from fnjax.triton import _original as original
 from fnjax.triton._eager import translated
+from fnjax.triton._platform_switch import run_either
 from fnjax.triton._state import KernelError
 
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from fnjax._jax.jax_internals import is_staged
+from fnjax._primitives.jax_internals import is_staged
 from fnjax.triton._outside import Unkept, dependencies, frozen
 
 KEPT = 256  # maximum number of cached programs; the least recently used one is removed

@@ -5,7 +5,7 @@ import functools
 
 import jax.numpy as jnp
 
-from fnjax._jax.report import report
+from fnjax.triton._host_report import report
 from fnjax.triton._state import KernelError
 
 
@@ -113,7 +113,7 @@ class Marks:
         """Return the arrays; raise KernelError if a program waited for ever, under jit when the compiled program runs.
 
         On platforms that cannot call the host, the arrays are filled with NaN, or the largest integer, instead
-        (`fnjax._jax.report`).
+        (`fnjax.triton._host_report`).
         """
         if not self.loops:
             return arrays

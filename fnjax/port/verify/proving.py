@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import torch
 
-from fnjax._class.function import Function
 from fnjax._cli.call import UsageError, arguments, load
+from fnjax._function.function import Function
 from fnjax.port.compare.comparing import MODES, Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.values import cast_arrays, list_differentiated

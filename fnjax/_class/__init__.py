@@ -1,1 +1,0 @@
-"""The class that users derive from."""

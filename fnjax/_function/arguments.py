@@ -1,0 +1,134 @@
+"""Arguments of one call: arrays become operands, everything else is static."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from fnjax._function.ctx import NeedsInputGrad
+from fnjax._function.signature import Parameters
+from fnjax._function.spec import Definition
+from fnjax._messages.arguments import refuse_torch
+from fnjax._primitives.rule import Arrays
+from fnjax._primitives.tree import (
+    Split,
+    has_leaf,
+    is_inexact,
+    is_ref,
+    is_tensor,
+    is_tracer,
+    named_leaves,
+    split,
+    to_tensor,
+)
+
+Kind = Literal["tensor", "tree", "container", "static"]
+
+
+class Argument(NamedTuple):
+    """Positional argument of a call.
+
+    Attributes:
+        kind: a tensor; a pytree whose arrays are differentiated; a container whose tracers are not; a static value.
+        split: the argument without its arrays.
+        start: the index of its first array among the operands.
+    """
+
+    kind: Kind
+    split: Split | None
+    start: int
+    static: Any = None
+
+
+class Arguments:
+    """Arguments of one call without their arrays, the operands, which the caller keeps.
+
+    Attributes:
+        each: the positional arguments.
+        keywords: the keyword-only arguments.
+        differentiable: for each operand whether it may have a gradient.
+    """
+
+    def __init__(self, parameters: Parameters, keywords: Mapping[str, Any]) -> None:
+        self.parameters, self.keywords = parameters, keywords
+        self.each: list[Argument] = []
+        self.differentiable: list[bool] = []
+
+    def take(self, owner: str, args: Sequence[Any], *, pytree: bool) -> Arrays:
+        """Split the positional arguments into arrays and static parts; return the arrays, the operands."""
+        operands: Arrays = []
+        for i, arg in enumerate(args):
+            start, rest = len(operands), None
+            # In this order: with pytree a single array is still a tensor, and without it a container is searched for
+            # tracers and Refs only, since its concrete arrays are static to forward.
+            if is_tensor(arg):
+                kind: Kind = "tensor"
+                operands.append(to_tensor(arg))
+            elif pytree:
+                kind = "tree"
+                arrays, rest = split(arg, is_tensor)
+                operands += map(to_tensor, arrays)
+            elif has_leaf(arg, _is_operand):
+                kind = "container"
+                arrays, rest = split(arg, _is_operand)
+                operands += arrays
+            else:
+                kind = "static"
+                refuse_torch(arg, f"argument {i} ('{self.parameters.name(i)}') of {owner}.apply")
+            self.each.append(Argument(kind, rest, start, arg if kind == "static" else None))
+            self.differentiable += [kind != "container" and is_inexact(x) for x in operands[start:]]
+        return operands
+
+    def name(self, index: int) -> str:
+        """Return the position and name of an argument, for messages."""
+        return f"argument {index} ('{self.parameters.name(index)}')"
+
+    def operand_names(self) -> tuple[str, ...]:
+        """Return for each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
+        names = {
+            at: self.parameters.name(i) + path
+            for i, places in enumerate(self.axes(range(len(self.differentiable))))
+            for path, at in named_leaves(places)
+        }
+        return tuple(names[at] for at in sorted(names))
+
+    def fill(self, operands: Sequence[Any]) -> list[Any]:
+        """Return the positional arguments with `operands` in place of the arrays."""
+        return [self._fill(a, operands, a.static) for a in self.each]
+
+    def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
+        """Return `ctx.needs_input_grad`: a bool for each argument, in the structure of a pytree."""
+        return NeedsInputGrad(self._each(needs, False, containers=False))
+
+    def tangents(self, tangents: Sequence[Any]) -> list[Any]:
+        """Return the tangent of each argument, None for static values, in the structure of a pytree."""
+        return self._each(tangents, None, containers=False)
+
+    def axes(self, dims: Sequence[int | None]) -> list[Any]:
+        """Return `in_dims`: the batch axis of each argument or None, in the structure of any container."""
+        return self._each(dims, None, containers=True)
+
+    def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
+        return [
+            nothing if a.kind == "container" and not containers else self._fill(a, values, nothing, nothing)
+            for a in self.each
+        ]
+
+    def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
+        if argument.kind == "static":
+            return static
+        if argument.split is None:
+            return values[argument.start]
+        return argument.split.fill(values[argument.start :], *otherwise)
+
+
+def _is_operand(leaf: Any) -> bool:
+    """Return whether JAX must track a leaf of a container that is not traversed: a tracer or a Ref."""
+    return is_tracer(leaf) or is_ref(leaf)
+
+
+def take_arguments(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
+    """Bind the arguments of `apply` to forward's parameters; return their static parts and their arrays."""
+    given, keywords = definition.parameters.bind(definition.name, args, kwargs)
+    arguments = Arguments(definition.parameters, keywords)
+    return arguments, arguments.take(definition.name, given, pytree=definition.options.pytree)

@@ -1,0 +1,200 @@
+"""Conversion of what ctx recorded into residuals, and of residuals into a ctx."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._errors import type_name
+from fnjax._function.closures import captured
+from fnjax._function.ctx import FunctionCtx
+from fnjax._function.hooks import Hooks
+from fnjax._messages.arguments import hidden_array, unpacked_no_array, unpacked_other
+from fnjax._messages.refs import ref_saved
+from fnjax._primitives.jax_internals import same_trace
+from fnjax._primitives.packing import count_as, pack_to_stay
+from fnjax._primitives.rule import Arrays, Kept
+from fnjax._primitives.tree import (
+    has_leaf,
+    in_order,
+    is_array,
+    is_inexact,
+    is_ref,
+    is_tensor,
+    is_tracer,
+    split,
+    to_tensor,
+)
+
+_NOTHING: Mapping[Any, Any] = {}
+Restore = Callable[[Sequence[Any]], Any]  # residuals → a value that ctx held
+
+
+class Saved(NamedTuple):
+    """Contents of a ctx without its arrays.
+
+    Attributes:
+        needs: its needs_input_grad.
+        materialize: whether backward gets zeros for missing gradients.
+        materialize_non_diff: also for outputs that have none.
+        tensors: of `save_for_backward`.
+        for_forward: of `save_for_forward`.
+        attributes: by name.
+        data: `saved_data`.
+    """
+
+    needs: Any
+    materialize: bool
+    materialize_non_diff: bool
+    tensors: Sequence[Restore]
+    for_forward: Sequence[Restore]
+    attributes: Mapping[str, Restore]
+    data: Mapping[Any, Restore]
+
+    def restore(
+        self, make: Callable[..., FunctionCtx], residuals: Sequence[Any], *, for_jvp: bool = False
+    ) -> FunctionCtx:
+        """Return a new ctx, made by the class `make`, with the residuals in place, for backward or for jvp."""
+        ctx = make(self.needs)
+        ctx._saved = tuple(x(residuals) for x in (self.for_forward if for_jvp else self.tensors))
+        ctx._materialize = self.materialize
+        if self.attributes:
+            vars(ctx).update({k: v(residuals) for k, v in self.attributes.items()})
+        if self.data:
+            ctx.saved_data.update({k: v(residuals) for k, v in self.data.items()})
+        return ctx
+
+
+class _Residuals:
+    """Collection of the arrays that backward can reach, each once, by identity."""
+
+    def __init__(
+        self, ctx: str, operands: Sequence[Any], outputs: Sequence[Any], differentiable: Sequence[bool]
+    ) -> None:
+        self._ctx = ctx
+        # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
+        self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs) if differentiable[i]}
+        for i, x in enumerate(operands):
+            self._sources[id(x)] = Kept("operand", i)
+        self._index: dict[int, int] = {}
+        self.kept: list[Kept] = []
+        self.intermediates: Arrays = []
+
+    def add(self, array: Any) -> int:
+        """Return the index of `array` among the residuals; add it if it is new."""
+        key = id(array)  # of arrays that the caller holds, so no id comes twice
+        if key not in self._index:
+            source = self._sources.get(key)
+            if source is None:
+                source = Kept("intermediate", len(self.intermediates))
+                self.intermediates.append(array)
+            self._index[key] = len(self.kept)
+            self.kept.append(source)
+        return self._index[key]
+
+    def _is_residual(self, leaf: Any) -> bool:
+        """Return whether JAX carries a leaf to backward: it is an array, or a Ref among the operands."""
+        if is_ref(leaf) and id(leaf) not in self._sources:
+            if is_tracer(leaf):
+                raise ref_saved(self._ctx)
+            return False  # a closed-over Ref is the same object wherever it is used
+        return is_array(leaf) or is_ref(leaf)
+
+    def stow(self, value: Any) -> Restore:
+        """Add the arrays in a value to the residuals; return a function that restores the value from these."""
+        if is_array(value):
+            index = self.add(value)
+            return lambda residuals: residuals[index]
+        tree = in_order(value)  # of a dict JAX would sort the keys
+        if not has_leaf(tree, self._is_residual):
+            return lambda _: value
+        arrays, form = split(tree, self._is_residual)
+        places = [self.add(x) for x in arrays]
+        return lambda residuals: form.fill(residuals[i] for i in places)
+
+
+def save(
+    ctx: FunctionCtx,
+    operands: Sequence[Any],
+    outputs: Sequence[Any],
+    differentiable: Sequence[bool],
+    hooks: Hooks | None,
+    *,
+    with_jvp: bool,
+) -> tuple[Saved, tuple[Kept, ...], Arrays]:
+    """Split what a ctx recorded into residuals and static values.
+
+    Args:
+        ctx: after forward.
+        operands: the arrays that forward got.
+        outputs: the arrays that it returned.
+        differentiable: which of these carry a gradient.
+        hooks: the saved_tensors_hooks in force.
+        with_jvp: whether to keep the arrays of `save_for_forward`.
+
+    Returns:
+        The ctx without its arrays; the source of each residual; and those that are neither operands nor outputs.
+    """
+    residuals = _Residuals(type(ctx).__name__, operands, outputs, differentiable)
+    for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
+        _refuse_hidden(v, k, ctx, operands)
+    tensors = [_stow_tensor(x, residuals, hooks) for x in ctx.to_save]
+    saved = Saved(
+        ctx.needs_input_grad,
+        ctx.materialize_grads,
+        ctx._materialize_non_diff_grads,
+        tensors,
+        [residuals.stow(x) for x in ctx._saved_for_forward] if with_jvp else (),
+        {k: residuals.stow(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
+        {k: residuals.stow(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
+    )
+    return saved, tuple(residuals.kept), residuals.intermediates
+
+
+def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Restore:
+    if tensor is None or hooks is None or is_ref(tensor):
+        return residuals.stow(tensor)
+
+    def unpack(packed: Any) -> Any:
+        array = hooks.unpack(packed)
+        if not is_tensor(array):
+            raise unpacked_no_array(type_name(array), hooks.unpack)
+        return array
+
+    if not is_tracer(tensor):
+        packed = residuals.stow(hooks.pack(tensor))
+        return lambda given: unpack(packed(given))
+    arrays, fill, moves = pack_to_stay(hooks.pack, tensor)
+    packed = residuals.stow(arrays)
+    # A move is differentiated as it is: the array that was saved would else stay on the device, beside its copy.
+    if moves or not is_inexact(tensor):
+        return lambda given: unpack(fill(packed(given)))
+    saved, saved_type = residuals.add(tensor), jax.typeof(tensor)
+
+    def restore(given: Sequence[Any]) -> Any:
+        # As in PyTorch what comes back counts as the array that was saved, whatever the hooks compute.
+        array = to_tensor(unpack(fill(packed(given))))
+        if array.shape != saved_type.shape or not is_inexact(array):
+            raise unpacked_other(hooks.unpack, saved_type, array)
+        return count_as(given[saved].astype(array.dtype), array)
+
+    return restore
+
+
+def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Sequence[Any]) -> None:
+    """Raise if an object hides an array of this run from JAX: backward would find a leaked tracer in it."""
+    if is_array(value) or is_ref(value):
+        return
+
+    def is_of_this_run(value: Any) -> bool:
+        return is_tracer(value) and any(same_trace(value, x) for x in operands)
+
+    for leaf in jax.tree.leaves(in_order(value)):
+        hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
+        if isinstance(leaf, types.FunctionType):
+            hidden += captured(leaf)
+        if not isinstance(leaf, types.ModuleType) and has_leaf(hidden, is_of_this_run):
+            raise hidden_array(type(ctx).__name__, attribute, leaf)

@@ -1,0 +1,62 @@
+"""Rules under jax.vmap."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.interpreters import ad
+
+from fnjax._primitives.jax_internals import vmap
+from fnjax._primitives.rule import Arrays, Derivative, Needs, Rule, Run
+
+
+def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:
+    """Return a rule under `jax.vmap`: every output and intermediate is batched along axis 0."""
+
+    def run(needs: Needs, *operands: Any) -> Run:
+        derivatives: list[Derivative] = []
+
+        def run_one(operands: Sequence[Any]) -> tuple[Arrays, Arrays]:
+            outputs, intermediates, derivative = rule.run(needs, *operands)
+            derivatives.append(derivative)
+            return outputs, intermediates
+
+        # Operands that are residuals are not results of the vmap: it would batch those that are not batched.
+        outputs, intermediates = vmap(run_one, axis, (list(dims),))(list(operands))
+        kept = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].kept]
+        return Run(outputs, intermediates, batched_derivative(derivatives[0], axis, kept, dims))
+
+    # Under a second vmap JAX batches it: the user's rule handles one axis, and finish none.
+    return dataclasses.replace(rule, run=run, batch=None, finish=None)
+
+
+def _sum(grads: Any) -> Any:
+    """Sum gradients over axis 0, with the addition of their dtype: flax's fp8 metadata takes the maximum."""
+    if not jax.numpy.issubdtype(grads.dtype, jax.dtypes.extended):
+        return grads.sum(0)
+    return jax.lax.scan(lambda total, grad: (ad.add_jaxvals(total, grad), None), grads[0], grads[1:])[0]
+
+
+def batched_derivative(
+    derivative: Derivative, axis: Any, dims: Sequence[int | None], operands: Sequence[int | None]
+) -> Derivative:
+    """Return a derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
+
+    def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert derivative.pull is not None
+        # An unbatched operand gets the sum of the examples' gradients.
+        grads = vmap(derivative.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
+        return [
+            None if g is None else _sum(g) if dim is None else jax.numpy.moveaxis(g, 0, dim)
+            for g, dim in zip(grads, operands, strict=True)
+        ]
+
+    def push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert derivative.push is not None
+        given = [None if t is None else dim for t, dim in zip(tangents, operands, strict=True)]
+        return list(vmap(derivative.push, axis, (list(dims), given))(list(residuals), list(tangents)))
+
+    return dataclasses.replace(derivative, pull=derivative.pull and pull, push=derivative.push and push)

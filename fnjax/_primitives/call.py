@@ -1,0 +1,390 @@
+"""fnjax_call: a call of a Function as one equation, operands → outputs.
+
+With its own primitives every Function has every derivative, Hessians included, which `jax.custom_vjp` does not have for
+every rule (docs/design.md compares them). Every fact of a trace is a parameter of an equation, so no state is
+shared: `jax.custom_vjp` keeps the structure of its residuals in one store per staged call and replaces it whenever the
+forward rule is traced again, for other perturbed inputs.
+
+The derivative of `fnjax_call` computes the outputs by `fnjax_call` again: so the second derivative of a saved output
+uses the custom rule too, even where JAX could not differentiate the body. A saved intermediate is an extra result,
+whose derivative is that of the body.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._errors import ClosureError, FnjaxError
+from fnjax._primitives.batching import batched
+from fnjax._primitives.checkify import check_with
+from fnjax._primitives.closure_convert import close
+from fnjax._primitives.jax_internals import (
+    PROGRAM,
+    belongs_above,
+    belongs_to,
+    current_trace,
+    effects_of,
+    has_no_gradient,
+    is_in_kernel,
+    is_transformed,
+    is_unnamed,
+    keeps_kernel,
+    linearizes,
+    lower_in_place,
+    make_lifetime,
+    make_pair,
+    must_be_opened,
+    open_jaxpr,
+    opened_by,
+    recomputed_by,
+    take_pair,
+    under_kept,
+    under_primal_trace,
+    under_primals,
+    under_recomputed,
+    under_tangents,
+    vmap,
+    without_writes,
+)
+from fnjax._primitives.jaxprs import FORWARD
+from fnjax._primitives.linear_transpose import transpose
+from fnjax._primitives.linearization import jvp_of_moving, push_tangents
+from fnjax._primitives.memory_moves import move_to
+from fnjax._primitives.nondifferentiable import wall
+from fnjax._primitives.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, chosen, spread, unique
+from fnjax._primitives.sharding import any_varies, hides_varying
+from fnjax._primitives.trace import trace_run
+from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensor
+
+call_p = Primitive(FORWARD)
+call_p.multiple_results = True
+
+
+class Body(NamedTuple):
+    """Operations of forward.
+
+    Attributes:
+        jaxpr: (captured arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
+        n_captured: how many of the equation's operands are captured arrays; they come first.
+        n_outputs: how many of its results are outputs.
+    """
+
+    jaxpr: ClosedJaxpr
+    n_captured: int
+    n_outputs: int
+
+
+class _NeedsBodyError(Exception):
+    """Control flow: a call without a body is under a trace that needs one."""
+
+
+def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
+    """Apply a rule to operands under the current transformation; return its outputs."""
+    trace = current_trace()
+    if linearizes(trace):  # JAX would call _jvp under another trace, which costs more than a small Function
+        return _linearize(trace, rule, operands)
+    try:
+        # Outside jit, the operands are concrete once the outer transformations are peeled off: no body is needed, and
+        # the user's methods run on arrays that they can print.
+        outputs: Arrays = call_p.bind(*operands, rule=rule, body=None)
+    except _NeedsBodyError:
+        pass
+    else:
+        return outputs
+    return _stage(rule, (False,) * len(operands), operands).outputs
+
+
+def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
+    """Trace a rule into a body, now, while the arrays that it captures are alive; bind it and return the run.
+
+    Raises:
+        FnjaxError: for captured tracers of a transformation that has ended, and callbacks that hide device-varying
+            values.
+    """
+    # A rule that can finish runs forward for its outputs only, so that the user's batching rule still applies.
+    finish = rule.finish if any(needs) else None
+    jaxpr, closed, n_outputs, derivative = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
+    if any(needs) and any_varies(map(jax.typeof, operands)) and hides_varying(open_jaxpr(jaxpr)):
+        raise rule.error("varying callback")
+    if any(map(belongs_above, closed)):
+        raise rule.error("closure")
+    given = operands
+    try:
+        # JAX may run the rule again when the trace of the tracers over which it closes has ended.
+        if rule.owner.captures_tracers() or any(map(is_tracer, closed)):
+            rule, captured, derivative_of_closed = close(rule, operands)
+            given = [*captured, *operands]
+            if any(needs):  # then the converted rule runs, as its derivative may be needed that late, too
+                finish, derivative = None, derivative_of_closed
+                jaxpr, closed, n_outputs, _ = trace_run(rule, (False,) * len(given), given)
+            elif captured:  # operands that the body may ignore; a Ref must not appear twice
+                distinct, at = unique([*captured, *closed])
+                run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
+                places = [n_closed + i if i < n else i - n for i in at[n:]]
+                closed = distinct[n:]
+                jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
+        body = Body(jaxpr, len(closed), n_outputs)
+        results = call_p.bind(*closed, *given, rule=rule, body=body, lifetime=make_lifetime(), **PROGRAM)
+    except jax.errors.UnexpectedTracerError as e:
+        raise rule.error("closure") from e
+    if finish is not None:
+        return finish(needs, operands, results)
+    return Run(results[:n_outputs], [*results[n_outputs:], *given[: len(given) - len(operands)]], derivative)
+
+
+def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
+    """Apply a rule under `jax.linearize`: return what JAX computes by `_jvp`, without a trace of its own for that."""
+    needs = tuple(belongs_to(x, trace) for x in operands)
+    # Forward belongs to the parent trace: there the arrays of calls outside jit are concrete.
+    with under_primals(trace):
+        if not any(needs):
+            return call(rule, operands)
+        pairs = [take_pair(x) if n else (x, None) for x, n in zip(operands, needs, strict=True)]
+        run, residuals = _run(rule, needs, [to_tensor(x) if n else x for (x, _), n in zip(pairs, needs, strict=True)])
+    with under_tangents(trace):
+        tangents = push_tangents(run, residuals, needs, [t for _, t in pairs], rule)
+    like = next(x for x, n in zip(operands, needs, strict=True) if n)
+    return [
+        x if type(t) is ad.Zero else make_pair(trace, like, x, t) for x, t in zip(run.outputs, tangents, strict=True)
+    ]
+
+
+def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
+    """Run a rule that is being differentiated, on concrete arrays or as an equation; return run and residuals."""
+    if any(map(is_ref, chosen(operands, needs))):
+        raise rule.error("perturbed ref")
+    if is_transformed():
+        run = _stage(rule, needs, operands)
+    else:
+        run = rule.run(needs, *operands)
+        # From concrete operands, tracers can only come from the trace that differentiates, by closure.
+        if any(map(is_tracer, (*run.outputs, *run.intermediates))):
+            raise rule.error("closure")
+    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
+    return run, [sources[kept.source][kept.at] for kept in run.derivative.kept]
+
+
+def _impl(*operands: Any, rule: Rule, body: Body | None, **_: Any) -> Arrays:
+    if body is None:
+        outputs = rule.run((False,) * len(operands), *map(to_tensor, operands)).outputs
+        if any(map(is_tracer, outputs)):  # a closed-over tracer: its own trace must see the call
+            raise _NeedsBodyError
+        return outputs
+    return list(jaxpr_as_fun(body.jaxpr)(*operands))
+
+
+def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
+    if body is None:
+        raise _NeedsBodyError
+    return body.jaxpr.out_avals, effects_of(open_jaxpr(body.jaxpr))
+
+
+def _is_opened(*operands: Any, body: Body | None, **_: Any) -> bool:
+    """Return whether JAX must see the body before it lowers: only its own operations have rules for Refs."""
+    return body is not None and (must_be_opened(body.jaxpr) or any(map(is_ref, operands)))
+
+
+@keeps_kernel
+def _jvp(
+    primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
+) -> tuple[Arrays, Arrays]:
+    needs = tuple(type(t) is not ad.Zero and not has_no_gradient(x) for x, t in zip(primals, tangents, strict=True))
+    n = 0 if body is None else body.n_captured
+    if any(needs[:n]):
+        raise rule.error("closure")
+    with under_primal_trace(tangents):
+        # Outside jit, JAX passes Python and NumPy numbers unconverted; the user's methods see JAX arrays.
+        run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
+    # jax.checkpoint differentiates by this rule, and its policies may refer to the name; a concrete array needs none.
+    if not is_in_kernel():  # Pallas does not compile names
+        residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
+    dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule)
+    if body is None:
+        return run.outputs, dots
+    # The equation's result types were fixed when its body was traced, before it was known what is differentiated.
+    results = body.jaxpr.out_avals
+    if [_type(x) for x in run.outputs] != [_type(a) for a in results[: body.n_outputs]]:
+        raise rule.error("outputs")
+    if len(results) == body.n_outputs:
+        return run.outputs, dots
+    saved, saved_dots = _jvp_of_intermediates(rule, body, primals, tangents)
+    return [*run.outputs, *saved], [*dots, *saved_dots]
+
+
+def _type(value: Any) -> tuple[Any, Any]:
+    return value.shape, value.dtype
+
+
+def _jvp_of_intermediates(
+    rule: Rule, body: Body, primals: Sequence[Any], tangents: Sequence[Any]
+) -> tuple[Arrays, Arrays]:
+    """Return values and tangents of the intermediates; JAX differentiates the operations that compute them.
+
+    Operations that compute integers only are not differentiated: they may be callbacks.
+    """
+    jaxpr, n_outputs = body.jaxpr, body.n_outputs
+    smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
+
+    def made(wanted: bool) -> Callable[..., Arrays]:
+        # The run has already written to Refs, so values read from them may have changed.
+        part = without_writes(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth])
+        if part is None:
+            raise rule.error("intermediate")
+        return lambda *args: jax.core.eval_jaxpr(part, jaxpr.consts, *args)
+
+    integers = iter([] if all(smooth) else made(False)(*primals))
+    values, dots = iter(()), iter(())
+    try:
+        if any(smooth):
+            values, dots = map(iter, jvp_of_moving(made(True), primals, tangents))
+    except FnjaxError:
+        raise
+    except Exception as e:  # any error of JAX about a callback or a kernel without a derivative
+        raise rule.error("intermediate") from e
+    saved = [next(values if s else integers) for s in smooth]
+    return saved, [
+        next(dots) if s else ad.Zero(jax.typeof(x).to_tangent_aval()) for s, x in zip(smooth, saved, strict=True)
+    ]
+
+
+@keeps_kernel
+def _batch(
+    axis: Any,
+    operands: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    rule: Rule,
+    body: Body | None,
+    lifetime: Any = None,
+    **params: Any,
+) -> tuple[Arrays, list[int | None]]:
+    still = all(dim is None for dim in dims)
+    if body is None:
+        return _batch_unstaged(axis, operands, dims, rule, still=still)
+    # A collective over the axis returns batched results for unbatched operands.
+    if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
+        results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
+        return results, [None] * len(results)
+    n, jaxpr = body.n_captured, body.jaxpr
+    if rule.batch is not None:
+        if len(jaxpr.out_avals) > body.n_outputs:
+            raise rule.error("vmap intermediate")
+        return rule.batch(axis.size, operands[n:], dims[n:], jaxpr.out_avals)
+    run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
+    body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
+    rule = batched(rule, axis, dims[n:])
+    results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
+    return results, [0] * len(results)
+
+
+def _batch_unstaged(
+    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, still: bool
+) -> tuple[Arrays, list[int | None]]:
+    """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
+    # A user's rule needs the outputs' types, and closed-over tracers are alive only now.
+    if rule.batch is not None or rule.owner.captures_tracers():
+        raise _NeedsBodyError
+    try:
+        if still and is_unnamed(axis):
+            results = call(rule, operands)
+            return results, [None] * len(results)
+        results = call(batched(rule, axis, dims), operands)
+    except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # a tracer of this axis in an undetected closure
+        raise _NeedsBodyError from e
+    return results, [0] * len(results)
+
+
+def _names_axis(jaxpr: Any, name: Any) -> bool:
+    """Return whether a collective in `jaxpr` refers to the axis `name`."""
+    return any(
+        any(
+            _is_axis(p, name) for param in eqn.params.values() for p in (param if isinstance(param, tuple) else [param])
+        )
+        or any(_names_axis(sub, name) for sub in jaxprs_in_params(eqn.params))
+        for eqn in jaxpr.eqns
+    )
+
+
+def _is_axis(param: Any, name: Any) -> bool:
+    return type(param) is type(name) and bool(param == name)  # other parameters may not support ==
+
+
+def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, **_: Any) -> list[Any]:
+    """Transpose a call in the operands in which it is linear: a backward that calls a Function on grad_output.
+
+    This transposes the operations of forward: only these can be checked for linearity, and the user's backward need not
+    be their derivative. For the same reason the result must not be differentiated further.
+    """
+    linear = [ad.is_undefined_primal(x) for x in operands]  # JAX's mark for what it transposes in
+
+    wanted = [type(ct) is not ad.Zero for ct in cotangents]  # the other outputs need not be linear
+
+    def fun(*vectors: Any) -> Arrays:
+        given = iter(vectors)
+        filled = [next(given) if u else x for x, u in zip(operands, linear, strict=True)]
+        return chosen(jaxpr_as_fun(body.jaxpr)(*filled), wanted)
+
+    types = [x.aval for x in chosen(operands, linear)]
+    grads = transpose(fun, types, chosen(cotangents, wanted), rule)
+    others = [x for x, u in zip(operands, linear, strict=True) if not u]
+    return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
+
+
+def _recompute(
+    trace: Any, saves: Any, values: Sequence[Any], again: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
+) -> tuple[Arrays, Arrays] | None:
+    """Return the outputs under a `jax.checkpoint` twice, as first computed and as recomputed; None if nothing is saved.
+
+    JAX's coming implementation asks the policy while the call is still one equation. So it is differentiated here; if
+    the policy knows the name of its residuals, they are saved and become operands of the recomputed call.
+    """
+    if body is None or len(body.jaxpr.out_avals) > body.n_outputs or (memory := saves(rule.residual_name)) is None:
+        return None
+    values, again = values[body.n_captured :], again[body.n_captured :]
+    if any(map(is_ref, values)):
+        return None
+    with under_kept(trace):
+        run, residuals = _run(rule, tuple(map(is_inexact, values)), values)
+        residuals = move_to(memory, residuals)
+    with under_recomputed(trace):
+        residuals = move_to(jax.memory.Space.Device, residuals)
+        return run.outputs, call(_with_residuals(rule, run.derivative, len(residuals)), [*residuals, *again])
+
+
+def _with_residuals(rule: Rule, derivative: Derivative, n: int) -> Rule:
+    """Return a rule whose operands are the residuals of its derivative followed by the operands of `rule`."""
+    pull: LinearMap | None = derivative.pull
+    push: LinearMap | None = derivative.push
+    given = Derivative(
+        tuple(Kept("operand", i) for i in range(n)),
+        derivative.differentiable,
+        pull and (lambda residuals, cotangents: [None] * n + pull(residuals, cotangents)),
+        push and (lambda residuals, tangents: push(residuals, tangents[n:])),
+    )
+
+    def run(needs: Needs, *operands: Any) -> Run:
+        return Run(rule.run((False,) * len(needs[n:]), *operands[n:]).outputs, [], given)
+
+    of_rule = rule.batch
+    batch = of_rule and (lambda size, operands, dims, types: of_rule(size, operands[n:], dims[n:], types))
+    return dataclasses.replace(rule, run=run, batch=batch, finish=None)
+
+
+call_p.def_impl(_impl)
+opened_by(call_p, _impl, _is_opened)
+recomputed_by(call_p, _recompute)
+check_with(call_p, _impl, lambda body, **_: len(body.jaxpr.in_avals))
+call_p.def_effectful_abstract_eval(_abstract_eval)
+ad.primitive_jvps[call_p] = _jvp
+ad.primitive_transposes[call_p] = _transpose
+batching.fancy_primitive_batchers[call_p] = _batch
+mlir.register_lowering(
+    call_p, lambda ctx, *operands, body, **_: lower_in_place(ctx, body.jaxpr, operands), cacheable=False
+)

@@ -1,0 +1,42 @@
+"""checkify support: NaN, indices out of bounds and `checkify.check` inside forward and backward."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+
+from fnjax._primitives.jax_internals import checked_by, has_effects, open_jaxpr
+from fnjax._primitives.nondifferentiable import wall
+from fnjax._primitives.rule import Arrays
+from fnjax._primitives.trace import trace
+from fnjax._primitives.tree import is_ref
+
+
+def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Callable[..., int]) -> None:
+    """Let checkify evaluate the equations of a primitive that has the parameters `rule` and `PROGRAM`.
+
+    Args:
+        primitive: the primitive.
+        evaluate: operands, with the parameters → the results of an equation.
+        count: the parameters → the number of operands of an equation.
+    """
+
+    def check(run: Callable[..., Arrays], args: Sequence[Any], **params: Any) -> Arrays:
+        n_errors = len(args) - count(**params)
+        errors, operands = args[:n_errors], args[n_errors:]
+        # The errors are those of the operations; the results and their derivatives are those of the equation.
+        still = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
+        program = trace("checked", functools.partial(evaluate, **params), *still)
+        jaxpr = open_jaxpr(program.jaxpr)
+        found = run(jaxpr, *errors, *program.captured, *still)
+        n_errors = len(found) - len(jaxpr.outvars)
+        if has_effects(jaxpr):  # effects must not happen twice
+            arrays = [x for x in operands if not is_ref(x)]
+            return [*found[:n_errors], *wall(found[n_errors:], arrays, lambda: params["rule"].error("checked"))]
+        return [*found[:n_errors], *primitive.bind(*operands, **params)]
+
+    checked_by(primitive, check)

@@ -1,0 +1,128 @@
+"""Closure conversion: rules that use outer tracers are traced in full while these are alive."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import jax
+from jax.extend.core import jaxpr_as_fun
+from jax.interpreters import ad
+
+from fnjax._primitives.explicit_axes import call_sharded
+from fnjax._primitives.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, Trouble, unique
+from fnjax._primitives.trace import trace, trace_run
+from fnjax._primitives.tree import is_inexact
+
+
+def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
+    """Trace a rule, forward and backward, with the tracers that it captures as operands (closure conversion).
+
+    JAX may run a rule again when the trace of these has ended: a pullback of a jitted function, a scan's body. The rule
+    is traced as if every operand that can be differentiated were, and `needs_input_grad` says so there.
+
+    Returns:
+        A rule whose operands are the captured arrays followed by those of `rule`; the captured arrays; and the
+        derivative of a run that counts them among the intermediates, after those of `rule`.
+    """
+    needs = tuple(map(is_inexact, operands))
+    forward, by_forward, n_outputs, derivative = trace_run(rule, needs, operands)
+    results = forward.out_avals
+    sources = {"operand": [jax.typeof(x) for x in operands], "output": results[:n_outputs]}
+    sources["intermediate"] = results[n_outputs:]
+    residuals = [sources[kept.source][kept.at] for kept in derivative.kept]
+    cotangents = [aval if d else None for aval, d in zip(results, derivative.differentiable, strict=False)]
+    tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
+    grads = [x.to_ct_aval() if n else x for x, n in zip(sources["operand"], needs, strict=True)]
+    dots = [x.to_tangent_aval() for x in sources["output"]]
+    pull, by_pull = _close_map(rule, "backward", derivative.pull, residuals, cotangents, grads)
+    push, by_push = _close_map(rule, "jvp", derivative.push, residuals, tangents, dots)
+    captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not appear twice
+    n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
+    n_by_maps = len(at) - n_forward
+    # Built now: `rule` would keep the captured tracers alive.
+    errors = {what: rule.error(what) for what in get_args(Trouble)}
+    # The residuals of a run: those that pull captured, those that push captured, then the rule's own.
+    by_maps = [Kept("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
+    shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
+    kept = (*(Kept("operand", i) for i in at[n_forward:]), *shifted)
+
+    def run_pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert pull is not None
+        return pull([*residuals[:n_pull], *residuals[n_by_maps:]], cotangents)
+
+    def run_push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert push is not None
+        return push(residuals[n_pull:], tangents)
+
+    # Captured arrays have no gradient: `run` below raises if one is differentiated.
+    closed = Derivative(
+        kept,
+        derivative.differentiable,
+        pull and (lambda residuals, cotangents: [None] * n + run_pull(residuals, cotangents)),
+        push and (lambda residuals, tangents: run_push(residuals, tangents[n:])),
+    )
+
+    def run(needs: Needs, *operands: Any) -> Run:
+        if any(needs[:n]):
+            raise errors["closure"]
+        results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
+        return Run(results[:n_outputs], results[n_outputs:], closed)
+
+    bare = Derivative((*by_maps, *derivative.kept), derivative.differentiable, pull and run_pull, push and run_push)
+    return Rule(rule.name, rule.residual_name, run, _Remains(errors)), captured, bare
+
+
+class _Remains:
+    """Owner of a closure-converted rule; it keeps nothing of the original call alive."""
+
+    def __init__(self, errors: dict[Any, Exception]) -> None:
+        self._errors = errors
+
+    def error(self, what: Trouble) -> Exception:
+        return self._errors[what]
+
+    def captures_tracers(self) -> bool:
+        return False
+
+    def operand_names(self) -> tuple[str, ...]:
+        return ()
+
+
+def _close_map(
+    rule: Rule,
+    method: str,
+    fun: LinearMap | None,
+    residuals: Sequence[Any],
+    given: Sequence[Any],
+    types: Sequence[Any],
+) -> tuple[LinearMap | None, Arrays]:
+    """Trace `pull` or `push`; the arrays that it captures become its first residuals.
+
+    An error that the user's method raises is stored and raised when the derivative is computed.
+    """
+    if fun is None:
+        return None, []
+    sharded = functools.partial(call_sharded, rule, fun, types=types)
+    try:
+        traced = trace(f"{rule.name}.{method}", sharded, list(residuals), list(given))
+    except Exception as e:  # noqa: BLE001 - any error of the user's method is raised when the call is differentiated
+        error = e.with_traceback(None)
+
+        def fail(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+            raise error
+
+        return fail, []
+    jaxpr, captured, result = traced
+
+    def run(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+        # It was traced with a vector at each position that can have one.
+        filled = [
+            ad.zeros_like_aval(aval) if v is None else v
+            for v, aval in zip(vectors, given, strict=True)
+            if aval is not None
+        ]
+        return list(result.unflatten(jaxpr_as_fun(jaxpr)(*residuals, *filled)))
+
+    return run, captured

@@ -1,0 +1,186 @@
+"""fnjax_linear: residuals, tangents → tangents of the outputs, where a Function is differentiated.
+
+It transposes into `backward`, and runs `jvp` or the transpose of `backward`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive, unmapped_aval
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._primitives.batching import batched_derivative
+from fnjax._primitives.checkify import check_with
+from fnjax._primitives.explicit_axes import call_sharded
+from fnjax._primitives.jax_internals import PROGRAM, is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
+from fnjax._primitives.jaxprs import BACKWARD
+from fnjax._primitives.linear_transpose import call_method, transpose
+from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen, spread
+from fnjax._primitives.sharding import pull_summed
+from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensor
+
+linear_p = Primitive(BACKWARD)
+linear_p.multiple_results = True
+
+
+def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
+    """Return the tangents of a run's outputs, by one equation; outputs without a derivative get symbolic zeros."""
+    differentiable = run.derivative.differentiable
+    avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
+    dense = iter(())
+    if any(differentiable):
+        dense = iter(
+            linear_p.bind(
+                *residuals,
+                *chosen(tangents, needs),
+                derivative=run.derivative,
+                needs=needs,
+                avals=tuple(chosen(avals, differentiable)),
+                rule=rule,
+                lifetime=make_lifetime(),
+                **PROGRAM,
+            )
+        )
+    return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
+
+
+def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
+    """Apply `jax.jvp` in the perturbed arguments only, those whose tangents are not symbolic zeros."""
+    moving = [type(t) is not ad.Zero for t in tangents]
+
+    def of_moving(*values: Any) -> Arrays:
+        given = iter(values)
+        return list(fun(*[next(given) if m else x for m, x in zip(moving, primals, strict=True)]))
+
+    return jax.jvp(of_moving, chosen(primals, moving), chosen(tangents, moving))
+
+
+@keeps_kernel
+def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
+    """Compute forward mode: the user's jvp, or the transpose of backward."""
+    n_residuals = len(derivative.kept)
+    residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
+    if derivative.push is not None:  # the user's jvp takes precedence over the transpose of backward
+        results = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)(*tangents)
+        return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
+    types = [jax.typeof(t).to_ct_aval() for t in tangents]
+    pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
+    cotangents = [a.to_ct_aval() for a in avals]
+    return transpose(lambda *cts: pull_summed(pull, cts, avals, types, rule), cotangents, tangents, rule)
+
+
+def _transpose(
+    cotangents: Sequence[Any],
+    *args: Any,
+    derivative: Derivative,
+    needs: Needs,
+    avals: Sequence[Any],
+    rule: Rule,
+    **_: Any,
+) -> list[Any]:
+    """Compute reverse mode: the user's backward, or the transpose of jvp."""
+    n_residuals = len(derivative.kept)
+    residuals, types = _hold([to_tensor(x) for x in args[:n_residuals]]), [t.aval for t in args[n_residuals:]]
+    grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
+    # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
+    if any(type(ct) is not ad.Zero for ct in cotangents):
+        if derivative.pull is not None:
+            given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
+            pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
+            grads = pull_summed(pull, given, avals, types, rule)
+        else:
+            push = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)
+            tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
+            grads = transpose(push, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+    return [None] * n_residuals + [ad.Zero(t) if g is None else g for g, t in zip(grads, types, strict=True)]
+
+
+def _restrict(
+    rule: Rule,
+    fun: LinearMap | None,
+    residuals: Arrays,
+    given: Sequence[bool],
+    wanted: Sequence[bool],
+    types: Sequence[Any],
+) -> Callable[..., Arrays]:
+    """Return `pull` or `push` as a function of its present vectors; its results are those wanted, some None."""
+
+    def restricted(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+        assert fun is not None
+        return chosen(call_method(fun, residuals, spread(vectors, given)), wanted)
+
+    return lambda *vectors: call_sharded(rule, restricted, residuals, vectors, types)
+
+
+def _hold(residuals: Arrays) -> Arrays:
+    """Return the residuals behind an optimization barrier, so that XLA recomputes what backward computes from them.
+
+    Without it XLA merges this with what forward computed, keeps these values instead, and recomputing saves no memory
+    (docs/guides/saving-and-memory.md). Masks and integers have a barrier of their own: behind one with arrays that are
+    differentiated JAX 0.10 gives them tangents, for which jnp.all has no rule. Pallas has no barrier, and XLA does not
+    see what Pallas compiles.
+    """
+    if is_in_kernel():
+        return residuals
+    held = list(residuals)
+    for moving in (True, False):
+        at = [i for i, x in enumerate(residuals) if is_tracer(x) and not is_ref(x) and is_inexact(x) is moving]
+        for i, x in zip(at, jax.lax.optimization_barrier([residuals[i] for i in at]) if at else (), strict=True):
+            held[i] = x
+    return held
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
+    n_residuals = len(params["derivative"].kept)
+    results = linear_p.bind(*primals, **params)
+    # Linear in the other operands, and it must stay linear for the transpose.
+    if all(type(t) is ad.Zero for t in tangents[:n_residuals]):
+        filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
+        return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
+    _, dots = jvp_of_moving(functools.partial(_evaluate, **params), primals, tangents)
+    return results, dots
+
+
+def _batch(
+    axis: Any,
+    args: Sequence[Any],
+    dims: Sequence[int | None],
+    *,
+    derivative: Derivative,
+    needs: Needs,
+    avals: Any,
+    **params: Any,
+) -> tuple[Arrays, list[int | None]]:
+    # If nothing is batched the equation stays as it is for one example. Backward may refer to a named axis, which
+    # cannot be known before it is called.
+    if all(dim is None for dim in dims) and is_unnamed(axis):
+        results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
+        return results, [None] * len(results)
+    n_residuals = len(derivative.kept)
+    mesh_axis = axis.explicit_mesh_axis  # over which the batch is sharded
+    given = zip(args[n_residuals:], dims[n_residuals:], strict=True)
+    vectors = [batching.bdim_at_front(x, dim, axis.size, mesh_axis) for x, dim in given]
+    operands = [0 if need else None for need in needs]
+    tangents = linear_p.bind(
+        *args[:n_residuals],
+        *vectors,
+        derivative=batched_derivative(derivative, axis, dims[:n_residuals], operands),
+        needs=needs,
+        avals=tuple(unmapped_aval(axis.size, 0, aval, mesh_axis) for aval in avals),
+        **params,
+    )
+    return tangents, [0] * len(tangents)
+
+
+linear_p.def_impl(_evaluate)
+opened_by(linear_p, _evaluate, lambda *args, **_: any(map(is_ref, args)))
+check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.kept) + sum(needs))
+linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
+ad.primitive_transposes[linear_p] = _transpose
+ad.primitive_jvps[linear_p] = _jvp
+batching.fancy_primitive_batchers[linear_p] = _batch
+mlir.register_lowering(linear_p, mlir.lower_fun(_evaluate, multiple_results=True), cacheable=False)

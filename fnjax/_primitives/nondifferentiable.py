@@ -1,0 +1,46 @@
+"""fnjax_wall: an identity that must not be differentiated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._primitives.jax_internals import make_lifetime, opened_by
+from fnjax._primitives.jaxprs import WALL
+from fnjax._primitives.rule import Arrays
+
+wall_p = Primitive(WALL)
+wall_p.multiple_results = True
+
+
+def wall(values: Sequence[Any], depends_on: Sequence[Any], make_error: Callable[[], Exception]) -> Arrays:
+    """Return `values`; raise `make_error()` if they, or what they depend on, are differentiated.
+
+    The error is built when that happens, so it must not hold an array of this trace.
+    """
+    params = {"n_values": len(values), "make_error": make_error, "lifetime": make_lifetime()}
+    arrays: Arrays = wall_p.bind(*values, *depends_on, **params)
+    return arrays
+
+
+def _raise(*_: Any, make_error: Callable[[], Exception], **__: Any) -> Any:
+    raise make_error()
+
+
+def _impl(*args: Any, n_values: int, **_: Any) -> Arrays:
+    return list(args[:n_values])
+
+
+wall_p.def_impl(_impl)
+opened_by(wall_p, _impl)
+wall_p.def_abstract_eval(lambda *avals, n_values, **_: avals[:n_values])
+ad.primitive_jvps[wall_p] = _raise
+ad.primitive_transposes[wall_p] = _raise
+batching.primitive_batchers[wall_p] = lambda args, dims, *, n_values, **params: (
+    wall_p.bind(*args, n_values=n_values, **params),
+    dims[:n_values],
+)
+mlir.register_lowering(wall_p, lambda ctx, *args, n_values, **_: list(args[:n_values]), cacheable=False)

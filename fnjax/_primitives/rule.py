@@ -1,0 +1,128 @@
+"""Rules: functions on flat lists of arrays, with how to run and differentiate them.
+
+A call of a Function makes one (`_function.apply`); `batching` and `closure_convert` derive rules from rules; the
+primitives take them through JAX's transformations.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+Arrays = list[Any]
+Needs = tuple[bool, ...]
+LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
+# (size, operands, axes, types of outputs) → outputs, axes
+Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
+
+# Error kinds, in this order: a captured array is being differentiated; a rule to transpose is not linear; JAX cannot
+# differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
+# user's batching rule returns outputs only; inside shard_map a gradient adds partial and reduced gradients; a callback
+# hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward
+# whose shardings JAX cannot infer closes over an array; operations with effects are differentiated after checkify
+# evaluated them; a Function that sums over devices is applied in a backward that is differentiated.
+Trouble = Literal[
+    "closure",
+    "not linear",
+    "intermediate",
+    "outputs",
+    "vmap intermediate",
+    "shares and totals",
+    "varying callback",
+    "perturbed ref",
+    "explicit axes",
+    "checked",
+    "copies in backward",
+]
+
+
+class Kept(NamedTuple):
+    """Source of a residual: the `at`-th operand, output or intermediate of the call."""
+
+    source: Literal["operand", "output", "intermediate"]
+    at: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Derivative:
+    """Derivative of one run of forward; it holds no arrays.
+
+    If one of `pull` and `push` is missing, it is the transpose of the other.
+
+    Attributes:
+        kept: the sources of the residuals of `pull` and `push`.
+        differentiable: for each output whether it carries a gradient.
+        pull: the vjp, (residuals, cotangents of all outputs or None) → gradients of all operands or None.
+        push: the jvp, (residuals, tangents of all operands or None) → tangents of all outputs or None.
+    """
+
+    kept: tuple[Kept, ...]
+    differentiable: tuple[bool, ...]
+    pull: LinearMap | None
+    push: LinearMap | None = None
+
+
+class Run(NamedTuple):
+    """Result of one run of forward: outputs, saved arrays that are neither operand nor output, and the derivative."""
+
+    outputs: Arrays
+    intermediates: Arrays
+    derivative: Derivative
+
+
+class Owner(Protocol):
+    """Owner of a rule: a call of a Function, or a closure-converted one."""
+
+    def error(self, what: Trouble) -> Exception:
+        """Build the exception for an error kind, for the user's Function."""
+
+    def captures_tracers(self) -> bool:
+        """Return whether forward or backward closes over tracers."""
+
+    def operand_names(self) -> tuple[str, ...]:
+        """Return for each operand the name of its argument, for pictures."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Rule:
+    """Function on flat operands, with how it is run when some of them are differentiated.
+
+    Attributes:
+        name: of the Function.
+        residual_name: of its residuals, for remat policies.
+        run: (needs, *operands) → Run, under the current trace; `needs` says which operands are being differentiated.
+        owner: builds its errors and names its operands.
+        batch: the user's own batching rule.
+        finish: (needs, operands, outputs) → Run, if the derivative can be computed from these; None if forward must
+            run for it.
+    """
+
+    name: str
+    residual_name: str
+    run: Callable[..., Run]
+    owner: Owner
+    batch: Batch | None = None
+    finish: Callable[[Needs, Sequence[Any], Arrays], Run] | None = None
+
+    def error(self, what: Trouble) -> Exception:
+        """Build the exception for an error kind."""
+        return self.owner.error(what)
+
+
+def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+    """Return the values at the positions where `where` is set, None at the others."""
+    given = iter(values)
+    return [next(given) if w else None for w in where]
+
+
+def unique(values: Sequence[Any]) -> tuple[Arrays, list[int]]:
+    """Return the distinct objects among some values, and for each value its index among these."""
+    distinct = {id(x): x for x in values}
+    places = {key: i for i, key in enumerate(distinct)}
+    return list(distinct.values()), [places[id(x)] for x in values]
+
+
+def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+    """Return the values at the positions where `where` is set."""
+    return [value for value, w in zip(values, where, strict=True) if w]
