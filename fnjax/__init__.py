@@ -1,6 +1,7 @@
 """PyTorch's custom autograd Functions for JAX."""
 
 import typing as _typing
+import warnings as _warnings
 
 from fnjax._lazy import lazy as _lazy
 
@@ -16,21 +17,6 @@ _HOMES = {
     "opcheck": "fnjax._check.opcheck",
     "GradcheckError": "fnjax._check.report",
     "FunctionCtx": "fnjax._function.ctx",
-    "ArgumentError": "fnjax._errors",
-    "AxisError": "fnjax._errors",
-    "BatchingError": "fnjax._errors",
-    "ClosureError": "fnjax._errors",
-    "ContextError": "fnjax._errors",
-    "DefinitionError": "fnjax._errors",
-    "FnjaxError": "fnjax._errors",
-    "GradientError": "fnjax._errors",
-    "IntermediateError": "fnjax._errors",
-    "MissingMethodError": "fnjax._errors",
-    "OnceDifferentiableError": "fnjax._errors",
-    "OperatorError": "fnjax._errors",
-    "OutputError": "fnjax._errors",
-    "SchemaError": "fnjax._errors",
-    "UnknownOperatorError": "fnjax._errors",
     "Function": "fnjax._function.function",
     "once_differentiable": "fnjax._function.once",
     "Library": "fnjax._op.definition",
@@ -51,6 +37,7 @@ _HOMES = {
 
 if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax import collectives as collectives
+    from fnjax import errors as errors
     from fnjax import graph as graph
     from fnjax import port as port
     from fnjax import torch as torch
@@ -61,21 +48,6 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._check.report import GradcheckError as GradcheckError
     from fnjax._check.results import OpcheckError as OpcheckError
     from fnjax._check.results import OpcheckResults as OpcheckResults
-    from fnjax._errors import ArgumentError as ArgumentError
-    from fnjax._errors import AxisError as AxisError
-    from fnjax._errors import BatchingError as BatchingError
-    from fnjax._errors import ClosureError as ClosureError
-    from fnjax._errors import ContextError as ContextError
-    from fnjax._errors import DefinitionError as DefinitionError
-    from fnjax._errors import FnjaxError as FnjaxError
-    from fnjax._errors import GradientError as GradientError
-    from fnjax._errors import IntermediateError as IntermediateError
-    from fnjax._errors import MissingMethodError as MissingMethodError
-    from fnjax._errors import OnceDifferentiableError as OnceDifferentiableError
-    from fnjax._errors import OperatorError as OperatorError
-    from fnjax._errors import OutputError as OutputError
-    from fnjax._errors import SchemaError as SchemaError
-    from fnjax._errors import UnknownOperatorError as UnknownOperatorError
     from fnjax._function.amp import custom_bwd as custom_bwd
     from fnjax._function.amp import custom_fwd as custom_fwd
     from fnjax._function.ctx import FunctionCtx as FunctionCtx
@@ -97,4 +69,15 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax.graph import saved_report as saved_report
 else:
     __all__ = list(_HOMES)
-    __getattr__, __dir__ = _lazy(__name__, _HOMES, ("collectives", "graph", "port", "torch", "triton"))
+    _find, __dir__ = _lazy(__name__, _HOMES, ("collectives", "errors", "graph", "port", "torch", "triton"))
+
+    def __getattr__(name):
+        """Return a public name, or, with a warning, an exception that moved to `fnjax.errors`."""
+        if name[:1].isupper() and name not in _HOMES and name in (errors := _find("errors")).__all__:
+            _warnings.warn(
+                f"fnjax.{name} is now fnjax.errors.{name}; the old name goes with the next release",
+                DeprecationWarning,
+                stacklevel=2,
+            )
+            return getattr(errors, name)
+        return _find(name)

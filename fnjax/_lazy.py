@@ -29,4 +29,4 @@ def lazy(
         value = namespace[name] = getattr(importlib.import_module(homes[name]), name)
         return value
 
-    return attribute, lambda: sorted({*namespace, *homes, *public})
+    return attribute, lambda: sorted({*homes, *public, *(name for name in namespace if name.startswith("__"))})

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from fnjax._errors import AxisError, error
 from fnjax._primitives.jax_internals import varying
 from fnjax._primitives.sharding import is_in_backward, manual_axes
+from fnjax.errors import AxisError, error
 
 Axis = str | tuple[str, ...]
 

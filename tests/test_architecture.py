@@ -17,7 +17,7 @@ PACKAGE = pathlib.Path(fnjax.__file__).parent
 # From the ground up: a file imports files of its own layer and of those before it, and no cycle of files is allowed.
 # A name is a package or a file; where several fit (`torch._table`, `torch`), the longest counts.
 LAYERS = [
-    "_lazy _errors",
+    "_lazy errors _errors",
     "_primitives",
     "_messages",
     "_function collectives",
@@ -202,7 +202,7 @@ def test_import_loads_no_extras(statement, absent):
 
 @pytest.mark.parametrize("package", ["fnjax", "fnjax.graph", "fnjax.port"])
 def test_public_names_are_imported_when_they_are_asked_for(package):
-    """What runs and what type checkers read are the same names; dir has them, and the first access keeps them."""
+    """Lazy names and those of type checkers are the same; dir lists no others, and the first access keeps them."""
     module = importlib.import_module(package)
     found = [n for n in ast.walk(ast.parse(pathlib.Path(module.__file__).read_text())) if isinstance(n, ast.ImportFrom)]
     checked = {
@@ -213,7 +213,9 @@ def test_public_names_are_imported_when_they_are_asked_for(package):
     }
     assert checked == module._HOMES
     assert sorted(checked) == sorted(module.__all__)
-    assert {*checked, "__name__"} <= set(dir(module))
+    modules = {"collectives", "errors", "graph", "port", "torch", "triton"} if module is fnjax else set()
+    assert {name for name in dir(module) if not name.startswith("__")} == {*checked, *modules}
+    assert "__name__" in dir(module)
     for name, home in checked.items():
         assert getattr(module, name) is getattr(importlib.import_module(home), name)
         assert name in vars(module)
@@ -221,7 +223,7 @@ def test_public_names_are_imported_when_they_are_asked_for(package):
         module.nothing  # noqa: B018 - the access is the test
 
 
-@pytest.mark.parametrize("name", ["collectives", "graph", "port", "torch", "triton"])
+@pytest.mark.parametrize("name", ["collectives", "errors", "graph", "port", "torch", "triton"])
 def test_public_modules_are_imported_when_they_are_asked_for(name):
     """`import fnjax` suffices for `fnjax.torch` and the other public modules, in a fresh interpreter too."""
     code = f"import sys, fnjax\nassert 'fnjax.{name}' not in sys.modules\nprint(fnjax.{name}.__name__)"
@@ -232,15 +234,28 @@ def test_public_modules_are_imported_when_they_are_asked_for(name):
 
 def test_exceptions_are_unpickled_where_fnjax_is_not_imported():
     """An exception of another process comes back as it was, wherever it is read first."""
-    sent = pickle.dumps(fnjax.GradientError("two"))
+    sent = pickle.dumps(fnjax.errors.GradientError("two"))
+    assert b"fnjax.errors" in sent
     code = f"import pickle; print(repr(pickle.loads({sent!r})))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "GradientError('two')\n"
 
 
-def test_public_names_show_their_public_module():
-    """Tracebacks show `fnjax.GradientError`, not the private file."""
-    public = [getattr(fnjax, name) for name in fnjax.__all__]
-    errors = [v for v in public if isinstance(v, type) and issubclass(v, fnjax.FnjaxError)]
-    assert len(errors) >= 9
-    assert {e.__module__ for e in errors} == {"fnjax"}
+@pytest.mark.parametrize("name", fnjax.errors.__all__)
+def test_exceptions_are_found_under_their_former_names(name):
+    """`fnjax.ClosureError` is `fnjax.errors.ClosureError`, with a warning at the line that asks for it."""
+    with pytest.warns(DeprecationWarning, match=rf"fnjax\.{name} is now fnjax\.errors\.{name}") as caught:
+        assert getattr(fnjax, name) is getattr(fnjax.errors, name)
+    assert caught[0].filename == __file__
+    assert name not in dir(fnjax)
+    assert name not in fnjax.__all__
+
+
+def test_public_classes_show_their_public_module():
+    """Tracebacks show `fnjax.errors.GradientError`, not a private file; so do the classes of the top namespace."""
+    errors = [getattr(fnjax.errors, name) for name in fnjax.errors.__all__]
+    assert {e.__module__ for e in errors} == {"fnjax.errors"}
+    assert set(errors) == {v for v in vars(fnjax.errors).values() if isinstance(v, type) and issubclass(v, Exception)}
+    classes = [value for name in fnjax.__all__ if isinstance(value := getattr(fnjax, name), type)]
+    assert fnjax.Function in classes
+    assert {c.__module__ for c in classes} == {"fnjax", "fnjax.graph", "numpy"}

@@ -212,7 +212,7 @@ def test_fake_that_returns_nothing():
     cube = KINDS["by_numpy"]()
     cube.register_fake(lambda x: None)
     with pytest.raises(
-        fnjax.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"
+        fnjax.errors.OperatorError, match=r"(?s)register_fake of tests::\w+ returned no array.*like the results"
     ):
         jax.jit(cube)(X)
 
@@ -226,7 +226,7 @@ def test_fake_that_needs_a_traced_number():
     made = op(ones)
     made.register_fake(lambda x, n: jnp.empty(n, np.float32))
     assert jax.jit(made, static_argnums=1)(X, 4).shape == (4,)
-    with pytest.raises(fnjax.OperatorError, match=r"(?s)register_fake of tests::ones.*traced: n"):
+    with pytest.raises(fnjax.errors.OperatorError, match=r"(?s)register_fake of tests::ones.*traced: n"):
         jax.jit(made)(X, 4)
 
 
@@ -252,7 +252,7 @@ def test_numbers_that_are_traced():
         )
         np.testing.assert_allclose(jax.jit(made)(X, 2.0, n=3), 6 * X, rtol=1e-6)
         np.testing.assert_allclose(jax.jit(jax.grad(lambda x, k: made(x, k, n=3).sum()))(X, 2.0), [6, 6, 6])  # noqa: B023
-        with pytest.raises(fnjax.GradientError, match=r"argument 'k' .* is a float, which has no gradient"):
+        with pytest.raises(fnjax.errors.GradientError, match=r"argument 'k' .* is a float, which has no gradient"):
             jax.grad(lambda k: made(X, k, n=3).sum())(2.0)  # noqa: B023
 
 
@@ -326,7 +326,9 @@ def test_kernels_that_disagree():
 
     made = op(body)
     made.register_kernel("gpu", lambda x: x[:1])
-    with pytest.raises(fnjax.OperatorError, match=r"disagree: float\d+\[3\] for all others, float\d+\[1\] for cuda"):
+    with pytest.raises(
+        fnjax.errors.OperatorError, match=r"disagree: float\d+\[3\] for all others, float\d+\[1\] for cuda"
+    ):
         jax.jit(made)(X)
 
 
@@ -403,7 +405,7 @@ def test_mutation_without_new_values(returned):
     def body(x: jax.Array, out: jax.Array) -> jax.Array:
         return returned
 
-    with pytest.raises(fnjax.OperatorError, match=r"new value(s|) of .*out|Unable to cast"):
+    with pytest.raises(fnjax.errors.OperatorError, match=r"new value(s|) of .*out|Unable to cast"):
         op(body, mutates_args=("out",))(X, X)
 
 
@@ -415,7 +417,7 @@ def test_fake_of_mutation_without_new_values():
 
     made = op(body, mutates_args=("out",))
     made.register_fake(lambda x, out: jnp.empty_like(x))
-    with pytest.raises(fnjax.OperatorError, match=r"register_fake of .* did not return the new values .*out"):
+    with pytest.raises(fnjax.errors.OperatorError, match=r"register_fake of .* did not return the new values .*out"):
         jax.jit(made)(X, X)
 
 
@@ -506,7 +508,7 @@ def test_schema_reading():
 )
 def test_schema_that_cannot_be_read(text):
     """A text that is no schema is a RuntimeError that shows it."""
-    with pytest.raises(fnjax.OperatorError, match=r"got: ") as caught:
+    with pytest.raises(fnjax.errors.OperatorError, match=r"got: ") as caught:
         fnjax.custom_op("tests::bad", lambda x: x, mutates_args=(), schema=text)
     assert text in str(caught.value)
     assert not hasattr(fnjax.ops.tests, "bad")
@@ -515,7 +517,7 @@ def test_schema_that_cannot_be_read(text):
 def test_a_refused_definition_leaves_the_one_before():
     """An operator stays where another of its name could not be defined."""
     cube = by_numpy()
-    with pytest.raises(fnjax.OperatorError, match="Expected one of"):
+    with pytest.raises(fnjax.errors.OperatorError, match="Expected one of"):
         fnjax.custom_op(
             cube.__qualname__, lambda x: x, mutates_args=(), schema="(Tensor x) -> Tensor", device_types="moon"
         )
@@ -564,5 +566,5 @@ def test_a_number_that_is_an_array_is_cast(kind, given, wanted):
 
 def test_a_dispatch_key_that_is_none():
     """The error lists those that are."""
-    with pytest.raises(fnjax.OperatorError, match="one of CPU, CUDA"):
+    with pytest.raises(fnjax.errors.OperatorError, match="one of CPU, CUDA"):
         fnjax.Library("casts", "FRAGMENT").impl("f", lambda x: x, "Foo")

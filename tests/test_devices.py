@@ -217,7 +217,9 @@ def test_shares_and_totals_are_not_added():
     first = sharded(lambda x, w: TwoOutputs.apply(x, w)[0], (P("i"), P()), P("i"))
     assert jax.jit(jax.grad(lambda w: first(X, w).sum()))(W) == 28.0
     for loss in (lambda w: f(X, w)[1], lambda w: sum(map(jnp.sum, f(X, w)))):
-        with pytest.raises(fnjax.GradientError, match=r"TwoOutputs\.backward adds, in the gradient of an argument"):
+        with pytest.raises(
+            fnjax.errors.GradientError, match=r"TwoOutputs\.backward adds, in the gradient of an argument"
+        ):
             jax.grad(loss)(W)
     np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: sum(map(jnp.sum, f(x, W)))))(X), np.full(8, 2.0))
 
@@ -328,7 +330,7 @@ def test_callbacks_say_that_they_vary(batch):
         lambda x: sharded(batch(lambda x: Callback.apply(x, told)), (P("i"),), P("i"))(x).sum()
     )
     np.testing.assert_array_equal(gradient(True)(x), 2 * x)
-    with pytest.raises(fnjax.GradientError, match="Callback calls back to Python inside shard_map"):
+    with pytest.raises(fnjax.errors.GradientError, match="Callback calls back to Python inside shard_map"):
         gradient(False)(x)
 
 
@@ -421,11 +423,15 @@ def test_errors_of_collectives_name_the_method():
             return Outer.apply(collectives.reduce_scatter(x, "i"), w)
 
     for wrap in (lambda f: f, jax.jit):
-        with pytest.raises(fnjax.AxisError, match=r"^Inner\.backward: a collective over the axis 'absent', which"):
+        with pytest.raises(
+            fnjax.errors.AxisError, match=r"^Inner\.backward: a collective over the axis 'absent', which"
+        ):
             wrap(Outer.apply)(X, W)
-        with pytest.raises(fnjax.AxisError, match=r"^Halves\.forward: a collective over 'i' that cuts dimension 0"):
+        with pytest.raises(
+            fnjax.errors.AxisError, match=r"^Halves\.forward: a collective over 'i' that cuts dimension 0"
+        ):
             wrap(sharded(Halves.apply, (P("i"), P()), P("i")))(X, W)
-    with pytest.raises(fnjax.AxisError, match=r"^a collective over the axis 'absent'"):
+    with pytest.raises(fnjax.errors.AxisError, match=r"^a collective over the axis 'absent'"):
         collectives.all_reduce(X, "absent")
 
 
@@ -505,7 +511,7 @@ def test_device_copies_in_a_backward():
     )
     np.testing.assert_allclose(jax.jit(jax.grad(loss))(x), jnp.exp(x) * a.reshape(4, 2).sum(0), rtol=1e-12)
     with pytest.raises(
-        fnjax.GradientError, match=r"AppliesItself\.backward sums a gradient over the devices, and what"
+        fnjax.errors.GradientError, match=r"AppliesItself\.backward sums a gradient over the devices, and what"
     ):
         jax.jit(jax.hessian(loss))(x)
 

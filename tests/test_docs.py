@@ -227,9 +227,9 @@ def test_the_comparison_of_the_design_page_is_what_the_script_prints(capsys):
     assert all(line.endswith("right") for line in printed[1:])
 
 
-@pytest.mark.parametrize("module", [fnjax, fnjax.graph, fnjax.port], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [fnjax, fnjax.errors, fnjax.graph, fnjax.port], ids=lambda module: module.__name__)
 def test_every_public_name_is_in_the_api(module):
-    """docs/api.md has each public name of fnjax, fnjax.graph and fnjax.port."""
+    """docs/api.md has each public name of fnjax, fnjax.errors, fnjax.graph and fnjax.port."""
     entries = set(re.findall(r"^::: (\S+)", (ROOT / "docs/api.md").read_text(), re.MULTILINE))
     shown = {entry.rpartition(".")[2] for entry in entries if entry.startswith("fnjax.")}
     names = getattr(module, "__all__", None) or {
@@ -237,6 +237,14 @@ def test_every_public_name_is_in_the_api(module):
     }
     assert len(names) > 3
     assert set(names) - shown == set()
+
+
+@pytest.mark.parametrize("name", [name for name in fnjax.__all__ if isinstance(getattr(fnjax, name), type)])
+def test_examples_of_public_classes_run(name):
+    """Examples in the docstring of a class run, where its `__module__` keeps pytest from finding them."""
+    finder, runner = doctest.DocTestFinder(), doctest.DocTestRunner(optionflags=FLAGS)
+    for example in finder.find(getattr(fnjax, name), name, module=False, globs={}):
+        assert runner.run(example).failed == 0
 
 
 # ---------------------------------------------------------------------------------------------------------------------

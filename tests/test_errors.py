@@ -207,7 +207,7 @@ RAISES = {
 def test_message(name):
     """The error has PyTorch's type and phrase, names the class, and says what to do and where to read on."""
     provoke, kind, phrase = RAISES[name]
-    with pytest.raises(fnjax.FnjaxError) as info:
+    with pytest.raises(fnjax.errors.FnjaxError) as info:
         provoke()
     text = str(info.value)
     assert isinstance(info.value, kind)
@@ -222,14 +222,14 @@ def test_message(name):
 )
 def test_note_says_where_the_method_stands(name):
     """A note on the exception has the file and line of the user's method."""
-    with pytest.raises(fnjax.FnjaxError) as info:
+    with pytest.raises(fnjax.errors.FnjaxError) as info:
         RAISES[name][0]()
     assert any("test_errors.py, line " in note for note in info.value.__notes__)
 
 
 def test_gradient_error_says_expected_and_got():
     """The argument by name and position, what was expected, and what came."""
-    with pytest.raises(fnjax.GradientError) as info:
+    with pytest.raises(fnjax.errors.GradientError) as info:
         returns(jnp.ones((5,)), None)()
     assert "expected: the shape of argument 0 ('x'), (2,)" in str(info.value)
     assert "got: shape (5,)" in str(info.value)

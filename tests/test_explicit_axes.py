@@ -400,7 +400,7 @@ def test_arrays_from_outside():
     contracts = scaled(lambda g, x: x @ (x.T @ g))
     with (
         jax.set_mesh(mesh(EXPLICIT)),
-        pytest.raises(fnjax.ClosureError, match=r"Scaled\.backward .* an array \(or a mesh\) from outside") as e,
+        pytest.raises(fnjax.errors.ClosureError, match=r"Scaled\.backward .* an array \(or a mesh\) from outside") as e,
     ):
         jax.jit(contracts)(*put((X, W), BATCH))
     assert "pass the array to Scaled.apply" in str(e.value)

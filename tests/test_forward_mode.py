@@ -173,7 +173,7 @@ def returning(value):
 )
 def test_jvp_messages(value, phrase):
     """What jvp returns is checked, in PyTorch's words."""
-    with pytest.raises(fnjax.GradientError) as info:
+    with pytest.raises(fnjax.errors.GradientError) as info:
         returning(value)()
     assert phrase in str(info.value)
     assert "Fn" in str(info.value)
@@ -223,7 +223,7 @@ def test_once_differentiable_raises_in_forward_mode(f):
             (x,) = ctx.saved_tensors
             return 3 * x**2 * grad_output
 
-    with pytest.raises(fnjax.OnceDifferentiableError):
+    with pytest.raises(fnjax.errors.OnceDifferentiableError):
         jax.jvp(f(Once.apply), (2.0,), (1.0,))
 
 

@@ -24,7 +24,7 @@ from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
 from fnjax._check.opcheck import opcheck
 from fnjax._check.report import GradcheckError
-from fnjax._errors import ArgumentError
+from fnjax.errors import ArgumentError
 from tests.conformance.support import MulExp, SExp
 from tests.zoo import CASES, Case
 
@@ -102,7 +102,7 @@ def test_n02_wrong_gradient():
 def test_error_is_of_both_families():
     """GradcheckError is a RuntimeError, as in PyTorch, and an error of fnjax with its public name."""
     assert issubclass(GradcheckError, RuntimeError)
-    assert issubclass(GradcheckError, fnjax.FnjaxError)
+    assert issubclass(GradcheckError, fnjax.errors.FnjaxError)
     assert GradcheckError.__module__ == "fnjax"
 
 
@@ -550,7 +550,7 @@ def test_a_stopped_gradient_beside_another(fast_mode):
 def test_o03_once_differentiable():
     """once_differentiable says so, instead of a mismatch with zero."""
     f = function(lambda ctx, x: x * 2, fnjax.once_differentiable(lambda ctx, g: g * 2)).apply
-    with pytest.raises(fnjax.OnceDifferentiableError, match="differentiate twice"):
+    with pytest.raises(fnjax.errors.OnceDifferentiableError, match="differentiate twice"):
         gradgradcheck(f, X)
 
 

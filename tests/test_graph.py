@@ -239,7 +239,7 @@ def test_second_order(function, expected):
     (stop,) = [why for _, why in report.calls]
     try:
         jax.grad(jax.grad(lambda x: function.apply(x) ** 2))(jnp.float32(0.5))
-    except fnjax.FnjaxError:
+    except fnjax.errors.FnjaxError:
         assert stop
         assert "Double backward stops at" in str(report)
     else:

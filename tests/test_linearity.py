@@ -26,7 +26,7 @@ def test_clipping_has_no_transpose():
     assert jax.grad(lambda x: 5 * Clip.apply(x))(1.0) == 1.0
     square = lambda x: Clip.apply(x) ** 2
     for transform in (jax.jacfwd(Clip.apply), jax.jit(jax.jacfwd(Clip.apply)), jax.hessian(square)):
-        with pytest.raises(fnjax.MissingMethodError, match=r"Clip.backward \(or its jvp\) is not linear"):
+        with pytest.raises(fnjax.errors.MissingMethodError, match=r"Clip.backward \(or its jvp\) is not linear"):
             transform(1.0)
 
 
@@ -100,7 +100,7 @@ def test_an_affine_backward_has_no_transpose(rule):
     """A backward that adds a constant to grad_output, which jax.linear_transpose would drop, is refused."""
     f = with_backward(rule)
     for transform in (jax.hessian(f), jax.jit(jax.jacfwd(f))):
-        with pytest.raises(fnjax.MissingMethodError, match="is not linear"):
+        with pytest.raises(fnjax.errors.MissingMethodError, match="is not linear"):
             transform(jnp.array([0.7, -0.2, 0.1]))
 
 
@@ -225,7 +225,7 @@ def test_a_backward_whose_function_is_not_seen_to_be_linear(slope):
     Fn = type("Fn", (Cube,), {"slope": slope})
     loss = lambda x: jnp.sin(Fn.apply(x) * 0.7) * x
     assert jnp.isfinite(jax.jacrev(jax.grad(loss))(jnp.float64(1.3)))
-    with pytest.raises(fnjax.MissingMethodError, match="not linear"):
+    with pytest.raises(fnjax.errors.MissingMethodError, match="not linear"):
         jax.hessian(loss)(jnp.float64(1.3))
 
 

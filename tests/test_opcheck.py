@@ -45,7 +45,7 @@ def test_raises_as_pytorch():
     with pytest.raises(OpcheckError, match="test_gradcheck") as caught:
         opcheck(wrong, X)
     assert isinstance(caught.value, RuntimeError)
-    assert isinstance(caught.value, fnjax.FnjaxError)
+    assert isinstance(caught.value, fnjax.errors.FnjaxError)
     assert list(caught.value.results.failures) == ["test_gradcheck"]  # the second derivative of what is wrong is right
     results = opcheck(wrong, X, raise_exception=False)
     assert "Jacobian mismatch for output 0 with respect to input 0" in str(results["test_gradcheck"])

@@ -224,7 +224,7 @@ def test_wrong_uses(name):
     Fn, wrap, kind, anchor = WRONG[name]
     with pytest.raises(kind) as info:
         wrap(Fn.apply)(X, jax.new_ref(X))
-    assert isinstance(info.value, fnjax.FnjaxError)
+    assert isinstance(info.value, fnjax.errors.FnjaxError)
     assert "Fn" in str(info.value)
     assert "\n  fix: " in str(info.value)
     assert str(info.value).endswith(f"docs/errors.md#{anchor}")
@@ -265,7 +265,7 @@ def test_second_derivative_beside_a_ref_that_forward_writes(wrap):
         np.testing.assert_allclose(wrap(lambda x, ref, D=second: D(lambda x: f(x, ref))(x))(X, ref), -np.sin(3), 1e-6)
         assert ref[...] == 3
     g = function(save_what_is_read, lambda ctx, g: (g * ctx.slope, None)).apply
-    with pytest.raises(fnjax.IntermediateError):
+    with pytest.raises(fnjax.errors.IntermediateError):
         wrap(jax.grad(jax.grad(g)))(X, jax.new_ref(jnp.zeros_like(X)))
 
 
@@ -373,7 +373,7 @@ def test_a_ref_in_a_pytree(wrap):
     grads = wrap(jax.grad(f, (0, 1)))(XS, X, count)
     assert [g.tolist() for g in grads] == [[3, 3, 3], 3]
     assert count[...] == 11
-    with pytest.raises(fnjax.OnceDifferentiableError):
+    with pytest.raises(fnjax.errors.OnceDifferentiableError):
         jax.grad(lambda x: jax.grad(f)(x, x.sum(), count).sum())(XS)
 
 
@@ -427,7 +427,7 @@ def test_reports_and_pictures_look_through_refs():
 def test_split_vjp_refuses_refs():
     """A Ref in the backward pass belongs to neither half."""
     refs = [jax.new_ref(jnp.zeros(3)) for _ in range(3)]
-    with pytest.raises(fnjax.ArgumentError, match="reads or writes a Ref"):
+    with pytest.raises(fnjax.errors.ArgumentError, match="reads or writes a Ref"):
         fnjax.split_vjp(lambda w, x: Recorded.apply(w * x, *refs), XS, XS)
 
 

@@ -120,5 +120,5 @@ def test_unpacking_another_array_is_an_error():
     """What is unpacked must be able to count as what was saved."""
     with fnjax.saved_tensors_hooks(lambda x: x, lambda kept: kept[:1]):
         _, pullback = jax.vjp(jax.jit(lambda x: Rule.apply(x, "input")), jnp.ones(2, jnp.float32))
-        with pytest.raises(fnjax.ArgumentError, match=r"(?s)cannot stand for.*float32\[2\].*float32\[1\]"):
+        with pytest.raises(fnjax.errors.ArgumentError, match=r"(?s)cannot stand for.*float32\[2\].*float32\[1\]"):
             pullback(jnp.ones(2, jnp.float32))

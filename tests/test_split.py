@@ -293,17 +293,19 @@ def test_inside_shard_map(check_vma):
 def test_cotangents_that_do_not_fit():
     """A cotangent of another structure, shape or dtype is refused, with what was due."""
     _, backward_input, _ = fnjax.split_vjp(lambda w, x: {"y": x @ w, "n": jnp.arange(2)}, W["q"], X)
-    with pytest.raises(fnjax.ArgumentError, match="another structure"):
+    with pytest.raises(fnjax.errors.ArgumentError, match="another structure"):
         backward_input(X)
-    with pytest.raises(fnjax.ArgumentError, match="another structure"):
+    with pytest.raises(fnjax.errors.ArgumentError, match="another structure"):
         backward_input({"y": None, "n": None, "z": X})
-    with pytest.raises(fnjax.ArgumentError, match=r"output.y of f\n  expected: shape \(6, 8\) and dtype float32"):
+    with pytest.raises(
+        fnjax.errors.ArgumentError, match=r"output.y of f\n  expected: shape \(6, 8\) and dtype float32"
+    ):
         backward_input({"y": X[:3], "n": None})
-    with pytest.raises(fnjax.ArgumentError, match=r"got: shape .* and dtype float16"):
+    with pytest.raises(fnjax.errors.ArgumentError, match=r"got: shape .* and dtype float16"):
         backward_input({"y": X.astype(jnp.float16), "n": None})
-    with pytest.raises(fnjax.ArgumentError, match=r"output.n of f\n  expected: None"):
+    with pytest.raises(fnjax.errors.ArgumentError, match=r"output.n of f\n  expected: None"):
         backward_input({"y": X, "n": jnp.arange(2)})
-    with pytest.raises(fnjax.ArgumentError, match=r"output\.y of f"):
+    with pytest.raises(fnjax.errors.ArgumentError, match=r"output\.y of f"):
         backward_input({"y": None, "n": None})
 
 
@@ -313,11 +315,11 @@ def test_pending_of_another_function():
     for other, x in ((lambda w, x: jnp.cos(x @ w), X), (lambda w, x: jnp.sin(x * 3.0 @ w), X), (mlp, X)):
         weights = [(W["q"], W["gain"])] if other is mlp else W["q"]
         first_half(other, weights, x, x, seconds)
-        with pytest.raises(fnjax.ArgumentError, match="pending of another function"):
+        with pytest.raises(fnjax.errors.ArgumentError, match="pending of another function"):
             seconds[-1](pending)
-    with pytest.raises(fnjax.ArgumentError, match="pending of another function"):
+    with pytest.raises(fnjax.errors.ArgumentError, match="pending of another function"):
         seconds[0](jax.tree.map(lambda x: x[:1], pending))
-    with pytest.raises(fnjax.ArgumentError, match="pending of another function"):
+    with pytest.raises(fnjax.errors.ArgumentError, match="pending of another function"):
         seconds[0](list(jax.tree.leaves(pending)))
 
 
@@ -443,5 +445,5 @@ def test_rules_that_cannot_be_compared():
 
 def test_leaves_that_are_no_arrays():
     """A leaf that is no array is refused, with its place."""
-    with pytest.raises(fnjax.ArgumentError, match=r"leaf in weights.name that is no array\n.*\n  got: str 'a'"):
+    with pytest.raises(fnjax.errors.ArgumentError, match=r"leaf in weights.name that is no array\n.*\n  got: str 'a'"):
         fnjax.split_vjp(lambda w, x: x, {"name": "a"}, X)

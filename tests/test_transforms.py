@@ -166,7 +166,7 @@ def test_once_differentiable_does_not_leak():
         for wrap in (eager, jax.jit, vmapped, scanned, jax.checkpoint):
             jax.grad(loss(wrap(Once.apply)))(jnp.ones(3))
             jax.jit(jax.grad(loss(wrap(Once.apply))))(jnp.ones(3))
-    with pytest.raises(fnjax.OnceDifferentiableError, match=r"\(Once\.backward\)"):
+    with pytest.raises(fnjax.errors.OnceDifferentiableError, match=r"\(Once\.backward\)"):
         jax.jit(jax.grad(jax.grad(loss(Once.apply))))(1.0)
 
 

@@ -147,13 +147,15 @@ def test_captured_arrays_are_constants(make):
 )
 def test_differentiated_capture_is_an_error(make, wrap):
     """An array from outside that is being differentiated is an error that names the Function."""
-    with pytest.raises(fnjax.ClosureError, match="Scale uses an array from outside that is being differentiated"):
+    with pytest.raises(
+        fnjax.errors.ClosureError, match="Scale uses an array from outside that is being differentiated"
+    ):
         jax.grad(wrap(lambda k: make(k)(k)))(jnp.float64(3.0))
 
 
 def test_differentiated_capture_without_traced_argument():
     """The same in a call whose arguments are all concrete: JAX never differentiates the body unseen."""
-    with pytest.raises(fnjax.ClosureError, match="Scale"):
+    with pytest.raises(fnjax.errors.ClosureError, match="Scale"):
         jax.grad(lambda k: make_scale(k)(jnp.float64(2.0)))(jnp.float64(3.0))
 
 
@@ -462,7 +464,7 @@ def test_differentiated_captures_are_told_of_under_jit(wrap, argnums):
 
         return Scaled.apply(x)
 
-    with pytest.raises(fnjax.ClosureError, match="Scaled uses an array from outside"):
+    with pytest.raises(fnjax.errors.ClosureError, match="Scaled uses an array from outside"):
         wrap(jax.grad(scaled, argnums))(3.0, 2.0)
 
 

@@ -162,7 +162,7 @@ def ruled(rule, **members):
 )
 def test_messages(Fn, phrase):
     """What a rule returns is checked, in PyTorch's words."""
-    with pytest.raises(fnjax.BatchingError) as info:
+    with pytest.raises(fnjax.errors.BatchingError) as info:
         jax.vmap(Fn.apply)(jnp.ones((3, 2)))
     assert phrase in str(info.value)
     assert "Fn" in str(info.value)
@@ -195,7 +195,7 @@ def test_intermediate_in_the_ctx_style():
 
     np.testing.assert_array_equal(jax.vmap(Fn.apply)(jnp.arange(3.0)), [0, 1, 8])
     np.testing.assert_array_equal(jax.grad(lambda x: jax.vmap(Fn.apply)(x).sum())(jnp.arange(3.0)), [0, 3, 12])
-    with pytest.raises(fnjax.BatchingError, match="saves an intermediate value") as info:
+    with pytest.raises(fnjax.errors.BatchingError, match="saves an intermediate value") as info:
         jax.vmap(jax.grad(Fn.apply))(jnp.arange(3.0))
     assert "setup_context" in str(info.value)
 
@@ -233,5 +233,5 @@ def test_a_batch_of_another_size():
         def vmap(info, in_dims, x):
             return x[: info.batch_size - 1] * 2, 0
 
-    with pytest.raises(fnjax.BatchingError, match="the batch has 3 example"):
+    with pytest.raises(fnjax.errors.BatchingError, match="the batch has 3 example"):
         jax.vmap(Half.apply)(jnp.ones((3, 4)))

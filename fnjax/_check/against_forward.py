@@ -13,13 +13,13 @@ from fnjax._check.jacobian import Array
 from fnjax._check.precision import find_precision
 from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
 from fnjax._check.report import PAGE, failure
-from fnjax._errors import ArgumentError, FnjaxError, message
 from fnjax._function.arguments import take_arguments
 from fnjax._function.forward import call_forward
 from fnjax._function.function import Function
 from fnjax._function.outputs import take_outputs
 from fnjax._function.reader import Reader
 from fnjax._primitives.tree import is_tracer, to_tensor
+from fnjax.errors import ArgumentError, FnjaxError, message
 
 DRAWS = 2  # of random cotangents
 # By the size of the narrowest numbers that are computed with: relative to an entry, and to the largest of its gradient.

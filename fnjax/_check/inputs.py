@@ -13,9 +13,9 @@ import numpy as np
 from fnjax._check.precision import FINITE_DIFFERENCES
 from fnjax._check.problem import Problem, is_differentiable, name_arguments
 from fnjax._check.report import PAGE
-from fnjax._errors import ArgumentError, describe, message, type_name
 from fnjax._function.function import Function
 from fnjax._primitives.tree import has_leaf, is_tensor
+from fnjax.errors import ArgumentError, describe, message, type_name
 
 
 def as_tuple(x: Any) -> tuple[Any, ...]:

@@ -21,9 +21,9 @@ from fnjax._check.precision import Precision, find_precision
 from fnjax._check.problem import Problem, Selection, name_arguments
 from fnjax._check.results import SKIPPED, SUCCESS, OpcheckError, OpcheckResults, join_failures
 from fnjax._check.streams import make_stream
-from fnjax._errors import MissingMethodError, OnceDifferentiableError
 from fnjax._op.operator import CustomOpDef
 from fnjax._primitives.tree import is_inexact, is_tensor, to_tensor
+from fnjax.errors import MissingMethodError, OnceDifferentiableError
 
 BATCH = (1.0, 1.01, 0.99)  # the scales of a batch's inputs
 

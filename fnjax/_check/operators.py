@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._check.streams import make_stream
-from fnjax._errors import OperatorError
 from fnjax._op.operator import CustomOpDef
 from fnjax._primitives.tree import is_inexact, is_tensor, split, to_tensor
+from fnjax.errors import OperatorError
 
 
 class OperatorSubject:

@@ -9,7 +9,7 @@ import numpy as np
 
 from fnjax._check.jacobian import Array, Blocks, Mismatch
 from fnjax._check.problem import Leaf, measure_resolution
-from fnjax._errors import FnjaxError, message
+from fnjax.errors import FnjaxError, message
 
 PAGE = "docs/gradcheck.md"
 WHOLE = 12  # the largest number of rows or columns that is shown in full

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fnjax._errors import FnjaxError
+from fnjax.errors import FnjaxError
 
 SUCCESS = "SUCCESS"
 SKIPPED = "SKIPPED"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._cli.call import UsageError, add_call, arguments, find
-from fnjax._errors import ArgumentError, FnjaxError
+from fnjax.errors import ArgumentError, FnjaxError
 
 # The tests of opcheck, repeated here: help is shown without JAX.
 TESTS = (

@@ -278,3 +278,5 @@ def _graph_attribute(attribute: str) -> property:
 
 for _attribute in ("next_functions", "metadata", "register_hook", "register_prehook", "_raw_saved_tensors"):
     setattr(FunctionCtx, _attribute, _graph_attribute(_attribute))
+
+FunctionCtx.__module__ = "fnjax"

@@ -176,3 +176,6 @@ def _make_apply(cls: type[Function], reader: Reader) -> Callable[..., Any]:
                 parameters=list(signature.parameters.values())[skipped:]
             )
     return apply
+
+
+Function.__module__ = "fnjax"

@@ -122,6 +122,9 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's name
         super().__init__(_to_host, _to_device)
 
 
+saved_tensors_hooks.__module__ = save_on_cpu.__module__ = "fnjax"
+
+
 def _to_host(array: Any) -> Any:
     return jax.device_put(array, jax.memory.Space.Host)
 

@@ -10,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._errors import FnjaxError
 from fnjax._messages.operators import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.binding import take_results
 from fnjax._op.schema import Schema
@@ -18,6 +17,7 @@ from fnjax._primitives.jax_internals import varying
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, is_array, is_tensor, is_tracer, split, to_tensor
+from fnjax.errors import FnjaxError
 
 Method = Callable[..., Any]
 # JAX's errors where the value of a traced array is needed: only these make a body a callback.

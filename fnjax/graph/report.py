@@ -99,6 +99,9 @@ class SavedReport:
         return "\n".join(lines)
 
 
+SavedArray.__module__ = SavedReport.__module__ = "fnjax.graph"
+
+
 def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[int] | None = None) -> SavedReport:
     """Report the arrays that each Function keeps for backward, and their second derivatives.
 

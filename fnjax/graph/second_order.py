@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import jax
 from jax.extend.core import jaxpr_as_fun
 
-from fnjax._errors import OnceDifferentiableError
 from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.rule import Kept
 from fnjax._primitives.tree import is_inexact, is_ref
+from fnjax.errors import OnceDifferentiableError
 from fnjax.graph.calls import Call
 from fnjax.graph.program import differentiate
 
