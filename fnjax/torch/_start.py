@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from fnjax.torch import _creation, _distributions, _gradient_mode, _library, _machine, _operations, _operators
@@ -9,9 +10,10 @@ from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
 from fnjax.torch._missing import Missing
-from fnjax.torch._namespace import find_or_stand_in
+from fnjax.torch._namespace import find_or_stand_in, module
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.nn import _containers, _module, _parameter
 
 ENTERING = (
     _creation,
@@ -20,10 +22,15 @@ ENTERING = (
     _library,
     _machine,
     _operations,
+    _parameter,
+    _module,
+    _containers,
 )  # names of torch, when they are imported
 OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor)}
 
 _operators.install()
+# By attribute `fnjax.torch.nn` is the names of torch.nn, and not this package of ours.
+sys.modules["fnjax.torch"].nn = module("torch.nn")  # type: ignore[attr-defined] # of a module
 
 
 def find_name(name: str) -> tuple[Any, bool]:

@@ -1,0 +1,40 @@
+"""Hooks: functions that a module calls around its forward and its state dict."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Self
+
+from fnjax.torch._namespace import known
+
+_ids = itertools.count()
+
+
+@known("torch.utils.hooks.RemovableHandle")
+class RemovableHandle:
+    """What registering a hook returns: `remove()` takes the hook away."""
+
+    def __init__(self, hooks: dict[int, Any], *, extra_dict: Any = None) -> None:
+        self.id, self._hooks = next(_ids), hooks
+        self._extra = [] if extra_dict is None else extra_dict if isinstance(extra_dict, list) else [extra_dict]
+
+    def remove(self) -> None:
+        """Take the hook away."""
+        for hooks in (self._hooks, *self._extra):
+            hooks.pop(self.id, None)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def add_hook(hooks: dict[int, Any], hook: Any, *, prepend: bool = False) -> RemovableHandle:
+    """Enter a hook, as the last one or the first."""
+    handle = RemovableHandle(hooks)
+    hooks[handle.id] = hook
+    if prepend:
+        for key in [k for k in hooks if k != handle.id]:
+            hooks[key] = hooks.pop(key)
+    return handle
