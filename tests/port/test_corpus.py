@@ -5,7 +5,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-from benchmarks.port_fetch import Package
+from tools.port_fetch import Package
 
 FILES = {
     "pack/__init__.py": "",
@@ -63,7 +63,7 @@ def test_a_class_comes_with_what_it_needs(tmp_path):
 
 def test_without_the_package_index_it_says_so(tmp_path):
     """One clear message, and no traceback."""
-    script = Path(__file__).parent.parent.parent / "benchmarks" / "port_corpus.py"
+    script = Path(__file__).parent.parent.parent / "tools" / "port_corpus.py"
     command = [sys.executable, str(script), "--cache", str(tmp_path), "--package", "zuko", "--kind", "all"]
     environment = {
         "PATH": "",

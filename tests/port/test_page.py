@@ -4,15 +4,15 @@ import re
 from pathlib import Path
 
 import fnjax.port
-from benchmarks import port_operations
-from benchmarks.port_page import PAGE, page
+from tools import port_operations
+from tools.port_page import PAGE, page
 
 
 def test_the_page_is_what_its_script_writes():
     """docs/guides/porting.md shows the porter's present output and the rules' present docstrings."""
     text = PAGE.read_text()
     figures = text[text.index("| package |") : text.index("## Findings")]
-    assert text == page(figures), "run benchmarks/port_page.py"
+    assert text == page(figures), "run tools/port_page.py"
 
 
 def test_the_page_tells_of_every_finding():
@@ -26,5 +26,5 @@ def test_the_page_tells_of_every_finding():
 
 def test_the_page_of_operations_is_current():
     """docs/torch-operations.md shows the porter's present table."""
-    assert port_operations.PAGE.read_text() == port_operations.page(), "run benchmarks/port_operations.py"
+    assert port_operations.PAGE.read_text() == port_operations.page(), "run tools/port_operations.py"
     assert "| `sum` | `jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype)` |" in port_operations.page()

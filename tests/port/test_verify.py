@@ -8,12 +8,12 @@ import textwrap
 
 import pytest
 
-from benchmarks.port_mutants import mutants
 from fnjax.__main__ import main
 from fnjax.port import port_source
 from fnjax.port.verify.hints import read_hints
 from fnjax.port.verify.record import Verdict
 from fnjax.port.verify.verifying import verify
+from tools.port_mutants import mutants
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="runs PyTorch")
 parity = pytest.mark.parity

@@ -1,6 +1,6 @@
 """How much of real code `fnjax port` ports, and whether what it ports is right.
 
-    python benchmarks/port_corpus.py [--kind PURE] [--package NAME] [--others] [--numbers]
+    python tools/port_corpus.py [--kind PURE] [--package NAME] [--others] [--numbers]
 
 The classes of port_corpus.tsv are fetched from the package index, each as a file with what it needs of its package
 (see port_fetch.py), and ported; no package is installed. With `--numbers`, which needs PyTorch and runs both files,

@@ -1,6 +1,6 @@
 """Write docs/guides/porting.md: examples before and after, the catalogue of rewrites, and the figures of a run.
 
-    python benchmarks/port_page.py [CORPUS OTHERS SEARCH]
+    python tools/port_page.py [CORPUS OTHERS SEARCH]
 
 CORPUS is what `port_corpus.py --numbers` printed, OTHERS the same with `--others`, SEARCH what port_search.py did;
 without them the page keeps the figures that it has.
@@ -301,7 +301,7 @@ The same with `--others`: packages whose classes nobody who works on the porter 
 MISTAKES = """\
 ### Mistakes that are found
 
-`python benchmarks/port_search.py` puts mistakes into ports that agree, and verifies these: a sign, a factor, another
+`python tools/port_search.py` puts mistakes into ports that agree, and verifies these: a sign, a factor, another
 axis, a mask or a mark left out, a stop_gradient too many or too few, two gradients swapped. Those that agree with
 PyTorch on 10,000 calls count as equivalent. The run below was made when arguments and cotangents still
 came from one random stream."""
@@ -334,7 +334,7 @@ def page(figures: str) -> str:
     """The whole page."""
     head = (
         "## Figures\n\nClasses of public packages that use tensor operations only, ported and verified without help, "
-        "as `--verify` does it. `python benchmarks/port_corpus.py --numbers` fetches the packages and prints these "
+        "as `--verify` does it. `python tools/port_corpus.py --numbers` fetches the packages and prints these "
         "tables. *Proved*, *differs* and *not tried* are the verdicts above; only what is ported whole is verified."
     )
     return (

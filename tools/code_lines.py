@@ -1,4 +1,4 @@
-"""Counts the lines of code of the package, room by room: `python benchmarks/code_lines.py [--since COMMIT]`.
+"""Counts the lines of code of the package, room by room: `python tools/code_lines.py [--since COMMIT]`.
 
 A line counts unless it is blank, a comment or part of a docstring. The core is what stands behind `fnjax.Function`: the
 rooms of CORE without what is BESIDE; before there were rooms, every file beside the packages but the command line's.

@@ -1,6 +1,6 @@
 """Write docs/torch-operations.md: the operations of PyTorch that the porter knows, from its table.
 
-python benchmarks/port_operations.py
+python tools/port_operations.py
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SPACES = {  # in the order of the page; a name belongs to the first that fits
 HEAD = """\
 # PyTorch's operations
 
-What `fnjax port` translates, written from its table by `python benchmarks/port_operations.py`. Where JAX has one
+What `fnjax port` translates, written from its table by `python tools/port_operations.py`. Where JAX has one
 expression for an operation it is shown, over the names of PyTorch's parameters; a name with an underscore is a small
 function that the port brings along, and *written out* stands for what depends on the arguments. In-place forms
 (`x.add_(y)`) are known where their operation is, and `out=` too.

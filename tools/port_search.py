@@ -1,6 +1,6 @@
 """Which mistakes `fnjax port --verify` finds.
 
-    python benchmarks/port_search.py [--count 200] [--seed 0] [--others]
+    python tools/port_search.py [--count 200] [--seed 0] [--others]
 
 The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: so many are drawn, with
 a seed, of all sites in the ports that agree with PyTorch, and each mutant is verified like a port. One that agrees is
