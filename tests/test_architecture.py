@@ -22,6 +22,9 @@ LAYERS = [
     "_messages",
     "_function collectives",
     "_op _split",
+    "triton.values",
+    "triton.interpreter",
+    "triton.debug triton.language triton.tools",
     "triton",
     "_check graph",
     "_cli",
@@ -39,7 +42,7 @@ EXTRAS = {
     "graphviz": "graph",
     "jax_triton": "triton",
     "libcst": "port",
-    "matplotlib": "triton",
+    "matplotlib": "triton.debug",
     "torch": "port.compare port.verify",
     "triton": "triton port.compare",
 }
@@ -164,7 +167,7 @@ def test_only_the_primitives_speak_of_interpreters():
     others = {name for name in speakers if not name.startswith("_primitives.")}
     assert others == {
         *("_split.control_flow", "_split.partition"),
-        *("triton._forward_only", "triton._host_report", "triton._platform_switch"),
+        *("triton.interpreter.forward_only", "triton.interpreter.host_report", "triton.platform_switch"),
     }
 
 

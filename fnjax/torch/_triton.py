@@ -67,7 +67,7 @@ class TritonModule(types.ModuleType):
             return _VALUES[rest]
         within, _, last = rest.rpartition(".")
         if last in _ALIASES.get(within, ()):
-            home = "fnjax.triton._tuning" if last in {"Autotuner", "Heuristics"} else "fnjax.triton"
+            home = "fnjax.triton.tuning" if last in {"Autotuner", "Heuristics"} else "fnjax.triton"
             return getattr(importlib.import_module(home), last)
         if name.startswith("__"):
             raise AttributeError(name)

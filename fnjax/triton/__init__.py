@@ -6,12 +6,12 @@ import typing as _typing
 from fnjax._lazy import lazy as _lazy
 
 _HOMES = {
-    "Config": "fnjax.triton._tuning",
+    "Config": "fnjax.triton.tuning",
     "JITFunction": "fnjax.triton.launch",
-    "KernelError": "fnjax.triton._state",
-    "autotune": "fnjax.triton._tuning",
-    "backend": "fnjax.triton._choice",
-    "heuristics": "fnjax.triton._tuning",
+    "KernelError": "fnjax.triton.values.exceptions",
+    "autotune": "fnjax.triton.tuning",
+    "backend": "fnjax.triton.backends",
+    "heuristics": "fnjax.triton.tuning",
     "jit": "fnjax.triton.launch",
 }
 
@@ -35,13 +35,13 @@ def processor_count() -> int:
 
 if _typing.TYPE_CHECKING:
     from fnjax.triton import language as language
-    from fnjax.triton._choice import backend as backend
-    from fnjax.triton._state import KernelError as KernelError
-    from fnjax.triton._tuning import Config as Config
-    from fnjax.triton._tuning import autotune as autotune
-    from fnjax.triton._tuning import heuristics as heuristics
+    from fnjax.triton.backends import backend as backend
     from fnjax.triton.launch import JITFunction as JITFunction
     from fnjax.triton.launch import jit as jit
+    from fnjax.triton.tuning import Config as Config
+    from fnjax.triton.tuning import autotune as autotune
+    from fnjax.triton.tuning import heuristics as heuristics
+    from fnjax.triton.values.exceptions import KernelError as KernelError
 else:
     __all__ = ["Config", "JITFunction", "KernelError", "autotune", "backend", "cdiv", "heuristics", "jit", "language"]
     __all__ += ["next_power_of_2", "processor_count"]

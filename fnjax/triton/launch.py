@@ -10,23 +10,24 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton import _types as types
-from fnjax.triton._blocks import make_tensor_descriptor
-from fnjax.triton._carried import alike
-from fnjax.triton._checker import Check
-from fnjax.triton._choice import run
-from fnjax.triton._drawing import Draw
-from fnjax.triton._forms import GRID, LEAD
-from fnjax.triton._memory import pointer_to
-from fnjax.triton._original import OPTIONS as COMPILED
-from fnjax.triton._original import call as call_original
-from fnjax.triton._run import call, plain
-from fnjax.triton._source import Source
-from fnjax.triton._state import CutsGrid, KernelError, NeedsSequence, State, entered, instead, is_running
-from fnjax.triton._tensor import Tensor
-from fnjax.triton._values import as_tensor
-from fnjax.triton._waits import Marks
+from fnjax.triton.backends import run
+from fnjax.triton.debug.check import Check
+from fnjax.triton.debug.draw import Draw
+from fnjax.triton.interpreter.carry import alike
+from fnjax.triton.interpreter.interpreter import call, plain
+from fnjax.triton.interpreter.source import Source
+from fnjax.triton.interpreter.waits import Marks
+from fnjax.triton.original import OPTIONS as COMPILED
+from fnjax.triton.original import call as call_original
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import GRID, LEAD
+from fnjax.triton.values.arithmetic import as_tensor
+from fnjax.triton.values.blocks import make_tensor_descriptor
+from fnjax.triton.values.exceptions import CutsGrid, KernelError, NeedsSequence
+from fnjax.triton.values.memory import pointer_to
+from fnjax.triton.values.state import State, entered, instead, is_running
+from fnjax.triton.values.tensor import Tensor
 
 # Options of Triton's compiler: they affect speed, not results.
 OPTIONS = {

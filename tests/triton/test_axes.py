@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import fnjax.triton.language as tl
 from benchmarks import triton_launches as launches
 from fnjax import triton
-from fnjax.triton import _loops as loops
-from fnjax.triton import _views as views
-from fnjax.triton._forms import LEAD, Form, Sym, laid
-from fnjax.triton._independence import independent
-from fnjax.triton._programs import Run
-from fnjax.triton._state import Access, State, Turns, launching
+from fnjax.triton.debug.execution import Run
+from fnjax.triton.interpreter import loops
+from fnjax.triton.interpreter.independence import independent
+from fnjax.triton.values import views
+from fnjax.triton.values.affine import LEAD, Form, Sym, laid
+from fnjax.triton.values.state import Access, State, Turns, launching
 from tests.triton.test_goldens import FIRST
 from tests.triton.test_goldens import launch as launched
 from tests.triton.twins import forms_of, gradient_of

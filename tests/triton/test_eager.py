@@ -9,7 +9,7 @@ import pytest
 
 import fnjax.triton.language as tl
 from fnjax import triton
-from fnjax.triton import _eager as eager
+from fnjax.triton import eager
 
 FACTOR = tl.constexpr(2)
 SETTINGS, OTHERS = types.ModuleType("settings"), types.ModuleType("settings.others")

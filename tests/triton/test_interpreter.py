@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fnjax.triton._outside import GLOBAL
+from fnjax.triton.interpreter.globals import GLOBAL
 from tests.triton.all_cases import CASES
 from tests.triton.make_goldens import kernels_for_triton
 

@@ -14,7 +14,7 @@ import pytest
 import fnjax
 import fnjax.triton.language as tl
 from fnjax import triton
-from fnjax.triton import _original
+from fnjax.triton import original
 from fnjax.triton.language import load as read
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from tests.triton import stand_in
@@ -31,7 +31,7 @@ def calls(monkeypatch):
     for name, module in stand_in.modules(found).items():
         monkeypatch.setitem(sys.modules, name, module)
     for remembered in ("_KERNELS", "_AROUND"):  # made by the modules of another test
-        monkeypatch.setattr(_original, remembered, {})
+        monkeypatch.setattr(original, remembered, {})
     return found
 
 
@@ -314,7 +314,7 @@ def test_another_version_of_jax_triton(calls, monkeypatch):
     monkeypatch.setattr(sys.modules["jax_triton"], "__version__", "0.4.1")
     with pytest.warns(RuntimeWarning, match=r"jax-triton 0\.4\.1 is installed, but fnjax calls 0\.3\.1"):
         assert "triton_kernel_call" not in lowered(scale, X)
-    assert f'"jax-triton=={_original.VERSION}"' in (ROOT / "pyproject.toml").read_text()
+    assert f'"jax-triton=={original.VERSION}"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_an_error_of_the_original_says_what_else_there_is(calls, monkeypatch):

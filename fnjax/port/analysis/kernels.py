@@ -13,7 +13,7 @@ from fnjax.port.analysis.program import Program
 from fnjax.port.source.naming import MAKING, pair_targets
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
-from fnjax.triton._source import Source
+from fnjax.triton.interpreter.source import Source
 
 WRAPPING = frozenset({"torch.library.wrap_triton", "torch._library.triton.wrap_triton"})
 

@@ -11,12 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton import _atomics as atomics
-from fnjax.triton import _memory as memory
-from fnjax.triton import _random as random
-from fnjax.triton import _values as values
-from fnjax.triton._blocks import Descriptor as tensor_descriptor
-from fnjax.triton._blocks import (
+from fnjax.triton.interpreter.interpreter import BUILTINS
+from fnjax.triton.interpreter.loops import Range
+from fnjax.triton.values import arithmetic as values
+from fnjax.triton.values import atomics, memory, random
+from fnjax.triton.values.affine import GRID, LEAD, Form
+from fnjax.triton.values.arithmetic import as_tensor as _as_tensor
+from fnjax.triton.values.blocks import Descriptor as tensor_descriptor
+from fnjax.triton.values.blocks import (
     advance,
     load_block,
     load_tensor_descriptor,
@@ -25,10 +27,8 @@ from fnjax.triton._blocks import (
     store_block,
     store_tensor_descriptor,
 )
-from fnjax.triton._forms import GRID, LEAD, Form
-from fnjax.triton._loops import Range
-from fnjax.triton._products import dot
-from fnjax.triton._reduce import (
+from fnjax.triton.values.products import dot
+from fnjax.triton.values.reductions import (
     argmax,
     argmin,
     associative_scan,
@@ -43,8 +43,7 @@ from fnjax.triton._reduce import (
     topk,
     xor_sum,
 )
-from fnjax.triton._run import BUILTINS
-from fnjax.triton._shapes import (
+from fnjax.triton.values.shapes import (
     broadcast,
     broadcast_to,
     cat,
@@ -61,10 +60,10 @@ from fnjax.triton._shapes import (
     trans,
     view,
 )  # fmt: skip
-from fnjax.triton._state import current
-from fnjax.triton._tensor import Tensor as tensor
-from fnjax.triton._types import as_type as _as_type
-from fnjax.triton._types import (
+from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Tensor as tensor
+from fnjax.triton.values.types import as_type as _as_type
+from fnjax.triton.values.types import (
     bfloat16,
     constexpr,
     dtype,
@@ -87,8 +86,7 @@ from fnjax.triton._types import (
     uint32,
     uint64,
 )  # fmt: skip
-from fnjax.triton._types import promote as _promote
-from fnjax.triton._values import as_tensor as _as_tensor
+from fnjax.triton.values.types import promote as _promote
 
 const = pointer_type
 

@@ -1,3 +1,3 @@
 """`tl.math`: functions of floats."""
 
-from fnjax.triton._libdevice import __getattr__ as __getattr__
+from fnjax.triton.language._libdevice import __getattr__ as __getattr__

@@ -1,0 +1,1 @@
+"""Execution of launches program by program: faults, races and drawings."""

@@ -1,0 +1,342 @@
+"""`kernel.check[grid](...)`: execution of a launch program by program, and a report of its faults."""
+
+import dataclasses
+import linecache
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.triton.debug.execution import Access, Place, Run, Unwritten, unwritten
+from fnjax.triton.debug.races import Clocks, Log
+from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
+from fnjax.triton.values.state import launching
+
+OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
+ASSERTION, NARROWED = "assertion", "64 bits"
+
+
+@dataclasses.dataclass
+class Finding:
+    """Fault of a kernel: its first occurrence, and how often it occurred.
+
+    Attributes:
+        kind: "out of bounds", "unwritten", "race", "endless wait", "assertion" or "64 bits".
+        function: the kernel or helper.
+        file: its file.
+        line: the line in the file.
+        program: the program's indices along the axes of the grid.
+        parameter: the array, by the parameter that it was passed for.
+        index: the element: a tuple for an array of several axes; outside of the array, its flat address.
+        message: a sentence that describes the fault.
+        elements: the number of elements concerned, in all programs together.
+        programs: the number of programs concerned.
+    """
+
+    kind: str
+    function: str
+    file: str
+    line: int
+    program: tuple
+    parameter: str | None
+    index: Any
+    message: str
+    elements: int = 1
+    programs: int = 1
+
+    def __str__(self):
+        often = f" ({_counted(self.elements, 'element')} in {_counted(self.programs, 'program')})"
+        text = linecache.getline(self.file, self.line).strip()
+        where = f"{Path(self.file).name}:{self.line}, in {self.function}"
+        return f"{self.kind}: {self.message}{often if self.kind != WAIT else ''}\n    {where}: {text}"
+
+
+@dataclasses.dataclass
+class Report:
+    """Result of a check. Printed, it shows all findings; `report.ok` is True where there are none.
+
+    Attributes:
+        launch: kernel and grid, as text.
+        findings: a list of `Finding`.
+        outputs: the arrays that the launch would have returned.
+        untouched: by parameter, the number of elements of an uninitialised buffer that no program has written.
+    """
+
+    launch: str
+    findings: list
+    outputs: Any
+    untouched: dict
+
+    @property
+    def ok(self):
+        """Return True where nothing was found."""
+        return not self.findings
+
+    def assert_clean(self):
+        """Raise an AssertionError that shows all findings, if there are any. For tests."""
+        if self.findings:
+            raise AssertionError(str(self))
+
+    def __str__(self):
+        head = f"{self.launch}: {_counted(len(self.findings), 'finding') if self.findings else 'nothing found'}"
+        left = [f"left unwritten: {_counted(n, 'element')} of {name}" for name, n in self.untouched.items() if n]
+        return "\n".join([head, *map(str, self.findings), *left])
+
+    __repr__ = __str__
+
+
+class Check:
+    """Value of `kernel.check`: `kernel.check[grid](*args, **meta)` returns a `Report`.
+
+    The launch is executed program after program on NumPy arrays, outside jit. Faults are reported, not raised:
+
+    - out of bounds: an unmasked lane reads or writes an address outside of the array;
+    - unwritten: an element of an uninitialised buffer is read (an atomic reads, too) before any program has written it.
+      JAX's arrays are all initialised: pass a `jax.ShapeDtypeStruct` for a buffer like `torch.empty`; each is a buffer
+      of its own;
+    - race: two programs write different values to an element, or one reads it and the other writes it, and no atomic
+      orders them;
+    - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
+    - assertion: a `tl.device_assert` that does not hold. The arguments of `tl.device_print` are printed;
+    - 64 bits: without `jax_enable_x64`, an int64 or uint64 value that 32 bits do not hold is divided, compared, shifted
+      right or converted to a float: a launch computes another result.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp, fnjax.triton as triton, fnjax.triton.language as tl
+        >>> @triton.jit
+        ... def scale_kernel(x_ptr, out_ptr, n, factor, BLOCK: tl.constexpr):
+        ...     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        ...     tl.store(out_ptr + at, factor * tl.load(x_ptr + at, mask=at < n), mask=at < n)
+        >>> empty = jax.ShapeDtypeStruct((100,), jnp.float32)
+        >>> report = scale_kernel.check[(4,)](jnp.arange(100.0), empty, 100, 2.0, BLOCK=32)
+        >>> print(report)
+        scale_kernel[4]: nothing found
+        >>> report.assert_clean()
+    """
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def __getitem__(self, grid):
+        return lambda *args, **named: checked(self.kernel, grid, args, named)
+
+
+def checked(kernel, grid, args, named):
+    """Execute one launch and return its report."""
+    args, named = with_empty_buffers(args, named)
+    kept = []
+
+    def run(launch, arrays, traced):
+        watcher = Watcher(launch, arrays)
+        stored = Run(launch, arrays, traced, watcher).run()
+        kept.append(watcher)
+        return [jnp.asarray(a) for a in stored]
+
+    with launching(run):
+        outputs = kernel.run(*args, grid=grid, **named)
+    watcher = kept[-1]
+    return Report(title(watcher.launch), watcher.all_findings(), outputs, watcher.untouched())
+
+
+def with_empty_buffers(args, named):
+    """Return the arguments with each jax.ShapeDtypeStruct replaced by an uninitialised buffer."""
+
+    def filled(value):
+        if isinstance(value, TensorDescriptor):
+            return dataclasses.replace(value, base=filled(value.base))
+        return unwritten(value) if isinstance(value, jax.ShapeDtypeStruct) else value
+
+    return [filled(a) for a in args], {k: filled(v) for k, v in named.items()}
+
+
+class Watcher:
+    """Watcher of a `execution.Run` that records accesses and collects findings."""
+
+    def __init__(self, launch, arrays):
+        self.launch = launch
+        self.shapes = [np.shape(a) for a in arrays]
+        self.names = names_of(launch)
+        self.written = {i: np.zeros(np.size(a), bool) for i, a in enumerate(arrays) if isinstance(a, Unwritten)}
+        self.logs = {i: Log() for i in launch.stored}
+        # By element, the program that changed it last, and the position in the source.
+        self.writer = {i: np.full(np.size(arrays[i]), -1, np.int64) for i in launch.stored}
+        self.line = {i: np.zeros(np.size(arrays[i]), np.int64) for i in launch.stored}
+        self.places: dict = {}
+        self.clocks = Clocks()
+        self.ids: list = []
+        self.found: dict = {}  # by kind, position and buffer: the finding and its programs
+        self.left: list = []  # (program, `Waiting`) of programs that were ended
+
+    def starts(self, number, ids):
+        """Begin another program."""
+        self.ids.append(shown(ids, self.launch.grid))
+        self.clocks.starts(number)
+
+    def access(self, access: Access, place):
+        """Check one access against those before it.
+
+        Returns:
+            for an atomic that acquires: a function to be called when its old value is used; else None.
+        """
+        buffer, index = access.buffer, access.elements
+        verb = {"read": "reads", "write": "writes", "atomic": "updates"}[access.kind]
+        if len(access.outside):
+            size = int(np.prod(self.shapes[buffer], dtype=int))
+            at = int(access.outside[0])
+            message = f"{self._who(-1)} {verb} {self.names[buffer]}[{at}], which has {_counted(size, 'element')}"
+            self._find(OUTSIDE, place, buffer, at, message, len(access.outside))
+        if buffer in self.written:
+            written = self.written[buffer]
+            if access.kind != "write" and not self.left and not written[index].all():
+                missing = index[~written[index]]
+                message = f"{self._who(-1)} {verb} {self._element(buffer, missing[0])}, which nobody has written"
+                self._find(EMPTY, place, buffer, self._index(buffer, missing[0]), message, len(missing))
+            if access.kind != "read":
+                written[index] = True
+        look = None
+        if access.kind == "atomic" and access.acquires:
+            look = self.clocks.acquiring(buffer, index)
+        elif access.volatile:
+            self.clocks.acquiring(buffer, index)()
+        if buffer in self.logs:
+            kind = access.kind
+            if access.volatile or (kind == "atomic" and not access.changed):
+                kind = "look"
+            self.logs[buffer].add(self.clocks.event(kind, place), index, access.values if kind == "write" else None)
+            if access.kind != "read" and access.changed:
+                self.writer[buffer][index] = len(self.ids) - 1
+                self.line[buffer][index] = self.places.setdefault(place, len(self.places))
+        if access.kind == "atomic" and access.releases:
+            self.clocks.release(buffer, index)
+        return look
+
+    def fails(self, place, message, lanes):
+        """Add a finding for a `tl.device_assert` that does not hold."""
+        text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
+        self._find(ASSERTION, place, None, None, text, lanes)
+
+    def narrowed(self, place, kind, values):
+        """Add a finding for 64-bit values that do not fit into 32 bits, where their upper bits matter."""
+        message = (
+            f"{self._who(-1)} needs the value {values[0]} of {kind}, and JAX has 32 bits: a launch computes another "
+            "result (jax.config.update('jax_enable_x64', True))"
+        )
+        self._find(NARROWED, place, None, None, message, len(values))
+
+    def waits(self, waiting):
+        """Note that the current program was ended in a `while`."""
+        self.left.append((len(self.ids) - 1, waiting))
+
+    def _find(self, kind, place, buffer, index, message, elements, key=(), program=None):
+        """Add a finding, or count one more occurrence of it."""
+        key = kind, place, buffer, *key
+        program = len(self.ids) - 1 if program is None else program
+        if key in self.found:
+            finding, programs = self.found[key]
+            finding.elements += elements
+        else:
+            name = None if buffer is None else self.names[buffer]
+            finding = Finding(kind, *place, self.ids[program], name, index, message, elements)
+            self.found[key] = finding, (programs := set())
+        programs.add(program)
+        finding.programs = len(programs)
+
+    def _who(self, number):
+        ids = self.ids[number]
+        return f"program {ids[0] if len(ids) == 1 else ids}"
+
+    def _index(self, buffer, element):
+        """Return the index of an element: an integer, or a tuple for an array of several axes."""
+        shape = self.shapes[buffer]
+        return int(element) if len(shape) < 2 else tuple(map(int, np.unravel_index(int(element), shape)))
+
+    def _element(self, buffer, element):
+        """Return an element as text, for example `x_ptr[3, 4]`."""
+        index = self._index(buffer, element)
+        return f"{self.names[buffer]}[{', '.join(map(str, index if isinstance(index, tuple) else (index,)))}]"
+
+    # ------------------------------------------------------------------------------ after all programs
+
+    def all_findings(self):
+        """Return all findings by kind, in the order in which they were found."""
+        for number, waiting in self.left:
+            self._wait(number, waiting)
+        for buffer, log in self.logs.items():
+            for (earlier, later, element), elements in log.races():
+                did = {"read": "read", "look": "read", "write": "wrote", "atomic": "updated"}[earlier.kind]
+                does = {"read": "reads", "look": "reads", "write": "writes", "atomic": "updates"}[later.kind]
+                what = "another value there" if did == "wrote" and does == "writes" else "it"
+                message = (
+                    f"{self._who(later.program)} {does} {self._element(buffer, element)}, and "
+                    f"{self._who(earlier.program)} {did} {what} in line {earlier.place.line}: nothing orders them"
+                )
+                index, key = self._index(buffer, element), (earlier.place, earlier.kind, later.kind)
+                self._find(RACE, later.place, buffer, index, message, len(elements), key, later.program)
+        kinds = [OUTSIDE, EMPTY, ASSERTION, NARROWED, RACE, WAIT]
+        return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
+
+    def _wait(self, number, waiting):
+        """Add the finding for a waiting program, which says which later program it waits for, if any."""
+        who = self._who(number)
+        if not waiting.stuck or not waiting.seen:
+            message = f"{who} is still in this loop after {_counted(len(waiting.seen), 'read')}" if waiting.seen else ""
+            message = message or f"{who} is in a loop that changes nothing and reads nothing"
+            self._find(WAIT, waiting.place, None, None, message, 0, program=number)
+            return
+        buffer, index = next(((b, i) for b, i in waiting.seen if b in self.writer and len(i)), waiting.seen[0])
+        element = int(index[0]) if len(index) else 0
+        by = int(self.writer[buffer][element]) if buffer in self.writer else -1
+        name, key = self._element(buffer, element), ()
+        if by > number:
+            line = self._line(buffer, element)
+            message = (
+                f"{who} waits for {name}, which the later {self._who(by)} changes in line {line}: a program may "
+                "wait for those before it only"
+            )
+            key = ("later",)
+        elif by >= 0:
+            line = self._line(buffer, element)
+            who_ = "it" if by == number else self._who(by)
+            message = (
+                f"{who} waits for {name}, which {who_} changed last, in line {line}, and which nobody changes again"
+            )
+        else:
+            message = f"{who} waits for {name}, which nobody changes"
+        self._find(WAIT, waiting.place, buffer, self._index(buffer, element), message, 1, key, number)
+
+    def _line(self, buffer, element):
+        """Return the line that changed an element last."""
+        places = list(self.places)
+        place: Place = places[int(self.line[buffer][element])]
+        return place.line
+
+    def untouched(self):
+        """Return, by parameter, how many elements of uninitialised buffers no program has written."""
+        return {self.names[b]: int((~w).sum()) for b, w in self.written.items() if b in self.logs}
+
+
+def names_of(launch):
+    """Return, by buffer, the names of the parameters that it was passed for, joined by "/"."""
+    names: dict = {}
+    for parameter, (kind, value) in launch.parameters.items():
+        if kind in ("array", "described"):
+            buffer = value[0] if kind == "described" else value
+            names[buffer] = f"{names[buffer]}/{parameter}" if buffer in names else parameter
+    return names
+
+
+def shown(ids, grid):
+    """Return a program's indices along the axes of the grid that the user gave: trailing axes of size 1 are dropped."""
+    used = max([1, *(d + 1 for d, n in enumerate(grid) if n > 1)])
+    return tuple(ids[:used])
+
+
+def title(launch):
+    """Return the kernel and its grid as text, for example `kernel[4, 2]`."""
+    return f"{launch.name}[{', '.join(map(str, shown(launch.grid, launch.grid)))}]"
+
+
+def _counted(n, noun):
+    return f"{n} {noun}{'' if n == 1 else 's'}"

@@ -1,0 +1,332 @@
+"""Execution of a launch on NumPy arrays, one program after the other, with a watcher that sees each memory access.
+
+`kernel.check` and `kernel.draw` use it. The interpreter is the same as for JAX, for a single program whose number is
+known. Three things differ: memory is NumPy's, and each access is reported; conditions are known, so that an `if` takes
+one branch and loops are sequential; and a program that waits for something that no earlier program did is ended.
+"""
+
+import ast
+import itertools
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.triton.interpreter.interpreter import bind, block, call, evaluate, known_truth, plain
+from fnjax.triton.interpreter.loops import Range, _no_return
+from fnjax.triton.interpreter.waits import decisive
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import number as whole
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_data, of_form
+from fnjax.triton.values.exceptions import EndsProgram, KernelError
+from fnjax.triton.values.state import State, current, entered
+from fnjax.triton.values.tensor import Tensor
+
+MOST_TURNS = 100_000  # iterations of a `while`; one with more is reported as endless
+
+
+class Unwritten(np.ndarray):
+    """Buffer with uninitialised elements, as torch.empty returns it."""
+
+
+def unwritten(like):
+    """Return an uninitialised buffer of a shape and dtype: full of NaN, or of zeros for integers."""
+    kind = jax.dtypes.canonicalize_dtype(like.dtype)
+    fill = np.nan if jnp.issubdtype(kind, jnp.floating) else 0
+    return np.full(like.shape, fill, kind).view(Unwritten)
+
+
+class Place(NamedTuple):
+    """Position in the source of a kernel or helper."""
+
+    function: str
+    file: str
+    line: int
+
+
+class Access(NamedTuple):
+    """Memory access of one statement in one program.
+
+    Attributes:
+        kind: "read", "write" or "atomic".
+        buffer: index of the array.
+        elements: indices of its elements, in the order of lanes.
+        outside: addresses outside of the array.
+        values: for a write or an atomic, the elements' values after it.
+        changed: False for an atomic that has changed nothing.
+        volatile: True for a read that is meant to see what other programs write.
+        acquires: True for an atomic whose user may rely on what other programs released.
+        releases: True for an atomic that publishes what its program did before.
+    """
+
+    kind: str
+    buffer: int
+    elements: np.ndarray
+    outside: np.ndarray
+    values: np.ndarray | None = None
+    changed: bool = True
+    volatile: bool = False
+    acquires: bool = False
+    releases: bool = False
+
+
+class Waiting(NamedTuple):
+    """Report on a program that was ended in a `while`.
+
+    Attributes:
+        place: the loop.
+        seen: (buffer, elements) that its last iteration read.
+        stuck: True if that iteration changed nothing; False if the loop had too many iterations.
+    """
+
+    place: Place
+    seen: list
+    stuck: bool
+
+
+class Old(Tensor):
+    """Old value of an atomic: using it orders the program after those whose atomics it has seen."""
+
+    def __init__(self, data, kind, look):
+        super().__init__(None, kind, data.shape[LEAD:])
+        self._found, self._look = data, look
+
+    @property
+    def _data(self):
+        """The array; reading it calls `look`, which the watcher gave."""
+        self._look()
+        return self._found
+
+    @_data.setter
+    def _data(self, value):
+        """Ignore a new array: it is kept in `_found`."""
+
+
+class Run:
+    """One launch, executed program by program.
+
+    Args:
+        launch: a `fnjax.triton.launch.Launch`.
+        arrays: one for each buffer.
+        traced: the scalars that a launch would trace.
+        watcher: has the methods `starts(number, ids)`, `access(Access, Place)`, `fails(Place, message, lanes)`,
+            `narrowed(Place, type, values)` and `waits(Waiting)`. `access` may return a function, to be called when the
+            old value of an atomic is used.
+
+    Raises:
+        KernelError: an array is traced.
+    """
+
+    def __init__(self, launch, arrays, traced, watcher):
+        for array in (*arrays, *traced):
+            if isinstance(array, jax.core.Tracer):
+                raise KernelError(
+                    f"kernel {launch.name}: check and draw look at concrete arrays: call them outside of jax.jit"
+                )
+        self.launch, self.watcher = launch, watcher
+        self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
+        self.given = [np.asarray(x) for x in traced]
+        self.changes = 0  # number of accesses that have changed memory
+        self.seen: list = []  # (buffer, elements) read in the current iteration of a `while`
+
+    def run(self):
+        """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays."""
+        names = self.launch.named([*self.memory, *self.given])
+        names = {k: self.settled(v) for k, v in names.items()}
+        for number, ids in enumerate(itertools.product(*map(range, self.launch.grid))):
+            with entered(State(self.launch.grid, programs=ids)) as state:
+                state.watch = self
+                self.watcher.starts(number, ids)
+                try:
+                    call(self.launch.source, names)
+                except EndsProgram as end:
+                    self.watcher.waits(end.args[0])
+        return [self.memory[i] for i in self.launch.stored]
+
+    # -------------------------------------------------------------------------------------------- values
+
+    def settled(self, value):
+        """Return a value as a NumPy array, so that it is known to the interpreter."""
+        if isinstance(value, tuple):
+            return tuple(map(self.settled, value))
+        if not isinstance(value, Tensor) or isinstance(value, Old) or value._data is None:
+            return value
+        data = value._data
+        if isinstance(data, jax.core.Tracer) or (isinstance(data, np.ndarray) and value.form is not None):
+            return value
+        return of_data(np.asarray(data), value.dtype, value.shape)
+
+    # -------------------------------------------------------------------------------------------- memory
+
+    def _lanes(self, pointer, shape, truth):
+        """Return the addresses of all lanes, the mask of active lanes inside of the array, and of those outside."""
+        offset = pointer.offset
+        data = offset.data if offset.form is None else offset.form.array(np)
+        address = _full(data, shape).reshape(-1)
+        alive = np.ones(address.shape, bool) if truth is None else _full(truth.data, shape).reshape(-1)
+        there = (address >= 0) & (address < self.memory[pointer.buffer].size)
+        return address, alive & there, alive & ~there
+
+    def _tell(self, *args, **named):
+        """Report an access to the watcher and return what it returns."""
+        access = Access(*args, **named)
+        if access.kind != "write":
+            self.seen.append((access.buffer, access.elements))
+        return self.watcher.access(access, here())
+
+    def load(self, pointer, shape, truth, other, volatile):
+        """Execute `tl.load`."""
+        address, inside, outside = self._lanes(pointer, shape, truth)
+        self._tell("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
+        kind = pointer.element
+        data = np.zeros(address.shape, kind.array)
+        if other is not None:
+            data[:] = _full(other.data, shape).reshape(-1)
+        data[inside] = self.memory[pointer.buffer][address[inside]]
+        return of_data(data.reshape((1,) * LEAD + shape), kind, shape)
+
+    def store(self, pointer, truth, value):
+        """Execute `tl.store`; where lanes share an address, the last one's value stays."""
+        shape = pointer.shape
+        address, inside, outside = self._lanes(pointer, shape, truth)
+        memory = self.memory[pointer.buffer]
+        index, values = address[inside], _full(value.data, shape).reshape(-1)[inside].astype(memory.dtype)
+        before = memory[index]
+        memory[index] = values
+        self.changes += not _same(before, memory[index])
+        self._tell("write", pointer.buffer, index, address[outside], memory[index])
+
+    def atomic(self, name, pointer, truth, value, expected, sem):
+        """Execute `tl.atomic_*` lane after lane and return the old values."""
+        shape = np.broadcast_shapes(pointer.shape, value.shape)
+        address, inside, outside = self._lanes(pointer, shape, truth)
+        memory = self.memory[pointer.buffer]
+        index, new = address[inside], _full(value.data, shape).reshape(-1)[inside].astype(memory.dtype)
+        wanted = None if expected is None else _full(expected.data, shape).reshape(-1)[inside].astype(memory.dtype)
+        old = np.zeros(address.shape, memory.dtype)
+        before = memory[index]
+        with np.errstate(all="ignore"):
+            if len(np.unique(index)) == len(index):
+                old[inside] = before
+                memory[index] = _combined(name, before, new, wanted)
+            else:
+                taken = np.empty_like(before)
+                for lane, at in enumerate(index):
+                    taken[lane] = memory[at]
+                    one = slice(lane, lane + 1)
+                    memory[at] = _combined(name, taken[one], new[one], None if wanted is None else wanted[one])[0]
+                old[inside] = taken
+        changed = not _same(before, memory[index])
+        self.changes += changed
+        order = str(getattr(sem, "value", sem) or "acq_rel").lower()
+        named = {
+            "values": memory[index],
+            "changed": changed,
+            "acquires": order in ("acquire", "acq_rel"),
+            "releases": order in ("release", "acq_rel") and (changed or name != "cas"),
+        }
+        look = self._tell("atomic", pointer.buffer, index, address[outside], **named)
+        data = old.astype(pointer.element.array).reshape((1,) * LEAD + shape)
+        return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
+
+    # ------------------------------------------------------------------------------ messages of kernels
+
+    def printed(self, parts):
+        """Print the arguments of `tl.device_print` with the program's number."""
+        shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
+        print(f"program {current().programs}:", *shown)  # noqa: T201 - device_print prints
+
+    def asserted(self, truth, mask, message):
+        """Report the lanes where a `tl.device_assert` fails."""
+        shape = np.broadcast_shapes(truth.shape, () if mask is None else mask.shape)
+        fails = ~_full(truth.data, shape) & (True if mask is None else _full(mask.data, shape))
+        if fails.any():
+            self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
+
+    def narrowed(self, kind, values):
+        """Report 64-bit values that do not fit into 32 bits, where their upper bits matter."""
+        self.watcher.narrowed(here(), kind, values)
+
+    # --------------------------------------------------------------------------------------------- loops
+
+    def loop(self, frame, node):
+        """Execute a `for` or a `while` sequentially.
+
+        Raises:
+            EndsProgram: a `while` changes nothing, or has more than `MOST_TURNS` iterations.
+        """
+        _no_return(node)
+        if isinstance(node, ast.While):
+            return self._while(frame, node)
+        given = evaluate(frame, node.iter)
+        items = given
+        if isinstance(given, Range):
+            bounds = [as_tensor(b) for b in (given.start, given.stop, given.step)]
+            if bounds[2].uniform() == 0:
+                raise ValueError("the step of a range is zero")
+            items = range(*map(int, bounds))
+            if not given.unrolled:
+                kind = types.promote(bounds[0].dtype, bounds[2].dtype)
+                items = (of_form(whole(i), kind) for i in items)
+        for item in items:
+            bind(frame, node.target, item)
+            block(frame, node.body)
+        return False
+
+    def _while(self, frame, node):
+        """Execute a `while` sequentially.
+
+        Raises:
+            EndsProgram: an iteration changes nothing, or there are more than `MOST_TURNS`.
+        """
+        names, _ = decisive(node)
+        for _ in range(MOST_TURNS):
+            before, changes = {n: frame.names.get(n) for n in names}, self.changes
+            self.seen = []
+            frame.line = node.lineno
+            if not known_truth(evaluate(frame, node.test)):
+                return False
+            block(frame, node.body)
+            if changes == self.changes and all(_equal(before[n], frame.names.get(n)) for n in names):
+                raise EndsProgram(Waiting(Place(*here()[:2], node.lineno), self.seen, True))
+        raise EndsProgram(Waiting(Place(*here()[:2], node.lineno), self.seen, False))
+
+
+def here():
+    """Return the position that is being executed."""
+    frame = current().frames[-1]
+    return Place(frame.source.name, frame.source.file, frame.line)
+
+
+def _full(data, shape):
+    """Return an array with the block's axes broadcast to their full size."""
+    data = np.asarray(data)
+    data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
+    return np.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
+
+
+def _combined(name, old, new, wanted):
+    """Return the new values of an atomic."""
+    if name == "cas":
+        return np.where(old == wanted, new, old)
+    function: Any = {"add": np.add, "max": np.maximum, "min": np.minimum}.get(name)
+    function = function or {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}.get(name)
+    return new if function is None else function(old, new)
+
+
+def _same(a, b):
+    """Return True where two arrays have the same bits."""
+    return a.tobytes() == b.tobytes()
+
+
+def _equal(a, b):
+    """Return True where two values of a name are the same."""
+    if a is b:
+        return True
+    if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype:
+        return _same(_full(broadcast(a, a.shape).data, a.shape), _full(broadcast(b, b.shape).data, b.shape))
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return all(map(_equal, a, b))
+    return type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b

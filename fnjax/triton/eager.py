@@ -1,0 +1,70 @@
+"""Launches outside jax.jit: each is one compiled program, cached for later launches that are equal to it."""
+
+import collections
+import threading
+from typing import Any
+
+import jax
+
+from fnjax._primitives.jax_internals import is_staged
+from fnjax.triton.interpreter.globals import Unkept, dependencies, frozen
+
+KEPT = 256  # maximum number of cached programs; the least recently used one is removed
+_PROGRAMS: collections.OrderedDict[Any, tuple[Any, Any]] = collections.OrderedDict()  # by key: a launch and its program
+_LOCK = threading.Lock()
+
+
+def translated(launch, operands):
+    """Return what a launch stores, computed by JAX operations.
+
+    Under a transformation they become part of the traced program. Outside jit they are compiled as one program:
+    executed one by one, each operation would be compiled and every intermediate stored, which takes many seconds for a
+    large kernel. JAX differentiates and batches that program as a whole.
+
+    Args:
+        launch: a `fnjax.triton.launch.Launch`.
+        operands: its arrays, then the traced scalars.
+
+    Raises:
+        KernelError: a program waits for ever.
+    """
+    if is_staged():
+        return launch.translated(*operands)
+    try:
+        key = (
+            launch.source,
+            launch.grid,
+            tuple((name, kind, frozen(value)) for name, (kind, value) in launch.parameters.items()),
+            launch.options,
+            tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in operands),
+            dependencies(launch.source),
+        )
+    except Unkept:
+        key = None
+    with _LOCK:
+        first, program = _PROGRAMS.pop(key, (None, None))
+    if program is None:
+        first, program = _new(launch)
+    try:
+        results = program(*operands)
+        if first.waits and not _is_traced(results):
+            jax.block_until_ready(results)
+    except jax.errors.JaxRuntimeError:
+        if not first.waits or _is_traced(operands):
+            raise
+        return launch.translated(*operands)  # executed one by one, the operations raise a KernelError
+    if key is None:
+        return results
+    with _LOCK:
+        _PROGRAMS[key] = first, program
+        while len(_PROGRAMS) > KEPT:
+            _PROGRAMS.popitem(last=False)
+    return results
+
+
+def _is_traced(arrays):
+    return any(isinstance(x, jax.core.Tracer) for x in arrays)
+
+
+def _new(launch):
+    return launch, jax.jit(launch.translated)

@@ -1,0 +1,1 @@
+"""Interpretation of a kernel's source: statements, loops, and how loops become JAX operations."""

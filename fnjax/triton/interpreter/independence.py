@@ -1,0 +1,69 @@
+"""Test whether the iterations of a vectorised loop are independent, by the memory addresses that they access."""
+
+import numpy as np
+
+from fnjax.triton.values.affine import LEAD
+
+COMMUTING = {"add", "max", "min", "and", "or", "xor"}  # atomics whose order does not matter
+
+
+def independent(side):
+    """Return True where vectorising a loop does not change what it reads and writes.
+
+    Each statement is executed for all iterations before the next one. That is valid for buffers that are only read, for
+    a single store (the last iteration's value stays), for atomics of one kind, and where the addresses of different
+    iterations are disjoint.
+    """
+    for buffer in {access.buffer for access in side.accesses if access.kind != "read"}:
+        here = [access for access in side.accesses if access.buffer == buffer]
+        kinds = {access.kind for access in here}
+        alone = len(here) == 1 and here[0].traced == side.traced
+        if not alone and not (len(kinds) == 1 and kinds <= COMMUTING) and not _apart(here, side.count):
+            return False
+    return True
+
+
+def _apart(accesses, count):
+    """Return True where all addresses advance by one step per iteration and span less than it within an iteration."""
+    reaches = [_reach(access, count) for access in accesses]
+    if None in reaches or len({step for step, _, _ in reaches}) != 1:
+        return False
+    step, low, high = reaches[0]
+    for _, other_low, other_high in reaches[1:]:
+        low, high = np.minimum(low, other_low), np.maximum(high, other_high)
+    return bool((high - low < abs(step)).all())
+
+
+def _reach(access, count):
+    """Return the step of an access's address, and by program the first and last address in the first iteration.
+
+    None where the address is not affine in the loop variable.
+    """
+    form = access.form
+    if form is None or form.base.shape[count.axis] > 1:
+        return None
+    step = dict(form.syms).get(count, 0)
+    low = high = form.base
+    spans = [(s * first, s * last) for s, (first, last) in zip(form.strides, _lanes(access), strict=True)]
+    for sym, coefficient in form.syms:
+        if sym.axis is not None and sym.axis < count.axis:  # an outer loop, vectorised: as for different programs
+            low, high = low + sym.value * coefficient, high + sym.value * coefficient
+        elif sym is not count:
+            spans.append((coefficient * sym.low, coefficient * sym.high))
+    return step, low + sum(map(min, spans)), high + sum(map(max, spans))
+
+
+def _lanes(access):
+    """Return the first and last index along each axis of the block that conditions allow in all programs."""
+    found = [[0, n - 1] for n in access.form.shape]
+    for condition in access.conditions:
+        axes = [d for d, stride in enumerate(condition.strides) if stride]
+        if len(axes) != 1 or condition.syms or (condition.base != condition.base[(0,) * LEAD]).any():
+            continue
+        (axis,), constant = axes, int(condition.base[(0,) * LEAD])
+        coefficient = condition.strides[axis]
+        if coefficient < 0:  # constant + coefficient * index >= 0
+            found[axis][1] = min(found[axis][1], constant // -coefficient)
+        else:
+            found[axis][0] = max(found[axis][0], -(constant // coefficient))
+    return [(first, max(first, last)) for first, last in found]

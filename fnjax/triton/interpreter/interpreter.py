@@ -1,0 +1,442 @@
+"""Interpreter of a kernel's syntax tree: an `if` on values becomes a mask, and an early return ends lanes."""
+
+import ast
+import contextlib
+import functools
+import operator
+from typing import Any
+
+import numpy as np
+
+from fnjax._errors import FnjaxError
+from fnjax.triton.interpreter.globals import read_attribute, read_name
+from fnjax.triton.interpreter.source import is_constexpr
+from fnjax.triton.values import types
+from fnjax.triton.values.arithmetic import as_tensor, both, cast, either, negation, truth, where
+from fnjax.triton.values.exceptions import CutsGrid, EndsProgram, KernelError, NeedsSequence, NotAnAxis
+from fnjax.triton.values.memory import Choice, Pointer
+from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Tensor
+
+BINARY = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow, ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.MatMult: operator.matmul,
+}  # fmt: skip
+COMPARE = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
+    ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
+    ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
+}  # fmt: skip
+UNARY: dict = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+RETURN = "what is returned"
+LOOPS: dict = {}  # by statement, the function that interprets it; `loops` fills it
+BUILTINS: dict = {}  # by Python function, the one that replaces it in kernels; `language` fills it
+
+
+class Undefined:
+    """Placeholder for a name that only one branch of an if sets; reading it is an error."""
+
+    def __init__(self, name):
+        self.name = name
+
+
+class Frame:
+    """One call of a kernel or helper.
+
+    Attributes:
+        source: the function.
+        names: the values of its variables.
+        line: the line that is being interpreted.
+        result: the value returned by lanes that have returned; `Undefined` before the first return.
+        returned: the mask of these lanes; None if there are none.
+    """
+
+    def __init__(self, source, names):
+        self.source, self.names, self.line = source, names, source.node.lineno
+        self.result, self.returned = Undefined, None
+
+    def get(self, name):
+        """Return the value of a name, local or outside; NameError where it is set in one branch only, or unknown."""
+        if name in self.names:
+            found = self.names[name]
+            if isinstance(found, Undefined):
+                raise NameError(f"{name} is set in one branch only and read after it")
+            return found
+        return plain(read_name(self.source, name))
+
+
+def plain(value):
+    """Return the value that a constexpr wraps; other values as they are."""
+    return value.value if isinstance(value, types.constexpr) else value
+
+
+def to_tensors(value):
+    """Return an assigned or returned value with numbers, also in tuples, as tensors (as code_generator.py 3.5)."""
+    value = plain(value)
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        return as_tensor(value)
+    if isinstance(value, tuple | list):
+        items = map(to_tensors, value)
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    return value
+
+
+def to_number(value):
+    """Return the Python number of a known scalar, as the annotation tl.constexpr demands; other values as they are."""
+    value = plain(value)
+    if isinstance(value, Tensor) and (found := value.uniform()) is not None:
+        return found
+    return value
+
+
+def call(source, names):
+    """Interpret a function and return its result.
+
+    Args:
+        source: the function.
+        names: the values of its parameters.
+
+    Raises:
+        KernelError: any error in the body, with the kernel's name and line.
+    """
+    frame = Frame(source, dict(names))
+    state = current()
+    state.frames.append(frame)
+    try:
+        with state.only(state.active):
+            block(frame, source.node.body)
+    except (NeedsSequence, CutsGrid, NotAnAxis, EndsProgram, KernelError):
+        raise
+    except Exception as error:
+        if isinstance(error, FnjaxError):
+            raise
+        where_ = f"{source.name}, line {frame.line} of {source.file}"
+        raise KernelError(f"kernel {where_}: {type(error).__name__}: {error}{_given(frame, error)}") from error
+    finally:
+        state.frames.pop()
+    return None if frame.result is Undefined else frame.result
+
+
+def _given(frame, error):
+    """Return text for a message: the parameters in the line that failed, where their values may be the cause."""
+    nodes = ast.walk(frame.source.node)
+    named = {n.id for n in nodes if isinstance(n, ast.Name) and n.lineno == frame.line}
+    found = []
+    for parameter in frame.source.parameters:
+        value = frame.names.get(parameter)
+        if parameter not in named:
+            continue
+        if not isinstance(value, Tensor | Pointer | Choice):
+            found.append(f"{parameter} is {repr(value)[:60]}")
+        elif isinstance(error, TypeError):
+            what = f"a number ({value.dtype})" if isinstance(value, Tensor) else f"an array of {value.element}"
+            found.append(f"{parameter} is {what}")
+    return f" ({', '.join(found)})" if found else ""
+
+
+def block(frame, statements):
+    """Interpret statements; return True if no lane continues after them."""
+    for position, statement in enumerate(statements):
+        frame.line = statement.lineno
+        if _statement(frame, statement, statements[position + 1 :]):
+            return True
+    return False
+
+
+def _statement(frame, node, after):
+    """Interpret one statement; return True if no lane continues after it."""
+    kind = type(node)
+    if kind is ast.Expr:
+        if not isinstance(node.value, ast.Constant):
+            evaluate(frame, node.value)
+    elif kind is ast.Assign:
+        value = to_tensors(evaluate(frame, node.value))
+        for target in node.targets:
+            bind(frame, target, value)
+    elif kind is ast.AnnAssign:
+        if node.value is not None:
+            value = evaluate(frame, node.value)
+            bind(frame, node.target, to_number(value) if is_constexpr(node.annotation) else to_tensors(value))
+    elif kind is ast.AugAssign:
+        old = evaluate(frame, ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
+        bind(frame, node.target, to_tensors(binary(node.op, old, evaluate(frame, node.value))))
+    elif kind is ast.If:
+        return _if(frame, node, after)
+    elif kind in LOOPS:
+        watch = current().watch
+        return LOOPS[kind](frame, node) if watch is None else watch.loop(frame, node)
+    elif kind is ast.Return:
+        _return(frame, None if node.value is None else to_tensors(evaluate(frame, node.value)))
+        return True
+    elif kind is ast.Assert:
+        test = evaluate(frame, node.test)
+        if not isinstance(test, Tensor) and not test:
+            raise AssertionError(ast.unparse(node.test))
+    elif kind not in (ast.Pass, ast.Import, ast.ImportFrom, ast.Global):
+        raise SyntaxError(f"{kind.__name__.lower()} is not for kernels")
+    return False
+
+
+def _return(frame, value):
+    """End all active lanes with a result."""
+    alive = current().active
+    if frame.result is Undefined:
+        frame.result = value
+    elif value is not None or frame.result is not None:
+        frame.result = _choose(as_tensor(True) if alive is None else alive, RETURN, value, frame.result)
+    alive = as_tensor(True) if alive is None else alive
+    frame.returned = alive if frame.returned is None else either(frame.returned, alive)
+
+
+def bind(frame, target, value):
+    """Assign a value to a name, or the items of a sequence to a tuple of names; an error where they do not fit."""
+    if isinstance(target, ast.Name):
+        frame.names[target.id] = plain(value)
+    elif isinstance(target, ast.Tuple | ast.List):
+        values = tuple(value)
+        if len(values) != len(target.elts):
+            raise ValueError(f"{len(values)} values for {len(target.elts)} names")
+        for one, given in zip(target.elts, values, strict=True):
+            bind(frame, one, given)
+    else:
+        raise SyntaxError("kernels assign to names only")
+
+
+def known_truth(test):
+    """Return a condition as True or False if it is known and the same for all programs; else None."""
+    if not isinstance(test, Tensor):
+        return bool(test)
+    found = test.uniform()
+    return None if found is None else bool(found)
+
+
+def _if(frame, node, after):
+    """Interpret both branches of an if under their masks, or one if the condition is known; as `_statement`."""
+    test = evaluate(frame, node.test)
+    found = known_truth(test)
+    if found is not None:
+        return block(frame, node.body if found else node.orelse)
+    state = current()
+    test = truth(test)
+    if test.shape != ():
+        raise TypeError("an if decides for a whole program: its condition must be one truth, not a block of them")
+    alive, returned = state.active, frame.returned
+    before = dict(frame.names)
+    sides = []
+    for truth_, statements in ((test, node.body), (negation(test), node.orelse)):
+        frame.names = dict(before)
+        with state.only(truth_ if alive is None else both(alive, truth_)):
+            ended = block(frame, statements)
+        sides.append((frame.names, ended))
+    (yes, yes_ended), (no, no_ended) = sides
+    if frame.returned is not returned:  # the following statements run for lanes that have not returned
+        going = negation(frame.returned)
+        state.active = going if alive is None else both(alive, going)
+    if yes_ended or no_ended:
+        frame.names = no if yes_ended else yes
+        return yes_ended and no_ended
+    frame.names = merge(test, yes, no)
+    return False
+
+
+def merge(test, yes, no):
+    """Return the names after an if, each selected from its values at the end of both branches."""
+    out = {}
+    for name in {**yes, **no}:
+        a, b = yes.get(name, Undefined(name)), no.get(name, Undefined(name))
+        out[name] = a if a is b else _choose(test, name, a, b)
+    return out
+
+
+def _choose(test, name, a, b):
+    """Return `a` where the mask `test` holds, else `b`, for any kind of value; TypeError where their kinds differ."""
+    if isinstance(a, Undefined) or isinstance(b, Undefined):
+        return Undefined(name)
+    if a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str | types.dtype) and a == b):
+        return a
+    if _same_number(a, b):
+        return a
+    if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        return tuple(_choose(test, name, x, y) for x, y in zip(a, b, strict=True))
+    if hasattr(a, "chosen") and type(a) is type(b):
+        return a.chosen(b, functools.partial(_choose, test, name))
+    if isinstance(a, Pointer) and isinstance(b, Pointer) and a.buffer == b.buffer:
+        return Pointer(a.buffer, a.element, where(test, a.offset, b.offset))
+    if isinstance(a, Pointer | Choice) and isinstance(b, Pointer | Choice):
+        return Choice(test, a, b)
+    if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):
+        raise TypeError(f"{name} is a {_word(a)} in one branch, a {_word(b)} in the other")
+    a, b = as_tensor(a), as_tensor(b)
+    kind = a.dtype if a.dtype == b.dtype else types.promote(a.dtype, b.dtype)
+    return where(test, cast(a, kind), cast(b, kind))
+
+
+def _same_number(a, b):
+    """Return True for two known scalars of one type and value."""
+    if type(a) is not Tensor or type(b) is not Tensor or a.dtype != b.dtype:
+        return False
+    found = a.uniform()
+    return found is not None and found == b.uniform()
+
+
+def _word(value):
+    return "value" if isinstance(value, Tensor) else type(value).__name__
+
+
+def evaluate(frame, node) -> Any:
+    """Return the value of an expression; SyntaxError for those that kernels do not have."""
+    kind = type(node)
+    if kind is ast.Constant:
+        return node.value
+    if kind is ast.Name:
+        return frame.get(node.id)
+    if kind is ast.Attribute:
+        return attribute(frame, node)
+    if kind is ast.BinOp:
+        return binary(node.op, evaluate(frame, node.left), evaluate(frame, node.right))
+    if kind is ast.UnaryOp:
+        value = evaluate(frame, node.operand)
+        if isinstance(node.op, ast.Not):
+            return negation(value) if isinstance(value, Tensor) else not value
+        return UNARY[type(node.op)](value)
+    if kind is ast.Compare:
+        return _comparison(frame, node)
+    if kind is ast.BoolOp:
+        return _logic(frame, node)
+    if kind is ast.IfExp:
+        return _ternary(frame, node)
+    if kind is ast.Call:
+        return _call(frame, node)
+    if kind is ast.Subscript:
+        return plain(evaluate(frame, node.value)[evaluate(frame, node.slice)])
+    if kind is ast.Slice:
+        return slice(*(None if part is None else evaluate(frame, part) for part in (node.lower, node.upper, node.step)))
+    if kind in (ast.Tuple, ast.List):
+        items: list = []
+        for item in node.elts:
+            if isinstance(item, ast.Starred):
+                items += evaluate(frame, item.value)
+            else:
+                items.append(evaluate(frame, item))
+        return tuple(items) if kind is ast.Tuple else items
+    if kind is ast.Dict:
+        return {evaluate(frame, k): evaluate(frame, v) for k, v in zip(node.keys, node.values, strict=True)}
+    if kind is ast.JoinedStr:
+        return ast.unparse(node)
+    if kind is ast.Lambda or kind in (ast.ListComp, ast.GeneratorExp):
+        return _comprehension(frame, node)
+    raise SyntaxError(f"{kind.__name__} is not for kernels: {ast.unparse(node)}")
+
+
+def _comprehension(frame, node):
+    """Return the list that a list comprehension or generator over constexprs makes."""
+    if isinstance(node, ast.Lambda) or len(node.generators) != 1:
+        raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
+    before, out = dict(frame.names), []
+    for item in evaluate(frame, node.generators[0].iter):
+        bind(frame, node.generators[0].target, item)
+        if all(evaluate(frame, test) for test in node.generators[0].ifs):
+            out.append(evaluate(frame, node.elt))
+    frame.names = before
+    return out
+
+
+def binary(op, a, b):
+    """Return the result of a binary operator; a TypeError says which operand does not fit, and why."""
+    try:
+        return BINARY[type(op)](a, b)
+    except TypeError as error:
+        raise _misfit(op, a, b, error) from error
+
+
+def _misfit(op, a, b, error):
+    """Return the error for two operands that an operator does not take."""
+    if not any(isinstance(x, Tensor | Pointer | Choice | None) for x in (a, b)):
+        return error
+    for x in (a, b):
+        if not isinstance(x, Tensor | Pointer | Choice | bool | int | float | np.number):
+            what = "None" if x is None else f"a {type(x).__name__}"
+            return TypeError(f"{what} is used as a pointer or a number: pass an array, or a number")
+    if any(isinstance(x, Pointer | Choice) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
+        return TypeError("an array is used as a number: pass a number or an array without axes, or load from it")
+    return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
+
+
+def attribute(frame, node):
+    """Return an attribute (AttributeError: there is none); `.value` of a plain value, once a constexpr, is itself."""
+    owner = evaluate(frame, node.value)
+    if node.attr == "value" and not hasattr(owner, "value"):
+        return owner
+    if not hasattr(owner, node.attr):
+        what = getattr(owner, "__name__", None) or _word(owner)
+        raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)})")
+    return plain(read_attribute(owner, node.attr))
+
+
+def _comparison(frame, node):
+    """Return the value of a chain of comparisons."""
+    left, found = evaluate(frame, node.left), None
+    for op, operand in zip(node.ops, node.comparators, strict=True):
+        right = evaluate(frame, operand)
+        try:
+            result = COMPARE[type(op)](left, right)
+        except TypeError as error:
+            raise _misfit(op, left, right, error) from error
+        found = result if found is None else _and(found, result)
+        left = right
+    return found
+
+
+def _and(a, b):
+    return both(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a and b
+
+
+def _logic(frame, node):
+    """Return the value of `and` or `or`: constexprs short-circuit as in Python, tensors are combined to one mask."""
+    is_and, values, value = isinstance(node.op, ast.And), [], None
+    for part in node.values:
+        value = evaluate(frame, part)
+        if isinstance(value, Tensor):
+            values.append(value)
+        elif bool(value) != is_and:
+            return value
+    return functools.reduce(both if is_and else either, values) if values else value
+
+
+def _ternary(frame, node):
+    """Return the value of `a if test else b`, with both sides evaluated under their masks if needed."""
+    test = evaluate(frame, node.test)
+    found = known_truth(test)
+    if found is not None:
+        return evaluate(frame, node.body if found else node.orelse)
+    test, state = truth(test), current()
+    values = []
+    for truth_, side in ((test, node.body), (negation(test), node.orelse)):
+        with state.only(truth_ if state.active is None else both(state.active, truth_)):
+            values.append(evaluate(frame, side))
+    return _choose(test, "the value of a ternary", *values)
+
+
+def _call(frame, node):
+    """Return the result of a call; Python builtins are replaced by those of `BUILTINS`."""
+    function = evaluate(frame, node.func)
+    args: list = []
+    for argument in node.args:
+        if isinstance(argument, ast.Starred):
+            args += evaluate(frame, argument.value)
+        else:
+            args.append(evaluate(frame, argument))
+    named: dict = {}
+    for keyword in node.keywords:
+        value = evaluate(frame, keyword.value)
+        named |= value if keyword.arg is None else {keyword.arg: value}
+    with contextlib.suppress(TypeError):  # an unhashable object is not a builtin
+        function = BUILTINS.get(function, function)
+    if not callable(function):
+        raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
+    frame.line = node.lineno
+    watch = current().watch
+    result = plain(function(*args, **named))
+    return result if watch is None else watch.settled(result)

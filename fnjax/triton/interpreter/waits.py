@@ -1,0 +1,140 @@
+"""Detection of `while` loops that wait for memory, from their source; and of programs that would wait for ever."""
+
+import ast
+import functools
+
+import jax.numpy as jnp
+
+from fnjax.triton.interpreter.host_report import report
+from fnjax.triton.values.exceptions import KernelError
+
+
+@functools.cache
+def decisive(node):
+    """Return the names that decide whether a `while` goes on, and whether one of them depends on its own earlier value.
+
+    An iteration that changes neither these names nor memory repeats for ever. Where no name depends on itself, as in
+    `while tl.load(flag) == 0: turns += 1`, only memory can end the loop: it waits for what other programs write.
+    """
+    sources: dict[str, set[str]] = {}
+    _read(node.body, set(), sources)
+    found, todo = set(), _loaded(node.test)
+    while todo:
+        name = todo.pop()
+        if name in sources and name not in found:
+            found.add(name)
+            todo |= sources[name]
+    return tuple(sorted(found)), any(_reaches(name, name, sources) for name in found)
+
+
+def _read(statements, around, sources):
+    """Add to `sources`, for each name that statements set, the names that its value depends on.
+
+    Args:
+        statements: in their order.
+        around: names that decide whether the statements run.
+        sources: is filled: by name, a set of names.
+    """
+    for node in statements:
+        if isinstance(node, ast.If | ast.While):
+            inner = around | _loaded(node.test)
+        elif isinstance(node, ast.For):
+            inner = around | _loaded(node.iter)
+            _set(node.target, inner, sources)
+        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
+            own = _loaded(node.value) | around
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                _set(target, own | (_named(target) if isinstance(node, ast.AugAssign) else set()), sources)
+            continue
+        else:
+            continue
+        for part in (node.body, node.orelse):
+            _read(part, inner, sources)
+
+
+def _set(target, made_of, sources):
+    """Add to `sources` that the names of an assignment's target depend on the names `made_of`."""
+    for name in _named(target):
+        sources.setdefault(name, set()).update(made_of)
+
+
+def _named(node):
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+
+
+def _loaded(node):
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _reaches(name, goal, sources):
+    """Return True where the name `name` depends on the name `goal`."""
+    seen, todo = set(), set(sources.get(name, ()))
+    while todo:
+        one = todo.pop()
+        if one == goal:
+            return True
+        if one not in seen:
+            seen.add(one)
+            todo |= sources.get(one, set())
+    return False
+
+
+def unchanged(before, after):
+    """Return a traced boolean: True where two lists of arrays are equal; NaN equals NaN."""
+    same = [
+        jnp.array_equal(a, b, equal_nan=jnp.issubdtype(a.dtype, jnp.inexact))
+        for a, b in zip(before, after, strict=True)
+    ]
+    return jnp.all(jnp.stack(same)) if same else jnp.asarray(True)
+
+
+class Marks:
+    """Record of the first endless wait in a launch, kept in a buffer of its own.
+
+    The buffer holds the loop's number, from 1 on, and the program's number; 0 is no wait.
+    """
+
+    def __init__(self, kernel, buffer):
+        self.kernel, self.buffer = kernel, buffer
+        self.loops: list = []  # (source, line) by number
+
+    def set(self, state, stuck, source, line):
+        """Record that a loop of the current program would not end, where `stuck` holds."""
+        if (source, line) not in self.loops:
+            self.loops.append((source, line))
+        mark, program = state.buffers[self.buffer], 0
+        for number, size in zip(state.programs, state.grid, strict=True):
+            program = program * size + number
+        new = jnp.stack([jnp.int32(self.loops.index((source, line)) + 1), jnp.asarray(program, jnp.int32)])
+        state.buffers[self.buffer] = jnp.where(stuck & (mark[0] == 0), new, mark)
+        state.written.add(self.buffer)
+
+    def refuse(self, mark, grid, arrays):
+        """Return the arrays; raise KernelError if a program waited for ever, under jit when the compiled program runs.
+
+        On platforms that cannot call the host, the arrays are filled with NaN, or the largest integer, instead
+        (`interpreter.host_report`).
+        """
+        if not self.loops:
+            return arrays
+
+        def look(mark):
+            number, program = map(int, mark)
+            if number:
+                raise KernelError(self._message(*self.loops[number - 1], program, grid))
+
+        return report(look, mark, arrays)
+
+    def _message(self, source, line, program, grid):
+        ids: list = []
+        for size in reversed(grid):
+            ids.insert(0, program % size)
+            program //= size
+        while len(ids) > 1 and grid[len(ids) - 1] == 1:
+            ids.pop()
+        where = f"{source.name}, line {line} of {source.file}"
+        return (
+            f"kernel {self.kernel}: program {ids[0] if len(ids) == 1 else tuple(ids)} would wait for ever in {where}: "
+            "programs run one after the other, and none before it changes what it waits for (a lock that is not "
+            f"released, or a wait for a later program); {self.kernel}.check[grid](...) tells which"
+        )

@@ -1,0 +1,102 @@
+"""Functions of floats by JAX's names: `tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton import language as _language
+from fnjax.triton.values import arithmetic as values
+from fnjax.triton.values.arithmetic import as_tensor
+from fnjax.triton.values.tensor import Tensor, canonical
+from fnjax.triton.values.types import float32, int1, int32
+
+_ONE = {
+    "exp": jnp.exp, "exp2": jnp.exp2, "expm1": jnp.expm1, "log": jnp.log, "log2": jnp.log2, "log10": jnp.log10,
+    "log1p": jnp.log1p, "sqrt": jnp.sqrt, "rsqrt": lax.rsqrt, "cbrt": jnp.cbrt, "sin": jnp.sin, "cos": jnp.cos,
+    "tan": jnp.tan, "asin": jnp.arcsin, "acos": jnp.arccos, "atan": jnp.arctan, "sinh": jnp.sinh, "cosh": jnp.cosh,
+    "tanh": jnp.tanh, "asinh": jnp.arcsinh, "acosh": jnp.arccosh, "atanh": jnp.arctanh, "erf": jax.scipy.special.erf,
+    "erfc": jax.scipy.special.erfc, "erfinv": jax.scipy.special.erfinv, "lgamma": jax.scipy.special.gammaln,
+    "floor": jnp.floor, "ceil": jnp.ceil, "trunc": jnp.trunc, "rint": jnp.rint, "nearbyint": jnp.rint,
+    "sqrt_rn": jnp.sqrt, "rcp_rn": jnp.reciprocal, "exp10": lambda x: jnp.power(jnp.asarray(10, x.dtype), x),
+    "normcdf": jax.scipy.stats.norm.cdf, "sigmoid": jax.nn.sigmoid,
+    "round": lambda x: jnp.trunc(x + jnp.copysign(jnp.asarray(0.5, x.dtype), x)),
+}  # fmt: skip
+_FAST = {"fast_expf": "exp", "fast_exp10f": "exp10", "fast_logf": "log", "fast_log2f": "log2", "fast_log10f": "log10"}
+_FAST |= {"fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh"}
+_TWO = {"pow": jnp.power, "atan2": jnp.arctan2, "fmod": lax.rem, "hypot": jnp.hypot, "copysign": jnp.copysign}
+_TWO |= {"fmax": jnp.fmax, "fmin": jnp.fmin, "nextafter": jnp.nextafter}
+_TWO |= {"fdim": lambda a, b: jnp.maximum(jnp.subtract(a, b), 0)}
+_SAME = ("abs", "fdiv", "div_rn", "fma", "umulhi", "cdiv", "max", "min")
+
+
+def _floats(x):
+    x = as_tensor(x)
+    return x if x.dtype.is_floating() else values.cast(x, float32)
+
+
+def _one(function):
+    """Return a language function of one float argument that applies a function of JAX."""
+    return lambda x: values.unary(function, _floats(x))
+
+
+def _two(function):
+    """Return a language function of two float arguments that applies a function of JAX; integers become float32."""
+
+    def operate(x, y):
+        x, y, kind = values.meet(x, y)
+        if kind.is_int():
+            x, y, kind = values.cast(x, float32), values.cast(y, float32), float32
+        return values.compute(lambda xp, a, b: function(*jnp.broadcast_arrays(a, b)), kind, x, y)
+
+    return operate
+
+
+def _truth_of(function, kind=int1):
+    """Return a language function of one float argument with a mask, or an integer, as its result."""
+
+    def operate(x):
+        x = _floats(x)
+        return Tensor(function(x.array()).astype(canonical(kind)), kind, x.shape)
+
+    return operate
+
+
+@functools.cache  # one object for each name: `original` looks up the name by the object
+def __getattr__(name):
+    name = _FAST.get(name, name)
+    if name in _ONE:
+        return _one(_ONE[name])
+    if name in _TWO:
+        return _two(_TWO[name])
+    if name in ("isnan", "isinf", "isfinited", "finitef"):
+        return _truth_of(getattr(jnp, name if name.startswith("isn") or name == "isinf" else "isfinite"))
+    if name == "signbit":
+        return _truth_of(jnp.signbit, int32)
+    if name in ("fabs", "fabsf"):
+        return _language.abs
+    if name in ("max", "min"):
+        return _language.maximum if name == "max" else _language.minimum
+    if name in _SAME:
+        return getattr(_language, name)
+    if name in ("mul_rn", "add_rn", "sub_rn"):
+        return {"mul": values.multiply, "add": values.add, "sub": values.subtract}[name[:3]]
+    if name in ("int2float_rn", "uint2float_rn"):
+        return lambda x: values.cast(x, float32)
+    if name in ("float2int_rn", "float2int_rz", "float2int_rd", "float2int_ru"):
+        rounded = {"n": jnp.rint, "z": jnp.trunc, "d": jnp.floor, "u": jnp.ceil}[name[-1]]
+        return lambda x: values.cast(values.unary(rounded, x), int32)
+    if name == "ffs":
+        return lambda x: Tensor(_first_bit(as_tensor(x).array()), int32, x.shape)
+    if name == "popc":
+        return lambda x: Tensor(lax.population_count(as_tensor(x).array()).astype(np.int32), int32, x.shape)
+    if name == "clz":
+        return lambda x: Tensor(lax.clz(as_tensor(x).array()).astype(np.int32), int32, x.shape)
+    raise AttributeError(f"fnjax.triton's libdevice has no {name}")
+
+
+def _first_bit(x):
+    """Return the position of the lowest bit that is set, counted from 1; 0 for 0."""
+    return jnp.where(x == 0, 0, lax.population_count((x & -x) - 1) + 1).astype(jnp.int32)

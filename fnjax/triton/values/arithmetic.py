@@ -1,0 +1,450 @@
+"""Triton's arithmetic, comparisons and conversions on the values of a kernel (`tensor.Tensor`).
+
+Affine expressions stay affine and known values stay NumPy's where the result allows it; all else becomes JAX
+operations.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import LEAD, Form, number, recognise
+from fnjax.triton.values.state import watching
+from fnjax.triton.values.tensor import (
+    KNOWN_LIMIT,
+    Tensor,
+    aligned,
+    as_block,
+    canonical,
+    for_jax,
+    is_narrowed,
+    is_small,
+    needs_64_bits,
+)
+
+
+def of_form(form, kind):
+    """Return a tensor of integers from an affine expression; values that do not fit the type wrap."""
+    low, high = form.limits()
+    limits = np.iinfo(kind.array) if kind.kind in "iu" else None
+    if limits is None or low < limits.min or high > limits.max:
+        return Tensor(form.array(np if is_small(form) else jnp).astype(kind.array), kind, form.shape)
+    return Tensor(None, kind, form.shape, form=form)
+
+
+def of_data(data, kind, shape):
+    """Return a tensor from an array (leading axes before the block's); known affine integers get their expression."""
+    if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
+        if data.dtype != kind.array:
+            data = data.astype(kind.array)
+        form = recognise(aligned(data, len(shape)), shape)
+        if form is not None:
+            return Tensor(data, kind, shape, form=form)
+    return Tensor(data, kind, shape)
+
+
+def as_tensor(value, kind=None):
+    """Return a number or tensor as a tensor, in the type `kind` if given; TypeError for anything else."""
+    value = getattr(value, "value", value) if not isinstance(value, Tensor) else value
+    if isinstance(value, Tensor):
+        return value if kind is None else cast(value, kind)
+    if isinstance(value, bool | int | float | np.number | np.bool_):
+        own = types.type_of_number(value)
+        if kind is None or (kind.kind in "iu" and own.kind in "iu"):
+            kind = kind or own
+            if kind.kind in "iu" and value < 2**63:
+                return of_form(number(int(value)), kind)
+        with np.errstate(over="ignore"):  # -1e9 becomes -inf in float16
+            return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
+    raise TypeError(f"a {type(value).__name__} is no value of a kernel")
+
+
+def meet(a, b, division=False, weak=True):
+    """Return both operands in their common type, and that type; TypeError where there is none.
+
+    A Python number takes the type of the tensor (ValueError: it is out of its range), unless `weak` is False:
+    comparisons, `minimum` and `maximum` make it a tensor of int32 or float32 first (core.py of Triton 3.5).
+    """
+    numbers = [not isinstance(x, Tensor) for x in (a, b)]
+    kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
+    kind = types.promote(*kinds, *(n and weak for n in numbers), division=division)
+    if weak and kind.kind in "iu" and kind is not types.int1:
+        limits = np.iinfo(kind.array)
+        for x, n in zip((a, b), numbers, strict=True):
+            if n and not limits.min <= _plain(x) <= limits.max:
+                raise ValueError(f"the number {_plain(x)} is out of the range of {kind}: convert the tensor with .to()")
+    return as_tensor(a, kind), as_tensor(b, kind), kind
+
+
+def _plain(value):
+    value = getattr(value, "value", value)
+    if not isinstance(value, bool | int | float | np.number | np.bool_):
+        raise TypeError(f"a {type(value).__name__} is no operand of a tensor's")
+    return value
+
+
+def compute(function, kind, *tensors, result=None):
+    """Return `function(xp, *arrays)` of tensors of one type, elementwise, as a tensor.
+
+    `xp` is `numpy` where all operands are known, so that the result stays known, up to `KNOWN_LIMIT` elements; else it
+    is `jax.numpy`. `kind` is the type of the operands, and of the result unless `result` is given.
+    """
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    known = all(t.known for t in tensors)
+    arrays = [aligned(t.data if known else t.array(), len(shape)) for t in tensors]
+    if known and int(np.prod(np.broadcast_shapes(*(a.shape for a in arrays)), dtype=int)) > KNOWN_LIMIT:
+        known = False
+        arrays = [for_jax(a, t.dtype) for a, t in zip(arrays, tensors, strict=True)]
+    out = result or kind
+    with np.errstate(all="ignore"):
+        found = function(np if known else jnp, *arrays)
+    known = known and not isinstance(found, jax.core.Tracer)  # there are functions that only JAX has
+    return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
+
+
+def need_exact(*tensors):
+    """Report to `kernel.check` known 64-bit integers that do not fit into the 32 bits that JAX has.
+
+    Operations that depend on the upper bits call this: division, comparison, right shift, conversion to a float.
+    """
+    watch = watching()
+    for tensor in () if watch is None else tensors:
+        if is_narrowed(tensor.dtype) and tensor.known:
+            data, limits = tensor.data, np.iinfo(canonical(tensor.dtype))
+            outside = (data < limits.min) | (data > limits.max)
+            if outside.any():
+                watch.narrowed(tensor.dtype, data[outside])
+
+
+def _arithmetic(name: str) -> Callable[..., Any]:
+    """Return an operator, by NumPy's name, that keeps affine operands affine where the result is."""
+
+    def operate(a, b):
+        a, b, kind = meet(a, b)
+        if kind.kind in "iu" and a.form is not None and b.form is not None:
+            form = {
+                "add": lambda: a.form.plus(b.form),
+                "subtract": lambda: a.form.plus(b.form.negated()),
+                "multiply": lambda: a.form.times(b.form),
+            }[name]()
+            if form is not None:
+                return of_form(form, kind)
+        return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
+
+    return operate
+
+
+add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmetic("multiply")
+
+
+def without_bfloat16(x):
+    """Return bfloat16 as float32, since Triton neither compares nor scans bfloat16; other values as they are."""
+    return cast(x, types.float32) if getattr(x, "dtype", None) == types.bfloat16 else as_tensor(x)
+
+
+def true_divide(a, b):
+    """Return `a / b`: of two integers in float32, else in the type of the float operand."""
+    kinds = [x.dtype if isinstance(x, Tensor) else types.type_of_number(_plain(x)) for x in (a, b)]
+    if kinds[0].is_int() and kinds[1].is_int():
+        a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
+    else:
+        a, b, kind = meet(a, b, division=True)
+    return compute(lambda xp, x, y: xp.divide(x, y), kind, a, b)
+
+
+def _truncated(xp, x, y):
+    if xp is not np:
+        return lax.div(*jnp.broadcast_arrays(x, y))
+    safe = np.where(y == 0, 1, y).astype(y.dtype)
+    return (x - np.fmod(x, safe)) // safe
+
+
+def _remainder(xp, x, y):
+    if xp is not np:
+        return lax.rem(*jnp.broadcast_arrays(x, y))
+    return np.fmod(x, np.where(y == 0, 1, y).astype(y.dtype) if x.dtype.kind in "iu" else y)
+
+
+def floor_divide(a, b):
+    """Return `a // b` of integers, rounded toward zero as in C; TypeError for other types."""
+    a, b, kind = meet(a, b, division=True)
+    if not kind.is_int():
+        raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
+    need_exact(a, b)
+    divisor = b.uniform()
+    if a.form is not None and divisor and divisor > 0 and _divides(a.form, divisor):
+        form = a.form
+        base, strides = form.base // divisor, [s // divisor for s in form.strides]
+        return of_form(Form(base, form.shape, tuple(strides), tuple((s, c // divisor) for s, c in form.syms)), kind)
+    return compute(_truncated, kind, a, b)
+
+
+def _divides(form, divisor):
+    """Return True where an integer divides every stride, coefficient and constant of an affine expression."""
+    parts = [*form.strides, *(c for _, c in form.syms)]
+    return not any(p % divisor for p in parts) and not (form.base % divisor).any()
+
+
+def remainder(a, b):
+    """Return `a % b`, with the sign of `a` as in C."""
+    a, b, kind = meet(a, b, division=True)
+    need_exact(a, b)
+    divisor = b.uniform() if kind.is_int() else None
+    if a.form is not None and divisor and divisor > 0:
+        low, high = a.form.limits()
+        if low >= 0 and high < divisor:
+            return of_form(a.form, kind)
+    return compute(_remainder, kind, a, b)
+
+
+def _bitwise(name):
+    """Return a bitwise operator, by NumPy's name; of two masks, an and keeps conditions."""
+
+    def operate(a, b):
+        a, b, kind = meet(a, b)
+        if not kind.is_int():
+            raise TypeError(f"{name} takes whole numbers or truths, not {kind}")
+        if kind.is_bool() and name == "bitwise_and":
+            return both(a, b)
+        return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
+
+    return operate
+
+
+bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or", "bitwise_xor"))
+
+
+def shift(a, b, left):
+    """Return `a << b` or `a >> b` (signed: keeping the sign); TypeError where it needs 64 bits that JAX lacks."""
+    a, b, kind = meet(a, b)
+    if left and a.form is not None and (places := b.uniform()) is not None and 0 <= places < 63:
+        form = a.form.times(number(1 << places))
+        return of_form(form, kind)
+    if b.known and not a.known and canonical(kind).itemsize < kind.array.itemsize and (b.data >= 32).any():
+        raise needs_64_bits(f"a shift of {kind} by {int(b.data.max())}")
+    need_exact(*(b,) if left else (a, b))
+    return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
+
+
+def both(a, b):
+    """Return the logical and of two masks; conditions are kept as affine expressions."""
+    a, b = truth(a), truth(b)
+    shape = np.broadcast_shapes(a.shape, b.shape)
+    if holds(a) or holds(b):
+        return broadcast(b if holds(a) else a, shape)
+    if a.conditions is not None or b.conditions is not None:
+        conditions, rests = (), []
+        for t in (a, b):
+            conditions += t.conditions or ()
+            if t.conditions is None:
+                rests.append(t)
+            elif t.rest is not None:
+                rests.append(t.rest)
+        rest = rests[0] if len(rests) == 1 else None
+        if len(rests) == 2:
+            rest = compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, *rests)
+        return Tensor(None, types.int1, shape, conditions=conditions, rest=rest)
+    return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
+
+
+def holds(value):
+    """Return True where a mask is known to hold for all lanes."""
+    if value.conditions is not None:
+        return not value.conditions and value.rest is None
+    return isinstance(value._data, np.ndarray) and bool(value._data.all())
+
+
+def either(a, b):
+    """Return the logical or of two masks."""
+    return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, truth(a), truth(b))
+
+
+def truth(value):
+    """Return the mask of the values that are not zero; masks as they are."""
+    value = as_tensor(value)
+    if value.dtype.is_bool():
+        return value
+    return compare("not_equal", value, as_tensor(0, value.dtype))
+
+
+def negation(value):
+    """Return the logical not of a mask; the negation of a single condition is again a condition."""
+    value = truth(value)
+    if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
+        form = value.conditions[0].negated().plus(number(-1))
+        return Tensor(None, types.int1, value.shape, conditions=(form,))
+    return compute(lambda xp, x: xp.logical_not(x), types.int1, value)
+
+
+_MIRROR = {"less": "greater", "less_equal": "greater_equal"}
+
+
+def compare(name, a, b):
+    """Return the mask of a comparison (NumPy's name of it); between affine expressions it is a list of conditions."""
+    a, b, kind = meet(a, b, weak=False)
+    need_exact(a, b)
+    if (
+        kind.kind in "iu"
+        and a.form is not None
+        and b.form is not None
+        and name in ("less", "less_equal", "greater", "greater_equal", "equal")
+    ):
+        difference = a.form.plus(b.form.negated())
+        found = {
+            "greater_equal": lambda: (difference,),
+            "greater": lambda: (difference.plus(number(-1)),),
+            "less_equal": lambda: (difference.negated(),),
+            "less": lambda: (difference.negated().plus(number(-1)),),
+            "equal": lambda: (difference, difference.negated()),
+        }[name]()
+        doubtful = tuple(form for form in found if form.limits()[0] < 0)
+        return Tensor(None, types.int1, difference.shape, conditions=doubtful)
+    return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
+
+
+def cast(value, kind, bitcast=False, rounding=None):
+    """Return a value in another type, rounded or wrapped as Triton does; with `bitcast`, reinterpret its bits.
+
+    `rounding` "rtz" rounds to 16-bit floats toward zero. Pointers, and a bitcast to another width, are a TypeError.
+    """
+    value = as_tensor(value)
+    kind = types.as_type(kind)
+    if value.dtype == kind:
+        return value
+    if isinstance(kind, types.pointer_type):
+        raise TypeError(
+            f"{value!r} is to become a pointer, but JAX's arrays have no addresses: pass the arrays themselves, or one "
+            "array and offsets into it"
+        )
+    if bitcast:
+        if value.dtype.primitive_bitwidth != kind.primitive_bitwidth:
+            raise TypeError(f"a bitcast needs types of one width, not {value.dtype} and {kind}")
+        return Tensor(lax.bitcast_convert_type(value.array(), canonical(kind)), kind, value.shape)
+    if kind.is_bool():
+        return truth(value)
+    if value.form is not None and kind.kind in "iu":
+        return of_form(value.form, kind)
+    if not kind.is_int():
+        need_exact(value)
+    if value.known and rounding != "rtz":
+        with np.errstate(all="ignore"):
+            found = of_data(value.data.astype(kind.array), kind, value.shape)
+        if value.dtype.is_floating():
+            need_exact(found)
+        return found
+    data = value.array()
+    if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
+        return Tensor((_toward_zero if rounding == "rtz" else _rounded)(data, kind), kind, value.shape)
+    return Tensor(data.astype(canonical(kind)), kind, value.shape)
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _rounded(data, kind):
+    """Return floats rounded to 16 bits, by operations that XLA does not remove as it may remove a conversion."""
+    if kind == types.bfloat16:
+        return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
+    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes float16's subnormals
+    return jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
+def _toward_zero(data, kind):
+    near = _rounded(data, kind)
+    bits = lax.bitcast_convert_type(near, jnp.uint16)
+    too_far = jnp.abs(near.astype(data.dtype)) > jnp.abs(data)
+    return lax.bitcast_convert_type(bits - too_far.astype(jnp.uint16), near.dtype)
+
+
+@_rounded.defjvp
+def _(kind, primals, tangents):
+    return _rounded(*primals, kind), tangents[0].astype(canonical(kind))
+
+
+@_toward_zero.defjvp
+def _(kind, primals, tangents):
+    return _toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
+
+
+def where(condition, a, b):
+    """Return elements of `a` where the mask holds, else of `b`; a Python number takes the type of the other operand."""
+    condition = truth(condition)
+    a, b, kind = meet(a, b)
+    shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
+    if holds(condition):
+        return broadcast(a, shape)
+    return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
+
+
+def broadcast(value, shape):
+    """Return a tensor broadcast to a block's shape; TypeError where the shapes do not fit."""
+    value, shape = as_tensor(value), tuple(int(n) for n in shape)
+    if np.broadcast_shapes(value.shape, shape) != shape:
+        raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
+    if value.form is not None:
+        return Tensor(None, value.dtype, shape, form=as_block(value.form, shape))
+    if value.conditions is not None:
+        return Tensor(None, value.dtype, shape, conditions=value.conditions, rest=value.rest)
+    return Tensor(aligned(value.data, len(shape)), value.dtype, shape)
+
+
+def unary(function, value, kinds="f"):
+    """Return `function` of a tensor, elementwise; TypeError where the tensor's kind is not one of `kinds`."""
+    value = as_tensor(value)
+    if value.dtype.kind not in kinds:
+        raise TypeError(f"this function takes floats, not {value.dtype}: convert with .to(tl.float32)")
+    return Tensor(function(value.array()).astype(canonical(value.dtype)), value.dtype, value.shape)
+
+
+def _negative(value):
+    if value.form is not None:
+        return of_form(value.form.negated(), value.dtype)
+    return compute(lambda xp, x: xp.negative(x), value.dtype, value)
+
+
+def _invert(value):
+    return negation(value) if value.dtype.is_bool() else compute(lambda xp, x: xp.invert(x), value.dtype, value)
+
+
+def _reflected(function):
+    return lambda self, other: function(other, self)
+
+
+for _name, _function in {
+    "add": add,
+    "sub": subtract,
+    "mul": multiply,
+    "truediv": true_divide,
+    "floordiv": floor_divide,
+    "mod": remainder,
+    "and": bitwise_and,
+    "or": bitwise_or,
+    "xor": bitwise_xor,
+    "lshift": lambda a, b: shift(a, b, True),
+    "rshift": lambda a, b: shift(a, b, False),
+}.items():
+    setattr(
+        Tensor, f"__{_name}__", lambda self, other, f=_function: f(self, other) if _operand(other) else NotImplemented
+    )
+    setattr(Tensor, f"__r{_name}__", _reflected(_function))
+for _name, _full in zip(
+    ("lt", "le", "gt", "ge", "eq", "ne"),
+    ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
+    strict=True,
+):
+    setattr(
+        Tensor,
+        f"__{_name}__",
+        lambda self, other, f=_full: compare(f, self, other) if _operand(other) else NotImplemented,
+    )
+for _name, _function in (("neg", _negative), ("invert", _invert), ("pos", lambda self: self)):
+    setattr(Tensor, f"__{_name}__", _function)
+
+
+def _operand(value):
+    return isinstance(getattr(value, "value", value), Tensor | bool | int | float | np.number | np.bool_)

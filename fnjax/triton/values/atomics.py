@@ -1,0 +1,159 @@
+"""Atomics: for all programs at once where their old values are not used, else program by program."""
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast
+from fnjax.triton.values.bounds import refuse_outside
+from fnjax.triton.values.exceptions import NeedsSequence, NotAnAxis
+from fnjax.triton.values.memory import Choice, _truth_of, flat_lanes
+from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Tensor, canonical
+
+COMBINE = {
+    "add": lambda old, new: old + new,
+    "max": jnp.maximum,
+    "min": jnp.minimum,
+    "and": jnp.bitwise_and,
+    "or": jnp.bitwise_or,
+    "xor": jnp.bitwise_xor,
+    "xchg": lambda old, new: new,
+}
+
+
+class Pending(Tensor):
+    """Old value of an atomic that was applied for all programs at once: any use of it raises NeedsSequence."""
+
+    def __init__(self, kind, shape):
+        self._type, self.shape = kind, shape
+
+    def _asked(self, *_):
+        """Raise NeedsSequence: the old value is used."""
+        raise NeedsSequence
+
+    data = form = conditions = rest = known = _data = property(_asked)
+
+
+def update(name, pointer, value, mask, sem=None):
+    """Apply an atomic operation to memory and return the old values.
+
+    Args:
+        name: "add", "max", "min", "and", "or", "xor" or "xchg".
+        pointer: the addresses.
+        value: the operand, broadcast to them.
+        mask: lanes that take part, or None for all.
+        sem: Triton's memory order; only `kernel.check` looks at it.
+
+    Raises:
+        TypeError: the pointer is a selection among arrays.
+        IndexError: an unmasked lane is certainly outside of the array.
+        NeedsSequence: it is "xchg", whose result depends on the order of programs, in a grid of several programs.
+        NotAnAxis: programs run in sequence, and a loop is vectorised.
+    """
+    if isinstance(pointer, Choice):
+        raise TypeError(f"tl.atomic_{name} on a pointer that was chosen among arrays: choose the value instead")
+    state = current()
+    value = cast(as_tensor(value), pointer.element)
+    shape = np.broadcast_shapes(pointer.shape, value.shape)
+    pointer = pointer[()] if not pointer.shape and shape == () else pointer
+    truth = _truth_of(mask, pointer.shape)
+    if state.watch is not None:
+        return state.watch.atomic(name, pointer, truth, value, None, sem)
+    memory = state.buffers[pointer.buffer]
+    alone = state.in_sequence or all(n == 1 for n in state.grid)
+    if alone and state.turns:
+        raise NotAnAxis
+    state.note(name, pointer.buffer, None, ())
+    if not alone and name == "xchg":
+        raise NeedsSequence
+    state.written.add(pointer.buffer)
+    refuse_outside("updates", pointer, truth, memory.shape[0])
+    index, data = flat_lanes(memory, pointer, truth, value)
+    data = data.astype(canonical(pointer.element))
+    if not alone:
+        state.buffers[pointer.buffer] = _at_once(name, memory, index, data)
+        return Pending(pointer.element, pointer.shape)
+    return _one_by_one(COMBINE[name], pointer, memory, index, data)
+
+
+def _at_once(name, memory, index, data):
+    """Return memory after all lanes of all programs have applied the atomic; their order does not matter."""
+    at = memory.at[index]
+    if name in ("add", "max", "min"):
+        return getattr(at, name)(data, mode="drop")
+    if name == "xchg":
+        return at.set(data, mode="drop")
+    return _in_turn(COMBINE[name], memory, index, data)[0]
+
+
+def _in_turn(combine, memory, index, data):
+    """Apply an atomic lane after lane; return memory and the old value of each lane."""
+
+    def lane(i, carry):
+        held, old = carry
+        before = held.at[index[i]].get(mode="fill", fill_value=0)
+        return held.at[index[i]].set(combine(before, data[i]), mode="drop"), old.at[i].set(before)
+
+    return lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
+
+
+def _old_values(memory, index):
+    """Return zeros for the old values; inside of shard_map they are device-varying where memory is."""
+    return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
+
+
+def _one_by_one(combine, pointer, memory, index, data):
+    """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
+    if index.shape[0] == 1 or (pointer.offset.form is not None and _distinct(pointer.offset.form)):
+        old = memory.at[index].get(mode="fill", fill_value=0)
+        new = memory.at[index].set(combine(old, data), mode="drop")
+    else:
+        new, old = _in_turn(combine, memory, index, data)
+    current().buffers[pointer.buffer] = new
+    return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)
+
+
+def _distinct(form):
+    """Return True where all lanes of a block certainly have different addresses."""
+    reach = 0
+    for stride, size in sorted((abs(s), n) for s, n in zip(form.strides, form.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return False
+        reach += stride * (size - 1)
+    return True
+
+
+def compare_and_swap(pointer, expected, value, sem=None):
+    """Store `value` where memory equals `expected`, lane after lane, and return the old values.
+
+    Raises:
+        IndexError: a lane is certainly outside of the array.
+        NeedsSequence: the grid has several programs and they do not run in sequence yet.
+        NotAnAxis: a loop is vectorised.
+    """
+    state = current()
+    expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
+    truth = _truth_of(None, pointer.shape)
+    if state.watch is not None:
+        return state.watch.atomic("cas", pointer, truth, value, expected, sem)
+    if not (state.in_sequence or all(n == 1 for n in state.grid)):
+        raise NeedsSequence
+    if state.turns:
+        raise NotAnAxis
+    memory = state.buffers[pointer.buffer]
+    refuse_outside("updates", pointer, truth, memory.shape[0])
+    index, data, wanted = flat_lanes(memory, pointer, truth, value, expected)
+    state.written.add(pointer.buffer)
+    packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)
+
+    def lane(i, carry):
+        held, old = carry
+        before = held.at[index[i]].get(mode="fill", fill_value=0)
+        after = jnp.where(before == packed[i, 1], packed[i, 0], before)
+        return held.at[index[i]].set(after, mode="drop"), old.at[i].set(before)
+
+    new, old = lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
+    state.buffers[pointer.buffer] = new
+    return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)

@@ -1,0 +1,171 @@
+"""Block pointers and tensor descriptors: blocks of an array, given by base, shape, strides and offsets."""
+
+import dataclasses
+import operator
+
+import numpy as np
+
+from fnjax.triton.values import memory, types
+from fnjax.triton.values.affine import LEAD, Form
+from fnjax.triton.values.arithmetic import as_tensor, both, broadcast, cast, of_form
+from fnjax.triton.values.atomics import update
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class BlockPointer:
+    """Pointer to a block of an array with any number of axes (`tl.make_block_ptr`)."""
+
+    base: object
+    sizes: tuple
+    strides: tuple
+    offsets: tuple
+    block_shape: tuple
+    padding: str = "zero"  # "zero" or "nan": what a descriptor loads outside of the array
+
+    dtype = property(lambda self: types.pointer_type(self.base.element))
+    type = dtype
+    element = property(lambda self: self.base.element)
+    shape = property(lambda self: self.sizes)
+
+    def parts(self):
+        """Return the values that change between iterations of a loop: base and offsets."""
+        return [self.base, *self.offsets]
+
+    def replaced(self, parts):
+        """Return the same block pointer with another base and offsets, as `parts` lists them."""
+        return dataclasses.replace(self, base=parts[0], offsets=tuple(parts[1:]))
+
+    def chosen(self, other, choose):
+        """Return a block pointer whose parts `choose` selects from those of two."""
+        return self.replaced([choose(a, b) for a, b in zip(self.parts(), other.parts(), strict=True)])
+
+    def advance(self, offsets):
+        """Return the block pointer with `offsets` added to its own."""
+        return advance(self, offsets)
+
+
+class Descriptor(BlockPointer):
+    """Tensor descriptor, whose blocks are loaded and stored by their offsets: `tl.tensor_descriptor`."""
+
+    dtype = property(lambda self: self.base.element)
+
+    def load(self, offsets):
+        """Return the block at these offsets; elements outside of the array are zero or NaN."""
+        return load_block(self._at(offsets), range(len(self.block_shape)), self.padding)
+
+    def store(self, offsets, value):
+        """Store a block at these offsets; elements outside of the array are dropped."""
+        store_block(self._at(offsets), value, range(len(self.block_shape)))
+
+    def atomic_add(self, offsets, value):
+        """Add a block to memory at these offsets; elements outside of the array are dropped."""
+        self._update("add", offsets, value)
+
+    def atomic_max(self, offsets, value):
+        """Replace memory at these offsets by its maximum with a block."""
+        self._update("max", offsets, value)
+
+    def atomic_min(self, offsets, value):
+        """Replace memory at these offsets by its minimum with a block."""
+        self._update("min", offsets, value)
+
+    def _update(self, name, offsets, value):
+        """Apply an atomic to memory at these offsets; elements outside of the array are dropped."""
+        pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
+        update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
+
+    def _at(self, offsets):
+        """Return the block pointer at these offsets."""
+        return self.replaced([self.base, *map(_whole, offsets)])
+
+
+def _whole(value):
+    return cast(as_tensor(value), types.int64)
+
+
+def make_block_ptr(base, shape, strides, offsets, block_shape, order):
+    """Return a pointer to a block of an array.
+
+    Raises:
+        TypeError: `base` is not a pointer.
+        ValueError: the lengths of the other arguments differ.
+    """
+    if not isinstance(base, memory.Pointer | memory.Choice):
+        raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
+    given = [tuple(map(_whole, part)) for part in (shape, strides, offsets)]
+    blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
+    if len({len(blocks), *map(len, given)}) != 1:
+        raise ValueError("shape, strides, offsets and block_shape of tl.make_block_ptr differ in length")
+    return BlockPointer(base, *given, blocks)
+
+
+def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="zero"):
+    """Return a descriptor of an array that is loaded and stored in blocks.
+
+    Raises:
+        TypeError: `base` is not a pointer.
+        ValueError: the lengths of the other arguments differ.
+    """
+    block = make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
+    padding = getattr(padding_option, "value", padding_option)
+    return Descriptor(block.base, block.sizes, block.strides, block.offsets, block.block_shape, padding)
+
+
+def load_tensor_descriptor(desc, offsets):
+    """Return the block of a descriptor at these offsets."""
+    return desc.load(offsets)
+
+
+def store_tensor_descriptor(desc, offsets, value):
+    """Store a block through a descriptor at these offsets."""
+    desc.store(offsets, value)
+
+
+def advance(base, offsets):
+    """Return a block pointer with `offsets` added to its own."""
+    moved = [a + _whole(b) for a, b in zip(base.offsets, offsets, strict=True)]
+    return base.replaced([base.base, *moved])
+
+
+def _indices(block, axis):
+    """Return the indices of a block along one axis of the array, as a tensor of integers."""
+    rank = len(block.block_shape)
+    size = block.block_shape[axis]
+    strides = [1 if d == axis and size > 1 else 0 for d in range(rank)]
+    shape = [size if d == axis else 1 for d in range(rank)]
+    zero = np.zeros((1,) * LEAD, np.int64)
+    return block.offsets[axis] + of_form(Form(zero, tuple(shape), tuple(strides)), types.int64)
+
+
+def _address(block, checked):
+    """Return the pointer to a block's elements, and the mask of those inside of the array along the `checked` axes."""
+    rank = len(block.block_shape)
+    pointer, mask = block.base, None
+    for axis in range(rank):
+        index = _indices(block, axis)
+        pointer = pointer + index * block.strides[axis]
+        if axis in checked:
+            inside = both(index >= 0, index < block.sizes[axis])
+            mask = inside if mask is None else both(mask, inside)
+    return pointer, None if mask is None else broadcast(mask, block.block_shape)
+
+
+def _checked(block, boundary_check):
+    """Return the axes of a `boundary_check` argument as a list of integers."""
+    boundary_check = getattr(boundary_check, "value", boundary_check) or ()
+    if isinstance(boundary_check, int):
+        boundary_check = (boundary_check,)
+    return [operator.index(getattr(n, "value", n)) for n in boundary_check]
+
+
+def load_block(block, boundary_check, padding_option):
+    """Return the elements of a block; outside of the array, along the checked axes, they are zero or NaN."""
+    pointer, mask = _address(block, _checked(block, boundary_check))
+    other = float("nan") if padding_option == "nan" else 0
+    return memory.load(pointer, mask, other if mask is not None else None)
+
+
+def store_block(block, value, boundary_check):
+    """Store a block; elements outside of the array, along the checked axes, are dropped."""
+    pointer, mask = _address(block, _checked(block, boundary_check))
+    memory.store(pointer, broadcast(value, block.block_shape), mask)

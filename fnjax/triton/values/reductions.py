@@ -1,0 +1,277 @@
+"""Reductions, scans and sorts along an axis of a block; of equal elements the first one counts."""
+
+import functools
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from fnjax.triton.values import arithmetic as values
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.arithmetic import as_tensor
+from fnjax.triton.values.shapes import axis_of, filled, reshape
+from fnjax.triton.values.tensor import Tensor, is_narrowed
+
+
+def _along(input, axis, keep_dims):
+    """Return the block (raveled if `axis` is None), the axis, and the shape of the result."""
+    input = as_tensor(input)
+    if axis is None:
+        shape = (1,) * input.ndim if keep_dims else ()
+        return reshape(input, (input.numel,)), 0, shape
+    axis = axis_of(axis, input.ndim)
+    shape = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
+    return input, axis, shape if keep_dims else shape[:axis] + shape[axis + 1 :]
+
+
+def _result(data, kind, shape):
+    return Tensor(data.reshape(data.shape[:LEAD] + shape), kind, shape)
+
+
+def _widened(input):
+    """Return small integers in 32 bits, in which they are summed; masks become unsigned, as in Triton."""
+    if input.dtype.is_int() and input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.int32 if input.dtype.is_int_signed() else types.uint32)
+    return input
+
+
+def sum(input, axis=None, keep_dims=False, dtype=None):
+    """Return the sum along an axis, or of all elements."""
+    input = as_tensor(input)
+    input = _widened(input) if dtype is None else values.cast(input, dtype)
+    input, axis, shape = _along(input, axis, keep_dims)
+    data, xp = (filled(input), jnp) if (exact := _exact(input)) is None else (exact, np)
+    return _result(xp.sum(data, LEAD + axis, dtype=data.dtype), input.dtype, shape)
+
+
+def _exact(input):
+    """Return known integers of 64 bits as NumPy's where JAX has 32, with all axes of the block; else None."""
+    if not (is_narrowed(input.dtype) and input.known):
+        return None
+    data = values.aligned(input.data, input.ndim)
+    return np.broadcast_to(data, data.shape[:LEAD] + input.shape)
+
+
+def xor_sum(input, axis=None, keep_dims=False):
+    """Return the exclusive or of the elements along an axis."""
+    input, axis, shape = _along(input, axis, keep_dims)
+    return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
+
+
+def reduce_or(input, axis, keep_dims=False):
+    """Return the bitwise or of the elements along an axis."""
+    input, axis, shape = _along(input, axis, keep_dims)
+    return _result(jnp.bitwise_or.reduce(filled(input), LEAD + axis), input.dtype, shape)
+
+
+def _extended(input):
+    """Return 8- and 16-bit numbers in 32 bits, in which extremes are found."""
+    if input.dtype.primitive_bitwidth < 32:
+        return values.cast(input, types.float32 if input.dtype.is_floating() else types.int32)
+    return input
+
+
+def _extreme(largest):
+    """Return `tl.max` or `tl.min`."""
+
+    def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
+        input = as_tensor(input)
+        input = values.without_bfloat16(input) if return_indices else _extended(input)
+        if return_indices:
+            where = _position(largest)(input, axis, return_indices_tie_break_left, keep_dims)
+            return extreme(input, axis, keep_dims), where
+        return extreme(input, axis, keep_dims)
+
+    def extreme(input, axis, keep_dims):
+        input, axis, shape = _along(input, axis, keep_dims)
+        data = filled(input)
+        if input.dtype.kind == "f":
+            found = _extreme_number(data, LEAD + axis, largest)
+        else:
+            found = (jnp.max if largest else jnp.min)(data, LEAD + axis)
+        return _result(found, input.dtype, shape)
+
+    operate.__name__ = "max" if largest else "min"
+    return operate
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _extreme_number(data, axis, largest):
+    """Return the largest or smallest element along an axis; NaN only where there is nothing else, as in tl.maximum.
+
+    It is one reduction with a custom function: XLA reads the elements once, and stores no mask of them.
+    """
+    return lax.reduce(data, _nan(data), lambda a, b: lax.select(_prevails(a, b, largest), a, b), (axis,))
+
+
+@_extreme_number.defjvp
+def _(axis, largest, primals, tangents):
+    (found, _), (slope, _) = jax.jvp(lambda x: _counted(x, axis, largest), primals, tangents)
+    return found, slope
+
+
+@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
+def _counted(data, axis, largest):
+    """Return the largest or smallest element, and how many are equal to it, in one pass."""
+
+    def joined(a, b):
+        (x, of_x), (y, of_y) = a, b
+        first = _prevails(x, y, largest)
+        return lax.select(first, x, y), lax.select(x == y, of_x + of_y, lax.select(first, of_x, of_y))
+
+    pairs, none = (data, jnp.ones_like(data)), (_nan(data), np.zeros((), data.dtype))
+    if data.shape[axis] % 8 == 0:  # eight independent chains of dependent steps in place of one
+        shape = (*data.shape[:axis], 8, data.shape[axis] // 8, *data.shape[axis + 1 :])
+        pairs = lax.reduce(tuple(x.reshape(shape) for x in pairs), none, joined, (axis,))
+    return lax.reduce(pairs, none, joined, (axis,))
+
+
+@_counted.defjvp
+def _(axis, largest, primals, tangents):
+    """Return the derivative, which equal extremes share as in JAX; JAX cannot differentiate such a reduction twice."""
+    (data,), (tangent,) = primals, tangents
+    found, count = _counted(data, axis, largest)
+    there = data == jnp.expand_dims(found, axis)
+    slope = jnp.where(there, tangent, 0).sum(axis) / jnp.maximum(count, 1)
+    return (found, count), (slope, jnp.zeros_like(count))
+
+
+def _nan(like):
+    return np.array(np.nan, like.dtype)
+
+
+def _prevails(a, b, largest):
+    """Return where `a` is kept rather than `b`: it is the larger (smaller) one, or `b` is NaN."""
+    return (a > b if largest else a < b) | (b != b)  # noqa: PLR0124  NaN is unlike itself
+
+
+def _position(largest):
+    """Return `tl.argmax` or `tl.argmin`."""
+
+    def operate(input, axis, tie_break_left=True, keep_dims=False):
+        input, axis, shape = _along(input, axis, keep_dims)
+        data = filled(input)
+        found = (jnp.argmax if largest else jnp.argmin)(data, LEAD + axis)
+        return _result(found.astype(jnp.int32), types.int32, shape)
+
+    operate.__name__ = "argmax" if largest else "argmin"
+    return operate
+
+
+max, min = _extreme(True), _extreme(False)
+argmax, argmin = _position(True), _position(False)
+
+
+def cumsum(input, axis=0, reverse=False, dtype=None):
+    """Return the cumulative sum along an axis, from its end if `reverse`.
+
+    Raises:
+        TypeError: the elements are booleans.
+    """
+    input = values.without_bfloat16(input)
+    return _scanned(lax.cumsum, _widened(input) if dtype is None else values.cast(input, dtype), axis, reverse)
+
+
+def cumprod(input, axis=0, reverse=False):
+    """Return the cumulative product along an axis, from its end if `reverse`, in the type of the elements.
+
+    Raises:
+        TypeError: the elements are booleans.
+    """
+    return _scanned(lax.cumprod, values.without_bfloat16(input), axis, reverse)
+
+
+def _scanned(function, input, axis, reverse):
+    """Return a cumulative sum or product along an axis; TypeError for booleans."""
+    if input.dtype.is_bool():
+        raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
+    at = LEAD + axis_of(axis, input.ndim)
+    if (exact := _exact(input)) is None:
+        return Tensor(function(filled(input), at, reverse=bool(reverse)), input.dtype, input.shape)
+    order = slice(None, None, -1 if reverse else 1)
+    found = getattr(np, function.__name__)(exact[(slice(None),) * at + (order,)], at)[(slice(None),) * at + (order,)]
+    return Tensor(found, input.dtype, input.shape)
+
+
+def _combined(combine_fn, kinds, shape):
+    """Return a kernel's combining function as one on tuples of arrays."""
+
+    def combine(a, b):
+        given = [Tensor(x, k, x.shape[LEAD:]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
+        found = combine_fn(*given)
+        found = found if isinstance(found, tuple) else (found,)
+        return tuple(
+            jnp.broadcast_to(values.cast(f, k).array(), x.shape) for f, k, x in zip(found, kinds, a, strict=True)
+        )
+
+    return combine
+
+
+def _together(input):
+    """Return the arrays of one block or several, broadcast to each other; their types; their shape; True if several."""
+    several = isinstance(input, tuple)
+    parts = [as_tensor(x) for x in (input if several else (input,))]
+    shape = np.broadcast_shapes(*(p.shape for p in parts))
+    parts = [values.broadcast(p, shape) for p in parts]
+    arrays = [filled(p) for p in parts]
+    lead = np.broadcast_shapes(*(a.shape[:LEAD] for a in arrays))
+    return [jnp.broadcast_to(a, lead + shape) for a in arrays], [p.dtype for p in parts], shape, several
+
+
+def reduce(input, axis, combine_fn, keep_dims=False):
+    """Return the reduction along an axis by `combine_fn`: neighbours are combined, then their results, and so on."""
+    arrays, kinds, shape, several = _together(input)
+    if axis is None:
+        arrays = [a.reshape((*a.shape[:LEAD], -1)) for a in arrays]
+        out, axis = ((1,) * len(shape) if keep_dims else ()), 0
+    else:
+        axis = axis_of(axis, len(shape))
+        out = shape[:axis] + ((1,) if keep_dims else ()) + shape[axis + 1 :]
+    combine, at = _combined(combine_fn, kinds, shape), LEAD + axis
+    while arrays[0].shape[at] > 1:
+        half = arrays[0].shape[at] // 2
+        a = [lax.slice_in_dim(x, 0, 2 * half, 2, at) for x in arrays]
+        b = [lax.slice_in_dim(x, 1, 2 * half, 2, at) for x in arrays]
+        joined = combine(tuple(a), tuple(b))
+        if arrays[0].shape[at] % 2:
+            joined = [
+                jnp.concatenate([j, lax.slice_in_dim(x, 2 * half, None, axis=at)], at)
+                for j, x in zip(joined, arrays, strict=True)
+            ]
+        arrays = list(joined)
+    found = tuple(
+        _result(x.reshape(x.shape[:at] + x.shape[at + 1 :]), k, tuple(out)) for x, k in zip(arrays, kinds, strict=True)
+    )
+    return found if several else found[0]
+
+
+def associative_scan(input, axis, combine_fn, reverse=False):
+    """Return the results of combining all prefixes along an axis, or all suffixes if `reverse`."""
+    arrays, kinds, shape, several = _together(input)
+    at = LEAD + axis_of(axis, len(shape))
+    combine = _combined(combine_fn, kinds, shape)
+    if reverse:
+        arrays = [jnp.flip(a, at) for a in arrays]
+    found = lax.associative_scan(combine, tuple(arrays), axis=at)
+    if reverse:
+        found = [jnp.flip(a, at) for a in found]
+    found = tuple(Tensor(x, k, shape) for x, k in zip(found, kinds, strict=True))
+    return found if several else found[0]
+
+
+def sort(x, dim=None, descending=False):
+    """Return the elements in order along an axis, the last one by default."""
+    dim = axis_of(-1 if dim is None else dim, x.ndim)
+    return Tensor(jnp.sort(filled(x), LEAD + dim, descending=bool(descending)), x.dtype, x.shape)
+
+
+def topk(x, k, dim=None):
+    """Return the k largest elements along the last axis, largest first."""
+    k = operator.index(k)
+    if k < x.shape[-1]:
+        x = _extended(x)
+    data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)
+    return Tensor(data, x.dtype, (*x.shape[:-1], k))

@@ -1,0 +1,174 @@
+"""Operations that change the shape of blocks or the order of their elements."""
+
+import operator
+
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.triton.values import arithmetic as values
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.arithmetic import as_tensor
+from fnjax.triton.values.tensor import Tensor
+
+
+def shape_of(given):
+    """Return a shape as a tuple of integers, given as one argument (a list) or as several."""
+    given = [getattr(g, "value", g) for g in given]
+    if len(given) == 1 and isinstance(given[0], list | tuple):
+        given = given[0]
+    return tuple(operator.index(getattr(n, "value", n)) for n in given)
+
+
+def axis_of(given, rank):
+    """Return the index of an axis of a block with `rank` axes; negative ones count from the end."""
+    return operator.index(given) % rank
+
+
+def reshape(input, *shape, can_reorder=False):
+    """Return the elements, in row-major order, in another shape.
+
+    Raises:
+        ValueError: the shapes differ in their number of elements.
+    """
+    shape = shape_of(shape)
+    input = as_tensor(input)
+    if int(np.prod(shape)) != input.numel:
+        raise ValueError(f"a block of shape {input.shape} cannot take the shape {shape}")
+    if [n for n in shape if n > 1] == [n for n in input.shape if n > 1]:
+
+        def moved(form):
+            strides = iter([s for s, n in zip(form.strides, form.shape, strict=True) if n > 1])
+            return form.reshaped(shape, [next(strides) if n > 1 else 0 for n in shape])
+
+        return input.rearranged(
+            shape,
+            moved,
+            lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + input.shape).reshape(data.shape[:LEAD] + shape),
+        )
+    if input.known and input.dtype.kind in "iu" and input.numel <= values.KNOWN_LIMIT:
+        data = np.broadcast_to(values.aligned(input.data, input.ndim), input.data.shape[:LEAD] + input.shape)
+        return values.of_data(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
+    data = filled(input)
+    return Tensor(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
+
+
+view = reshape
+
+
+def ravel(x, can_reorder=False):
+    """Return all elements as a block of one axis."""
+    return reshape(x, (x.numel,))
+
+
+def filled(input):
+    """Return the array of a tensor with the block's axes broadcast to their full size."""
+    data = values.aligned(input.array(), input.ndim)
+    return jnp.broadcast_to(data, data.shape[:LEAD] + input.shape)
+
+
+def trans(input, *dims):
+    """Return a block with its axes permuted; the last two are swapped if none are given."""
+    if not dims:
+        dims = (*range(input.ndim - 2), input.ndim - 1, input.ndim - 2)
+    return permute(input, *dims)
+
+
+def permute(input, *dims):
+    """Return a block with its axes in the order `dims`.
+
+    Raises:
+        ValueError: `dims` is not a permutation of the axes.
+    """
+    dims = [axis_of(d, input.ndim) for d in shape_of(dims)]
+    if sorted(dims) != list(range(input.ndim)):
+        raise ValueError(f"{tuple(dims)} is no order of the axes of a block of shape {input.shape}")
+    shape = [input.shape[d] for d in dims]
+    order = [*range(LEAD), *(LEAD + d for d in dims)]
+    return input.rearranged(
+        shape, lambda form: form.reshaped(shape, [form.strides[d] for d in dims]), lambda data: data.transpose(order)
+    )
+
+
+def expand_dims(input, axis):
+    """Return a block with a new axis of size 1, or with several."""
+    for given in sorted(map(operator.index, axis if isinstance(axis, list | tuple) else [axis])):
+        one = axis_of(given, input.ndim + 1)
+        input = input[tuple([slice(None)] * one + [None] + [slice(None)] * (input.ndim - one))]
+    return input
+
+
+def broadcast_to(input, *shape):
+    """Return a block broadcast to a shape."""
+    return values.broadcast(input, shape_of(shape))
+
+
+def broadcast(input, other):
+    """Return both blocks broadcast to their common shape."""
+    input, other = as_tensor(input), as_tensor(other)
+    shape = np.broadcast_shapes(input.shape, other.shape)
+    return values.broadcast(input, shape), values.broadcast(other, shape)
+
+
+def join(a, b):
+    """Return two blocks stacked along a new last axis."""
+    a, b, kind = values.meet(a, b)
+    a, b = broadcast(a, b)
+    x, y = filled(a), filled(b)
+    lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
+    data = jnp.stack([jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + a.shape)], axis=-1)
+    return Tensor(data, kind, (*a.shape, 2))
+
+
+def split(a):
+    """Return the two halves of a block along its last axis, of size 2: the inverse of `join`.
+
+    Raises:
+        ValueError: the last axis has another size.
+    """
+    if a.shape[-1:] != (2,):
+        raise ValueError(f"tl.split takes a block whose last axis has two elements, not one of shape {a.shape}")
+    data = filled(a)
+    return tuple(Tensor(data[..., i], a.dtype, a.shape[:-1]) for i in range(2))
+
+
+def interleave(a, b):
+    """Return the elements of two blocks alternately, along the last axis."""
+    both = join(a, b)
+    return reshape(both, (*both.shape[:-2], 2 * both.shape[-2])) if both.ndim > 1 else both
+
+
+def cat(input, other, can_reorder=False, dim=0):
+    """Return two blocks concatenated along an axis."""
+    dim = operator.index(dim)
+    a, b, kind = values.meet(input, other)
+    x, y = filled(a), filled(b)
+    lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
+    x, y = jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + b.shape)
+    shape = [n + m if d == dim else n for d, (n, m) in enumerate(zip(a.shape, b.shape, strict=True))]
+    return Tensor(jnp.concatenate([x, y], LEAD + dim), kind, shape)
+
+
+def flip(x, dim=None):
+    """Return a block with an axis reversed, the last one by default."""
+    dim = axis_of(-1 if dim is None else dim, x.ndim)
+    return Tensor(jnp.flip(filled(x), LEAD + dim), x.dtype, x.shape)
+
+
+def gather(src, index, axis):
+    """Return elements of `src` at the positions `index` along an axis."""
+    axis = axis_of(axis, src.ndim)
+    x, i = filled(src), filled(index)
+    lead = np.broadcast_shapes(x.shape[:LEAD], i.shape[:LEAD])
+    x, i = jnp.broadcast_to(x, lead + src.shape), jnp.broadcast_to(i, lead + index.shape)
+    return Tensor(jnp.take_along_axis(x, i, LEAD + axis), src.dtype, index.shape)
+
+
+def histogram(input, num_bins, mask=None):
+    """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
+    num_bins = operator.index(num_bins)
+    bins = jnp.arange(num_bins)
+    hits = filled(input)[..., None] == bins
+    if mask is not None:
+        hits = hits & filled(values.broadcast(mask, input.shape))[..., None]
+    return Tensor(hits.sum(LEAD, dtype=jnp.int32), types.int32, (num_bins,))

@@ -1,0 +1,233 @@
+"""Values of a kernel: arrays with leading axes (grid, vectorised loops) before the axes of the block.
+
+A value has size 1 along axes that it does not depend on. Known integers stay affine expressions (`affine`) or NumPy
+arrays. A mask made by comparing them stays a list of conditions (affine expressions that must be at least 0) and
+becomes an array only where an array is needed.
+"""
+
+import math
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.state import afford
+
+KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
+
+
+def canonical(kind):
+    """Return the NumPy dtype that arrays of a type have: 64 bits only where JAX allows them."""
+    return jax.dtypes.canonicalize_dtype(kind.array)
+
+
+def is_narrowed(kind):
+    """Return True for 64-bit integers where JAX has only 32 bits."""
+    return kind.kind in "iu" and canonical(kind).itemsize < kind.array.itemsize
+
+
+def for_jax(data, kind):
+    """Return `data` as a JAX array of a type's dtype.
+
+    Raises:
+        TypeError: a known value does not fit into the 32 bits that JAX has.
+    """
+    own = canonical(kind)
+    if isinstance(data, np.ndarray) and own.itemsize < kind.array.itemsize and data.size:
+        if data.dtype.kind in "iu":
+            _refuse_wide(data.min(), data.max(), kind)
+        with np.errstate(all="ignore"):
+            lost = np.isfinite(data) & (data != 0) & ~(np.isfinite(short := data.astype(own)) & (short != 0))
+        if lost.any():
+            raise needs_64_bits(f"the number {data[lost][0]} of {kind}")
+    return jnp.asarray(data).astype(own)
+
+
+def _refuse_wide(low, high, kind):
+    """Raise TypeError where a range of integers does not fit into the 32 bits that JAX has."""
+    limits = np.iinfo(canonical(kind))
+    for number in (low, high):
+        if not limits.min <= number <= limits.max:
+            raise needs_64_bits(f"the number {number} of {kind}")
+
+
+def needs_64_bits(what):
+    """Return the error for `what`, which 32 bits would compute wrongly."""
+    return TypeError(f"{what} takes 64 bits, which JAX leaves off: jax.config.update('jax_enable_x64', True)")
+
+
+class Tensor:
+    """Value of a kernel, for all programs at once.
+
+    It is held as an array, as an affine expression, or (masks) as conditions.
+
+    Attributes:
+        shape: the block's shape.
+        form: its affine expression, or None.
+        conditions: of a mask: affine expressions that are at least 0 where it holds; else None.
+        rest: another mask that must hold together with `conditions`, or None.
+        factors: of a matrix product: operands and result type, so that a vectorised loop can contract over its axis.
+    """
+
+    factors = None
+
+    def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
+        self._data, self._type, self.shape = data, dtype, tuple(shape)
+        self.form, self.conditions, self.rest = form, conditions, rest
+
+    dtype = property(lambda self: self._type)
+    type = property(lambda self: self._type)
+    ndim = property(lambda self: len(self.shape))
+
+    @property
+    def numel(self):
+        """The number of elements of the block."""
+        return int(np.prod(self.shape, dtype=int))
+
+    @property
+    def data(self):
+        """The array, NumPy's or JAX's: leading axes before the block's, of size 1 where it does not vary.
+
+        Raises:
+            NotAnAxis: a vectorised loop makes it too large (`state.afford`).
+        """
+        if self._data is not None:
+            afford(self._data)
+            return self._data
+        if self.form is not None:
+            xp = np if is_small(self.form) else jnp
+            if xp is jnp and not self.form.syms and canonical(self._type).itemsize < self._type.array.itemsize:
+                _refuse_wide(*self.form.limits(), self._type)
+            found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
+        else:
+            found = np.ones((1,) * LEAD, bool) if self.rest is None else self.rest.data
+            for form in self.conditions:
+                met = form.array(np if is_small(form) else jnp) >= 0
+                found = pair(operator.and_, found, met)
+        if isinstance(found, np.ndarray):  # a tracer is not cached: it would leak out of the loop that is being traced
+            self._data = found
+        return found
+
+    @property
+    def known(self):
+        """Return True where the values are known while tracing: they depend on program numbers alone."""
+        if self._data is not None:
+            return isinstance(self._data, np.ndarray)
+        if self.form is not None:
+            return is_small(self.form)
+        return (self.rest is None or self.rest.known) and all(map(is_small, self.conditions))
+
+    def uniform(self):
+        """Return the Python scalar of a known scalar that is the same in all programs; else None."""
+        if self.shape == () and self.known:
+            data = self.data
+            if (data == data.flat[0]).all() or data.size == 1:
+                return data.flat[0].item()
+        return None
+
+    def array(self):
+        """Return the values as a JAX array of the type's dtype."""
+        return for_jax(self.data, self._type)
+
+    def filled(self):
+        """Return the array with the block's axes broadcast to their full size."""
+        data = self.array()
+        return jnp.broadcast_to(data, data.shape[:LEAD] + self.shape)
+
+    def __bool__(self):
+        value = self.uniform()
+        if value is None:
+            raise TypeError(
+                "a value that differs between programs, or is traced, is asked for its truth in plain Python"
+            )
+        return bool(value)
+
+    def __index__(self):
+        value = self.uniform()
+        if value is None or not self._type.is_int():
+            raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
+        return int(value)
+
+    __int__ = __index__
+
+    def __float__(self):
+        value = self.uniform()
+        if value is None:
+            raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
+        return float(value)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self):
+        return f"tensor<{'x'.join(map(str, (*self.shape, self._type)))}>"
+
+    def __getitem__(self, index):
+        index = index if isinstance(index, tuple) else (index,)
+        shape, strides, at = [], [], 0
+        axes = [slice(None)] * LEAD
+        for item in index:
+            if item is None:
+                shape.append(1)
+                strides.append(0)
+                axes.append(None)
+            elif item == slice(None) and at < len(self.shape):
+                shape.append(self.shape[at])
+                strides.append(at)
+                axes.append(slice(None))
+                at += 1
+            else:
+                raise TypeError("blocks are indexed with : and None only, each axis once (tl.gather takes elements)")
+        if at != len(self.shape):
+            raise TypeError(f"a block of shape {self.shape} is indexed with {at} colons")
+
+        def moved(form):
+            return form.reshaped(
+                shape, [0 if a is None else form.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
+            )
+
+        return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
+
+    def rearranged(self, shape, on_form, on_data):
+        """Return the elements in other positions of a block (transposed, indexed, reshaped).
+
+        Args:
+            shape: the new shape of the block.
+            on_form: maps an affine expression to the rearranged one; None where that is impossible.
+            on_data: maps an array to the rearranged one.
+        """
+        if self.form is not None and on_form is not None:
+            return Tensor(None, self._type, shape, form=on_form(self.form))
+        if self.conditions is not None and on_form is not None:
+            wide = [as_block(f, self.shape) for f in self.conditions]
+            rest = None if self.rest is None else self.rest.rearranged(shape, on_form, on_data)
+            return Tensor(None, self._type, shape, conditions=tuple(on_form(f) for f in wide), rest=rest)
+        data = self.data
+        missing = LEAD + len(self.shape) - data.ndim
+        if missing:
+            data = data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:])
+        return Tensor(on_data(data), self._type, shape)
+
+
+def as_block(form, shape):
+    """Return an affine expression broadcast to a block's shape: missing axes in front, with stride 0."""
+    missing = len(shape) - len(form.shape)
+    return form.reshaped(shape, (0,) * missing + form.strides)
+
+
+def is_small(form):
+    """Return True for a concrete affine expression of at most `KNOWN_LIMIT` distinct elements."""
+    return form.concrete and math.prod(form.spread) <= KNOWN_LIMIT
+
+
+def aligned(data, rank):
+    """Return an array whose block has `rank` axes: missing ones are inserted before those of its block."""
+    missing = LEAD + rank - data.ndim
+    return data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:]) if missing else data
+
+
+def pair(op, a, b):
+    """Return `op(a, b)` of two arrays, whose blocks are aligned first."""
+    rank = max(a.ndim, b.ndim) - LEAD
+    return op(aligned(a, rank), aligned(b, rank))
