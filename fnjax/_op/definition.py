@@ -15,7 +15,7 @@ from fnjax._messages.operators import (
 )
 from fnjax._op.operator import CustomOpDef, Devices
 from fnjax._op.registry import OPERATORS, WAITING
-from fnjax._op.schema import Schema, infer, read_schema
+from fnjax._op.schema import infer, read_schema
 
 Method = Callable[..., Any]
 
@@ -100,7 +100,9 @@ def _define(
         mutated = {p.name for p in schema.mutated}
         if mutated != set(mutates_args):
             raise other_mutates_args(mutates_args, text, mutated)
-    _check(namespace, own, schema)
+    _check_name(namespace, own)
+    if any(p.type.is_tensor for p in schema.keyword_only):
+        raise keyword_only_tensor(own + schema.text)
     before = OPERATORS.get(name)
     operator = CustomOpDef(name, schema, fn)
     try:
@@ -114,13 +116,12 @@ def _define(
     return operator
 
 
-def _check(namespace: str, name: str, schema: Schema) -> None:
+def _check_name(namespace: str, name: str) -> None:
+    """Check that namespace, name and overload are identifiers."""
     for part in (namespace, *name.split(".", 1)):
         if not re.fullmatch(r"[A-Za-z_]\w*", part):
             found = re.sub(r"^[A-Za-z_]\w*", "", part)[:1] or "the end"
             raise bad_name(f"{namespace}::{name}", found)
-    if any(p.type.is_tensor for p in schema.keyword_only):
-        raise keyword_only_tensor(name + schema.text)
 
 
 def triton_op(
@@ -137,9 +138,7 @@ def triton_op(
     Raises:
         SchemaError: as in `custom_op`.
     """
-    if fn is None:
-        return lambda fn: _define(name, fn, mutates_args, None, schema)
-    return _define(name, fn, mutates_args, None, schema)
+    return custom_op(name, fn, mutates_args=mutates_args, schema=schema)
 
 
 def wrap_triton(triton_kernel: Any, /) -> Any:
@@ -201,9 +200,7 @@ class Library:
         if not name:
             raise unreadable_schema(schema, "expected ident but found '(' here")
         read = read_schema(bracket + rest)
-        for part in (self.ns, *name.split(".", 1)):
-            if not re.fullmatch(r"[A-Za-z_]\w*", part):
-                raise bad_name(f"{self.ns}::{name}", part)
+        _check_name(self.ns, name)
         operator = CustomOpDef(f"{self.ns}::{name}", read, None)
         for give_body in WAITING.pop(f"{self.ns}::{name}", ()):
             give_body(operator)
@@ -245,7 +242,7 @@ class Library:
             give_body(operator)
 
     def _register_fake(self, op_name: str, fn: Method, **_: Any) -> None:
-        """Register a fake; `torch.library.register_fake(..., lib=...)` calls this, and serving packages do, too."""
+        """Register a fake; packages that serve models call this method of `torch.library.Library`."""
         self.impl(op_name, fn, "Meta")
 
 

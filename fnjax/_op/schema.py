@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from fnjax._messages.operators import bad_mutates_args, bad_schema, unreadable_schema
-from fnjax._op.grammar import NAMED, TYPE, cut
+from fnjax._op.grammar import NAMED, TYPE, split_at_commas
 from fnjax._op.types import Type
 
 UNKNOWN = "unknown"
@@ -292,7 +292,7 @@ def read_schema(text: str) -> Schema:
     if found is None:
         raise unreadable_schema(text, "expected a schema of the form (...) -> ...")
     keyword_only, parameters, is_view = False, [], False
-    for part in cut(found["parameters"]):
+    for part in split_at_commas(found["parameters"]):
         if part == "*":
             keyword_only = True
             continue
@@ -305,9 +305,9 @@ def read_schema(text: str) -> Schema:
         parameters.append(Parameter(named["name"], kind, default, keyword_only, write))
     returned = found["returns"]
     is_tuple = returned.startswith("(")
-    parts = cut(returned[1:-1] if is_tuple else returned)
+    parts = split_at_commas(returned[1:-1] if is_tuple else returned)
     if len(parts) == 1 and parts[0].startswith("("):
-        parts = cut(parts[0][1:-1])
+        parts = split_at_commas(parts[0][1:-1])
     if is_tuple and len(parts) == 1:  # one result, as torch reads it
         is_tuple, text = False, f"({found['parameters']}) -> {parts[0]}"
     kinds = tuple(_read_type(part.split(" ")[0] if "->" not in part else part, text)[0] for part in parts)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import libcst as cst
 
-from fnjax._op.grammar import Written, read_parameters
+from fnjax._op.grammar import NAMED, TYPE, split_at_commas
 from fnjax.port.analysis.program import Program
 from fnjax.port.source.records import Class
 from fnjax.port.torch import MISSING, read_literal, unparse
@@ -252,11 +253,34 @@ def _collect_mutated(call: cst.CSTNode) -> set[str]:
     return found | {p.name for p in _iter_schema_parameters(call) if p.mutated}
 
 
-def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[Written]:
+class _SchemaParameter(NamedTuple):
+    """Parameter as written in a schema: name, base type, and flags for a list and for mutation."""
+
+    name: str
+    base: str
+    listed: bool
+    mutated: bool
+
+
+def _read_parameters(text: str) -> Iterator[_SchemaParameter]:
+    """Yield the parameters of `scale(Tensor(a!) x, int[] dim) -> Tensor`; unreadable ones are skipped.
+
+    >>> list(_read_parameters("scale(Tensor(a!) x, int[] dim) -> Tensor"))[0]
+    _SchemaParameter(name='x', base='Tensor', listed=False, mutated=True)
+    """
+    _, opened, rest = text.partition("(")
+    for part in split_at_commas(rest) if opened else ():
+        named = NAMED.match(part)
+        kind = TYPE.match(named["type"].strip()) if named else None
+        if named is not None and kind is not None:
+            yield _SchemaParameter(named["name"], kind["base"], kind["list"] is not None, kind["write"] is not None)
+
+
+def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[_SchemaParameter]:
     """The parameters of the schemas that are written in a call, as far as their text is known."""
     text = read_text(node, hole="_") if isinstance(node, cst.BaseExpression) else None
     if text is not None and text.strip("_"):
-        yield from read_parameters(text)
+        yield from _read_parameters(text)
     else:
         for child in reversed(list_children(node)):
             yield from _iter_schema_parameters(child)
