@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from fnjax._cli.call import UsageError
 from fnjax.port.verify import Verdict, verify
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED
-from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, say_verdict
+from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, read_reference, say_verdict
 
 if TYPE_CHECKING:
     from fnjax.port.result import Ported
@@ -50,7 +50,8 @@ def add(commands: Any) -> None:
         action="store_true",
         help="run each class and its port on arguments that are searched for, in a process of their own, and say on "
         "standard error whether the port is proved, differs (with the smallest call that shows it) or could not be "
-        "tried; needs PyTorch, and executes what the class needs of the file",
+        "tried; the original runs in PyTorch, or in fnjax.torch where PyTorch is not installed, and what the class needs of "
+        "the file is executed",
     )
     parser.add_argument("--args", metavar="ARGS", help="arguments for --verify to begin with: 'randn(3, 8), 2'")
     add_search(parser)
@@ -126,6 +127,7 @@ def _verify_in_folder(
 def _verify_all(
     options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool, modules: Mapping[str, str]
 ) -> dict[tuple[str, str], Verdict]:
+    against = read_reference(options)
     names = [c.name for _, ported in results for c in ported.classes]
     cases = read_cases(options, names, options.args or "")
     found = {}
@@ -145,6 +147,7 @@ def _verify_all(
                     seconds=options.seconds,
                     cases=cases.get(c.name),
                     modes=("eager",) if left else ("eager", "jit"),
+                    against=against,
                     progress=make_progress(),
                 )
             else:

@@ -6,16 +6,17 @@ import argparse
 import ast
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import fnjax
 from fnjax._cli.call import UsageError, arguments, load
+from fnjax.port.compare.reference import PYTORCH
 from fnjax.port.verify import verify
 from fnjax.port.verify.names import list_operator_names
 from fnjax.port.verify.record import DIFFERS, PROVED
-from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, say_verdict
+from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, read_reference, say_verdict
 
 DTYPES = ("float32", "float64")  # those of compare's tolerances, spelled once more: help is shown without JAX
 
@@ -29,8 +30,8 @@ def add(commands: Any) -> None:
         "and jit. With --args the worst entry of each output, gradient and second derivative is printed. Without, "
         "arguments are searched for, and for each class it is said on standard error whether it is proved, "
         "differs (with the smallest call that shows it) or could not be tried. A port that draws random numbers "
-        "is given a key; of what depends on them only shapes and dtypes are compared. Needs PyTorch, and executes "
-        "both files. Exit status: 0 if all is equal, 1 if it differs for --args or a class could not be tried, 2 "
+        "is given a key; of what depends on them only shapes and dtypes are compared. The original runs in PyTorch, or in "
+        "fnjax.torch where PyTorch is not installed. Both files are executed. Exit status: 0 if all is equal, 1 if it differs for --args or a class could not be tried, 2 "
         "if the input cannot be used, 3 if the search found something that differs.",
         epilog='example: fnjax compare layers_torch.py layers.py --class Swish --args "randn(3, 8), 2"',
     )
@@ -68,42 +69,43 @@ def add(commands: Any) -> None:
 
 
 def _run_compare(options: argparse.Namespace) -> int:
-    if importlib.util.find_spec("torch") is None:
-        raise UsageError("compare needs PyTorch, which is not installed")
+    against = read_reference(options)
     if options.args is None and not options.kwargs:
         if options.devices is not None:
             raise UsageError("--devices needs --args")
-        return _compare_searched(options)
+        return _compare_searched(options, against)
     if options.cases or options.report:
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
-    import torch
-
     from fnjax.port.compare.comparing import add_buffers, compare, find_key
+    from fnjax.port.compare.reference import make_reference
     from fnjax.port.verify.calls import NAMES
 
-    ports = {} if "::" in options.name else _find_classes(options.ported, fnjax.Function)
+    reference = make_reference(against)
+    ports = {} if "::" in options.name else _find_classes(options.ported, fnjax.Function, load)
     turned = False
     if ports:
-        originals = _find_classes(options.original, torch.autograd.Function)
-        turned = bool(_find_classes(options.original, fnjax.Function))
+        originals = _find_classes(options.original, reference.torch.autograd.Function, reference.load)
+        turned = bool(_find_classes(options.original, fnjax.Function, reference.load))
     else:
-        originals = _find_operators(options.original, original=True)
-        ports = _find_operators(options.ported, original=False)
+        originals = _find_operators(options.original, against)
+        ports = _find_operators(options.ported, None)
     if options.devices is not None:
+        if against != PYTORCH:
+            raise UsageError("--devices runs PyTorch's gloo processes, and needs PyTorch")
         names = [options.name] if options.name else _list_common(list(originals), list(ports), turned, options)
         return _compare_on_devices(options, _choose_only(names))
     name = options.name or _choose_only(_list_common(list(originals), list(ports), turned, options))
     for place, classes in ((options.original, originals), (options.ported, ports)):
         if name not in classes:
             raise UsageError(f"there is no Function class {name!r} in {place}")
-    args, kwargs = arguments(options.args or "", options.kwargs, options.seed, NAMES | {"torch": torch})
+    args, kwargs = arguments(options.args or "", options.kwargs, options.seed, NAMES | {"torch": reference.torch})
     try:
         argnums = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
     except ValueError as e:
         raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
     try:
         found = compare(
-            add_buffers(originals[name], ports[name]),
+            add_buffers(originals[name], ports[name], reference),
             ports[name].apply,
             args,
             kwargs,
@@ -114,6 +116,7 @@ def _run_compare(options: argparse.Namespace) -> int:
             seed=options.seed,
             key=find_key(originals[name], ports[name]),
             second=not options.no_second,
+            against=against,
         )
     except Exception as e:
         raise UsageError(
@@ -170,7 +173,7 @@ def _write_loading_text(place: str) -> str:
     return f"{made}{set_}    known.AXIS_NAME = 'devices'\n"
 
 
-def _compare_searched(options: argparse.Namespace) -> int:
+def _compare_searched(options: argparse.Namespace, against: str) -> int:
     """Compare every class, or the one that is named, on arguments that are searched for."""
     if options.argnums is not None:
         raise UsageError("--argnums needs --args: the search tries all patterns")
@@ -195,6 +198,7 @@ def _compare_searched(options: argparse.Namespace) -> int:
             cases=cases.get(name),
             second=not options.no_second,
             options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
+            against=against,
             progress=make_progress(),
         )
         say_verdict(verdict, f"{options.original} {options.ported}")
@@ -242,17 +246,18 @@ def _iter_functions(text: str, place: Path) -> Iterator[str]:
     yield from list_operator_names(tree)
 
 
-def _find_operators(place: str, original: bool) -> dict[str, Any]:
-    """The custom operators of a file or module, by qualified name."""
+def _find_operators(place: str, against: str | None) -> dict[str, Any]:
+    """The custom operators of an original, or of a port (without `against`), by qualified name."""
     from fnjax.port.verify.operators import make_original_operator, make_ported_operator
 
     path = _find_file(place)
     text = path.read_text("utf-8")
     names = list_operator_names(ast.parse(text))
     try:
-        if not original:
+        if against is None:
             load(place)
-        return {n: make_original_operator(path, text, n) if original else make_ported_operator(n) for n in names}
+            return {n: make_ported_operator(n) for n in names}
+        return {n: make_original_operator(against, path, text, n) for n in names}
     except Exception as e:
         raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
 
@@ -265,7 +270,7 @@ def _list_common(theirs: list[str], ours: list[str], turned: bool, options: argp
     return found
 
 
-def _find_classes(place: str, base: type) -> dict[str, Any]:
+def _find_classes(place: str, base: type, load: Callable[[str], Any]) -> dict[str, Any]:
     """The Function classes that a file or module defines, by name."""
     try:
         module = load(place)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fnjax._cli.call import UsageError
+from fnjax.port.compare.reference import REFERENCES, choose_reference
 from fnjax.port.verify import Verdict
 
 SECONDS = 20.0
@@ -16,7 +17,13 @@ DIFFERENT = 3  # the exit status
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the search."""
+    """Add the options of the search, and of the reference."""
+    parser.add_argument(
+        "--against",
+        choices=REFERENCES,
+        help="what runs the original: PyTorch, the default where it is installed, or fnjax.torch, which needs no "
+        "PyTorch",
+    )
     parser.add_argument(
         "--cases",
         metavar="FILE",
@@ -30,6 +37,14 @@ def add_search(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="how long a class is searched for and compared (default: %(default)g)",
     )
+
+
+def read_reference(options: argparse.Namespace) -> str:
+    """The reference that `--against` names, or that is there."""
+    try:
+        return choose_reference(options.against)
+    except ImportError as e:
+        raise UsageError(f"--against {options.against}: {e}") from e
 
 
 def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict[str, list[str]]:

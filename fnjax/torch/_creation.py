@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -99,24 +100,30 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Ten
     return tensor(data, dtype=dtype)
 
 
+uninitialised: ContextVar[int] = ContextVar("uninitialised", default=0)  # what memory holds that nobody has set
+
+
 def _filled(number: Any) -> Callable[..., Tensor]:
+    """Return torch.zeros, or for None torch.empty."""
+
     def fill(*size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, **named: Any) -> Tensor:
         sizes = _views._sizes(size or [named.get("size", named.get("shape", ()))])
         own = DEFAULT if dtype is None else as_dtype(dtype)
-        return _options(own, requires_grad, jnp.full(sizes, number, own.array), own)
+        return _options(own, requires_grad, jnp.full(sizes, uninitialised.get() if number is None else number, own.array), own)
 
     return fill
 
 
-KNOWN["torch.zeros"] = KNOWN["torch.empty"] = _filled(0)
+KNOWN["torch.zeros"] = _filled(0)
 KNOWN["torch.ones"] = _filled(1)
+KNOWN["torch.empty"] = _filled(None)
 
 
 @known("torch.empty_strided", "torch.empty_permuted")
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
     """Return a tensor of these sizes and strides."""
     length = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if _views._sizes([size]) else 1
-    base = KNOWN["torch.zeros"](length, dtype=dtype)
+    base = KNOWN["torch.empty"](length, dtype=dtype)
     return _views.as_strided(base, tuple(size), tuple(stride), 0)
 
 
@@ -139,6 +146,7 @@ def _like(number: Any) -> Callable[..., Tensor]:
     ) -> Tensor:
         own = input.dtype if dtype is None else as_dtype(dtype)
         raw = fill_value.array if isinstance(fill_value, Tensor) else fill_value
+        raw = uninitialised.get() if raw is None else raw
         array = jnp.broadcast_to(jnp.asarray(raw, own.array), input.shape)
         return _options(own, requires_grad, array, own)
 
@@ -147,7 +155,7 @@ def _like(number: Any) -> Callable[..., Tensor]:
 
 KNOWN |= {
     "torch.zeros_like": _like(0),
-    "torch.empty_like": _like(0),
+    "torch.empty_like": _like(None),
     "torch.ones_like": _like(1),
     "torch.full_like": _like(0),
 }

@@ -309,3 +309,8 @@ def import_module(name: str) -> types.ModuleType:
     file = Path(spec.origin or next(iter(spec.submodule_search_locations or ())))
     folder = (file.parent.parent if file.name == "__init__.py" else file.parent).resolve()
     return _ROOTS.setdefault(folder, Root(folder)).load(name)
+
+
+def list_files() -> list[str]:
+    """Return the files that were loaded."""
+    return [str(vars(m)["__file__"]) for root in _ROOTS.values() for m in root.modules.values()]

@@ -267,12 +267,15 @@ def retain_grad(self: Tensor) -> None:
 
 @method
 def new_empty(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of this dtype, with uninitialised entries."""
+    return find_function("torch.empty")(*size, dtype=self.dtype if dtype is None else dtype)
+
+
+@method
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
     """Return a tensor of zeros of this dtype."""
     own = self.dtype if dtype is None else as_dtype(dtype)
     return make(jnp.zeros(_views._sizes(size), own.array), own)
-
-
-METHODS["new_zeros"] = new_empty
 
 
 @method

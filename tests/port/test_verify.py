@@ -432,17 +432,6 @@ def test_a_verdict_reads_well():
     assert Verdict("A", "not tried", "why").describe("") == "A: not tried: why"
 
 
-def test_without_pytorch_it_says_so(tmp_path, capsys, monkeypatch):
-    """Without PyTorch a class is not tried, and the port is written all the same."""
-    real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "torch" else real(name, *a))
-    (tmp_path / "a.py").write_text(HEAD + SWISH)
-    assert main(["port", str(tmp_path / "a.py"), "--verify"]) == 0
-    out, err = capsys.readouterr()
-    assert "class Swish(fnjax.Function)" in out
-    assert "Swish: not tried: PyTorch is not installed" in err
-
-
 def test_every_mistake_is_made():
     """The benchmark's mutants are Python, each unlike the port, and all kinds occur in these classes."""
     kinds = set()

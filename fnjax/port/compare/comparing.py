@@ -13,9 +13,8 @@ import numpy as np
 from fnjax._check.streams import make_stream
 from fnjax.port.compare.entries import compare_entries, find_differing
 from fnjax.port.compare.in_jax import Port
-from fnjax.port.compare.in_pytorch import run_torch, settle_torch
-from fnjax.port.compare.known_discrepancies import Original, mark_known_discrepancies
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
+from fnjax.port.compare.reference import PYTORCH, Reference, choose_reference, describe_reference, make_reference
 from fnjax.port.compare.values import Results, Values, cast_arrays, flatten, is_inexact, list_differentiated
 from fnjax.port.result import KEYS
 
@@ -35,6 +34,7 @@ def compare(
     seed: int = 0,
     key: str = "",
     second: bool = True,
+    against: str | None = None,
 ) -> Comparison:
     """Run a Function in PyTorch and its port on the same numbers, and compare.
 
@@ -55,16 +55,17 @@ def compare(
         key: the name of the port's argument that takes a key of jax.random, if it draws random numbers. What depends on
             them is told by running both sides with several seeds; of that only shapes and dtypes are compared.
         second: whether second derivatives are compared too.
+        against: what runs the original: "pytorch" (the default where it is installed) or "fnjax.torch".
 
     Returns:
         A Comparison; printing it shows the worst entry of each array.
 
     Raises:
         ValueError: for another dtype.
-        ImportError: without PyTorch.
+        ImportError: against PyTorch, where that is not installed.
         Exception: whatever the original raises when it is called.
     """
-    comparing = Comparing(original, ported, dtype=dtype, rtol=rtol, atol=atol, key=key, second=second)
+    comparing = Comparing(original, ported, dtype=dtype, rtol=rtol, atol=atol, key=key, second=second, against=against)
     return comparing(args, kwargs, argnums=argnums, seed=seed)
 
 
@@ -84,6 +85,7 @@ class Comparing:
         atol: float | None = None,
         key: str = "",
         second: bool = True,
+        against: str | None = None,
     ) -> None:
         if dtype not in TOLERANCES:
             raise ValueError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
@@ -91,6 +93,8 @@ class Comparing:
         self.tolerances = (usual[0] if rtol is None else rtol, usual[1] if atol is None else atol)
         self.original, self.ported = original, ported
         self.dtype, self.key, self.second = dtype, key, second
+        self.against = choose_reference(against)
+        self.reference: Reference = make_reference(self.against)
         self.ports: dict[Any, Port] = {}
 
     def __call__(
@@ -111,9 +115,9 @@ class Comparing:
     def run_original(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None, seed: int, fill: int = 0
     ) -> tuple[Results, list[Values]]:
-        """PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
-        with settle_torch(self.dtype, fill):
-            theirs, cotangents = run_torch(self.original, args, kwargs, make_stream("cotangents", seed), argnums)
+        """The original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        draw = make_stream("cotangents", seed)
+        theirs, cotangents = self.reference.run(self.original, args, kwargs, draw, argnums, self.dtype, fill)
         if not self.second:
             theirs = replace(theirs, seconds=[], error=None if theirs.gradients else theirs.error)
         return theirs, cotangents
@@ -139,14 +143,20 @@ class Comparing:
             again = [port.run_port(args, k, cotangents, "eager", theirs) for k in keys]
             again_theirs = [self.run_original(args, kwargs, argnums, seed)[0] for _ in keys]
             drawn = find_differing(again, chosen) | find_differing([theirs, *again_theirs], chosen)
-        side = Original(self.original, args, kwargs, argnums, cotangents, self.dtype)
         found: list[Entry] = []
         unmeasured: set[str] = set()
         for mode in modes:
             ours = port.run_port(args, key, cotangents, mode, theirs)
-            compared = list(compare_entries(theirs, ours, mode, chosen, self.tolerances, drawn))
-            found += mark_known_discrepancies(compared, side, theirs.seconds, ours.seconds, unmeasured)
-        return Comparison(tuple(found), tuple(_list_notes(found, theirs, args, unmeasured, drawn)))
+            compared = list(compare_entries(theirs, ours, mode, chosen, self.tolerances, drawn, self.reference.name))
+            if self.against == PYTORCH:
+                from fnjax.port.compare.known_discrepancies import Original, mark_known_discrepancies
+
+                side = Original(self.original, args, kwargs, argnums, cotangents, self.dtype)
+                compared = list(mark_known_discrepancies(compared, side, theirs.seconds, ours.seconds, unmeasured))
+            found += compared
+        notes = [describe_reference(self.against)] if self.against != PYTORCH else []
+        notes += _list_notes(found, theirs, args, unmeasured, drawn, self.reference.name)
+        return Comparison(tuple(found), tuple(notes))
 
     def _find_port(self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None) -> Port:
         """The port for arguments like these; arrays by shape and dtype, anything else as it is."""
@@ -163,7 +173,7 @@ def find_key(original: Any, ported: Any) -> str:
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
 
 
-def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
+def add_buffers(original: Any, ported: Any, reference: Reference) -> Callable[..., Any]:
     """The original's apply; what it writes to and the port returns instead comes behind its results.
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
@@ -177,15 +187,11 @@ def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
         return original.apply  # type: ignore[no-any-return] # a function
     places = [inputs.index(n) - 1 for n in further]
 
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        found = original.apply(*args, **kwargs)
-        return (*flatten(found), *(getattr(args[i], "detach", lambda: None)() for i in places))
-
-    return apply
+    return reference.add_written(original.apply, places)  # type: ignore[no-any-return] # a function
 
 
 def _list_notes(
-    found: Sequence[Entry], theirs: Results, args: Sequence[Any], unmeasured: set[str], drawn: set[str]
+    found: Sequence[Entry], theirs: Results, args: Sequence[Any], unmeasured: set[str], drawn: set[str], name: str
 ) -> list[str]:
     """What could not be compared, and why."""
     notes = []
@@ -206,7 +212,7 @@ def _list_notes(
         notes.append(f"PyTorch does not differentiate {', '.join(theirs.constant)}; the port must not either")
     if theirs.error is not None:
         which = "second derivatives" if theirs.gradients else "derivatives"
-        notes.append(f"PyTorch gives no {which} here: {type(theirs.error).__name__}: {theirs.error}")
+        notes.append(f"{name} gives no {which} here: {type(theirs.error).__name__}: {theirs.error}")
     if not any(is_inexact(a) for a in args):
         notes.append("no argument is an array of floating point or complex numbers: only outputs are compared")
     return notes

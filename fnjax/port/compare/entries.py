@@ -25,8 +25,9 @@ def compare_entries(
     chosen: Sequence[int],
     tolerances: tuple[float, float],
     drawn: set[str],
+    name: str = "PyTorch",
 ) -> Iterator[Entry]:
-    """An entry for each array; of those `drawn` at random only shape and dtype count.
+    """An entry for each array of the port and of `name`; of those `drawn` at random only shape and dtype count.
 
     Second derivatives by the cotangents of outputs have one only where they differ: that is a stop_gradient too many.
     """
@@ -50,7 +51,7 @@ def compare_entries(
         for label, left, right in zip(labels, original, ported, strict=True):
             if left is None:
                 continue
-            entry = compare_arrays(label, mode, left, right, tolerances)
+            entry = compare_arrays(label, mode, left, right, tolerances, name)
             if label in drawn and entry.original is not None:
                 entry = Entry(label, mode, True, message="random, not compared")
             if not (entry.equal and "cotangent" in label):
@@ -77,13 +78,14 @@ def compare_arrays(
     original: np.ndarray[Any, Any],
     ported: np.ndarray[Any, Any],
     tolerances: tuple[float, float],
+    name: str = "PyTorch",
 ) -> Entry:
     """One array of both sides compared, entry by entry."""
     if original.shape != ported.shape:
-        return Entry(what, mode, False, message=f"PyTorch's has the shape {original.shape}, JAX's {ported.shape}")
+        return Entry(what, mode, False, message=f"{name}'s has the shape {original.shape}, JAX's {ported.shape}")
     dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # int64 is int32 there, without 64-bit numbers
     if dtypes[0] != dtypes[1]:
-        return Entry(what, mode, False, message=f"PyTorch's has the dtype {original.dtype}, JAX's {ported.dtype}")
+        return Entry(what, mode, False, message=f"{name}'s has the dtype {original.dtype}, JAX's {ported.dtype}")
     if not original.size:
         return Entry(what, mode, True)
     wide = [a.astype(np.complex128 if original.dtype.kind == "c" else np.float64) for a in (original, ported)]
@@ -94,4 +96,4 @@ def compare_arrays(
     worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
     place = tuple(int(i) for i in worst)
     left, right = (a[worst].item() for a in wide)
-    return Entry(what, mode, bool(excess[worst] <= 1), place, left, right)
+    return Entry(what, mode, bool(excess[worst] <= 1), place, left, right, reference=name)

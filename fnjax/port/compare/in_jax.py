@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,12 @@ class Port:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         argnums: Sequence[int] | None = None,
+        *,
+        plain: bool = False,
     ) -> None:
-        self.function, self.args, self.kwargs = function, [_convert_static(a) for a in args], dict(kwargs)
+        """Make it ready; a `plain` one gets its static arguments as they are, without JAX's dtypes for PyTorch's."""
+        static = args if plain else [_convert_static(a) for a in args]
+        self.function, self.args, self.kwargs = function, static, dict(kwargs)
         self.arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray)]
         self.chosen = list_differentiated(args, argnums)
         steps: list[Callable[..., Any]] = [self._compute_outputs, self._compute_gradients, self._compute_seconds]
@@ -50,6 +55,38 @@ class Port:
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
                 return _make_results(found, e)
         return _make_results(found)
+
+    def check_shapes(self, args: Sequence[Any], unknown: tuple[type[Exception], ...]) -> None:
+        """Raise at once what shapes and dtypes alone show; `unknown` are errors that numbers may spare.
+
+        Most calls of a search do not fit, and outside jit every operation on a new shape is compiled.
+        """
+        values = {i: jax.ShapeDtypeStruct(args[i].shape, jax.numpy.asarray(args[i]).dtype) for i in self.arrays}
+        with contextlib.suppress(*unknown):
+            jax.eval_shape(lambda v: self._compute_outputs(v, {}, []), values)
+
+    def run_drawing(self, args: Sequence[Any], draw: Callable[[Values], Values]) -> tuple[Results, list[Values]]:
+        """Return the results of each step, outside jit, and the cotangents that were drawn for the next one.
+
+        Args:
+            args: the arguments.
+            draw: returns cotangents for arrays, None where there is none.
+
+        Raises:
+            Exception: whatever the function raises when it is called.
+        """
+        values = {i: jax.numpy.asarray(args[i]) for i in self.arrays}
+        cotangents: list[Values] = []
+        found = [self._compute_outputs(values, {}, cotangents)]
+        cotangents.append(draw([np.asarray(x) for x in found[0]]))
+        differentiable = self.chosen and any(c is not None for c in cotangents[0])
+        try:
+            for step in (self._compute_gradients, self._compute_seconds) if differentiable else ():
+                found.append(step(values, {}, cotangents))
+                cotangents.append(draw([np.asarray(x) for x in found[-1]]))
+        except Exception as e:  # noqa: BLE001 - whatever the user's backward raises
+            return _make_results(found, e), [*cotangents, []][:2]
+        return _make_results(found), [*cotangents, []][:2]
 
     def _compute_outputs(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         full = [values.get(i, a) for i, a in enumerate(self.args)]
@@ -87,9 +124,9 @@ def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> 
 
 
 def _convert_static(value: Any) -> Any:
-    """JAX's dtype for PyTorch's, and anything else as it is."""
+    """JAX's dtype for PyTorch's or fnjax.torch's, and anything else as it is."""
     kind = type(value)
-    is_dtype = kind.__module__ == "torch" and kind.__name__ == "dtype"
+    is_dtype = kind.__name__ == "dtype" and kind.__module__.startswith(("torch", "fnjax.torch"))
     return jax.numpy.dtype(str(value).removeprefix("torch.")) if is_dtype else value
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fnjax._cli.call import load
 from fnjax.port.compare.values import Results, Values, draw_like, flatten, list_differentiated
 
 
@@ -162,3 +163,50 @@ def make_array(value: Any) -> np.ndarray[Any, Any]:
     if name == "bfloat16" or name.startswith("float8"):  # which NumPy has not by itself
         return np.asarray(value.float().numpy()).astype(getattr(jax.numpy, name))
     return np.asarray(value.numpy())
+
+
+class PyTorch:
+    """PyTorch as the reference."""
+
+    name = "PyTorch"
+    torch = torch
+
+    def load(self, place: str) -> Any:
+        """Import a module by its name, or by the path of its file."""
+        return load(place)
+
+    def seed(self, number: int) -> None:
+        """Seed PyTorch's generator."""
+        torch.default_generator.manual_seed(number)
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        draw: np.random.Generator,
+        argnums: Sequence[int] | None,
+        dtype: str,
+        fill: int,
+    ) -> tuple[Results, list[Values]]:
+        """Return PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        with settle_torch(dtype, fill):
+            if not fill:
+                return run_torch(function, args, kwargs, draw, argnums)
+            torch.use_deterministic_algorithms(True, warn_only=True)  # fills it with NaN, or the largest number
+            try:
+                return run_torch(function, args, kwargs, draw, argnums)
+            finally:
+                torch.use_deterministic_algorithms(False)
+
+    def add_written(self, function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+        """Return a function that gives the arguments at these places, which it wrote to, behind its results."""
+
+        def apply(*args: Any, **kwargs: Any) -> Any:
+            found = function(*args, **kwargs)
+            return (*flatten(found), *(getattr(args[i], "detach", lambda: None)() for i in places))
+
+        return apply
+
+
+REFERENCE = PyTorch()

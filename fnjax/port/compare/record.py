@@ -17,11 +17,12 @@ class Entry:
         mode: `eager` or `jit`.
         equal: whether all entries agree.
         worst: the index of the entry that differs most, in relation to the tolerance.
-        original: PyTorch's number there.
+        original: PyTorch's number there, or that of the reference.
         ported: JAX's.
         message: what is wrong where that is no number: another shape, an exception.
         excused: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
             port's is: PyTorch takes what forward computed and saved for constant.
+        reference: what ran the original: PyTorch or fnjax.torch.
     """
 
     what: str
@@ -32,6 +33,7 @@ class Entry:
     ported: complex | None = None
     message: str = ""
     excused: bool = False
+    reference: str = "PyTorch"
 
     def __str__(self) -> str:
         head = f"{'ok  ' if self.equal else 'note' if self.excused else 'FAIL'} {self.mode:5} {self.what}"
@@ -39,7 +41,7 @@ class Entry:
             return f"{head}: {self.message}" if self.message else head
         place = f"[{', '.join(map(str, self.worst))}]"
         why = " (the derivative of PyTorch's gradient)" if self.excused else ""
-        return f"{head}: worst at {place}: PyTorch {self.original:.9g}, JAX {self.ported:.9g}{why}"
+        return f"{head}: worst at {place}: {self.reference} {self.original:.9g}, JAX {self.ported:.9g}{why}"
 
 
 @dataclass(frozen=True, slots=True)

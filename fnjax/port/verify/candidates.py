@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
-
 from fnjax.port.verify.calls import Array, Passed, SimpleNamespace
 from fnjax.port.verify.hints import Hints
 
@@ -46,27 +44,31 @@ WORDS = ["mean", "sum", "none", "cpu", ""]
 class Options:
     """The values for one parameter.
 
+    Args:
+        hints: what is known of it.
+        torch: PyTorch, or what runs in its place.
+
     Attributes:
         likely: what it probably takes.
         other: what it may take as well.
     """
 
-    def __init__(self, hints: Hints) -> None:
+    def __init__(self, hints: Hints, torch: Any) -> None:
         self.hints = hints
-        kinds = list(dict.fromkeys(_iter_kinds(hints)))
+        kinds = list(dict.fromkeys(_iter_kinds(hints, torch)))
         primary = kinds[:1]
         if hints.default is None and (hints.optional or "Optional" in hints.annotation or "None" in hints.annotation):
             primary.append("none")
         if "none" in hints.facts:
             primary.append("none")
-        self.likely = [v for kind in dict.fromkeys(primary) for v in _list_values(kind, hints)]
+        self.likely = [v for kind in dict.fromkeys(primary) for v in _list_values(kind, hints, torch)]
         literal = [v for v in hints.values if _is_of_kind(v, kinds[0])]
         if hints.optional and hints.default is not None and _is_of_kind(hints.default, kinds[0]):
             literal.insert(0, hints.default)
         self.likely = _drop_repeated([*literal, *self.likely])
         rest = [k for k in [*kinds[1:], "tensor", "float", "int", "bool", "none"] if k not in primary]
         self.other = _drop_repeated(
-            [*hints.values, *(v for kind in dict.fromkeys(rest) for v in _list_values(kind, hints)[:8])]
+            [*hints.values, *(v for kind in dict.fromkeys(rest) for v in _list_values(kind, hints, torch)[:8])]
         )
 
     def choose_value(self, draw: random.Random, width: int) -> Any:
@@ -94,7 +96,7 @@ def _is_of_kind(value: Any, kind: str) -> bool:
     return known is None or value is None or (isinstance(value, known) and (kind == "bool") == isinstance(value, bool))
 
 
-def _iter_kinds(hints: Hints) -> Iterator[str]:
+def _iter_kinds(hints: Hints, torch: Any) -> Iterator[str]:
     """What it may be, the likeliest first."""
     # What the author says comes before what the code does, and both before what names suggest: annotations are seldom
     # wrong, names often. Each kind may come again; who reads this takes it once.
@@ -168,7 +170,7 @@ def _name_kind(value: Any) -> str:
     return kinds.get(type(value), "tensor")
 
 
-def _list_values(kind: str, hints: Hints) -> list[Any]:
+def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
     if kind == "tensor":
         first = "positive" if POSITIVE.search(hints.name) else "normal"
         named = [s for pattern, shapes in NAMED if re.search(pattern, hints.name) for s in shapes]

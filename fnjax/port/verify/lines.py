@@ -76,7 +76,7 @@ class Lines:
 
 def _iter_executable(code: types.CodeType) -> Iterator[int]:
     # The first line is that of the definition, which runs with every call.
-    yield from (line for _, line in dis.findlinestarts(code) if line > code.co_firstlineno)
+    yield from (line for _, line in dis.findlinestarts(code) if line is not None and line > code.co_firstlineno)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from _iter_executable(inner)

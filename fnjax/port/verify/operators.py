@@ -5,22 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-    UnsupportedOperatorException,
-)
-
 import fnjax
-from fnjax.port.compare.values import flatten
-from fnjax.port.verify import taking
+from fnjax.port.compare.reference import PYTORCH, make_reference
 from fnjax.port.verify.names import SHARED
 
 _DEFINING = frozenset({"custom_op", "triton_op"})
@@ -54,28 +45,25 @@ class Operator:
         return ast.Module([*tree.body, made], [])
 
 
-def make_original_operator(path: Path, text: str, name: str) -> Operator:
-    """An operator in PyTorch, defined and registered by its file.
+def make_operator(
+    path: Path,
+    text: str,
+    name: str,
+    apply: Callable[..., Any],
+    parameters: Sequence[tuple[str, str]],
+    argnums: tuple[int, ...] | None,
+) -> Operator:
+    """An operator of a file.
 
-    Raises:
-        Exception: the file cannot be executed, or does not define it.
+    Args:
+        path: the file.
+        text: what stands in it.
+        name: qualified.
+        apply: calls it.
+        parameters: names and types, as the schema writes them.
+        argnums: which arguments are differentiated; None for all that can be.
     """
-    namespace, _, last = name.partition("::")
-    if not hasattr(getattr(torch.ops, namespace), last):  # a namespace cannot be defined twice
-        try:
-            taking.import_whole(path)
-        except (Exception, SystemExit):  # noqa: BLE001 - what other libraries are wanted for need not be there
-            taking.open_part(path, text).run_all()
-    overload = getattr(getattr(torch.ops, namespace), last).default
-    arguments = overload._schema.arguments  # printed and read by torch's users, under this name only
-    written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
-
-    def apply(*args: Any) -> Any:
-        found = overload(*args)
-        _refuse_what_the_fake_refuses(overload, args)
-        return (*flatten(found), *(args[i] for i in written)) if written else found
-
-    typed = [ast.arg(a.name, ast.Name(str(a.type))) for a in arguments]
+    typed = [ast.arg(n, ast.Name(t)) for n, t in parameters]
     shown = ast.FunctionDef("forward", _make_parameters(typed), [ast.Pass()], [])
     parts = dict(_iter_parts(ast.parse(text), name))
     body = parts.get("forward", shown)
@@ -85,38 +73,31 @@ def make_original_operator(path: Path, text: str, name: str) -> Operator:
     methods += [_rename_function(parts["backward"], "backward")] if "backward" in parts else []
     codes = {k: _make_function(node, str(path.absolute())) for k, node in parts.items()}
     codes.setdefault("forward", _make_function(shown, "<schema>"))
-    # Through a kernel without a derivative PyTorch goes with a warning that this may be wrong; fnjax refuses.
-    keys = ("Autograd", "CompositeImplicitAutograd")
-    derived = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
-    argnums = () if written or not derived else None
     made = Operator(name, apply, argnums, **codes, methods=[ast.fix_missing_locations(m) for m in methods])
-    made.forward.__signature__ = _make_signature([a.name for a in arguments])  # type: ignore[attr-defined] # of functions
+    made.forward.__signature__ = _make_signature([n for n, _ in parameters])  # type: ignore[attr-defined] # of functions
     return made
 
 
-def _refuse_what_the_fake_refuses(overload: Any, args: tuple[Any, ...]) -> None:
-    """A body may run on what its register_fake asserts not to get: no call that the operator is there for.
+def make_original_operator(against: str, path: Path, text: str, name: str) -> Operator:
+    """An operator in PyTorch or fnjax.torch, defined and registered by its file.
 
     Raises:
-        ValueError: the fake raises.
+        Exception: the file cannot be executed, or does not define it.
     """
-    if not torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "Meta"):
-        return
-    each = torch.utils._pytree.tree_map_only
-    plain = each(torch.Tensor, torch.Tensor.detach, args)
-    try:
-        overload(*each(torch.Tensor, lambda x: x.to("meta"), plain))
-        return
-    except Exception as e:  # noqa: BLE001 - whatever it raises; tensors of the device take a thousand times as long
-        if "no fake impl registered" in str(e):
-            return
-    try:
-        with FakeTensorMode() as mode:
-            overload(*each(torch.Tensor, mode.from_tensor, plain))
-    except (UnsupportedOperatorException, DataDependentOutputException, DynamicOutputShapeException):
-        return
-    except Exception as e:
-        raise ValueError(f"register_fake does not take this call: {type(e).__name__}: {e}") from e
+    if against == PYTORCH:
+        from fnjax.port.verify.pytorch_operators import make_pytorch_operator
+
+        return make_pytorch_operator(path, text, name)
+    reference = make_reference(against)
+    reference.load(str(path))
+    namespace, _, last = name.partition("::")
+    found = getattr(getattr(reference.torch.ops, namespace), last)
+    read = found.on_arrays._schema_read
+    written = [i for i, p in enumerate(read.parameters) if p.mutated]
+    apply = reference.add_written(found, written) if written else found
+    differentiable = not written and found.on_arrays.is_differentiable
+    parameters = [(p.name, str(p.type)) for p in read.parameters]
+    return make_operator(path, text, name, apply, parameters, None if differentiable else ())
 
 
 def make_ported_operator(name: str) -> Operator:
@@ -185,4 +166,4 @@ def _make_signature(names: list[str]) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names])
 
 
-__all__ = ["Operator", "make_original_operator", "make_ported_operator"]
+__all__ = ["Operator", "make_operator", "make_original_operator", "make_ported_operator"]

@@ -12,12 +12,12 @@ from types import FunctionType
 from typing import Any
 
 import jax
-import torch
 
 from fnjax._cli.call import UsageError, arguments, load
 from fnjax._function.function import Function
 from fnjax.port.compare.comparing import MODES, Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
+from fnjax.port.compare.reference import FNJAX_TORCH, PYTORCH, make_reference
 from fnjax.port.compare.values import cast_arrays, list_differentiated
 from fnjax.port.verify import taking
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
@@ -52,6 +52,7 @@ class Job:
         shrinks: whether the smallest call that differs is looked for.
         skipped: calls that ended a process before.
         options: `dtype`, `rtol` and `atol` of `compare`.
+        against: what runs the original, as `compare` takes it.
     """
 
     path: str
@@ -67,23 +68,21 @@ class Job:
     shrinks: bool = True
     skipped: list[str] = field(default_factory=list)
     options: dict[str, Any] = field(default_factory=dict)
+    against: str = PYTORCH
 
 
 def find_original(job: Job) -> Any:
-    """The class in PyTorch, taken out of its file, or imported with it where that cannot be done.
+    """The class: loaded by fnjax.torch, or in PyTorch taken out of its file, or imported where that cannot be done.
 
     Raises:
         Exception: where neither can be done.
     """
     path = Path(job.path)
     first, *rest = job.name.split(".")
-    try:
-        found: Any = getattr(taking.open_part(path, job.text), first)
-    except Exception as e:  # noqa: BLE001 - whatever stands in the file
-        try:
-            found = getattr(taking.import_whole(path), first)
-        except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
-            raise e from None
+    if job.against == FNJAX_TORCH:
+        found: Any = getattr(make_reference(job.against).load(job.path), first)
+    else:
+        found = _take_out(path, job.text, first)
     for name in rest:
         if isinstance(found, FunctionType):
             raise TypeError(f"{job.name} stands inside a function, which makes it when it is called")
@@ -91,6 +90,16 @@ def find_original(job: Job) -> Any:
     if isinstance(found, taking.Missing):
         raise ImportError(found.message)
     return found
+
+
+def _take_out(path: Path, text: str, name: str) -> Any:
+    try:
+        return getattr(taking.open_part(path, text), name)
+    except Exception as e:  # noqa: BLE001 - whatever stands in the file
+        try:
+            return getattr(taking.import_whole(path), name)
+        except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
+            raise e from None
 
 
 def prove_class(job: Job, report: Report) -> Verdict:
@@ -103,8 +112,8 @@ def prove_class(job: Job, report: Report) -> Verdict:
     if "::" in job.name:
         return _prove_operator(job, report)
     try:
-        theirs = find_original(job)
-        if not (isinstance(theirs, type) and issubclass(theirs, torch.autograd.Function)):
+        theirs, base = find_original(job), make_reference(job.against).torch.autograd.Function
+        if not (isinstance(theirs, type) and issubclass(theirs, base)):
             raise TypeError(f"{job.name} is no torch.autograd.Function")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
         return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
@@ -124,7 +133,7 @@ def prove_class(job: Job, report: Report) -> Verdict:
 def _prove_operator(job: Job, report: Report) -> Verdict:
     """The same for a custom operator."""
     try:
-        theirs = make_original_operator(Path(job.path), job.text, job.name)
+        theirs = make_original_operator(job.against, Path(job.path), job.text, job.name)
     except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
         return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
     try:
@@ -143,7 +152,8 @@ class Proof:
     def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
         self.job, self.report = job, report
         self.comparing = make_comparing(job, theirs, ours)
-        self.lines = Lines(theirs, {str(p) for p in taking.list_files()} | {str(Path(job.path).absolute())})
+        files = taking.list_files() if job.against == PYTORCH else make_reference(job.against).list_files()
+        self.lines = Lines(theirs, {str(p) for p in files} | {str(Path(job.path).absolute())})
         self.trying = Trying(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
         self.trying.skipped = set(job.skipped)
         self.tree = ast.parse(job.text)
@@ -189,8 +199,9 @@ class Proof:
         return Verdict(self.job.name, PROVED, "", self.agreed, count, tuple(unseen), notes=notes)
 
     def _report_nothing(self) -> Verdict:
+        name = self.comparing.reference.name
         if self.trying.undetermined:
-            reason = "what PyTorch gives is not determined: memory that is not set, or random numbers without a key"
+            reason = f"what {name} gives is not determined: memory that is not set, or random numbers without a key"
         else:
             furthest = self.trying.furthest
             last = f" (the furthest: {furthest.problem:.200})" if furthest else ""
@@ -204,14 +215,14 @@ class Proof:
         found = []
         for text in self.job.cases:
             try:
-                args, kwargs = arguments(text, "", self.job.seed, NAMES | {"torch": torch})
+                args, kwargs = arguments(text, "", self.job.seed, NAMES | {"torch": self.comparing.reference.torch})
                 if kwargs:
                     raise UsageError("apply takes no keyword arguments")
             except UsageError as e:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
             tried = self.trying(Call(args, None, self.job.seed, make_recipe(args)))
             if tried.problem:
-                return Verdict(self.job.name, NOT_TRIED, f"PyTorch's class does not take {text}: {tried.problem}")
+                return Verdict(self.job.name, NOT_TRIED, f"{self.comparing.reference.name}'s class does not take {text}: {tried.problem}")
             found.append(tried)
         return found
 
@@ -279,7 +290,8 @@ class Proof:
         for e in _list_wrong(found):
             if e.original is None or e.ported is None or abs(e.original - e.ported) > 0.02 * max(1, abs(e.original)):
                 return False
-        wide = Comparing(self.comparing.original, self.comparing.ported, dtype="float64", key=self.comparing.key)
+        both = (self.comparing.original, self.comparing.ported)
+        wide = Comparing(*both, dtype="float64", key=self.comparing.key, against=self.job.against)
         try:
             with limit_time(A_PORT):
                 return wide(call.args, argnums=call.argnums, seed=call.seed, modes=("eager",)).equal
@@ -323,9 +335,9 @@ class Proof:
 
 def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     """Both sides, ready to be compared."""
-    return Comparing(
-        add_buffers(theirs, ours), ours.apply, key=find_key(theirs, ours), second=job.second, **job.options
-    )
+    function = add_buffers(theirs, ours, make_reference(job.against))
+    options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
+    return Comparing(function, ours.apply, **options)
 
 
 def _list_wrong(comparison: Comparison) -> list[Entry]:

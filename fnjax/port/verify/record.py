@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fnjax.port.compare.reference import PYTORCH
+
 PROVED, DIFFERS, NOT_TRIED = "proved", "differs", "not tried"
 REMEDY = "give calls that it takes with --args or --cases"
 
@@ -25,6 +27,7 @@ class Verdict:
         seed: of its cotangents.
         shown: the arrays that differ there.
         notes: what else there is to say.
+        against: what ran the original: `pytorch` or `fnjax.torch`.
     """
 
     name: str
@@ -38,6 +41,7 @@ class Verdict:
     seed: int = 0
     shown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    against: str = PYTORCH
 
     def make_json(self) -> dict[str, Any]:
         """All of it but what is not there."""
@@ -47,7 +51,8 @@ class Verdict:
         """The call as options of `fnjax compare`."""
         quoted = "'" + self.call.replace("'", "'\\''") + "'"
         chosen = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
-        return f"--args {quoted}{chosen}{f' --seed {self.seed}' if self.seed else ''}"
+        against = "" if self.against == PYTORCH else f" --against {self.against}"
+        return f"--args {quoted}{chosen}{f' --seed {self.seed}' if self.seed else ''}{against}"
 
     def describe(self, place: str) -> str:
         """A line, and for what differs the call to paste.
@@ -56,9 +61,9 @@ class Verdict:
             place: how `fnjax compare` is told of both files.
         """
         head = f"{self.name}: {self.status}"
-        if self.status == NOT_TRIED:
-            return f"{head}: {self.reason}"
         notes = "".join(f"; {n}" for n in self.notes)
+        if self.status == NOT_TRIED:
+            return f"{head}: {self.reason}{notes}"
         if self.status == PROVED:
             agree = "calls agree" if self.calls != 1 else "call agrees"
             return f"{head}: {self.calls} {agree}, {self._describe_lines()}{notes}"

@@ -32,9 +32,9 @@ class Search:
     def __init__(self, trying: Trying, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
         self.sizes = sizes
         self.trying, self.draw, self.seed = trying, random.Random(seed), seed
-        self.fixed = [Options(h) for h in hints if not h.star]
+        self.fixed = [Options(h, trying.comparing.reference.torch) for h in hints if not h.star]
         star = [dataclasses.replace(h, star=False) for h in hints if h.star]
-        self.star = Options(star[0]) if star else None
+        self.star = Options(star[0], trying.comparing.reference.torch) if star else None
 
     def _list_options(self, count: int) -> list[Options]:
         return self.fixed + [self.star] * count if self.star else self.fixed

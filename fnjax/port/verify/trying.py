@@ -1,4 +1,4 @@
-"""One call of the original: whether PyTorch's forward and backward run on it, and how far they got."""
+"""One call of the original: whether its forward and backward run on it, and how far they got."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 from fnjax.port.compare.comparing import Comparing
 from fnjax.port.compare.values import Results, Values, cast_arrays
@@ -52,7 +51,7 @@ class Tried:
         problem: why it is of no use; empty if forward and backward ran.
         score: how far it got, to be compared.
         ran: the lines that ran.
-        theirs: PyTorch's results, and the cotangents for the port.
+        theirs: its results, and the cotangents for the port.
         weak: whether it shows little: no gradient came of it, or NaN.
     """
 
@@ -69,7 +68,7 @@ class Trying:
     """Calls the original, and remembers what was tried.
 
     Args:
-        original: the class in PyTorch.
+        original: the class.
         comparing: both sides.
         lines: of the class.
         draws: whether it draws random numbers.
@@ -100,12 +99,12 @@ class Trying:
         self.count += 1
         self.report("trying", call=name, count=self.count)
         args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
-        torch.default_generator.manual_seed(call.seed)
+        self.comparing.reference.seed(call.seed)
         try:
             with limit_time(A_CALL), self.lines.trace_lines():
                 theirs, cotangents = self.comparing.run_original(args, {}, call.argnums, call.seed)
             tried = self._judge_results(call, theirs, cotangents, args)
-        except (Exception, TooLong) as e:  # noqa: BLE001 - whatever PyTorch or the class says to these arguments
+        except (Exception, TooLong) as e:  # noqa: BLE001 - whatever torch or the class says to these arguments
             tried = self._describe_failure(call, e)
         if self.furthest is None or (tried.problem and tried.score > self.furthest.score):
             self.furthest = tried
@@ -140,13 +139,9 @@ class Trying:
 
     def _is_determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
         """Whether the results stay when torch.empty is filled."""
-        torch.use_deterministic_algorithms(True, warn_only=True)  # fills it with NaN, or the largest number
-        try:
-            torch.default_generator.manual_seed(call.seed + 1)
-            with limit_time(A_CALL):
-                again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)
-        finally:
-            torch.use_deterministic_algorithms(False)
+        self.comparing.reference.seed(call.seed + 1)
+        with limit_time(A_CALL):
+            again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)
         pairs = zip([*theirs.outputs, *theirs.gradients], [*again.outputs, *again.gradients], strict=True)
         return all(
             a.shape == b.shape and np.allclose(a.astype(complex), b.astype(complex), equal_nan=True) for a, b in pairs

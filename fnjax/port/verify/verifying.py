@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import queue
@@ -18,10 +17,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from fnjax.port.compare.reference import PYTORCH, choose_reference, describe_reference
 from fnjax.port.verify.record import NOT_TRIED, PROVED, REMEDY, Verdict
 
 MEMORY = 6 * 2**30  # bytes that a class may take
-STARTING = 120.0  # seconds until PyTorch and JAX are loaded
+STARTING = 120.0  # seconds until the reference and JAX are loaded
 RESTARTS = 3
 _QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # programs run a few times only
 Progress = Callable[[str], None]
@@ -43,6 +43,7 @@ def verify(
     shrinks: bool = True,
     options: dict[str, Any] | None = None,
     memory: int = MEMORY,
+    against: str | None = None,
     progress: Progress | None = None,
 ) -> Verdict:
     """Find arguments for a class, run both sides on them in another process, and say what came of it.
@@ -62,13 +63,16 @@ def verify(
         shrinks: whether the smallest call that differs is looked for.
         options: `dtype`, `rtol` and `atol` of `compare`.
         memory: bytes that the class may take.
+        against: what runs the original: "pytorch" (the default where it is installed) or "fnjax.torch".
         progress: is told what is being done.
 
     Returns:
         The verdict.
+
+    Raises:
+        ImportError: against PyTorch, where that is not installed.
     """
-    if importlib.util.find_spec("torch") is None:
-        return Verdict(name, NOT_TRIED, "PyTorch is not installed")
+    against = choose_reference(against)
     with tempfile.TemporaryDirectory() as folder:
         if not Path(path).is_file():  # standard input: what is scripted needs a file to be read from
             path = str(Path(folder) / "source.py")
@@ -77,7 +81,7 @@ def verify(
         file.write_text(port, "utf-8")
         job: dict[str, Any] = {"path": path, "text": text, "name": name, "port": place or str(file), "seed": seed}
         job |= {"cases": cases or [], "modes": modes, "second": second, "options": options or {}, "memory": memory}
-        job |= {"enough": enough, "shrinks": shrinks}
+        job |= {"enough": enough, "shrinks": shrinks, "against": against}
         skipped: list[str] = []
         left = seconds
         for _ in range(RESTARTS):
@@ -85,21 +89,28 @@ def verify(
             run = _Run({**job, "seconds": left, "skipped": skipped}, Path(folder) / "errors", progress)
             verdict = run.wait_for_verdict(left)
             if verdict is not None:
-                return verdict
+                return _note_reference(verdict, against)
             if run.doing != "trying":
                 break
             skipped.append(run.call)
             left -= time.monotonic() - begin
             if left < 1:
                 break
-        return run.describe_end()
+        return _note_reference(run.describe_end(), against)
+
+
+def _note_reference(verdict: Verdict, against: str) -> Verdict:
+    """The verdict, with what it was compared with where that is not PyTorch."""
+    if against == PYTORCH:
+        return verdict
+    return replace(verdict, against=against, notes=(*verdict.notes, describe_reference(against)))
 
 
 class _Run:
     """A process, and what it says."""
 
     def __init__(self, job: dict[str, Any], errors: Path, progress: Progress | None) -> None:
-        self.name, self.progress = job["name"], progress
+        self.name, self.against, self.progress = job["name"], job["against"], progress
         self.errors = errors
         self.doing, self.call = "starting", ""
         self.verdict: dict[str, Any] | None = None  # what is known so far
@@ -169,7 +180,8 @@ class _Run:
     def describe_end(self) -> Verdict:
         """What there is to say of a process that ended by itself."""
         why = self.killed or _describe_status(self.process.returncode, self.errors)
-        what = {"trying": "while PyTorch ran ", "comparing": "while the port ran "}.get(self.doing, "")
+        reference = "PyTorch" if self.against == PYTORCH else self.against
+        what = {"trying": f"while {reference} ran ", "comparing": "while the port ran "}.get(self.doing, "")
         reason = f"it ended the process: {why}" + (f" {what}{self.call:.300}" if what else "")
         if self.verdict is None:
             return Verdict(self.name, NOT_TRIED, f"{reason}; {REMEDY}")

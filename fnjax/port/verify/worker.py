@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import importlib
 import importlib.util
 import json
 import os
@@ -16,6 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
 
+from fnjax.port.compare.reference import PYTORCH
+
 
 def main() -> None:
     """Prove the class of the job, and say what came of it."""
@@ -24,15 +27,14 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the user's code prints is not for who reads this
         faulthandler.enable()
         memory = given.pop("memory")
-        import torch
-
         from fnjax.port.verify.proving import Job, prove_class
 
-        torch.set_num_threads(1)
+        if given["against"] == PYTORCH:
+            importlib.import_module("torch").set_num_threads(1)
         _limit_memory(memory)
         warnings.simplefilter("ignore")
-        _warm_up()
-        if "triton" in given["text"] and importlib.util.find_spec("triton"):
+        _warm_up(given["against"])
+        if given["against"] == PYTORCH and "triton" in given["text"] and importlib.util.find_spec("triton"):
             from fnjax.port.compare.interpreter import prepare_interpreter
 
             prepare_interpreter()
@@ -44,16 +46,15 @@ def main() -> None:
     os._exit(0)  # threads that the user's code has left behind are not waited for
 
 
-def _warm_up() -> None:
-    """Let PyTorch import what it imports at a first call: traced, and within a call's time, it would take long."""
+def _warm_up(against: str) -> None:
+    """Let the reference import what it imports at a first call: traced, within a call's time, it would take long."""
     import numpy as np
-    import torch
 
     from fnjax.port.compare import Comparing
+    from fnjax.port.compare.reference import make_reference
 
-    torch.use_deterministic_algorithms(True, warn_only=True)
-    Comparing(torch.sin, torch.sin).run_original([np.ones(2)], {}, None, 0)
-    torch.use_deterministic_algorithms(False)
+    sin = make_reference(against).torch.sin
+    Comparing(sin, sin, against=against).run_original([np.ones(2)], {}, None, 0, fill=1)
 
 
 def _send_event(out: IO[str], event: str, **more: Any) -> None:

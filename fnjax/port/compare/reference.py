@@ -1,0 +1,84 @@
+"""The reference that a port is compared with: PyTorch, or fnjax.torch where PyTorch is not installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # the command's help needs no NumPy
+    import numpy as np
+
+    from fnjax.port.compare.values import Results, Values
+
+PYTORCH, FNJAX_TORCH = "pytorch", "fnjax.torch"
+REFERENCES = (PYTORCH, FNJAX_TORCH)
+
+
+class Reference(Protocol):
+    """One way to run the original.
+
+    Attributes:
+        name: as messages call it.
+        torch: the module that the original has for `torch`.
+    """
+
+    name: str
+    torch: Any
+
+    def load(self, place: str) -> Any:
+        """Import a module by its name, or by the path of its file."""
+
+    def seed(self, number: int) -> None:
+        """Seed the random numbers that the original draws."""
+
+    def run(
+        self,
+        function: Any,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        draw: np.random.Generator,
+        argnums: Sequence[int] | None,
+        dtype: str,
+        fill: int,
+    ) -> tuple[Results, list[Values]]:
+        """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+
+    def add_written(self, function: Any, places: Sequence[int]) -> Any:
+        """Return a function that gives the arguments at these places, which it wrote to, behind its results."""
+
+
+def is_installed() -> bool:
+    """Return whether PyTorch is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def choose_reference(asked: str | None) -> str:
+    """Return the reference that is asked for; without a wish PyTorch where it is installed, else fnjax.torch.
+
+    Raises:
+        ImportError: PyTorch is asked for, and not installed.
+    """
+    if asked == PYTORCH and not is_installed():
+        raise ImportError("PyTorch is not installed: install it, or compare with fnjax.torch (--against fnjax.torch)")
+    return asked or (PYTORCH if is_installed() else FNJAX_TORCH)
+
+
+def describe_reference(against: str) -> str:
+    """Return what the user is to know of the reference; empty for PyTorch.
+
+    Examples:
+        >>> describe_reference("pytorch")
+        ''
+    """
+    if against == PYTORCH:
+        return ""
+    return f"{'' if is_installed() else 'PyTorch is not installed: '}compared with fnjax.torch"
+
+
+def make_reference(against: str) -> Reference:
+    """Return a reference by its name; PyTorch is imported only for its own."""
+    home = "in_pytorch" if against == PYTORCH else "in_fnjax_torch"
+    found: Reference = importlib.import_module(f"fnjax.port.compare.{home}").REFERENCE
+    return found

@@ -1,0 +1,204 @@
+"""`fnjax port --verify` and `fnjax compare` where PyTorch is not installed: the original runs in fnjax.torch."""
+
+import json
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fnjax.__main__ import main
+from fnjax.port import port_source
+from fnjax.port.compare.reference import make_reference
+from fnjax.port.verify.proving import Job, prove_class
+from tests.port.test_verify import HEAD, OWN, SWISH
+
+NOTE = "PyTorch is not installed: compared with fnjax.torch"
+DROP = """
+class Drop(Function):
+    @staticmethod
+    def forward(ctx, x, p=0.5):
+        mask = (torch.rand_like(x) > p).to(x.dtype)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, grad):
+        mask, = ctx.saved_tensors
+        return grad * mask, None
+"""
+UPDATE = """
+class Update(Function):
+    @staticmethod
+    def forward(ctx, x, running):
+        running.mul_(0.9).add_(0.1 * x.mean(0))
+        ctx.save_for_backward(x)
+        return x - x.mean(0)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad - grad.mean(0), None
+"""
+UNSET = """
+class Unset(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.new_empty(x.shape)
+        y[0] = x[0]
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+"""
+SCALE = """
+@torch.library.custom_op("without_torch::scale", mutates_args=())
+def scale(x: torch.Tensor, s: float) -> torch.Tensor:
+    return x * s
+
+
+def setup(ctx, inputs, output):
+    ctx.s = inputs[1]
+
+
+def backward(ctx, g):
+    return g * ctx.s, None
+
+
+scale.register_autograd(backward, setup_context=setup)
+"""
+
+
+@pytest.fixture
+def hidden(monkeypatch, tmp_path):
+    """A Python without PyTorch, and so are the processes that it starts."""
+    folder = tmp_path / "hidden"
+    folder.mkdir()
+    (folder / "torch.py").write_text("raise ImportError('PyTorch is hidden')\n")
+    monkeypatch.syspath_prepend(folder)
+    for name in [n for n in sys.modules if n.partition(".")[0] == "torch"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "torch", None)
+
+
+@pytest.fixture
+def sides(tmp_path):
+    """Write an original and its port, in which a text may be replaced."""
+
+    def write(text, old="", new=""):
+        original, ported = tmp_path / "original.py", tmp_path / "ported.py"
+        original.write_text(HEAD + textwrap.dedent(text))
+        port = port_source(original.read_text()).code
+        assert old in port
+        ported.write_text(port.replace(old, new) if old else port)
+        return str(original), str(ported)
+
+    return write
+
+
+def prove(sides, name, **options):
+    """Return the verdict on a class, found in this process."""
+    job = Job(sides[0], Path(sides[0]).read_text(), name, sides[1], seconds=60, against="fnjax.torch", **options)
+    return prove_class(job, lambda *_, **__: None)
+
+
+@pytest.mark.usefixtures("hidden")
+def test_ports_are_verified(tmp_path, capsys, monkeypatch):
+    """`port --verify` says what it compared with, on standard error and in the report."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "swish_torch.py").write_text(HEAD + SWISH)
+    options = ["-o", "swish.py", "--verify", "--seconds", "4", "--report", "report.json"]
+    assert main(["port", "swish_torch.py", *options]) == 0
+    said = capsys.readouterr().err
+    assert said.startswith("Swish: proved: ")
+    assert f"lines run: 6 of 6; {NOTE}" in said
+    (found,) = json.loads((tmp_path / "report.json").read_text())["classes"]
+    assert (found["verified"]["status"], found["verified"]["against"]) == ("proved", "fnjax.torch")
+    assert found["verified"]["notes"] == [NOTE]
+
+
+@pytest.mark.usefixtures("hidden")
+def test_a_wrong_port_differs(sides, capsys):
+    """A wrong derivative is found, and the call that is printed shows it again."""
+    files = sides(SWISH, "1 + ctx.beta", "1 - ctx.beta")
+    verdict = prove(files, "Swish", cases=["randn(2, 2), 1.5"], second=False, modes=("eager",))
+    assert (verdict.status, verdict.reason) == ("differs", "eager gradient of argument 0")
+    assert main(["compare", *files, *shlex.split(verdict.write_options())]) == 1
+    printed = capsys.readouterr().out
+    assert printed.startswith("Swish: different\n")
+    assert "FAIL jit   gradient of argument 0: worst at" in printed
+    assert ": fnjax.torch " in printed
+    assert printed.endswith(f"note: {NOTE}\n")
+
+
+@pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize(
+    ("name", "text", "call"),
+    [
+        ("Branch", OWN["Branch"], "randn(3, 4), array([1, 0, 2])"),
+        ("Pair", OWN["Pair"], "randn(3), randn(3)"),
+        ("Drop", DROP, "randn(3)"),
+        ("Update", UPDATE, "randn(3, 2), randn(2)"),
+    ],
+)
+def test_right_ports_are_proved(sides, name, text, call):
+    """Keys, written arguments and what is marked are compared as with PyTorch."""
+    verdict = prove(sides(text), name, cases=[call], enough=1, second=False, modes=("eager",))
+    assert (verdict.status, verdict.calls) == ("proved", 1), verdict
+
+
+@pytest.mark.usefixtures("hidden")
+def test_what_is_not_determined(sides):
+    """Memory that nobody sets holds another number in each of two runs, which is told."""
+    verdict = prove(sides(UNSET), "Unset", cases=["randn(3)"])
+    assert (verdict.status, verdict.reason[-30:]) == ("not tried", "its results are not determined")
+
+
+@pytest.mark.usefixtures("hidden")
+def test_operators_of_both_sides_are_two(sides, capsys):
+    """Original and port define operators of one name: a wrong derivative of the port is not compared with itself."""
+    files = sides(SCALE, "return g * ctx.s", "return 2 * g * ctx.s")
+    assert main(["compare", *files, "--args", "randn(3), 2.0", "--no-second"]) == 1
+    printed = capsys.readouterr().out
+    assert "ok   jit   output 0" in printed
+    assert "FAIL jit   gradient of argument 0" in printed
+
+
+@pytest.mark.usefixtures("hidden")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--against", "pytorch"], "--against pytorch: PyTorch is not installed: install it, or compare with fnjax"),
+        (["--devices", "2", "--args", "ones(2)"], "--devices runs PyTorch's gloo processes, and needs PyTorch"),
+    ],
+)
+def test_what_needs_pytorch(sides, capsys, options, message):
+    """What only PyTorch can do says so."""
+    assert main(["compare", *sides(SWISH), *options]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("name", OWN)
+def test_both_references_are_equal(name, tmp_path):
+    """fnjax.torch has PyTorch's outputs, gradients and second derivatives for the same class and cotangents."""
+    pytest.importorskip("torch")
+    args = {
+        "Swish": [np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3), 1.5],
+        "Branch": [np.sin(np.arange(12, dtype=np.float32)).reshape(3, 4), np.array([1, 3, 0]), None, "sum"],
+        "Affine": [np.cos(np.arange(n, dtype=np.float32)).reshape(s) for n, s in [(6, (2, 3)), (12, (4, 3)), (4, (4,))]],
+        "Pair": [np.sin(np.arange(8, dtype=np.float32)), np.cos(np.arange(8, dtype=np.float32))],
+        "Held": [np.linspace(-1, 1, 5, dtype=np.float32)],
+    }[name]
+    file = tmp_path / "both.py"
+    file.write_text(HEAD + OWN[name])
+    found = []
+    for against in ("pytorch", "fnjax.torch"):
+        reference = make_reference(against)
+        cls = getattr(reference.load(str(file)), name)
+        found.append(reference.run(cls.apply, args, {}, np.random.default_rng(0), None, "float32", 0)[0])
+    for left, right in zip(*([r.outputs, r.gradients, r.seconds] for r in found), strict=True):
+        for a, b in zip(left, right, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
