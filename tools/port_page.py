@@ -96,18 +96,23 @@ benchmark and to what may be a view. None is wrong.
 ## Verifying
 
 ```sh
-fnjax port swish.py -o swish_jax.py --verify      # needs PyTorch, and executes the classes
+fnjax port swish.py -o swish_jax.py --verify      # executes the classes
 ```
 
-With `--verify` PyTorch itself is the judge. For each class arguments are looked for, as a tester would: from the signature,
+With `--verify` PyTorch itself is the judge. Where it is not installed, [`fnjax.torch`](run-pytorch.md) runs the original, and
+each line and the report say so: "PyTorch is not installed: compared with fnjax.torch". It finds out aliases, writes, conditions and
+dtypes while the class runs, so it judges the translation; the table of operations is one for both, so an operation that is wrong there
+is not seen. `--against fnjax.torch` chooses it where PyTorch is installed, too, `--against pytorch` takes nothing else.
+
+For each class arguments are looked for, as a tester would: from the signature,
 annotations, defaults and names, from what forward and backward do with each parameter, from calls of `apply` in the file, and
-from how far each try gets. On what PyTorch's forward and backward run on, both sides are compared: outputs, gradients,
+from how far each try gets. On what the original's forward and backward run on, both sides are compared: outputs, gradients,
 second derivatives, dtypes and shapes, eager and under jit, for other values, sizes, ranks, static arguments and patterns of
 differentiated arguments. Standard error says what became of each class, and `--report` has it as JSON:
 
 - `proved`: on how many calls both sides agree, and which lines of the class ran in none of them;
 - `differs`: the smallest call that was found, to be pasted, and the exit status is 3;
-- `not tried`, and why: no PyTorch, no arguments found, the process ended. `--args "randn(3, 8), 2"` or `--cases FILE`, with lines
+- `not tried`, and why: no arguments found, the process ended. `--args "randn(3, 8), 2"` or `--cases FILE`, with lines
   such as `Swish.apply(randn(3, 8), 2)`, help there.
 
 A class has 20 seconds (`--seconds`) and a process of its own with limited memory: one that hangs or aborts ends nothing else. Only
@@ -115,7 +120,8 @@ the class is executed and what it needs of its file and package, not the file as
 
 `fnjax compare swish.py swish_jax.py` does the same with a port that lies there, and with `--args` prints every array of one
 call. A port that draws random numbers is given a key, and of what depends on them (told by several seeds) only shapes and
-dtypes are compared; `--no-second` leaves second derivatives out, `--argnums 0,2` differentiates by these arguments only. What
+dtypes are compared; `--no-second` leaves second derivatives out, `--argnums 0,2` differentiates by these arguments only,
+`--devices N` needs PyTorch. What
 PyTorch does not differentiate (an output that is marked, an array that backward detaches) gets a cotangent in JAX all the same,
 so that a `mark_non_differentiable` or a `stop_gradient` that the port lacks shows. PyTorch leaves some orders open, as that of
 `topk(sorted=False)`: there stable sorting is compared with. Agreement on some calls is no proof for all: the lines that never ran say

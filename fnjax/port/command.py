@@ -50,8 +50,8 @@ def add(commands: Any) -> None:
         action="store_true",
         help="run each class and its port on arguments that are searched for, in a process of their own, and say on "
         "standard error whether the port is proved, differs (with the smallest call that shows it) or could not be "
-        "tried; the original runs in PyTorch, or in fnjax.torch where PyTorch is not installed, and what the class needs of "
-        "the file is executed",
+        "tried; the original runs in PyTorch, or in fnjax.torch where PyTorch is not installed; what the class needs "
+        "of the file is executed",
     )
     parser.add_argument("--args", metavar="ARGS", help="arguments for --verify to begin with: 'randn(3, 8), 2'")
     add_search(parser)

@@ -30,9 +30,10 @@ def add(commands: Any) -> None:
         "and jit. With --args the worst entry of each output, gradient and second derivative is printed. Without, "
         "arguments are searched for, and for each class it is said on standard error whether it is proved, "
         "differs (with the smallest call that shows it) or could not be tried. A port that draws random numbers "
-        "is given a key; of what depends on them only shapes and dtypes are compared. The original runs in PyTorch, or in "
-        "fnjax.torch where PyTorch is not installed. Both files are executed. Exit status: 0 if all is equal, 1 if it differs for --args or a class could not be tried, 2 "
-        "if the input cannot be used, 3 if the search found something that differs.",
+        "is given a key; of what depends on them only shapes and dtypes are compared. The original runs in PyTorch, or "
+        "in fnjax.torch where PyTorch is not installed. Both files are executed. Exit status: 0 if all is equal, 1 if "
+        "it differs for --args or a class could not be tried, 2 if the input cannot be used, "
+        "3 if the search found something that differs.",
         epilog='example: fnjax compare layers_torch.py layers.py --class Swish --args "randn(3, 8), 2"',
     )
     parser.add_argument("original", metavar="ORIGINAL", help="a file or a module in PyTorch")
@@ -248,7 +249,8 @@ def _iter_functions(text: str, place: Path) -> Iterator[str]:
 
 def _find_operators(place: str, against: str | None) -> dict[str, Any]:
     """The custom operators of an original, or of a port (without `against`), by qualified name."""
-    from fnjax.port.verify.operators import make_original_operator, make_ported_operator
+    from fnjax.port.verify.operators import make_ported_operator
+    from fnjax.port.verify.original_operators import make_original_operator
 
     path = _find_file(place)
     text = path.read_text("utf-8")

@@ -109,7 +109,9 @@ def _filled(number: Any) -> Callable[..., Tensor]:
     def fill(*size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, **named: Any) -> Tensor:
         sizes = _views._sizes(size or [named.get("size", named.get("shape", ()))])
         own = DEFAULT if dtype is None else as_dtype(dtype)
-        return _options(own, requires_grad, jnp.full(sizes, uninitialised.get() if number is None else number, own.array), own)
+        return _options(
+            own, requires_grad, jnp.full(sizes, uninitialised.get() if number is None else number, own.array), own
+        )
 
     return fill
 

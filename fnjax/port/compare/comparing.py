@@ -15,7 +15,7 @@ from fnjax.port.compare.entries import compare_entries, find_differing
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
 from fnjax.port.compare.reference import PYTORCH, Reference, choose_reference, describe_reference, make_reference
-from fnjax.port.compare.values import Results, Values, cast_arrays, flatten, is_inexact, list_differentiated
+from fnjax.port.compare.values import Results, Values, cast_arrays, is_inexact, list_differentiated
 from fnjax.port.result import KEYS
 
 MODES = ("eager", "jit")

@@ -26,6 +26,7 @@ class FnjaxTorch:
 
     name = FNJAX_TORCH
     torch = fnjax.torch
+    patience = 30.0  # each operation on a new shape is compiled
 
     def __init__(self) -> None:
         self._draws = 0

@@ -170,10 +170,15 @@ class PyTorch:
 
     name = "PyTorch"
     torch = torch
+    patience = 5.0
 
     def load(self, place: str) -> Any:
         """Import a module by its name, or by the path of its file."""
         return load(place)
+
+    def list_files(self) -> list[str]:
+        """Return no files: those that something was taken out of are known where it is taken out."""
+        return []
 
     def seed(self, number: int) -> None:
         """Seed PyTorch's generator."""

@@ -22,13 +22,18 @@ class Reference(Protocol):
     Attributes:
         name: as messages call it.
         torch: the module that the original has for `torch`.
+        patience: the seconds that a call of the original may take.
     """
 
     name: str
     torch: Any
+    patience: float
 
     def load(self, place: str) -> Any:
         """Import a module by its name, or by the path of its file."""
+
+    def list_files(self) -> list[str]:
+        """Return the files that it has loaded."""
 
     def seed(self, number: int) -> None:
         """Seed the random numbers that the original draws."""

@@ -75,8 +75,8 @@ class Lines:
 
 
 def _iter_executable(code: types.CodeType) -> Iterator[int]:
-    # The first line is that of the definition, which runs with every call.
-    yield from (line for _, line in dis.findlinestarts(code) if line is not None and line > code.co_firstlineno)
+    # The first line is that of the definition, which runs with every call; code of no line is None from Python 3.13 on.
+    yield from (line for _, line in dis.findlinestarts(code) if (line or 0) > code.co_firstlineno)
     for inner in code.co_consts:
         if isinstance(inner, types.CodeType):
             yield from _iter_executable(inner)

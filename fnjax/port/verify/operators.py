@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import fnjax
-from fnjax.port.compare.reference import PYTORCH, make_reference
 from fnjax.port.verify.names import SHARED
 
 _DEFINING = frozenset({"custom_op", "triton_op"})
@@ -76,28 +75,6 @@ def make_operator(
     made = Operator(name, apply, argnums, **codes, methods=[ast.fix_missing_locations(m) for m in methods])
     made.forward.__signature__ = _make_signature([n for n, _ in parameters])  # type: ignore[attr-defined] # of functions
     return made
-
-
-def make_original_operator(against: str, path: Path, text: str, name: str) -> Operator:
-    """An operator in PyTorch or fnjax.torch, defined and registered by its file.
-
-    Raises:
-        Exception: the file cannot be executed, or does not define it.
-    """
-    if against == PYTORCH:
-        from fnjax.port.verify.pytorch_operators import make_pytorch_operator
-
-        return make_pytorch_operator(path, text, name)
-    reference = make_reference(against)
-    reference.load(str(path))
-    namespace, _, last = name.partition("::")
-    found = getattr(getattr(reference.torch.ops, namespace), last)
-    read = found.on_arrays._schema_read
-    written = [i for i, p in enumerate(read.parameters) if p.mutated]
-    apply = reference.add_written(found, written) if written else found
-    differentiable = not written and found.on_arrays.is_differentiable
-    parameters = [(p.name, str(p.type)) for p in read.parameters]
-    return make_operator(path, text, name, apply, parameters, None if differentiable else ())
 
 
 def make_ported_operator(name: str) -> Operator:
@@ -166,4 +143,4 @@ def _make_signature(names: list[str]) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names])
 
 
-__all__ = ["Operator", "make_operator", "make_original_operator", "make_ported_operator"]
+__all__ = ["Operator", "make_operator", "make_ported_operator"]

@@ -23,7 +23,8 @@ from fnjax.port.verify import taking
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
-from fnjax.port.verify.operators import Operator, make_original_operator, make_ported_operator
+from fnjax.port.verify.operators import Operator, make_ported_operator
+from fnjax.port.verify.original_operators import make_original_operator
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED, PROVED, REMEDY, Verdict
 from fnjax.port.verify.searching import Search, count_repeats
 from fnjax.port.verify.shrinking import shrink_call
@@ -152,8 +153,8 @@ class Proof:
     def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
         self.job, self.report = job, report
         self.comparing = make_comparing(job, theirs, ours)
-        files = taking.list_files() if job.against == PYTORCH else make_reference(job.against).list_files()
-        self.lines = Lines(theirs, {str(p) for p in files} | {str(Path(job.path).absolute())})
+        files = {*map(str, taking.list_files()), *self.comparing.reference.list_files()}
+        self.lines = Lines(theirs, files | {str(Path(job.path).absolute())})
         self.trying = Trying(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
         self.trying.skipped = set(job.skipped)
         self.tree = ast.parse(job.text)
@@ -222,7 +223,11 @@ class Proof:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
             tried = self.trying(Call(args, None, self.job.seed, make_recipe(args)))
             if tried.problem:
-                return Verdict(self.job.name, NOT_TRIED, f"{self.comparing.reference.name}'s class does not take {text}: {tried.problem}")
+                return Verdict(
+                    self.job.name,
+                    NOT_TRIED,
+                    f"{self.comparing.reference.name}'s class does not take {text}: {tried.problem}",
+                )
             found.append(tried)
         return found
 

@@ -16,8 +16,6 @@ from fnjax.port.compare.values import Results, Values, cast_arrays
 from fnjax.port.verify.calls import Call
 from fnjax.port.verify.lines import Lines
 
-A_CALL = 5.0  # seconds that a call of the original may take
-
 
 class TooLong(BaseException):
     """A call took too long; no `except Exception` of the user's stops it."""
@@ -101,7 +99,7 @@ class Trying:
         args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
         self.comparing.reference.seed(call.seed)
         try:
-            with limit_time(A_CALL), self.lines.trace_lines():
+            with limit_time(self.comparing.reference.patience), self.lines.trace_lines():
                 theirs, cotangents = self.comparing.run_original(args, {}, call.argnums, call.seed)
             tried = self._judge_results(call, theirs, cotangents, args)
         except (Exception, TooLong) as e:  # noqa: BLE001 - whatever torch or the class says to these arguments
@@ -113,7 +111,7 @@ class Trying:
     def _describe_failure(self, call: Call, error: BaseException) -> Tried:
         ran = frozenset(self.lines.ran)
         if isinstance(error, TooLong):
-            return Tried(call, f"it takes longer than {A_CALL:g} seconds", (-1.0,), ran)
+            return Tried(call, f"it takes longer than {self.comparing.reference.patience:g} seconds", (-1.0,), ran)
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Tried(call, text.split("\n")[0], (len(ran), self.lines.measure_progress(error)), ran)
 
@@ -140,7 +138,7 @@ class Trying:
     def _is_determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
         """Whether the results stay when torch.empty is filled."""
         self.comparing.reference.seed(call.seed + 1)
-        with limit_time(A_CALL):
+        with limit_time(self.comparing.reference.patience):
             again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)
         pairs = zip([*theirs.outputs, *theirs.gradients], [*again.outputs, *again.gradients], strict=True)
         return all(
