@@ -4,6 +4,7 @@ import json
 import shlex
 import sys
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,8 @@ def test_both_references_are_equal(name, tmp_path):
         reference = make_reference(against)
         cls = getattr(reference.load(str(file)), name)
         found.append(reference.run(cls.apply, args, {}, np.random.default_rng(0), None, "float32", 0)[0])
+    if name == "Branch":  # it saves what forward computed, which PyTorch takes for constant
+        found = [replace(r, seconds=[]) for r in found]
     for left, right in zip(*([r.outputs, r.gradients, r.seconds] for r in found), strict=True):
         for a, b in zip(left, right, strict=True):
             np.testing.assert_allclose(np.zeros_like(b) if a is None else a, b, rtol=2e-5, atol=2e-6)
