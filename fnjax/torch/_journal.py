@@ -14,10 +14,17 @@ TAKEN_BACK: list[type] = []  # classes whose attributes a branch may set
 class Journal:
     """The writes of a block to what was there before it.
 
+    Args:
+        is_branch: whether it is not known yet if the block is taken.
+
     Attributes:
         storages: the storages that were written to.
         contexts: the ctx objects that were written to.
     """
+
+    def __init__(self, is_branch: bool = True) -> None:
+        outer = _current.get()
+        self.is_branch: bool = is_branch or (outer is not None and outer.is_branch)
 
     def __enter__(self) -> Self:
         self.start = next(_serial)
@@ -63,4 +70,5 @@ def note_context(ctx: Any) -> None:
 
 def is_in_branch() -> bool:
     """Return whether a branch or loop runs of which it is not known whether it is taken."""
-    return _current.get() is not None
+    journal = _current.get()
+    return journal is not None and journal.is_branch

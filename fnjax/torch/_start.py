@@ -13,7 +13,7 @@ from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import find_or_stand_in, module
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.nn import _containers, _module, _parameter
+from fnjax.torch.nn import _containers, _functional_call, _module, _parameter
 
 ENTERING = (
     _creation,
@@ -25,6 +25,7 @@ ENTERING = (
     _parameter,
     _module,
     _containers,
+    _functional_call,
 )  # names of torch, when they are imported
 OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor)}
 

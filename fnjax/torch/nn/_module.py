@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import contextlib
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, Self
 
 import jax
 import numpy as np
 
+from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
@@ -15,8 +18,22 @@ from fnjax.torch._function import jax_view
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.nn._hooks import RemovableHandle, add_hook
+from fnjax.torch.nn._members import Members
 from fnjax.torch.nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch.nn._state_dict import StateDict, without_recording
+
+_functional: ContextVar[bool] = ContextVar("_functional", default=False)
+
+
+@contextlib.contextmanager
+def functional() -> Iterator[None]:
+    """Mark a block in which modules may be written to under a transform: somebody restores them."""
+    token = _functional.set(True)
+    try:
+        yield
+    finally:
+        _functional.reset(token)
+
 
 _DICTS = (
     "_parameters",
@@ -32,7 +49,7 @@ _DICTS = (
 
 
 @known("torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module")
-class Module(StateDict):
+class Module(Members, StateDict):
     """Base of modules, as PyTorch has it; called with arrays it returns arrays, with tensors tensors.
 
     Attributes:
@@ -169,117 +186,6 @@ class Module(StateDict):
         own = [*super().__dir__(), *self._parameters, *self._modules, *self._buffers]
         return sorted(name for name in own if not name[:1].isdigit())
 
-    # ------------------------------------------------------------------ what is below
-
-    def get_submodule(self, target: str) -> Module:
-        """Return the module of a qualified name."""
-        found: Any = self
-        for item in target.split(".") if target else []:
-            if not hasattr(found, item):
-                raise AttributeError(f"{found._get_name()} has no attribute `{item}`")
-            found = getattr(found, item)
-            if not isinstance(found, Module):
-                raise AttributeError(f"`{item}` is not an nn.Module")
-        return found
-
-    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Replace, or enter, the module of a qualified name."""
-        path, _, name = target.rpartition(".")
-        if not name:
-            raise ValueError("Cannot set the submodule without a target name!")
-        if not isinstance(module, Module):
-            raise ValueError(f"`module` is not an nn.Module, found {type(module)}")
-        parent = self.get_submodule(path)
-        if strict and not hasattr(parent, name):
-            raise AttributeError(f"{parent._get_name()} has no attribute `{name}`")
-        if hasattr(parent, name) and not isinstance(getattr(parent, name), Module):
-            raise AttributeError(f"`{name}` is not an nn.Module")
-        setattr(parent, name, module)
-
-    def _get_member(self, target: str, space: str, what: str) -> Any:
-        path, _, name = target.rpartition(".")
-        module = self.get_submodule(path)
-        if not hasattr(module, name):
-            raise AttributeError(f"{module._get_name()} has no attribute `{name}`")
-        if name not in vars(module)[space]:
-            raise AttributeError(f"`{name}` is not {what}")
-        return getattr(module, name)
-
-    def get_parameter(self, target: str) -> Parameter:
-        """Return the parameter of a qualified name."""
-        return self._get_member(target, "_parameters", "an nn.Parameter")
-
-    def get_buffer(self, target: str) -> Tensor:
-        """Return the buffer of a qualified name."""
-        return self._get_member(target, "_buffers", "a buffer")
-
-    def named_modules(
-        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Module]]:
-        """Return this module and all below it, with their qualified names."""
-        memo = set() if memo is None else memo
-        if self in memo:
-            return
-        if remove_duplicate:
-            memo.add(self)
-        yield prefix, self
-        for name, module in self._modules.items():
-            if module is not None:
-                yield from module.named_modules(memo, f"{prefix}{'.' if prefix else ''}{name}", remove_duplicate)
-
-    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """Return this module and all below it."""
-        return (module for _, module in self.named_modules(remove_duplicate=remove_duplicate))
-
-    def named_children(self) -> Iterator[tuple[str, Module]]:
-        """Return the modules directly below this one, with their names."""
-        memo = set()
-        for name, module in self._modules.items():
-            if module is not None and module not in memo:
-                memo.add(module)
-                yield name, module
-
-    def children(self) -> Iterator[Module]:
-        """Return the modules directly below this one."""
-        return (module for _, module in self.named_children())
-
-    def _named_members(
-        self,
-        get_members_fn: Callable[[Module], Iterable[tuple[str, Any]]],
-        prefix: str = "",
-        recurse: bool = True,
-        remove_duplicate: bool = True,
-    ) -> Iterator[tuple[str, Any]]:
-        memo = set()
-        modules = self.named_modules(prefix=prefix, remove_duplicate=remove_duplicate) if recurse else [(prefix, self)]
-        for path, module in modules:
-            for name, value in get_members_fn(module):
-                if value is None or id(value) in memo:
-                    continue
-                if remove_duplicate:
-                    memo.add(id(value))
-                yield f"{path}{'.' if path else ''}{name}", value
-
-    def named_parameters(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Parameter]]:
-        """Return parameters with their qualified names; a shared one under its first name."""
-        return self._named_members(lambda m: m._parameters.items(), prefix, recurse, remove_duplicate)
-
-    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """Return parameters, a shared one once."""
-        return (value for _, value in self.named_parameters(recurse=recurse))
-
-    def named_buffers(
-        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Tensor]]:
-        """Return buffers with their qualified names."""
-        return self._named_members(lambda m: m._buffers.items(), prefix, recurse, remove_duplicate)
-
-    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Return buffers."""
-        return (value for _, value in self.named_buffers(recurse=recurse))
-
     # ------------------------------------------------------------------ modes and dtypes
 
     def train(self, mode: bool = True) -> Self:
@@ -307,7 +213,7 @@ class Module(StateDict):
             if p.grad is not None:
                 p.grad = None if set_to_none else p.grad.detach() * 0
 
-    def apply(self, fn: Callable[[Module], Any]) -> Self:
+    def apply(self, fn: Callable[[Any], Any]) -> Self:
         """Call a function with each module below, and with this one."""
         for module in self.children():
             module.apply(fn)
@@ -388,8 +294,37 @@ class Module(StateDict):
         if any(isinstance(x, (jax.Array, np.ndarray)) for x in leaves) and not any(
             isinstance(x, Tensor) for x in leaves
         ):
-            return jax_view(self._call)(*args, **kwargs)
-        return self._call(*args, **kwargs)
+            return jax_view(self.__call__)(*args, **kwargs)
+        return self._call(*args, **kwargs) if _functional.get() or not is_transformed() else self._trace(args, kwargs)
+
+    def _trace(self, args: Any, kwargs: Any) -> Any:
+        """Call the module under a transform, where nobody takes its new state.
+
+        Raises:
+            NotSupported: forward writes to the state.
+        """
+
+        def read() -> dict[str, Any]:
+            return {n: (t, t.memory, t.memory.value) for n, t in [*self.named_parameters(), *self.named_buffers()]}
+
+        before = read()
+        with functional():
+            result = self._call(*args, **kwargs)
+        after = read()
+        lost = [
+            n
+            for n, found in before.items()
+            if after.get(n) != found and not isinstance(found[2].array, jax.core.Tracer)
+        ]
+        if not lost:
+            return result
+        for _, storage, value in before.values():
+            storage.value = value
+            storage.version += 1
+        raise NotSupported(
+            f"{type(self).__name__}.forward writes to {lost[0]!r} while JAX traces it: the new value would be lost",
+            "output, state = fnjax.torch.func.stateful_call(model, state, args); or model.eval()",
+        )
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         for hook, named in [*self._forward_pre_hooks.values()]:

@@ -1,0 +1,215 @@
+"""functional_call and stateful_call: a module as a pure function of its parameters and buffers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from fnjax import torch
+
+nn = torch.nn
+SOURCE = """
+import torch
+from torch import nn
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return 2 * g * w, (g * x).sum(0)
+
+class Normed(nn.Module):
+    def __init__(self, n):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(n))
+        self.scale = nn.Parameter(torch.full((n,), 2.0), requires_grad=False)
+        self.register_buffer("mean", torch.zeros(n))
+        self.register_buffer("count", torch.tensor(0))
+
+    def forward(self, x):
+        m = x.mean(0)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(0.1 * m)
+        self.count += 1
+        self.weight.data.clamp_(-0.5, 0.5)
+        return Twice.apply(x - m, self.weight) * self.scale
+"""
+
+
+@jax.custom_vjp
+def twice(x, w):
+    return x * w
+
+
+twice.defvjp(lambda x, w: (x * w, (x, w)), lambda saved, g: (2 * g * saved[1], (g * saved[0]).sum(0)))
+
+
+def twin(state, x):
+    """Return what Normed computes, in plain JAX: output, mean, count, weight."""
+    m = x.mean(0)
+    mean = jax.lax.stop_gradient(0.9 * state["mean"] + 0.1 * m)
+    w = state["weight"]
+    w = w + jax.lax.stop_gradient(jnp.clip(w, -0.5, 0.5) - w)
+    scale = jax.lax.stop_gradient(state["scale"])
+    return twice(x - m, w) * scale, {"mean": mean, "count": state["count"] + 1, "weight": w}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tmp_path_factory.mktemp("modules") / "normed.py"
+    path.write_text(SOURCE)
+    return torch.load(path).Normed(3)
+
+
+X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)), jnp.float32)
+STATE = {
+    "weight": jnp.asarray([0.25, 1.0, -3.0]),
+    "scale": jnp.asarray([1.0, 2.0, 3.0]),
+    "mean": jnp.asarray([1.0, 2.0, 3.0]),
+    "count": jnp.asarray(3, jnp.int32),
+}
+
+
+def scanned(call):
+    def run(state, x):
+        def step(state, x):
+            y, new = call(state, x)
+            return {**state, **new, "count": new["count"].astype(jnp.int32)}, y
+
+        state, y = jax.lax.scan(step, state, jnp.stack([x, x + 1, x * 2]))
+        return y, state
+
+    return run
+
+
+def sharded(call):
+    mesh = jax.make_mesh((1,), ("i",))
+    return jax.shard_map(call, mesh=mesh, in_specs=(P(), P()), out_specs=P())
+
+
+TRANSFORMS = {
+    "eager": lambda f: f,
+    "jit": jax.jit,
+    "vmap": lambda f: jax.vmap(f, (0, None)),
+    "scan": scanned,
+    "remat": jax.checkpoint,
+    "shard_map": sharded,
+}
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_stateful_call_equals_plain_jax(model, transform):
+    """Outputs, new state and gradients are those of the same layer in plain JAX, under each transform."""
+    state = STATE
+    if transform == "vmap":
+        state = jax.tree.map(lambda a: jnp.stack([a, a * 2]), STATE)
+
+    def loss(call, state, x):
+        parts = {k: v for k, v in state.items() if k in {"weight", "scale"}}
+        rest = {k: v for k, v in state.items() if k not in parts}
+
+        def inner(parts, x):
+            y, new = TRANSFORMS[transform](call)({**parts, **rest}, x)
+            return (y**2).sum(), (y, new)
+
+        return jax.value_and_grad(inner, (0, 1), has_aux=True)(parts, x)
+
+    def call(state, x):
+        return torch.func.stateful_call(model, state, (x,))
+
+    found, wanted = (jax.jit(functools.partial(loss, f))(state, X) for f in (call, twin))
+    assert jax.tree.structure(found) == jax.tree.structure(wanted)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
+    np.testing.assert_array_equal(model.mean.numpy(), 0)
+    np.testing.assert_array_equal(model.weight.detach().numpy(), 1)
+
+
+def test_functional_call_as_the_guide_has_it(model):
+    """`dict(model.named_parameters())` is a pytree for jax.grad; the module keeps its values."""
+    params = dict(model.named_parameters())
+    gradient = jax.jit(jax.grad(lambda p, x: torch.func.functional_call(model, p, (x,)).mean()))(params, X)
+    np.testing.assert_allclose(gradient["weight"], (X - X.mean(0)).sum(0) * 2 / 12, atol=1e-6)
+    np.testing.assert_array_equal(gradient["scale"], 0)
+    assert model.count.item() == 0
+
+
+class Tied(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.ones(3))
+        self.second = self.first
+        self.view = self.first.view(3, 1)
+
+    def forward(self, x):
+        return (x * self.first).sum() * self.second.sum() + self.view.sum()
+
+
+def test_shared_parameters_go_by_their_first_name():
+    """A shared parameter is one name, a view of it that was made before follows it; two values for it raise."""
+    model = Tied()
+    assert list(dict(model.named_parameters())) == ["first"]
+    call = functools.partial(torch.func.functional_call, model)
+    w, x = jnp.asarray([1.0, 2.0, 4.0]), jnp.asarray([3.0, 5.0, 7.0])
+    value, gradient = jax.value_and_grad(lambda w: call({"first": w}, (x,)))(w)
+    assert value == (x * w).sum() * w.sum() + w.sum()
+    np.testing.assert_allclose(gradient, x * w.sum() + (x * w).sum() + 1)
+    with pytest.raises(ValueError, match="got values for both"):
+        call({"first": w, "second": w + 1}, (x,))
+    with pytest.raises(RuntimeError, match=r"Unexpected key\(s\): 'third'"):
+        call({"third": w}, (x,))
+
+
+class Remembers(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.last = None
+        self.calls = 0
+        self.seen = []
+
+    def forward(self, x):
+        self.calls += 1
+        self.last = x if self.last is None else self.last + x
+        self.seen.append(x)
+        return self.last * self.calls
+
+
+def test_attributes_are_left_as_they_were_and_named():
+    """What forward leaves in Python attributes is taken back, with a warning; no tracer stays. A buffer lasts."""
+    model = Remembers()
+    with pytest.warns(UserWarning, match=r"'last' and 'calls' and 'seen', which functional_call leaves as it was"):
+        assert jax.jit(lambda x: torch.func.functional_call(model, {}, (x,)))(3.0 * jnp.ones(())) == 3
+    assert (model.last, model.calls, model.seen) == (None, 0, [])
+    del model.last, model.calls, model.seen
+    model.seen = nn.ParameterList()
+    model.seen.append = lambda x: None
+    model.register_buffer("last", torch.zeros(()))
+    model.register_buffer("calls", torch.tensor(0))
+    step = jax.jit(lambda state, x: torch.func.stateful_call(model, state, (x,)))
+    state = {}
+    for wanted in (3.0, 12.0, 27.0):
+        y, state = step(state, 3.0 * jnp.ones(()))
+        assert y == wanted
+
+
+def test_a_plain_call_under_jit_does_not_lose_state(model):
+    """A write to a buffer while JAX traces a plain call is an error that names it, and leaves the module whole."""
+    with pytest.raises(torch.NotSupported, match=r"Normed.forward writes to 'weight' while JAX traces it"):
+        jax.jit(model)(X)
+    np.testing.assert_array_equal(model.mean.numpy(), 0)
+
+
+def test_tensors_in_tensors_out_with_their_history(model):
+    """Given tensors, the result has their history: gradients reach the tensors that were passed."""
+    fast = {"weight": torch.ones(3, requires_grad=True)}
+    out = torch.func.functional_call(model, {"weight": fast["weight"] * 0.25}, (torch.tensor(np.asarray(X)),))
+    (found,) = torch.autograd.grad(out.sum(), [fast["weight"]])
+    np.testing.assert_allclose(found.numpy(), np.asarray((X - X.mean(0)).sum(0) * 2 * 0.25), atol=1e-6)
