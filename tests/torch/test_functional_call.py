@@ -1,5 +1,6 @@
 """functional_call and stateful_call: a module as a pure function of its parameters and buffers."""
 
+import collections
 import functools
 
 import jax
@@ -71,9 +72,9 @@ def model(tmp_path_factory):
 
 X = jnp.asarray(np.random.default_rng(0).normal(size=(4, 3)), jnp.float32)
 STATE = {
-    "weight": jnp.asarray([0.25, 1.0, -3.0]),
-    "scale": jnp.asarray([1.0, 2.0, 3.0]),
-    "mean": jnp.asarray([1.0, 2.0, 3.0]),
+    "weight": jnp.asarray([0.25, 1.0, -3.0], jnp.float32),
+    "scale": jnp.asarray([1.0, 2.0, 3.0], jnp.float32),
+    "mean": jnp.asarray([1.0, 2.0, 3.0], jnp.float32),
     "count": jnp.asarray(3, jnp.int32),
 }
 
@@ -158,7 +159,7 @@ def test_shared_parameters_go_by_their_first_name():
     model = Tied()
     assert list(dict(model.named_parameters())) == ["first"]
     call = functools.partial(torch.func.functional_call, model)
-    w, x = jnp.asarray([1.0, 2.0, 4.0]), jnp.asarray([3.0, 5.0, 7.0])
+    w, x = jnp.asarray([1.0, 2.0, 4.0], jnp.float32), jnp.asarray([3.0, 5.0, 7.0], jnp.float32)
     value, gradient = jax.value_and_grad(lambda w: call({"first": w}, (x,)))(w)
     assert value == (x * w).sum() * w.sum() + w.sum()
     np.testing.assert_allclose(gradient, x * w.sum() + (x * w).sum() + 1)
@@ -188,9 +189,8 @@ def test_attributes_are_left_as_they_were_and_named():
     with pytest.warns(UserWarning, match=r"'last' and 'calls' and 'seen', which functional_call leaves as it was"):
         assert jax.jit(lambda x: torch.func.functional_call(model, {}, (x,)))(3.0 * jnp.ones(())) == 3
     assert (model.last, model.calls, model.seen) == (None, 0, [])
-    del model.last, model.calls, model.seen
-    model.seen = nn.ParameterList()
-    model.seen.append = lambda x: None
+    del model.last, model.calls
+    model.seen = collections.deque(maxlen=0)
     model.register_buffer("last", torch.zeros(()))
     model.register_buffer("calls", torch.tensor(0))
     step = jax.jit(lambda state, x: torch.func.stateful_call(model, state, (x,)))
