@@ -83,6 +83,8 @@ def is_traced(value: Any) -> bool:
 def _to_number(kind: type, value: Any) -> Any:
     if not is_traced(value):
         return kind(value)
+    if kind is int and value.number and value.dtype.kind == "int":
+        return value
     if value.layout.size != 1:
         raise RuntimeError("only one element tensors can be converted to Python scalars")
     array = value.array.reshape(())

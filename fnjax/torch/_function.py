@@ -15,6 +15,7 @@ import numpy as np
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import TAKEN_BACK, note_context
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
@@ -127,12 +128,12 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         own = cls._context()
         own.needs_input_grad = needs
         tensors = [
-            (a.tensor if isinstance(a, _Constant) else a)
+            (a.tensor if isinstance(a, _Constant) else as_group(a))
             if kind is None
             else _wrap(a, kind._replace(requires_grad=kind.requires_grad or bool(n)))
             for a, kind, n in zip(args, call.kinds, needs, strict=True)
         ]
-        with set_mode(FORWARD, in_forward=True):
+        with set_mode(FORWARD, in_forward=True), exchanging():
             if separate:
                 result = cls.forward(*tensors, **call.kwargs)
                 cls.setup_context(own, tuple(tensors), result)
@@ -162,7 +163,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             _wrap(g, _Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
-        with set_mode(BACKWARD, in_forward=False):
+        with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
             found = cls.backward(own, *given)
         found = found if isinstance(found, tuple) else (found,)
         found = [
@@ -171,6 +172,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         return (None, *(f.array if isinstance(f, Tensor) else f for f in found))
 
     names = {"forward": staticmethod(forward), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    names["device_copies"] = True  # in PyTorch each process has its own
     if cls.backward is not Function.backward:
         names["backward"] = staticmethod(fnjax.once_differentiable(backward) if once else backward)
     return type(cls.__name__, (fnjax.Function,), names)
@@ -185,6 +187,7 @@ class _Saved:
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
     error: str
+    axis: str | None  # that was the default process group
 
 
 def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) -> None:
@@ -209,7 +212,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) ->
     for name, value in attributes.items():
         setattr(ctx, name, value)
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    ctx._torch = _Saved(own.needs_input_grad, kinds, results, frozenset(attributes), error)
+    ctx._torch = _Saved(own.needs_input_grad, kinds, results, frozenset(attributes), error, get_default())
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
     ctx.set_materialize_grads(facts["materialize"])
@@ -258,6 +261,14 @@ class Function:
         )
 
     vjp = backward
+
+
+@known("torch.autograd.function.InplaceFunction")
+class InplaceFunction(Function):
+    """A Function with a flag of its own, as older code has it."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        self.inplace = inplace
 
 
 def dtype_of(array: Any) -> dtype:
@@ -360,7 +371,7 @@ def torch_view(x: Any) -> Any:
 
     def wrap(leaf: Any) -> Any:
         if not _is_array(leaf):
-            return leaf
+            return as_group(leaf)
         array = jnp.asarray(leaf)
         return _wrap(array, _Kind(dtype_of(leaf), not is_known(array)))
 
@@ -393,6 +404,7 @@ def _between(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        return leave(function(*enter(args), **enter(kwargs)))
+        with exchanging():
+            return leave(function(*enter(args), **enter(kwargs)))
 
     return call

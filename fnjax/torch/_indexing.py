@@ -11,6 +11,7 @@ import numpy as np
 from fnjax.torch._dtypes import dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._selection import select
+from fnjax.torch._sizes import find_length
 from fnjax.torch._tensor import Tensor, derive, is_known, make
 from fnjax.torch._values import Value, compute
 
@@ -40,16 +41,56 @@ def _part(part: Any) -> Any:
 def _bound(bound: Any) -> Any:
     if isinstance(bound, Tensor):
         if not is_known(bound.array):
-            raise NotSupported(
-                "a slice whose bound is traced", "use torch.narrow with a fixed length, or jax.lax.dynamic_slice"
-            )
+            return bound
         return int(bound.array)
     return bound
 
 
+def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
+    """Return the view that `start : start + length` with a traced start gives, and the index without these slices."""
+    if not any(isinstance(p, slice) and (isinstance(p.start, Tensor) or isinstance(p.stop, Tensor)) for p in parts):
+        return x, parts
+    taken = sum(
+        p.ndim if isinstance(p, Tensor) and p.dtype.name in {"bool", "uint8"} else p is not None
+        for p in parts
+        if p is not Ellipsis
+    )
+    axis, rest = 0, list[Any]()
+    for part in parts:
+        if isinstance(part, slice) and (isinstance(part.start, Tensor) or isinstance(part.stop, Tensor)):
+            length = find_length(0 if part.start is None else part.start, part.stop)
+            if length is None or part.step not in (None, 1):
+                raise NotSupported(
+                    "a slice whose length is not known under jit",
+                    "write it as x[start : start + length] with a length that is known, or use torch.narrow",
+                )
+            x = _window(x, part.start, length, axis)
+            rest.append(slice(None))
+        else:
+            rest.append(part)
+        if part is Ellipsis:
+            axis += x.ndim - taken
+        elif isinstance(part, Tensor) and part.dtype.name in {"bool", "uint8"}:
+            axis += part.ndim
+        else:
+            axis += part is not None
+    return x, tuple(rest)
+
+
+def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
+    """Return the view `x[start : start + length]` along an axis; entries beyond the end are NaN, writes there go."""
+    size, at = x.shape[axis], start.array
+    first = jnp.where(at < 0, at + size, at) + jnp.arange(max(length, 0))
+
+    def put(a: Any, v: Any) -> Any:
+        return a.at[(slice(None),) * axis + (first,)].set(v, mode="drop")
+
+    return derive(x, lambda a: jnp.take(a, first, axis=axis, mode="fill"), put)
+
+
 def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`: a view for integers and slices, else a copy."""
-    parts = _normalise(index)
+    x, parts = _open_windows(x, _normalise(index))
     if _is_basic(parts):
         _check_steps(parts)
         found = x.layout[(*parts, ...)] if not any(p is Ellipsis for p in parts) else x.layout[parts]
@@ -72,9 +113,9 @@ def get_item(x: Tensor, index: Any) -> Tensor:
 
 def set_item(x: Tensor, index: Any, new: Any) -> None:
     """Write `x[index] = new`."""
-    parts = _normalise(index)
+    x, parts = _open_windows(x, _normalise(index))
     if _is_basic(parts):
-        target = get_item(x, index)
+        target = get_item(x, parts)
         target.assign(_cast(new, target, target.shape))
         return
     base, tensors, fill = _split_index(x, parts)

@@ -324,6 +324,19 @@ class _Expressions(ast.NodeTransformer):
         parts = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, node.ops, sides[1:], strict=False)]
         return ast.copy_location(call("and_", *map(self._lazily, parts)), node)
 
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or not _may_be_traced(node.slice):
+            return node
+        return ast.copy_location(call("get_entry", node.value, node.slice), node)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        target = node.targets[0]
+        self.generic_visit(node)
+        if len(node.targets) > 1 or not isinstance(target, ast.Subscript) or not _may_be_traced(target.slice):
+            return node
+        return ast.copy_location(ast.Expr(call("set_entry", target.value, target.slice, node.value)), node)
+
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         self.generic_visit(node)
         message = self._lazily(node.msg or ast.Constant(None))
@@ -336,3 +349,10 @@ class _Expressions(ast.NodeTransformer):
                 ast.Call(call("builtin", node.func, ast.Constant(node.func.id)), node.args, node.keywords), node
             )
         return node
+
+
+def _may_be_traced(index: ast.expr) -> bool:
+    """Return whether an index may be a traced integer."""
+    if isinstance(index, ast.UnaryOp):
+        index = index.operand
+    return not isinstance(index, (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Starred))

@@ -159,8 +159,6 @@ for _name in [
     "compiler.is_dynamo_compiling",
     "_C._get_tracing_state",
     "cuda.is_current_stream_capturing",
-    "distributed.is_initialized",
-    "distributed.is_available",
 ]:
     KNOWN[f"torch.{_name}"] = lambda *_, **__: False
 KNOWN["torch.get_autocast_gpu_dtype"] = lambda: DTYPES["float16"]

@@ -20,6 +20,7 @@ from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import find_function
+from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Operation, find_operation
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Value
@@ -99,10 +100,11 @@ def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..
         if name == "pow" and _is_integer(self) and _is_integer(other):
             self = to(self, dtype("float64"))  # Python's 2 ** -1 is 0.5
             self.number = True
-        found = run(function, (other, self) if reflected else (self, other), {})
+        sides = (other, self) if reflected else (self, other)
+        found = run(function, sides, {})
         if self.number and (not isinstance(other, Tensor) or other.number):
-            return number(found.array)  # Python numbers in, a Python number out
-        return found
+            found = number(found.array)  # Python numbers in, a Python number out
+        return set_affine(found, combine(name, *sides)) if found.dtype.kind == "int" and not found.ndim else found
 
     call.__name__ = name
     return call

@@ -5,7 +5,16 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from fnjax.torch import _creation, _distributions, _gradient_mode, _library, _machine, _operations, _operators
+from fnjax.torch import (
+    _creation,
+    _distributed,
+    _distributions,
+    _gradient_mode,
+    _library,
+    _machine,
+    _operations,
+    _operators,
+)
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
@@ -17,6 +26,7 @@ from fnjax.torch.nn import _containers, _functional_call, _module, _parameter
 
 ENTERING = (
     _creation,
+    _distributed,
     _distributions,
     _gradient_mode,
     _library,

@@ -2,11 +2,9 @@
 
 import pytest
 
-from benchmarks.torch_classes import judge
+from benchmarks.torch_classes import OTHER, judge
 from tests.port.test_classes import CASES
 
-# Not comparable: random numbers, and what depends on there being a GPU, which fnjax.torch says there is.
-OTHER = {"DrawsWithin", "DevicesAsked", "OneOfTwo", "CholeskyOrNot"}
 NAMES = [name for name in sorted(CASES)[::8] if name not in OTHER]
 
 

@@ -1,0 +1,126 @@
+"""Process groups: a group is the name of a mesh axis, and the default group is set by a `with` block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax import collectives
+from fnjax.torch._sizes import set_affine
+from fnjax.torch._tensor import Tensor, number
+from fnjax.torch._values import Value
+
+# The default group is part of the keys of JAX's caches: a function under jax.jit is traced for each.
+_DEFAULT = jax.make_user_context(None)
+_EXCHANGE: ContextVar[Exchange | None] = ContextVar("_EXCHANGE", default=None)
+
+
+class ProcessGroup(str):
+    """A process group: the name of a mesh axis."""
+
+    __slots__ = ()
+
+    def size(self) -> int:
+        """Return the number of devices along the axis."""
+        return int(jax.lax.axis_size(str(self)))
+
+    def rank(self) -> Any:
+        """Return the index of this device along the axis, a traced number."""
+        return get_rank(self)
+
+    def name(self) -> str:
+        """Return the name of the axis."""
+        return str(self)
+
+    @property
+    def group_name(self) -> str:
+        """The name of the axis."""
+        return str(self)
+
+
+def find_axis(group: Any) -> str:
+    """Return the axis of a group, or of a mesh of PyTorch.
+
+    Raises:
+        ValueError: it is the default group, and there is none.
+    """
+    found = get_default() if group is None else group.get_group() if hasattr(group, "get_group") else group
+    if found is None:
+        raise ValueError(
+            "Default process group has not been initialized, please make sure to call init_process_group.\n"
+            '  fix: call within `with fnjax.torch.distributed.axis("name"):`, a mesh axis of jax.shard_map, or pass '
+            "the name of the axis as the group"
+        )
+    axis = collectives.axis_of(str(found) if isinstance(found, str) else found)
+    assert isinstance(axis, str)
+    return axis
+
+
+def get_rank(group: Any = None) -> Tensor:
+    """Return the index of this device along the axis: a traced number."""
+    axis = find_axis(group)
+    return set_affine(number(collectives.axis_index(axis)), ({("rank", axis): 1}, 0))
+
+
+def as_group(x: Any) -> Any:
+    """Return the name of a mesh axis as a process group, and anything else as it is."""
+    if type(x) is not str:
+        return x
+    try:
+        jax.lax.axis_size(x)
+    except (NameError, AssertionError, ValueError, KeyError):
+        return x
+    return ProcessGroup(x)
+
+
+def get_default() -> str | None:
+    """Return the axis that is the default group."""
+    axis: str | None = _DEFAULT.value
+    return axis
+
+
+def default_axis(name: str | None) -> AbstractContextManager[None]:
+    """Make an axis the default process group of a block.
+
+    Examples:
+        >>> import jax
+        >>> import fnjax.torch as torch
+        >>> def total(x):
+        ...     with torch.distributed.axis("i"):
+        ...         torch.distributed.all_reduce(x)
+        ...     return x
+        >>> jax.vmap(torch.jax_view(total), axis_name="i")(jax.numpy.arange(3.0)).tolist()
+        [3.0, 3.0, 3.0]
+    """
+    return nullcontext() if name == _DEFAULT.value else _DEFAULT(name)
+
+
+class Exchange(NamedTuple):
+    """What a function has sent and received so far.
+
+    Attributes:
+        sent: the values, the index of each receiver, and the axis.
+        received: arrays like what was received, the index of each sender, and the axis.
+    """
+
+    sent: list[tuple[Value, Any, str]]
+    received: list[tuple[Any, Any, str]]
+
+
+@contextmanager
+def exchanging() -> Iterator[None]:
+    """Begin a function of its own sends and receives."""
+    token = _EXCHANGE.set(Exchange([], []))
+    try:
+        yield
+    finally:
+        _EXCHANGE.reset(token)
+
+
+def get_exchange() -> Exchange | None:
+    """Return what the present function has sent and received."""
+    return _EXCHANGE.get()
