@@ -10,11 +10,11 @@ import jax.numpy as jnp
 
 from fnjax import collectives
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._groups import ProcessGroup, default_axis, find_axis, get_default, get_exchange, get_rank
-from fnjax.torch._journal import is_in_branch
+from fnjax.torch._groups import ProcessGroup, default_axis, find_axis, get_default, get_rank
 from fnjax.torch._namespace import KNOWN
+from fnjax.torch._peers import P2POp, Work, batch_isend_irecv, find_index, irecv, isend, recv, send, write
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Value, compute, get_mode, set_mode
+from fnjax.torch._values import Value, compute
 
 
 class ReduceOp:
@@ -37,24 +37,6 @@ class GroupMember(metaclass=_Groups):
     NON_GROUP_MEMBER = None
 
 
-class Work:
-    """The handle of a collective, which is done: JAX schedules it."""
-
-    def __init__(self, finish: Callable[[], Any] | None = None) -> None:
-        self._finish = finish
-
-    def wait(self, timeout: Any = None) -> bool:
-        """Return True; of irecv, receive."""
-        finish, self._finish = self._finish, None
-        if finish is not None:
-            finish()
-        return True
-
-    def is_completed(self) -> bool:
-        """Return True."""
-        return True
-
-
 def get_world_size(group: Any = None) -> int:
     """Return the number of devices along the axis."""
     return collectives.axis_size(find_axis(group))
@@ -69,17 +51,6 @@ def _run(function: Callable[..., Any], *tensors: Tensor, name: str) -> Value:
     return compute(on_arrays, [t.value for t in tensors], name)[0]
 
 
-def _write(target: Tensor, new: Value) -> None:
-    """Write a result; collectives write to leaves that require grad as well, outside of PyTorch's autograd."""
-    leaf = target.memory.value.requires_grad and target.memory.value.node is None
-    with set_mode(get_mode()._replace(enabled=get_mode().enabled and not leaf)):
-        own = target.array.dtype
-        if new.array.dtype != own or new.array.shape != target.array.shape:
-            shape = target.array.shape
-            new = compute(lambda a: (a.reshape(shape).astype(own),), [new], "CollectiveBackward")[0]
-        target.assign(new)
-
-
 def _writing(function: Callable[..., None]) -> Callable[..., Work | None]:
     """Return a collective that writes, with async_op and its handle."""
 
@@ -89,11 +60,6 @@ def _writing(function: Callable[..., None]) -> Callable[..., Work | None]:
 
     call.__name__ = call.__qualname__ = function.__name__
     return call
-
-
-def _sources(src: Any, group_src: Any) -> Any:
-    given = group_src if src is None else src
-    return 0 if given is None else given.array if isinstance(given, Tensor) else given
 
 
 # ---------------------------------------------------------------------------------- collectives that return
@@ -132,7 +98,7 @@ def _exchanged(
 
 def _copied(tensor: Tensor, src: Any = 0, group: Any = None, tag: str = "") -> Value:
     axis = find_axis(group)
-    return _run(lambda a: collectives.broadcast(a, _sources(src, None), axis), tensor, name="BroadcastBackward")
+    return _run(lambda a: collectives.broadcast(a, find_index(src, None), axis), tensor, name="BroadcastBackward")
 
 
 def _list_values(function: Callable[..., Any], tensors: Sequence[Tensor], name: str) -> list[Value]:
@@ -174,39 +140,39 @@ def _nn_reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: str = "sum"
 
 def all_reduce(tensor: Tensor, op: str = "sum", group: Any = None) -> None:
     """Reduce a tensor over the devices."""
-    _write(tensor, _reduced(tensor, op, group))
+    write(tensor, _reduced(tensor, op, group))
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None) -> None:
     """Write the devices' tensors into those of a list."""
     for target, value in zip(tensor_list, _gathered(tensor, group), strict=True):
-        _write(target, value)
+        write(target, value)
 
 
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None) -> None:
     """Write the devices' tensors into one, concatenated or stacked."""
     axis = find_axis(group)
     like = jax.ShapeDtypeStruct(output_tensor.shape, output_tensor.dtype.array)
-    _write(output_tensor, _run(lambda a: collectives.gather_as(like, a, axis), input_tensor, name="AllGatherBackward"))
+    write(output_tensor, _run(lambda a: collectives.gather_as(like, a, axis), input_tensor, name="AllGatherBackward"))
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: str = "sum", group: Any = None) -> None:
     """Write this device's entry of the sum of the devices' lists."""
-    _write(output, _nn_reduce_scatter(output, input_list, op, group).value)
+    write(output, _nn_reduce_scatter(output, input_list, op, group).value)
 
 
 def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum", group: Any = None) -> None:  # noqa: A002 - PyTorch's
     """Write this device's slice of the sum of the devices' tensors."""
     axis = find_axis(group)
     like = jax.ShapeDtypeStruct(output.shape, output.dtype.array)
-    _write(output, _run(lambda a: collectives.scatter_as(like, a, axis, op), input, name="ReduceScatterBackward"))
+    write(output, _run(lambda a: collectives.scatter_as(like, a, axis, op), input, name="ReduceScatterBackward"))
 
 
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None) -> None:
     """Send entry i of each device's list to device i."""
     found = _nn_all_to_all(output_tensor_list, input_tensor_list, group)
     for target, value in zip(output_tensor_list, found, strict=True):
-        _write(target, value.value)
+        write(target, value.value)
 
 
 def all_to_all_single(
@@ -217,23 +183,23 @@ def all_to_all_single(
     group: Any = None,
 ) -> None:
     """Send slice i of each device's tensor to device i."""
-    _write(output, _exchanged(input, output_split_sizes, input_split_sizes, group))
+    write(output, _exchanged(input, output_split_sizes, input_split_sizes, group))
 
 
 def broadcast(tensor: Tensor, src: Any = None, group: Any = None, group_src: Any = None) -> None:
     """Write one device's tensor on all."""
-    _write(tensor, _copied(tensor, _sources(src, group_src), group))
+    write(tensor, _copied(tensor, find_index(src, group_src), group))
 
 
 def reduce(tensor: Tensor, dst: Any = None, op: str = "sum", group: Any = None, group_dst: Any = None) -> None:
     """Reduce to one device; the others keep what they have."""
-    axis, to = find_axis(group), _sources(dst, group_dst)
+    axis, to = find_axis(group), find_index(dst, group_dst)
     found = _run(
         lambda a: jnp.where(collectives.axis_index(axis) == to, collectives.all_reduce(a, axis, op), a),
         tensor,
         name="ReduceBackward",
     )
-    _write(tensor, found)
+    write(tensor, found)
 
 
 def gather(tensor: Tensor, gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None) -> None:
@@ -249,12 +215,12 @@ def scatter(
     """Write this device's entry of one device's list."""
     if scatter_list is None:
         raise NotSupported("dist.scatter without a list", "give each device a list: all devices run one program")
-    axis, of = find_axis(group), _sources(src, group_src)
+    axis, of = find_axis(group), find_index(src, group_src)
 
     def take(arrays: Any) -> Any:
         return [collectives.broadcast(jnp.stack(arrays), of, axis)[collectives.axis_index(axis)]]
 
-    _write(tensor, _list_values(take, scatter_list, "ScatterBackward")[0])
+    write(tensor, _list_values(take, scatter_list, "ScatterBackward")[0])
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -262,74 +228,6 @@ def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> No
     if any(isinstance(x, Tensor) for x in jax.tree.leaves(obj, is_leaf=lambda x: isinstance(x, Tensor))):
         raise NotSupported("all_gather_object of tensors or of the rank", "use all_gather")
     object_list[:] = [obj] * get_world_size(group)
-
-
-# ---------------------------------------------------------------------------------- point to point
-
-
-def _present(what: str) -> Any:
-    found = get_exchange()
-    if found is None or is_in_branch():
-        where = "in a branch that depends on a traced value" if found else "outside of a Function and of jax_view"
-        raise NotSupported(f"{what} {where}", "send and receive on every device, within one function")
-    return found
-
-
-def isend(tensor: Tensor, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None) -> Work:
-    """Send a tensor to a device."""
-    _present("dist.isend").sent.append((tensor.value, _sources(dst, group_dst), find_axis(group)))
-    return Work()
-
-
-def send(tensor: Tensor, dst: Any = None, group: Any = None, tag: int = 0, group_dst: Any = None) -> None:
-    """Send a tensor to a device."""
-    isend(tensor, dst, group, tag, group_dst)
-
-
-def irecv(tensor: Tensor, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Work:
-    """Receive a tensor when its handle is waited for."""
-    return Work(lambda: recv(tensor, src, group, tag, group_src))
-
-
-def recv(tensor: Tensor, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Any:
-    """Receive what was sent before, in its order."""
-    state, axis, of = _present("dist.recv"), find_axis(group), _sources(src, group_src)
-    sent = [(v, to) for v, to, over in state.sent if over == axis]
-    before = [(like, s) for like, s, over in state.received if over == axis]
-    if not sent:
-        raise NotSupported("dist.recv before a send", "use batch_isend_irecv, or send first")
-
-    def receive(like: Any, *arrays: Any) -> tuple[Any, ...]:
-        sends = [(a, to) for a, (_, to) in zip(arrays, sent, strict=True)]
-        return (collectives.receive(like, of, sends, axis, before),)
-
-    like = jnp.zeros(tensor.shape, tensor.dtype.array)
-    found = compute(receive, [Value(like), *(v for v, _ in sent)], "RecvBackward")[0]
-    state.received.append((like, of, axis))
-    _write(tensor, found)
-    return src
-
-
-class P2POp:
-    """A send or a receive of a batch."""
-
-    def __init__(
-        self, op: Any, tensor: Tensor, peer: Any = None, group: Any = None, tag: int = 0, group_peer: Any = None
-    ) -> None:
-        self.op, self.tensor, self.group, self.tag = op, tensor, group, tag
-        self.peer = group_peer if peer is None else peer
-
-
-def batch_isend_irecv(p2p_op_list: Sequence[P2POp]) -> list[Work]:
-    """Send all, then receive all."""
-    receives = []
-    for p in p2p_op_list:
-        work = p.op(p.tensor, p.peer, p.group)
-        if p.op is irecv:
-            receives.append(work)
-    for work in receives:
-        work.wait()
-    return [Work() for _ in p2p_op_list]
 
 
 # ---------------------------------------------------------------------------------- groups and meshes
