@@ -14,6 +14,7 @@ from fnjax.triton.backends import run
 from fnjax.triton.debug.check import Check
 from fnjax.triton.debug.draw import Draw
 from fnjax.triton.interpreter.carry import alike
+from fnjax.triton.interpreter.installed import translate
 from fnjax.triton.interpreter.interpreter import call, plain
 from fnjax.triton.interpreter.source import Source
 from fnjax.triton.interpreter.waits import Marks
@@ -380,11 +381,14 @@ def _in_sequence(source, sizes, names, flat):
 def jit(fn=None, **options):
     """Return a kernel made of a function: `@triton.jit` or `@triton.jit(do_not_specialize=[...])`.
 
+    A kernel of an installed Triton becomes one of fnjax.triton by its source, with its heuristics and configurations.
+
     Raises:
-        TypeError: `fn` is not a function.
+        TypeError: `fn` is neither a function nor a kernel.
     """
     if fn is None:
         return functools.partial(jit, **options)
+    fn = translate(fn)
     if isinstance(fn, Kernel):
         return fn
     if not inspect.isfunction(fn):

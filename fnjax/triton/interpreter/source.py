@@ -6,6 +6,8 @@ import functools
 import inspect
 import textwrap
 
+from fnjax.triton.interpreter.installed import translate
+
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg", "cas")
 WRITES = ("store", "store_tensor_descriptor", *(f"atomic_{name}" for name in ATOMICS))
 READS = ("load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor")
@@ -46,8 +48,8 @@ class Source:
         if name in code.co_varnames:
             raise NameError(f"{name} is read before it is set")
         if name in code.co_freevars:
-            return self.function.__closure__[code.co_freevars.index(name)].cell_contents
-        return self.function.__globals__[name] if self.is_global(name) else getattr(builtins, name)
+            return translate(self.function.__closure__[code.co_freevars.index(name)].cell_contents)
+        return translate(self.function.__globals__[name]) if self.is_global(name) else getattr(builtins, name)
 
     def is_global(self, name):
         """Return True for a name of the module or of a closure, and False for one of Python's builtins.
