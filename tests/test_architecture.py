@@ -1,6 +1,7 @@
 """The layers of the package: imports point downwards, and public names are loaded when they are asked for."""
 
 import ast
+import functools
 import graphlib
 import importlib
 import pathlib
@@ -51,9 +52,15 @@ EXTRAS = {
 FILES = {".".join(path.relative_to(PACKAGE).with_suffix("").parts): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 
+@functools.cache
+def nodes(path):
+    """Return all nodes of a file's syntax tree."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(path):
     """Yield the absolute names that a file imports: `fnjax.port.result.Finding`, `jax`."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -174,11 +181,11 @@ def test_only_the_primitives_speak_of_interpreters():
 
 def test_programs_are_opened_in_one_place():
     """There is one open_jaxpr, and equations that are calls are named in one file, JAX's and ours."""
-    nodes = [(name, node) for name, path in FILES.items() for node in ast.walk(ast.parse(path.read_text()))]
+    found = [(name, node) for name, path in FILES.items() for node in nodes(path)]
     names = {"closed_call", "custom_jvp_call", "custom_vjp_call", "custom_vmap_call", "fnjax_call", "fnjax_linear"}
-    openers = [f for f, n in nodes if isinstance(n, ast.FunctionDef) and n.name == "open_jaxpr"]
+    openers = [f for f, n in found if isinstance(n, ast.FunctionDef) and n.name == "open_jaxpr"]
     assert openers == ["_primitives.jax_internals"]
-    assert {f for f, n in nodes if isinstance(n, ast.Constant) and n.value in names} == {"_primitives.jaxprs"}
+    assert {f for f, n in found if isinstance(n, ast.Constant) and n.value in names} == {"_primitives.jaxprs"}
 
 
 def test_insides_of_jax_are_read_in_one_place():

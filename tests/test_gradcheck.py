@@ -1164,15 +1164,11 @@ OPERATIONS = {
 }
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    st.lists(st.sampled_from(sorted(OPERATIONS)), min_size=1, max_size=3),
-    st.tuples(st.integers(1, 3), st.integers(1, 3)),
-)
-def test_compiled_steps_give_what_single_steps_give(names, shape):
+@pytest.mark.parametrize("names", [list(OPERATIONS)[i : i + 3] for i in range(0, len(OPERATIONS), 3)], ids=", ".join)
+def test_compiled_steps_give_what_single_steps_give(names):
     """The Jacobian of many steps at once is that of one step after the other, of the function and of backward."""
     f = functools.reduce(lambda f, name: lambda x: OPERATIONS[name](f(x)), names, lambda x: x)
-    x = np.random.default_rng(0).uniform(0.2, 0.8, shape)
+    x = np.random.default_rng(0).uniform(0.2, 0.8, (2, 3))
     with jax.enable_x64(True), pytest.MonkeyPatch.context() as patch:
         problem = _problem.Problem(f, (x,), [0])
         for program, by_rows in ((problem.numerical(1e-6), False), (problem.backward(), True)):

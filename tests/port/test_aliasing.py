@@ -201,7 +201,7 @@ def run(folder, seed):
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(100, marks=pytest.mark.slow)])
 def test_writes_through_views(tmp_path, count):
     """What shares memory in PyTorch takes each other's writes in the port as well, or the class is refused."""
     pytest.importorskip("torch")

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 
 from fnjax import torch
 
-settings.register_profile("views", deadline=None, max_examples=60)
-
 
 def _step(draw, x, a):
     """One more view of a tensor and of an array."""
@@ -34,7 +32,7 @@ def _step(draw, x, a):
     return x, a
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_writes_reach_all_that_share_memory(data):
     """What is written through a chain of views arrives where NumPy writes it, and is read back as NumPy reads it."""
