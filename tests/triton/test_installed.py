@@ -94,11 +94,6 @@ def import_file(path):
     return module
 
 
-def launch(kernel):
-    """Return what a kernel stores for X."""
-    return kernel[(3,)](X, jnp.zeros((3, 6)), 6, SCALE=0.5)
-
-
 @pytest.fixture
 def installed(monkeypatch):
     """Objects as Triton has them: a kernel has its function in `fn`, and names of the language refuse plain calls."""
@@ -161,9 +156,8 @@ def test_a_kernel_of_triton_itself(tmp_path):
     """The same with Triton's own classes, where it is installed."""
     pytest.importorskip("triton")
     (tmp_path / "decorated.py").write_text(KERNELS)
-    np.testing.assert_allclose(
-        launch(triton.jit(import_file(tmp_path / "decorated.py").norm_kernel)), plain(X), rtol=1e-6
-    )
+    kernel = triton.jit(import_file(tmp_path / "decorated.py").norm_kernel)
+    np.testing.assert_allclose(kernel[(3,)](X, jnp.zeros((3, 6)), 6, SCALE=0.5), plain(X), rtol=1e-6)
 
 
 def test_the_gallerys_library():

@@ -1,10 +1,9 @@
-"""Objects of an installed Triton, as fnjax.triton's: kernels that were decorated by it keep its names in their source."""
+"""Objects of an installed Triton, as those of fnjax.triton: the source of its kernels has the names of its language."""
 
 import functools
 import importlib
 import sys
 import types as python
-from collections.abc import Callable
 from typing import Any
 
 from fnjax.triton.values import types
@@ -24,7 +23,7 @@ def translate(value: Any) -> Any:
     return _translate(value)
 
 
-def plain_function(value: Any) -> Callable[..., Any]:
+def plain_function(value: Any) -> Any:
     """Return the function of plain Python that a kernel of an installed Triton was made of."""
     while hasattr(value, "fn"):
         value = value.fn

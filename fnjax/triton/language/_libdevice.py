@@ -1,6 +1,7 @@
 """Functions of floats by JAX's names: `tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`."""
 
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +9,39 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import language as _language
+from fnjax.triton.language import _libdevice_bits
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.tensor import Tensor, canonical
-from fnjax.triton.values.types import float32, int1, int32
+from fnjax.triton.values.types import float32, int1, int32, int64
+
+
+def _sin_pi(x):
+    """Return sin(πx) for x from -1 to 1, exact at multiples of 1/2."""
+    near = jnp.where(jnp.abs(x) > 0.5, jnp.copysign(1 - jnp.abs(x), x), x)
+    return jnp.sin(near * jnp.asarray(math.pi, x.dtype))
+
+
+def _scaled_erfc(x):
+    """Return exp(x²) erfc(x); above 5, where erfc vanishes, by its asymptotic series (DLMF 7.12.1)."""
+    large = jnp.maximum(x, 5)
+    term, series = jnp.ones_like(x), jnp.ones_like(x)
+    for k in range(1, 9):
+        term = term * -(2 * k - 1) / (2 * large * large)
+        series = series + term
+    small = jnp.minimum(x, 5)
+    return jnp.where(
+        x > 5, series / (large * math.sqrt(math.pi)), jnp.exp(small * small) * jax.scipy.special.erfc(small)
+    )
+
+
+def _ieee_remainder(x, y):
+    """Return x - ny, where n is the integer nearest to x / y, of two equally near the even one."""
+    size = jnp.abs(y)
+    rest = lax.rem(jnp.abs(x), 2 * size)
+    turns = jnp.where(rest <= size / 2, 0, jnp.where(rest >= 1.5 * size, 2, 1)).astype(x.dtype)
+    return jnp.copysign(1, x) * (rest - turns * size)
+
 
 _ONE = {
     "exp": jnp.exp, "exp2": jnp.exp2, "expm1": jnp.expm1, "log": jnp.log, "log2": jnp.log2, "log10": jnp.log10,
@@ -23,12 +53,25 @@ _ONE = {
     "sqrt_rn": jnp.sqrt, "rcp_rn": jnp.reciprocal, "exp10": lambda x: jnp.power(jnp.asarray(10, x.dtype), x),
     "normcdf": jax.scipy.stats.norm.cdf, "sigmoid": jax.nn.sigmoid,
     "round": lambda x: jnp.trunc(x + jnp.copysign(jnp.asarray(0.5, x.dtype), x)),
+    "rcbrt": lambda x: 1 / jnp.cbrt(x), "rsqrt_rn": lax.rsqrt, "tgamma": jax.scipy.special.gamma,
+    "cyl_bessel_i0": jax.scipy.special.i0, "cyl_bessel_i1": jax.scipy.special.i1,
+    "normcdfinv": jax.scipy.special.ndtri, "erfcinv": lambda x: -jax.scipy.special.ndtri(x / 2) / math.sqrt(2),
+    "saturatef": lambda x: jnp.where(x > 0, jnp.minimum(x, 1), 0).astype(x.dtype),
+    "sinpi": lambda x: _sin_pi(x - 2 * jnp.rint(x / 2)),
+    "cospi": lambda x: _sin_pi(0.5 - jnp.abs(x - 2 * jnp.rint(x / 2))), "erfcx": _scaled_erfc,
+    "logb": lambda x: jnp.where(
+        x == 0, -jnp.inf, jnp.where(jnp.isinf(x), jnp.inf, jnp.where(jnp.isnan(x), x, jnp.frexp(x)[1] - 1))
+    ).astype(x.dtype),
 }  # fmt: skip
 _FAST = {"fast_expf": "exp", "fast_exp10f": "exp10", "fast_logf": "log", "fast_log2f": "log2", "fast_log10f": "log10"}
+_FAST |= {"fast_dividef": "div_rn", "fast_powf": "pow", "fma_rn": "fma", "scalbn": "ldexp"}
 _FAST |= {"fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh"}
 _TWO = {"pow": jnp.power, "atan2": jnp.arctan2, "fmod": lax.rem, "hypot": jnp.hypot, "copysign": jnp.copysign}
 _TWO |= {"fmax": jnp.fmax, "fmin": jnp.fmin, "nextafter": jnp.nextafter}
-_TWO |= {"fdim": lambda a, b: jnp.maximum(jnp.subtract(a, b), 0)}
+_TWO |= {"fdim": lambda a, b: jnp.maximum(jnp.subtract(a, b), 0), "rhypot": lambda a, b: 1 / jnp.hypot(a, b)}
+_TWO |= {"remainder": _ieee_remainder}
+_TO_INTEGERS = {"llrint": ("rint", int64), "llround": ("round", int64), "ilogb": ("logb", int32)}
+_NORMS = {"norm3d": 3, "norm4d": 4, "rnorm3d": 3, "rnorm4d": 4}
 _SAME = ("abs", "fdiv", "div_rn", "fma", "umulhi", "cdiv", "max", "min")
 
 
@@ -83,18 +126,40 @@ def __getattr__(name):
         return getattr(_language, name)
     if name in ("mul_rn", "add_rn", "sub_rn"):
         return {"mul": values.multiply, "add": values.add, "sub": values.subtract}[name[:3]]
-    if name in ("int2float_rn", "uint2float_rn"):
-        return lambda x: values.cast(x, float32)
-    if name in ("float2int_rn", "float2int_rz", "float2int_rd", "float2int_ru"):
-        rounded = {"n": jnp.rint, "z": jnp.trunc, "d": jnp.floor, "u": jnp.ceil}[name[-1]]
-        return lambda x: values.cast(values.unary(rounded, x), int32)
+    if name in _TO_INTEGERS:
+        function, kind = _TO_INTEGERS[name]
+        return lambda x: values.cast(values.unary(_ONE[function], _floats(x)), kind)
+    if name in _NORMS:
+        return _norm(name)
+    if name == "ldexp":
+        return lambda x, n: values.compute(
+            lambda xp, a, b: jnp.ldexp(*jnp.broadcast_arrays(a, b)), _floats(x).dtype, _floats(x), values.cast(n, int32)
+        )
     if name == "ffs":
         return lambda x: Tensor(_first_bit(as_tensor(x).array()), int32, x.shape)
     if name == "popc":
         return lambda x: Tensor(lax.population_count(as_tensor(x).array()).astype(np.int32), int32, x.shape)
     if name == "clz":
         return lambda x: Tensor(lax.clz(as_tensor(x).array()).astype(np.int32), int32, x.shape)
+    found = _libdevice_bits.find(name)
+    if isinstance(found, str):
+        return __getattr__(found)
+    if found is not None:
+        return found
     raise AttributeError(f"fnjax.triton's libdevice has no {name}")
+
+
+def _norm(name):
+    """Return the length of a vector of three or four floats, or its reciprocal."""
+
+    def operate(*parts):
+        parts = [_floats(p) for p in parts]
+        if len(parts) != _NORMS[name]:
+            raise TypeError(f"libdevice.{name} takes {_NORMS[name]} numbers, not {len(parts)}")
+        length = values.unary(jnp.sqrt, functools.reduce(values.add, (p * p for p in parts)))
+        return 1.0 / length if name.startswith("r") else length
+
+    return operate
 
 
 def _first_bit(x):
