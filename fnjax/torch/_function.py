@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +14,15 @@ import numpy as np
 
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax.torch._ctx import FunctionCtx
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
-from fnjax.torch._journal import TAKEN_BACK, note_context
+from fnjax.torch._journal import Journal
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
+from fnjax.torch._reach import Held, Kept, NeedsInputs, Reached, hold, install, is_leaf, reach, release
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, is_small, set_mode
+from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 
 
 class _Kind(NamedTuple):
@@ -37,76 +39,20 @@ class _Call:
         kinds: for each argument that is a tensor its kind, else None.
         results: for each member of forward's result its dtype, None where it is no tensor.
         is_tuple: whether forward returned a tuple.
-        changed: the arguments that forward wrote to; their arrays follow the results.
+        reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
+        objects: for each of both the tensor itself, where it is one that modules or closures may reach, else None.
+        changed: those that forward wrote to; their arrays follow the results.
         returned: for each result the argument that it is, after forward wrote to that.
     """
 
-    def __init__(self, kinds: list[_Kind | None], kwargs: dict[str, Any]) -> None:
-        self.kinds, self.kwargs = kinds, kwargs
+    def __init__(self, kinds: list[_Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int) -> None:
+        self.kinds, self.kwargs, self.reached = kinds, kwargs, reached
+        first = len(args) - reached
+        self.objects = [a if i >= first or is_leaf(a) else None for i, a in enumerate(args)]
         self.results: list[dtype | None] = []
         self.is_tuple = False
         self.changed: list[int] = []
         self.returned: list[int | None] = []
-
-
-@known("torch.autograd.function.FunctionCtx", "torch.autograd.function.BackwardCFunction")
-class FunctionCtx:
-    """The ctx of forward and backward; any attribute can be set on it."""
-
-    needs_input_grad: tuple[bool, ...] = ()
-
-    def __init__(self) -> None:
-        vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": (), "error": ""}
-
-    @staticmethod
-    def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
-        """Return what two branches recorded, the one of them that JAX takes."""
-        saved = a["saved"] or b["saved"]
-        if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
-            tensors = [merge(x, y) for (x, _), (y, _) in zip(a["saved"], b["saved"], strict=True)]
-            saved = [(t, t.memory.version if isinstance(t, Tensor) else 0) for t in tensors]
-        return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        note_context(self)
-        super().__setattr__(name, value)
-
-    def _note(self, **facts: Any) -> None:
-        note_context(self)
-        vars(self)["_own"] = vars(self)["_own"] | facts
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        """Save tensors, or None, for backward."""
-        versions = [t.memory.version if isinstance(t, Tensor) else 0 for t in tensors]
-        self._note(saved=[*zip(tensors, versions, strict=True)])
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Accept what a jvp method would read: forward mode comes from backward."""
-
-    def mark_dirty(self, *tensors: Any) -> None:
-        """Say which arguments forward writes to; they are found by themselves."""
-        self._note(dirty=tensors)
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Say which results have no gradient."""
-        self._note(non_differentiable=tensors)
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Say whether backward gets zeros or None for what nobody uses."""
-        self._note(materialize=value)
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """The tensors that forward saved."""
-        own = vars(self)["_own"]
-        if own["error"]:
-            raise RuntimeError(own["error"])
-        return tuple(t for t, _ in own["saved"])
-
-    saved_variables = saved_tensors
-
-
-TAKEN_BACK.append(FunctionCtx)
 
 
 def _wrap(array: Any, kind: _Kind) -> Tensor:
@@ -118,34 +64,66 @@ def _wrap(array: Any, kind: _Kind) -> Tensor:
     return made
 
 
+def _enter(array: Any, kind: _Kind, object_: Tensor | None) -> Tensor:
+    """Return an argument as a tensor: as the one that it was, where modules or closures may reach that."""
+    if object_ is None:
+        return _wrap(array, kind)
+    install(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
+    return object_
+
+
+def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Value], own: FunctionCtx) -> None:
+    """Raise NeedsInputs for what forward read or wrote, or left on ctx, without having been given it."""
+    given = [t for t in tensors if isinstance(t, Tensor)]
+    known_memory = {id(t.memory) for t in given}
+    found = [v.leaf for v in read if v.node is None and v.leaf is not None and v.leaf.value is v]
+    for storage, old in journal.storages.values():
+        if storage.value is not old and id(storage) not in known_memory:
+            found.append(Tensor.over(storage, storage.layout, dtype_of(storage.value.array)))
+    found += reach(vars(own).values())
+    new = {id(t.memory): t for t in found if id(t.memory) not in known_memory and t.memory.serial < journal.start}
+    if new:
+        raise NeedsInputs([*new.values()])
+
+
 def _carry(cls: type[Function]) -> type[fnjax.Function]:
     """Return the fnjax.Function that runs a class on arrays."""
     separate = getattr(cls, "setup_context", None) is not Function.setup_context
     once = getattr(cls.backward, "once_differentiable", False)
 
     def forward(ctx: Any, call: _Call, *args: Any) -> Any:
+        with Journal(is_branch=False) as journal, watch() as read:
+            try:
+                return run_forward(ctx, call, args, journal, read)
+            finally:
+                journal.take_back()
+
+    def run_forward(ctx: Any, call: _Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
         needs = tuple(ctx.needs_input_grad)[1:]
         own = cls._context()
-        own.needs_input_grad = needs
+        own.needs_input_grad = needs[: len(args) - call.reached]
         tensors = [
             (a.tensor if isinstance(a, _Constant) else as_group(a))
             if kind is None
-            else _wrap(a, kind._replace(requires_grad=kind.requires_grad or bool(n)))
-            for a, kind, n in zip(args, call.kinds, needs, strict=True)
+            else _enter(a, kind._replace(requires_grad=kind.requires_grad or bool(n)), of)
+            for a, kind, n, of in zip(args, call.kinds, needs, call.objects, strict=True)
         ]
+        versions = [t.memory.version if isinstance(t, Tensor) else 0 for t in tensors]
+        given = tensors[: len(args) - call.reached]
         with set_mode(FORWARD, in_forward=True), exchanging():
             if separate:
-                result = cls.forward(*tensors, **call.kwargs)
-                cls.setup_context(own, tuple(tensors), result)
+                result = cls.forward(*given, **call.kwargs)
+                cls.setup_context(own, tuple(given), result)
             else:
-                result = cls.forward(own, *tensors, **call.kwargs)
+                result = cls.forward(own, *given, **call.kwargs)
+        _check_reached(tensors, journal, read, own)
         call.is_tuple = isinstance(result, tuple)
         members = list(result) if isinstance(result, tuple) else [result]
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
-        call.changed = [i for i, t in enumerate(tensors) if isinstance(t, Tensor) and t.memory.version]
+        call.changed = [i for i, t in enumerate(tensors) if isinstance(t, Tensor) and t.memory.version != versions[i]]
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
-        _save(ctx, own, tensors, members)
+        _save(ctx, own, tensors, members, call)
         changed = [tensors[i].array for i in call.changed if i not in call.returned]
         arrays = [m.array if isinstance(m, Tensor) else m for m in members]
         return (*arrays, *changed) if call.is_tuple or changed else arrays[0]
@@ -154,22 +132,27 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         facts: _Saved = ctx._torch
         own = cls._context()
         own.needs_input_grad = facts.needs
-        attributes = {k: v for k, v in vars(ctx).items() if k in facts.attributes}
-        vars(own).update(attributes)
+        vars(own).update({k: release(v) for k, v in vars(ctx).items() if k in facts.attributes})
         arrays = iter(ctx.saved_tensors)
-        saved = [k if k is None or isinstance(k, Tensor) else _wrap(next(arrays), k) for k in facts.kinds]
+        saved = [_wrap(next(arrays), k) if isinstance(k, _Kind) else release(k) for k in facts.kinds]
         vars(own)["_own"] |= {"saved": [(t, 0) for t in saved], "error": facts.error}
         given = [
             _wrap(g, _Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
-        with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
+        with (
+            Reached(facts.kept, arrays, cls.__qualname__) as reached,
+            set_mode(BACKWARD, in_forward=False),
+            exchanging(),
+            default_axis(facts.axis),
+        ):
             found = cls.backward(own, *given)
-        found = found if isinstance(found, tuple) else (found,)
-        found = [
-            vars(f)["_instead"] if isinstance(f, Missing) and vars(f)["_instead"] is not None else f for f in found
-        ]
-        return (None, *(f.array if isinstance(f, Tensor) else f for f in found))
+            found = found if isinstance(found, tuple) else (found,)
+            found = [
+                vars(f)["_instead"] if isinstance(f, Missing) and vars(f)["_instead"] is not None else f for f in found
+            ]
+            gradients = [f.array if isinstance(f, Tensor) else f for f in found]
+            return (None, *reached.add_gradients(gradients, len(facts.needs)))
 
     names = {"forward": staticmethod(forward), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     names["device_copies"] = True  # in PyTorch each process has its own
@@ -183,14 +166,15 @@ class _Saved:
     """What forward's ctx held beside arrays."""
 
     needs: tuple[bool, ...]
-    kinds: tuple[_Kind | Tensor | None, ...]  # a tensor where nobody traces it
+    kinds: tuple[_Kind | Held | Tensor | None, ...]  # a tensor where nobody traces it
+    kept: tuple[Kept, ...]
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
     error: str
     axis: str | None  # that was the default process group
 
 
-def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) -> None:
+def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: _Call | None = None) -> None:
     facts = vars(own)["_own"]
     error = ""
     for tensor, version in facts["saved"]:
@@ -203,16 +187,25 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any]) ->
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
     saved = [t for t, _ in facts["saved"]]
+    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
+    kept: list[Kept] = []
+    if call is not None and (call.reached or reach(attributes.values())):
+        kept = [Kept(i, t, t.requires_grad) for i, t in enumerate(call.objects) if t is not None]
+    objects = {id(k.tensor) for k in kept}
     kinds = tuple(
-        t if t is None or _is_constant(t) else _Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
+        Held(t)
+        if id(t) in objects
+        else t
+        if t is None or _is_constant(t)
+        else _Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
-    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
-    ctx.save_for_backward(*(t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, _Kind)))
+    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, _Kind)]
+    ctx.save_for_backward(*arrays, *(k.tensor.array for k in kept))
     for name, value in attributes.items():
-        setattr(ctx, name, value)
+        setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    ctx._torch = _Saved(own.needs_input_grad, kinds, results, frozenset(attributes), error, get_default())
+    ctx._torch = _Saved(own.needs_input_grad, kinds, tuple(kept), results, frozenset(attributes), error, get_default())
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
     ctx.set_materialize_grads(facts["materialize"])
@@ -298,14 +291,26 @@ def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
     args, kwargs = _bind(cls, given, named)
     if "_carried" not in vars(cls):
         cls._carried = _carry(cls)
+    sources = [*args, *kwargs.values(), cls.forward, cls.backward, cls.setup_context]
+    reached = [t for t in reach(sources) if not any(t is a for a in args)]
+    while True:
+        try:
+            return _run(cls, [*args, *reached], kwargs, len(reached), takes_tensors)
+        except NeedsInputs as e:
+            reached += e.tensors
+
+
+def _run(cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: int, takes_tensors: bool) -> Any:
+    """Run a class on arguments, the last of which are those that it reaches without being given them."""
+    first = len(args) - reached
     kinds: list[_Kind | None] = []
-    for a in args:
-        if isinstance(a, Tensor) and not _is_constant(a):
+    for i, a in enumerate(args):
+        if isinstance(a, Tensor) and (i >= first or not _is_constant(a)):
             kinds.append(_Kind(a.dtype, a.requires_grad))
         else:
             kinds.append(_Kind(dtype_of(a)) if _is_array(a) and a.dtype != jax.dtypes.float0 else None)
     args = [_Constant(a) if isinstance(a, Tensor) and kind is None else a for a, kind in zip(args, kinds, strict=True)]
-    call = _Call(kinds, kwargs)
+    call = _Call(kinds, kwargs, args, reached)
     at = [i for i, kind in enumerate(kinds) if kind is not None]
     parents = [args[i].value if isinstance(args[i], Tensor) else Value(jnp.asarray(args[i])) for i in at]
     others: list[Any] = []
@@ -334,7 +339,10 @@ def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
     for i in call.changed:
         if i not in call.returned:
             value = next(values)
-            if isinstance(args[i], Tensor):
+            if call.objects[i] is not None:
+                with set_mode(get_mode()._replace(enabled=False)):
+                    args[i].assign(value)
+            elif isinstance(args[i], Tensor):
                 args[i].assign(value)
     if not takes_tensors:
         results = [r.array if isinstance(r, Tensor) else r for r in results]

@@ -122,3 +122,7 @@ class Members:
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Return buffers."""
         return (value for _, value in self.named_buffers(recurse=recurse))
+
+    def list_tensors(self) -> list[Tensor]:
+        """Return parameters and buffers."""
+        return [*self.parameters(), *self.buffers()]

@@ -16,6 +16,7 @@ from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view
 from fnjax.torch._namespace import known
+from fnjax.torch._reach import Stateful
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.nn._hooks import RemovableHandle, add_hook
 from fnjax.torch.nn._members import Members
@@ -49,7 +50,7 @@ _DICTS = (
 
 
 @known("torch.nn.Module", "torch.nn.modules.Module", "torch.nn.modules.module.Module")
-class Module(Members, StateDict):
+class Module(Members, StateDict, Stateful):
     """Base of modules, as PyTorch has it; called with arrays it returns arrays, with tensors tensors.
 
     Attributes:

@@ -1,0 +1,70 @@
+"""The ctx of a torch.autograd.Function's forward and backward."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fnjax.torch._journal import TAKEN_BACK, note_context
+from fnjax.torch._namespace import known
+from fnjax.torch._tensor import Tensor
+
+
+@known("torch.autograd.function.FunctionCtx", "torch.autograd.function.BackwardCFunction")
+class FunctionCtx:
+    """The ctx of forward and backward; any attribute can be set on it."""
+
+    needs_input_grad: tuple[bool, ...] = ()
+
+    def __init__(self) -> None:
+        vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": (), "error": ""}
+
+    @staticmethod
+    def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
+        """Return what two branches recorded, the one of them that JAX takes."""
+        saved = a["saved"] or b["saved"]
+        if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
+            tensors = [merge(x, y) for (x, _), (y, _) in zip(a["saved"], b["saved"], strict=True)]
+            saved = [(t, t.memory.version if isinstance(t, Tensor) else 0) for t in tensors]
+        return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        note_context(self)
+        super().__setattr__(name, value)
+
+    def _note(self, **facts: Any) -> None:
+        note_context(self)
+        vars(self)["_own"] = vars(self)["_own"] | facts
+
+    def save_for_backward(self, *tensors: Any) -> None:
+        """Save tensors, or None, for backward."""
+        versions = [t.memory.version if isinstance(t, Tensor) else 0 for t in tensors]
+        self._note(saved=[*zip(tensors, versions, strict=True)])
+
+    def save_for_forward(self, *tensors: Any) -> None:
+        """Accept what a jvp method would read: forward mode comes from backward."""
+
+    def mark_dirty(self, *tensors: Any) -> None:
+        """Say which arguments forward writes to; they are found by themselves."""
+        self._note(dirty=tensors)
+
+    def mark_non_differentiable(self, *tensors: Any) -> None:
+        """Say which results have no gradient."""
+        self._note(non_differentiable=tensors)
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Say whether backward gets zeros or None for what nobody uses."""
+        self._note(materialize=value)
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        """The tensors that forward saved."""
+        own = vars(self)["_own"]
+        if own["error"]:
+            raise RuntimeError(own["error"])
+        return tuple(t for t, _ in own["saved"])
+
+    saved_variables = saved_tensors
+
+
+TAKEN_BACK.append(FunctionCtx)

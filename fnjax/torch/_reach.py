@@ -1,0 +1,179 @@
+"""Tensors that a Function reaches though they are no arguments: a module's parameters and buffers, a closure's leaves.
+
+A Function of arrays needs them as inputs: JAX differentiates inputs only, and when it runs backward the module holds
+its own values again. What backward leaves in their `.grad` is then their gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Self
+
+from fnjax.torch._journal import Journal, note_storage
+from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import Value
+
+
+class Stateful:
+    """Base of objects whose tensors a Function may reach: modules."""
+
+    def list_tensors(self) -> list[Tensor]:
+        """Return the tensors that belong to it."""
+        raise NotImplementedError
+
+
+class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again with these inputs
+    """Raised when forward read or wrote tensors that it was not given."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.tensors = tensors
+
+
+class Held:
+    """A module or parameter on ctx: backward gets the object itself, and not a copy with arrays of its own."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Kept(NamedTuple):
+    """A tensor that backward may reach.
+
+    Attributes:
+        at: the number of its array among those of the call.
+        tensor: the tensor.
+        requires_grad: whether it has a gradient.
+    """
+
+    at: int
+    tensor: Tensor
+    requires_grad: bool
+
+
+class Reached:
+    """A block in which backward runs: what it reaches holds the arrays of the call, and collects gradients anew."""
+
+    def __init__(self, kept: Sequence[Kept], arrays: Iterable[Any], name: str) -> None:
+        self._kept, self._arrays, self._name = kept, arrays, name
+        self._journal = Journal(is_branch=False)
+
+    def __enter__(self) -> Self:
+        if self._kept:
+            self._journal.__enter__()
+            self._gradients = [k.tensor.grad for k in self._kept]
+            for k, array in zip(self._kept, self._arrays, strict=True):
+                install(k.tensor, array, k.requires_grad)
+                k.tensor.grad = None
+            self._values = [k.tensor.memory.value for k in self._kept]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if not self._kept:
+            return
+        written = any(k.tensor.memory.value is not v for k, v in zip(self._kept, self._values, strict=True))
+        for k, old in zip(self._kept, self._gradients, strict=True):
+            k.tensor.grad = old
+        self._journal.take_back()
+        self._journal.__exit__(*error)
+        if written and error[0] is None:
+            warnings.warn(
+                f"{self._name}.backward writes to a parameter or buffer that is not its argument: the write is taken "
+                "back, since JAX runs backward when the new state has been returned",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def add_gradients(self, found: list[Any], first: int) -> list[Any]:
+        """Return the gradients of arguments, and of what is reached, with what backward left in `.grad`.
+
+        Args:
+            found: the gradients that backward returned.
+            first: the number of arguments.
+        """
+        if not self._kept or len(found) != first:
+            return found
+        for k in self._kept:
+            left = None if k.tensor.grad is None else k.tensor.grad.array
+            if k.at >= first:
+                found.append(left)
+            elif left is not None:
+                found[k.at] = left if found[k.at] is None else found[k.at] + left
+        return found
+
+
+def is_leaf(value: Any) -> bool:
+    """Return whether a value is a tensor whose gradient autograd collects."""
+    return isinstance(value, Tensor) and value.value.leaf is value
+
+
+_PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
+
+
+def reach(values: Iterable[Any]) -> list[Tensor]:
+    """Return the tensors of modules, and the leaves, that values lead to: containers, methods, closures, objects."""
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+    stack = [*values]
+    while stack:
+        value = stack.pop()
+        if id(value) in seen or isinstance(
+            value, (str, bytes, int, float, complex, type(None), type, types.ModuleType)
+        ):
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            if is_leaf(value):
+                found[id(value)] = value
+        elif isinstance(value, Stateful):
+            found |= {id(t): t for t in value.list_tensors()}
+        elif isinstance(value, dict):
+            stack += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            stack += value
+        elif isinstance(value, types.MethodType):
+            stack += [value.__self__, value.__func__]
+        elif isinstance(value, functools.partial):
+            stack += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, types.FunctionType):
+            for cell in value.__closure__ or ():
+                try:
+                    stack.append(cell.cell_contents)
+                except ValueError:  # a variable without a value yet
+                    continue
+        elif type(value).__module__.startswith("fnjax_loaded"):
+            stack += vars(value).values() if hasattr(value, "__dict__") else ()
+    return [t for t in found.values() if t.layout is t.memory.layout and not t.part]
+
+
+def hold(value: Any, wanted: set[int]) -> Any:
+    """Return a value of ctx in which modules, and parameters among the wanted, are held as the objects they are."""
+    if isinstance(value, Stateful) or (isinstance(value, Tensor) and id(value) in wanted):
+        return Held(value)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(hold(v, wanted) for v in value)
+    if type(value) is dict:
+        return {k: hold(v, wanted) for k, v in value.items()}
+    return value
+
+
+def release(value: Any) -> Any:
+    """Return a value of ctx as it was before `hold`."""
+    if isinstance(value, Held):
+        return value.value
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(map(release, value))
+    if type(value) is dict:
+        return {k: release(v) for k, v in value.items()}
+    return value
+
+
+def install(tensor: Tensor, array: Any, requires_grad: bool) -> None:
+    """Give a tensor another array, within a Journal that takes it back."""
+    storage = tensor.memory
+    note_storage(storage)
+    storage.value = Value(array, requires_grad=requires_grad, leaf=tensor if requires_grad else None)
+    storage.version += 1
