@@ -188,7 +188,7 @@ def test_where_a_function_narrows():
         ):
             found = find_precision([x.dtype], [jax.make_jaxpr(f)(x)])
             assert (found.size, found.narrowed) == (size, size < 8)
-            assert ("test_checkers.py" in found.place) == (size < 8)
+            assert ("test_checkers.py" in found.location) == (size < 8)
 
 
 def test_a_surrogate_gradient_is_said_to_be_one():

@@ -33,7 +33,7 @@ class Gradient(NamedTuple):
         name: the name of the input in messages.
         largest: the largest difference.
         allowed: the tolerance at that entry.
-        place: its index.
+        worst: the index of that entry.
         got: the value by backward there.
         expected: the value by JAX there.
         wrong: how many entries exceed their tolerance.
@@ -45,7 +45,7 @@ class Gradient(NamedTuple):
     name: str
     largest: float
     allowed: float
-    place: tuple[int, ...]
+    worst: tuple[int, ...]
     got: Any
     expected: Any
     wrong: int
@@ -69,7 +69,7 @@ class Comparison(NamedTuple):
     def __str__(self) -> str:
         rows = [("gradient for", "largest difference", "allowed", "at", "backward", "derivative of forward", "")]
         for g in self.gradients:
-            numbers = (f"{g.largest:.3g}", f"{g.allowed:.3g}", str(list(g.place)), f"{g.got:.7g}", f"{g.expected:.7g}")
+            numbers = (f"{g.largest:.3g}", f"{g.allowed:.3g}", str(list(g.worst)), f"{g.got:.7g}", f"{g.expected:.7g}")
             rows.append((g.name, *numbers, "DIFFERS" if g.wrong else "ok"))
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         table = ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -86,19 +86,19 @@ def _explain(gradient: Gradient) -> list[str]:
 
 
 def check_against_forward(
-    func: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], chosen: Sequence[int], **how: Any
+    func: Callable[..., Any], inputs: Sequence[Any], kwargs: Mapping[str, Any], selected: Sequence[int], **how: Any
 ) -> None:
     """Raise unless backward agrees with JAX's derivative of forward.
 
     Raises:
         GradcheckError: if they differ, or forward has no derivative.
     """
-    found = compare_with_forward(func, inputs, kwargs, chosen, **how)
+    found = compare_with_forward(func, inputs, kwargs, selected, **how)
     if found.wrong:
         raise failure(
             f"{found.function}.backward is not the derivative of {found.function}.forward\n{found}",
             expected=f"JAX's own derivative of forward, to the rounding of {found.bits}-bit numbers",
-            fix="mend backward where they differ; of one that is meant to be another gradient (straight-through, "
+            fix="correct backward where they differ; for one that is another gradient on purpose (straight-through, "
             "clipping) this check can say nothing",
         )
 
@@ -107,7 +107,7 @@ def compare_with_forward(
     func: Callable[..., Any],
     inputs: Sequence[Any],
     kwargs: Mapping[str, Any],
-    chosen: Sequence[int],
+    selected: Sequence[int],
     *,
     atol: float | None = None,
     rtol: float | None = None,
@@ -119,7 +119,7 @@ def compare_with_forward(
         func: the `apply` of a Function.
         inputs: its positional arguments.
         kwargs: its keyword arguments.
-        chosen: the positions of the inputs to differentiate.
+        selected: the positions of the inputs to differentiate.
         atol: absolute tolerance; by default a fraction of the largest entry of a gradient.
         rtol: relative tolerance.
         seed: seeds the cotangents.
@@ -139,13 +139,13 @@ def compare_with_forward(
             )
         )
     name = owner.__name__
-    whole, plain = (
+    with_backward, plain = (
         _with_names(functools.partial(f, **kwargs), func, len(inputs)) for f in (func, _without_backward(owner))
     )
-    by_hand = Problem(whole, inputs, chosen)
+    by_hand = Problem(with_backward, inputs, selected)
     try:
-        by_jax = Problem(plain, inputs, chosen)
-        pulled = [by_jax.pull_random(seed, draw)[1] for draw in range(DRAWS)]
+        by_jax = Problem(plain, inputs, selected)
+        vjps = [by_jax.random_vjp(seed, draw)[1] for draw in range(DRAWS)]
     except FnjaxError:
         raise
     except Exception as e:
@@ -159,7 +159,9 @@ def compare_with_forward(
     size = _find_size(by_hand, by_jax)
     gradients = []
     for x in by_hand.inputs:
-        pairs = [(_whole(by_hand.pull_random(seed, draw)[1], x), _whole(pulled[draw], x)) for draw in range(DRAWS)]
+        pairs = [
+            (_join_parts(by_hand.random_vjp(seed, draw)[1], x), _join_parts(vjps[draw], x)) for draw in range(DRAWS)
+        ]
         gradients.append(max((_compare(x, *pair, size, atol, rtol) for pair in pairs), key=_how_wrong))
     return Comparison(name, gradients, 8 * size)
 
@@ -200,12 +202,12 @@ def _refuse_chance(by_hand: Problem, by_jax: Problem, name: str) -> None:
 
 def _find_size(*problems: Problem) -> int:
     """Return the size in bytes of the narrowest floats in the programs, which limits how closely results can agree."""
-    programs = [trace_inlined(p.pull_traced, p.types_out, p.in_shapes) for p in problems]
+    programs = [trace_inlined(p.vjp_traced, p.types_out, p.in_shapes) for p in problems]
     dtypes = [part.dtype for p in problems for part in p.parts]
     return min(find_precision(dtypes, programs).size, *(p.precision.size for p in problems))
 
 
-def _whole(grads: Sequence[Array], x: Leaf) -> Array:
+def _join_parts(grads: Sequence[Array], x: Leaf) -> Array:
     parts = [np.asarray(grads[p]) for p in x.parts]
     return parts[0] + 1j * parts[1] if x.is_complex else parts[0]
 
@@ -223,16 +225,16 @@ def _compare(x: Leaf, got: Array, expected: Array, size: int, atol: float | None
     if not away.size:
         return Gradient(x.name, 0.0, 0.0, (), 0.0, 0.0, 0, 0, (), "")
     worst = np.where(wrong, away, -1.0) if wrong.any() else away
-    place = tuple(map(int, np.unravel_index(np.argmax(worst), away.shape)))
+    index = tuple(map(int, np.unravel_index(np.argmax(worst), away.shape)))
     where = np.nonzero(wrong)
     box = tuple((int(axis.min()), int(axis.max()) + 1) for axis in where) if wrong.any() else ()
     return Gradient(
         x.name,
-        float(away[place]),
-        float(np.broadcast_to(allowed, away.shape)[place]),
-        place,
-        got[place],
-        expected[place],
+        float(away[index]),
+        float(np.broadcast_to(allowed, away.shape)[index]),
+        index,
+        got[index],
+        expected[index],
         int(wrong.sum()),
         away.size,
         box,

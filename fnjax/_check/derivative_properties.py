@@ -26,7 +26,7 @@ UNDEFINED = 'Please look at "Notes about undefined output gradients" in "tools/a
 
 def check_multiplied(problem: Problem, *, masked: bool) -> None:
     """Raise unless backward returns zeros for cotangents of zero."""
-    grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
+    grads = problem.vjp([np.zeros(shape) for shape in problem.out_shapes])
     for x in problem.inputs:
         for p in x.parts:
             g = np.asarray(grads[p], np.float64)
@@ -45,8 +45,8 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
     The combination is large, to exceed the usual bounds of gradient clipping: for entries of u and v of size in [1, 2],
     with any signs, |u + 4 v| is at least 2.
     """
-    (some, for_some), (others, for_others) = (problem.pull_random(seed, draw) for draw in range(2))
-    combined = problem.pull([LARGE * (a + 4 * b) for a, b in zip(some, others, strict=True)])
+    (some, for_some), (others, for_others) = (problem.random_vjp(seed, draw) for draw in range(2))
+    combined = problem.vjp([LARGE * (a + 4 * b) for a, b in zip(some, others, strict=True)])
     for x in problem.inputs:
         for p in x.parts:
             a, b, got = (np.asarray(grads[p], np.float64) for grads in (for_some, for_others, combined))
@@ -59,7 +59,7 @@ def check_linear(problem: Problem, seed: int, rtol: float, nondet_tol: float) ->
                 wrong = ~(np.abs(got - expected) <= slack)
             if np.any(wrong & np.isfinite(expected)):
                 raise failure(
-                    "backward is not linear in grad_output: what it gives is no derivative of the function",
+                    "backward is not linear in grad_output: what it returns is not a derivative of the function",
                     expected=f"for {x.name} and grad_output = {LARGE:g} (u + 4 v): {LARGE:g} times the sum of the "
                     f"gradient for u and four times that for v, {np.array2string(expected, threshold=20)}",
                     got=np.array2string(got, threshold=20),
@@ -82,7 +82,7 @@ def check_undefined_grads(problem: Problem) -> None:
         ]
         unused = ", ".join(y.name for j, y in enumerate(problem.outputs) if j not in used)
         try:
-            for_zeros, for_random = _pull_some(problem, parts, random)
+            for_zeros, for_random = _vjp_of_some(problem, parts, random)
         except RuntimeError as e:
             raise failure(
                 f"Expected backward function to handle undefined output grads. {UNDEFINED}",
@@ -96,7 +96,7 @@ def check_undefined_grads(problem: Problem) -> None:
                 "its grad_output is None. check_undefined_grad=False leaves this out."
             )
             raise
-        explicit = problem.pull(random)
+        explicit = problem.vjp(random)
         for x in problem.inputs:
             for p in x.parts:
                 zero, symbolic, full = (np.asarray(g[p]) for g in (for_zeros, for_random, explicit))
@@ -110,12 +110,12 @@ def check_undefined_grads(problem: Problem) -> None:
                     )
 
 
-def _pull_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) -> tuple[list[Any], list[Any]]:
+def _vjp_of_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) -> tuple[list[Any], list[Any]]:
     """Return the gradients from some of the outputs only: for zeros, and for a direction."""
     primals = list(map(jnp.asarray, problem.parts))
-    some, pull = jax.vjp(lambda *xs: [y for p, y in enumerate(problem.real(*xs)) if p in parts], *primals)
+    some, pullback = jax.vjp(lambda *xs: [y for p, y in enumerate(problem.real(*xs)) if p in parts], *primals)
     given = [jnp.asarray(random[p], y.dtype) for p, y in zip(parts, some, strict=True)]
-    return list(pull([jnp.zeros_like(y) for y in some])), list(pull(given))
+    return list(pullback([jnp.zeros_like(y) for y in some])), list(pullback(given))
 
 
 def check_undefined_tangents(problem: Problem, seed: int) -> None:
@@ -125,39 +125,39 @@ def check_undefined_tangents(problem: Problem, seed: int) -> None:
     if len(problem.inputs) < 2:
         return
     for x in problem.inputs:
-        moving = [p for p in range(len(primals)) if p not in x.parts]
+        perturbed = [p for p in range(len(primals)) if p not in x.parts]
         tangents = [
-            jnp.asarray(rng.normal(size=p.shape) if i in moving else np.zeros(p.shape), p.dtype)
+            jnp.asarray(rng.normal(size=p.shape) if i in perturbed else np.zeros(p.shape), p.dtype)
             for i, p in enumerate(primals)
         ]
 
-        def some(*values: Any, moving: Sequence[int] = moving) -> list[Any]:
+        def some(*values: Any, perturbed: Sequence[int] = perturbed) -> list[Any]:
             parts = list(primals)
-            for p, value in zip(moving, values, strict=True):
+            for p, value in zip(perturbed, values, strict=True):
                 parts[p] = value
             return problem.real(*parts)
 
-        absent = jax.jvp(some, [primals[p] for p in moving], [tangents[p] for p in moving])[1]
+        absent = jax.jvp(some, [primals[p] for p in perturbed], [tangents[p] for p in perturbed])[1]
         for y in problem.outputs:
             for p in y.parts:
-                full, symbolic = np.asarray(problem.push(tangents)[p]), np.asarray(absent[p])
+                full, symbolic = np.asarray(problem.jvp(tangents)[p]), np.asarray(absent[p])
                 if not agree(full, symbolic, problem.precision.resolution):
                     raise failure(
                         f"Mismatch in tangent values for output with index: {y.position} when input: "
                         f"{x.position} has an undefined tangent value.",
                         expected=np.array2string(symbolic, threshold=20),
                         got=np.array2string(full, threshold=20),
-                        fix=f"let the jvp give the same for a tangent of zeros and for none ({x.name})",
+                        fix=f"let the jvp return the same for a tangent of zeros and for none ({x.name})",
                     )
 
 
 def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
     """Raise unless `jax.vmap` over a derivative agrees with a loop."""
     rng = make_stream("batched directions", seed)
-    run: Callable[[Sequence[Any]], list[Any]] = problem.push if forward else problem.pull
-    moved, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
+    run: Callable[[Sequence[Any]], list[Any]] = problem.jvp if forward else problem.vjp
+    batched, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
     shapes = problem.in_shapes if forward else problem.out_shapes
-    for leaf in moved:
+    for leaf in batched:
         batch = [rng.normal(size=(2, *s)) if p in leaf.parts else np.zeros((2, *s)) for p, s in enumerate(shapes)]
         loop = [run([b[k] for b in batch]) for k in range(2)]
         expected = [np.stack([np.asarray(one[p]) for one in loop]) for p in range(len(loop[0]))]
@@ -168,7 +168,7 @@ def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
                 f"While computing batched gradients, got: {e}\n\n"
                 "gradcheck or gradgradcheck failed while testing batched gradient computation"
                 f"{' with forward-mode AD' if forward else ''}.",
-                got=f"{type(e).__name__} from jax.vmap over the derivative of {moved[0].name}",
+                got=f"{type(e).__name__} from jax.vmap over the derivative of {batched[0].name}",
                 fix="use operations that jax.vmap knows (jax.pure_callback takes vmap_method), or pass "
                 f"check_batched_{'forward_' if forward else ''}grad=False",
             ) from e
@@ -178,16 +178,15 @@ def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
                     raise _batched_failure(leaf, other, np.asarray(got[p]), expected[p], forward=forward)
 
 
-def _batched_failure(moved: Leaf, other: Leaf, got: Array, expected: Array, *, forward: bool) -> Exception:
-    output, taken = (other, moved) if forward else (moved, other)
+def _batched_failure(batched: Leaf, other: Leaf, got: Array, expected: Array, *, forward: bool) -> Exception:
+    output, taken = (other, batched) if forward else (batched, other)
     return failure(
         f"For output {output.position} and input {taken.position}:\n\n"
         "gradcheck or gradgradcheck failed while testing batched gradient computation"
         f"{' with forward-mode AD' if forward else ''}.\n\nGot:\n{np.array2string(got, threshold=40)}\n\n"
         f"Expected:\n{np.array2string(expected, threshold=40)}\n",
-        expected=f"that jax.vmap over the derivative of {output.name} with respect to {taken.name} gives what a loop "
-        "gives",
-        fix="mend the rule for batches that the function or its derivative uses",
+        expected=f"that jax.vmap over the derivative of {output.name} with respect to {taken.name} agrees with a loop",
+        fix="correct the batching rule that the function or its derivative uses",
     )
 
 
@@ -197,8 +196,8 @@ def check_grad_dtypes(problem: Problem) -> None:
     JAX, or fnjax, casts what backward returns. So the program of backward is inspected: a gradient that is cast from a
     narrower dtype, in which the function itself computes nothing, was computed with too little precision.
     """
-    grads = problem.pull([np.zeros(shape) for shape in problem.out_shapes])
-    program = trace_inlined(problem.pull_traced, problem.types_out, problem.in_shapes)
+    grads = problem.vjp([np.zeros(shape) for shape in problem.out_shapes])
+    program = trace_inlined(problem.vjp_traced, problem.types_out, problem.in_shapes)
     function = trace_inlined(problem.real, problem.types_in, problem.out_shapes)
     own = set() if function is None else {v.aval.dtype for e in walk_equations(function) for v in e.outvars}
     for x in problem.inputs:

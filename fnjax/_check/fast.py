@@ -90,17 +90,17 @@ def _find_doubt(
     rng = make_stream("tangents", seed)
     for draw in range(DRAWS):
         v = draw_directions(rng, problem.in_shapes)
-        u, pulled = problem.pull_random(seed, draw)
+        u, gradients = problem.random_vjp(seed, draw)
         if counts is not None:
             u = [x * c for x, c in zip(u, counts, strict=True)]
-            pulled = [np.asarray(g, np.float64) for g in problem.pull(u)]
+            gradients = [np.asarray(g, np.float64) for g in problem.vjp(u)]
         derivative, rounding = _take_differences(problem, v, eps)
-        numerical, analytical = _dot(u, derivative), _dot(pulled, v)
-        spread = np.sqrt(sum(np.sum((x * e) ** 2) for x, e in zip(u, rounding, strict=True)))
-        tolerance = 5 * float(spread) + 1e-12 * sum(
-            float(np.sum(np.abs(g * x))) for g, x in zip(pulled, v, strict=True)
+        numerical, analytical = _dot(u, derivative), _dot(gradients, v)
+        deviation = np.sqrt(sum(np.sum((x * e) ** 2) for x, e in zip(u, rounding, strict=True)))
+        tolerance = 5 * float(deviation) + 1e-12 * sum(
+            float(np.sum(np.abs(g * x))) for g, x in zip(gradients, v, strict=True)
         )
-        if not (abs(analytical - numerical) <= tolerance and 5 * spread <= _find_tolerance(derivative, rtol, atol)):
+        if not (abs(analytical - numerical) <= tolerance and 5 * deviation <= _find_tolerance(derivative, rtol, atol)):
             return Doubt(seed, draw, numerical, analytical, tolerance)
     return None
 
@@ -111,7 +111,7 @@ def check_forward(problem: Problem, eps: float, rtol: float, atol: float, seed: 
     for draw in range(DRAWS):
         v = draw_directions(rng, problem.in_shapes)
         derivative, rounding = _take_differences(problem, v, eps)
-        for d, t, e in zip(derivative, problem.push(v), rounding, strict=True):
+        for d, t, e in zip(derivative, problem.jvp(v), rounding, strict=True):
             analytical = np.asarray(t, np.float64)
             with np.errstate(invalid="ignore"):
                 excess = np.abs(analytical - d) - np.minimum(10 * e + 1e-12 * np.abs(d), atol + rtol * np.abs(d))

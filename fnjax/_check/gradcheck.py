@@ -13,16 +13,16 @@ from fnjax._check import fast as _fast
 from fnjax._check import jacobian as _jacobian
 from fnjax._check.inputs import (
     as_tuple,
-    choose,
     double_precision,
     fit_precision,
     refuse_class,
     refuse_numbers,
+    select_inputs,
     warn_of_precision,
 )
 from fnjax._check.jacobian import Blocks
 from fnjax._check.problem import Problem, agree
-from fnjax._check.report import GradcheckError, Place, failure, mismatch
+from fnjax._check.report import Block, GradcheckError, failure, mismatch
 
 
 def gradcheck(
@@ -112,11 +112,11 @@ def gradcheck(
     refuse_class(func, "gradcheck")
     refuse_numbers(seed, eps=eps, atol=atol, rtol=rtol, nondet_tol=nondet_tol)
     args = as_tuple(inputs)
-    chosen = choose(func, args, argnums)
-    warn_of_precision(args, chosen)
+    selected = select_inputs(func, args, argnums)
+    warn_of_precision(args, selected)
     try:
         with double_precision(args):
-            problem = Problem(func, args, chosen)
+            problem = Problem(func, args, selected)
             eps, atol, rtol = fit_precision(problem, eps, atol, rtol)
             check = _Check(problem, eps, atol, rtol, seed)
             if check_backward_ad:
@@ -181,8 +181,8 @@ class _Check:
 
     def _again(self, nondet_tol: float) -> float | None:
         """Return None if backward is reproducible, else the tolerance for computing each of its rows twice."""
-        directions, first = self.problem.pull_random(self._seed, 0)
-        same = all(map(functools.partial(np.array_equal, equal_nan=True), first, self.problem.pull(directions)))
+        directions, first = self.problem.random_vjp(self._seed, 0)
+        same = all(map(functools.partial(np.array_equal, equal_nan=True), first, self.problem.vjp(directions)))
         return None if same else nondet_tol
 
     def _check_values(self) -> None:
@@ -204,18 +204,18 @@ class _Check:
             doubt = _fast.check_forward(self.problem, self._eps, self._rtol, self._atol, self._seed)
             if doubt is None:
                 return
-        self.problem.push([np.zeros(p.shape) for p in self.problem.parts])  # a Function without jvp raises here
+        self.problem.jvp([np.zeros(p.shape) for p in self.problem.parts])  # a Function without jvp raises here
         numerical = self._numerical
         analytical = _jacobian.compute_jacobian(self.problem.forward(), by_rows=False)
         self._compare(numerical, analytical, doubt, forward=True)
 
     def _compare(self, numerical: Blocks, analytical: Blocks, doubt: _fast.Doubt | None, *, forward: bool) -> None:
         found = []
-        for place in _places(self.problem, forward=forward):
-            n, a = (place.block(blocks) for blocks in (numerical, analytical))
+        for block in _iter_blocks(self.problem, forward=forward):
+            n, a = (block.select(blocks) for blocks in (numerical, analytical))
             worst = _jacobian.compare(n, a, self._rtol, self._atol)
-            if worst is not None and self._counts(place):
-                found.append((place, n, a, worst))
+            if worst is not None and self._counts(block):
+                found.append((block, n, a, worst))
         if found:
             doubt_text = "" if doubt is None else str(doubt)
             raise mismatch(found, self._eps, self._rtol, self._atol, doubt_text, self._hint(forward))
@@ -230,27 +230,27 @@ class _Check:
             return str(e).splitlines()[0]
         return ""
 
-    def _counts(self, place: Place) -> bool:
+    def _counts(self, block: Block) -> bool:
         """Return whether a mismatch counts; PyTorch ignores outputs without gradient if others have one."""
         connected = self.problem.connected
-        if connected[self.problem.outputs.index(place.output)]:
+        if connected[self.problem.outputs.index(block.output)]:
             return True
         if not any(connected):
             raise failure(
                 "Numerical gradient for function expected to be zero",
                 expected="a function that is constant, since none of its outputs can have a gradient",
-                got=f"{place.output.name} changes with {place.input.name}",
+                got=f"{block.output.name} changes with {block.input.name}",
                 fix="remove stop_gradient, mark_non_differentiable or the conversion to integers",
             )
         return False
 
 
-def _places(problem: Problem, *, forward: bool) -> Iterator[Place]:
+def _iter_blocks(problem: Problem, *, forward: bool) -> Iterator[Block]:
     """Yield the blocks to compare, in PyTorch's order: those of imaginary parts first."""
     split = problem.inputs if forward else problem.outputs
     for imaginary in (True, False):
         for y in problem.outputs:
             for x in problem.inputs:
-                whole = x if forward else y
-                if whole in split and (whole.is_complex or not imaginary):
-                    yield Place(x, y, forward, imaginary)
+                leaf = x if forward else y
+                if leaf in split and (leaf.is_complex or not imaginary):
+                    yield Block(x, y, forward, imaginary)

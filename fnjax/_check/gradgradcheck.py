@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._check.gradcheck import gradcheck
-from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
+from fnjax._check.inputs import as_tuple, double_precision, refuse_class, refuse_numbers, select_inputs
 from fnjax._check.problem import Selection, is_differentiable, name_arguments
 from fnjax._check.streams import make_stream
 from fnjax._primitives.tree import to_tensor
@@ -86,7 +86,7 @@ def gradgradcheck(
     refuse_class(func, "gradgradcheck")
     refuse_numbers(seed)
     args = as_tuple(inputs)
-    chosen = choose(func, args, argnums)
+    selected = select_inputs(func, args, argnums)
     given = None if grad_outputs is None else as_tuple(grad_outputs)
     with double_precision([*args, *(given or ())]):
         outputs = _inexact_outputs(func, args)
@@ -94,7 +94,7 @@ def gradgradcheck(
             rng = make_stream("grad_outputs", seed)
             given = tuple(_uniform(rng, y) for y in outputs)
     given = _fitting(outputs, given)
-    gradient = _Gradient(func, len(args), chosen)
+    gradient = _Gradient(func, len(args), selected)
     gradient.argument_names = [*name_arguments(func, len(args)), *(f"grad_outputs[{i}]" for i in range(len(given)))]
     return gradcheck(
         gradient,
@@ -111,7 +111,7 @@ def gradgradcheck(
         check_forward_ad=check_fwd_over_rev,
         check_backward_ad=check_rev_over_rev,
         masked=masked,
-        argnums=[*chosen, *(i for i, g in enumerate(given, len(args)) if g is not None)],
+        argnums=[*selected, *(i for i, g in enumerate(given, len(args)) if g is not None)],
         seed=seed,
         check_linear_grad=check_linear_grad,
     )
@@ -122,19 +122,21 @@ class _Gradient:
 
     every_output_counts = True  # a gradient behind `stop_gradient` has a wrong derivative; an output may be meant so
 
-    def __init__(self, func: Callable[..., Any], n_inputs: int, chosen: Sequence[int]) -> None:
-        self._func, self._n_inputs, self._chosen = func, n_inputs, chosen
+    def __init__(self, func: Callable[..., Any], n_inputs: int, selected: Sequence[int]) -> None:
+        self._func, self._n_inputs, self._selected = func, n_inputs, selected
         self.argument_names: list[str | None] = []
 
     def __call__(self, *args: Any) -> tuple[jax.Array, ...]:
-        selection = Selection(args[: self._n_inputs], self._chosen)
+        selection = Selection(args[: self._n_inputs], self._selected)
         given = args[self._n_inputs :]
-        outputs, pull = jax.vjp(lambda *arrays: _inexact_outputs(self._func, selection.fill(arrays)), *selection.arrays)
+        outputs, pullback = jax.vjp(
+            lambda *arrays: _inexact_outputs(self._func, selection.fill(arrays)), *selection.arrays
+        )
         cotangents = [
             jnp.zeros_like(y) if g is None else jnp.conj(jnp.asarray(g)).astype(y.dtype)
             for g, y in zip(given, outputs, strict=True)
         ]
-        return tuple(map(jnp.conj, pull(cotangents)))
+        return tuple(map(jnp.conj, pullback(cotangents)))
 
 
 def _inexact_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[Any]:

@@ -61,38 +61,38 @@ def refuse_numbers(seed: Any, **numbers: Any) -> None:
         raise ValueError(f"seed must be an integer, not negative, but got {seed!r}")
 
 
-def choose(func: Any, args: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
+def select_inputs(func: Any, args: Sequence[Any], argnums: int | Sequence[int] | None) -> list[int]:
     """Return the positions of the inputs to differentiate: the inexact arrays, or those in `argnums`.
 
     Raises:
         ValueError: if there are none.
     """
     if argnums is not None:
-        chosen = _named(args, argnums)
+        selected = _named(args, argnums)
     else:
         owner = getattr(func, "__self__", None)
         owner = owner if isinstance(owner, type) and issubclass(owner, Function) else None
         nested = [i for i, x in enumerate(args) if not is_tensor(x) and has_leaf(x, is_differentiable)]
-        chosen = [i for i, x in enumerate(args) if is_differentiable(x)]
+        selected = [i for i, x in enumerate(args) if is_differentiable(x)]
         if owner is not None and owner.pytree:
-            chosen = sorted(chosen + nested)
-        elif chosen and nested:
+            selected = sorted(selected + nested)
+        elif selected and nested:
             _warn_of_containers(func, args, nested, owner)
-    if not chosen:
+    if not selected:
         raise ValueError(
             "gradcheck expects at least one input tensor to require gradient, but none of them have "
             "requires_grad=True.\n  expected: an input that is an array of floating point or complex numbers, or "
             f"one named by argnums\n  got: {', '.join(map(describe, args)) or 'no input'}\n  fix: pass NumPy arrays of "
             "float64: np.asarray(3.0) for a number, t.numpy() for a torch.Tensor; name a container of arrays in argnums"
         )
-    return chosen
+    return selected
 
 
 def _named(args: Sequence[Any], argnums: int | Sequence[int]) -> list[int]:
-    chosen = list(argnums) if isinstance(argnums, Sequence) else [argnums]
-    if not all(isinstance(i, int | np.integer) for i in chosen):
+    selected = list(argnums) if isinstance(argnums, Sequence) else [argnums]
+    if not all(isinstance(i, int | np.integer) for i in selected):
         raise ArgumentError(f"argnums must be an integer or a sequence of integers, but got {argnums!r}")
-    for i in chosen:
+    for i in selected:
         if not -len(args) <= i < len(args):
             raise ValueError(f"argnums={argnums} names input {i}, but the number of inputs is {len(args)}")
         x = args[i]
@@ -101,7 +101,7 @@ def _named(args: Sequence[Any], argnums: int | Sequence[int]) -> list[int]:
                 f"gradcheck: argnums={argnums} names input {i}, which holds no array of floating point or complex "
                 f"numbers but is {type_name(x)}{f' of dtype {x.dtype}' if is_tensor(x) else ''}"
             )
-    return sorted({i % len(args) for i in chosen})
+    return sorted({i % len(args) for i in selected})
 
 
 def _warn_of_containers(func: Any, args: Sequence[Any], nested: Sequence[int], owner: type[Function] | None) -> None:
@@ -138,9 +138,9 @@ def fit_precision(problem: Problem, eps: float, atol: float, rtol: float) -> tup
     return step, absolute, relative
 
 
-def warn_of_precision(args: Sequence[Any], chosen: Sequence[int]) -> None:
+def warn_of_precision(args: Sequence[Any], selected: Sequence[int]) -> None:
     """Warn, as PyTorch does, of inputs whose precision is too low for finite differences."""
-    for i in chosen:
+    for i in selected:
         arrays = [x for x in jax.tree.leaves(args[i]) if is_differentiable(x)]
         if not all(map(_is_double, arrays)):
             warnings.warn(

@@ -14,7 +14,7 @@ from fnjax._check.against_forward import TOLERANCES, check_against_forward
 from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
-from fnjax._check.inputs import as_tuple, choose, double_precision, refuse_class, refuse_numbers
+from fnjax._check.inputs import as_tuple, double_precision, refuse_class, refuse_numbers, select_inputs
 from fnjax._check.jacobian import show_progress
 from fnjax._check.operators import OPERATOR_TESTS, OperatorSubject
 from fnjax._check.precision import Precision, find_precision
@@ -117,9 +117,9 @@ def opcheck(
         return _run(tests, names, OperatorSubject(func, as_tuple(inputs), kwargs or {}, tolerances), raise_exception)
     refuse_class(func, "opcheck")
     args = as_tuple(inputs)
-    chosen = choose(func, args, argnums)
+    selected = select_inputs(func, args, argnums)
     with double_precision(args):
-        subject = _Subject(func, args, dict(kwargs or {}), chosen, tolerances, step, seed)
+        subject = _Subject(func, args, dict(kwargs or {}), selected, tolerances, step, seed)
         return _run(tests, names, subject, raise_exception)
 
 
@@ -148,7 +148,7 @@ class _Subject:
         func: Callable[..., Any],
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        chosen: Sequence[int],
+        selected: Sequence[int],
         tolerances: dict[str, float],
         step: dict[str, float],
         seed: int,
@@ -158,18 +158,18 @@ class _Subject:
         if kwargs:
             self.func = functools.partial(func, **kwargs)
             self.func.argument_names = name_arguments(func, len(args))
-        self.args, self.chosen, self.seed = args, chosen, seed
+        self.args, self.selected, self.seed = args, selected, seed
         self.tolerances: dict[str, Any] = tolerances
         self.differences: dict[str, Any] = tolerances | step  # how finite differences are taken and compared
         # Every array is an operand, also those that are not differentiated: jit must trace them all.
-        operands = [i for i, x in enumerate(args) if i in chosen or is_tensor(x)]
+        operands = [i for i, x in enumerate(args) if i in selected or is_tensor(x)]
         self._all = Selection(args, operands)
         self.arrays = self._all.arrays
         known = name_arguments(self.func, len(args))
         self.names = [
             f"input {i}" + (f" ('{known[i]}')" if known[i] else "") + path for _, i, path in self._all.leaves()
         ]
-        self.moving = [at for at, (_, i, _) in enumerate(self._all.leaves()) if i in chosen]
+        self.perturbed = [at for at, (_, i, _) in enumerate(self._all.leaves()) if i in selected]
 
     def outputs(self, *arrays: Any) -> list[Any]:
         """Return the arrays that the function returns."""
@@ -187,14 +187,14 @@ class _Subject:
         """
         run = jax.vmap(self.outputs, tuple(axes)) if axes else self.outputs
 
-        def inexact(*moving: Any) -> tuple[list[Any], list[Any]]:
+        def inexact(*perturbed: Any) -> tuple[list[Any], list[Any]]:
             filled = list(arrays)
-            for at, x in zip(self.moving, moving, strict=True):
+            for at, x in zip(self.perturbed, perturbed, strict=True):
                 filled[at] = x
             outputs = run(*filled)
             return [y for y in outputs if is_inexact(y)], [y for y in outputs if not is_inexact(y)]
 
-        outputs, pull, others = jax.vjp(inexact, *(arrays[at] for at in self.moving), has_aux=True)
+        outputs, pullback, others = jax.vjp(inexact, *(arrays[at] for at in self.perturbed), has_aux=True)
         rng = make_stream("cotangents", self.seed)
         # The same for each example of a batch, as in a loop over the examples.
         random = [rng.normal(size=y.shape[1:] if axes else y.shape) for y in outputs]
@@ -202,12 +202,12 @@ class _Subject:
             jnp.broadcast_to(jnp.asarray(ct, y.dtype), y.shape) for ct, y in zip(random, outputs, strict=True)
         ]
         between()
-        return [*outputs, *others], list(pull(cotangents))
+        return [*outputs, *others], list(pullback(cotangents))
 
     @property
     def elsewhere(self) -> list[Any]:
         """The operands at another point."""
-        return [_examples(x)[1] if at in self.moving else x for at, x in enumerate(self.arrays)]
+        return [_examples(x)[1] if at in self.perturbed else x for at, x in enumerate(self.arrays)]
 
     def fill(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the arguments with other operands."""
@@ -220,7 +220,7 @@ class _Subject:
             program = jax.make_jaxpr(self.everything)(*self.arrays)
         except Exception:  # noqa: BLE001 - what cannot be traced fails where it is
             program = None
-        return find_precision([self.arrays[at].dtype for at in self.moving], [program]).size
+        return find_precision([self.arrays[at].dtype for at in self.perturbed], [program]).size
 
     def same(self, got: Any, expected: Any, what: str, *, exact: bool = False) -> None:
         """Raise unless two results agree."""
@@ -228,7 +228,7 @@ class _Subject:
         pairs = [(f"output {i}", *pair) for i, pair in enumerate(zip(outputs, expected_outputs, strict=True))]
         pairs += [
             (f"the gradient for {self.names[at]}", g, e)
-            for at, g, e in zip(self.moving, grads, expected_grads, strict=True)
+            for at, g, e in zip(self.perturbed, grads, expected_grads, strict=True)
         ]
         for which, g, e in pairs:
             if jnp.issubdtype(e.dtype, jax.dtypes.extended):
@@ -252,7 +252,7 @@ class _Subject:
     def batches(self) -> dict[tuple[int, ...], str]:
         """Return the sets of operands to batch, with names: all, those that are differentiated, and each alone."""
         found = {tuple(range(len(self.arrays))): "all inputs"}
-        found.setdefault(tuple(self.moving), "all inputs that are differentiated")
+        found.setdefault(tuple(self.perturbed), "all inputs that are differentiated")
         for at, name in enumerate(self.names):
             found.setdefault((at,), name)
         return found
@@ -262,7 +262,7 @@ def _gradcheck(subject: _Subject) -> None:
     gradcheck(
         subject.func,
         subject.args,
-        argnums=subject.chosen,
+        argnums=subject.selected,
         seed=subject.seed,
         check_batched_grad=True,
         check_linear_grad=False,
@@ -272,7 +272,7 @@ def _gradcheck(subject: _Subject) -> None:
     gradcheck(
         subject.func,
         subject.fill(subject.elsewhere),
-        argnums=subject.chosen,
+        argnums=subject.selected,
         seed=subject.seed,
         fast_mode=True,
         check_linear_grad=False,
@@ -281,22 +281,22 @@ def _gradcheck(subject: _Subject) -> None:
 
 
 def _linearity(subject: _Subject) -> None:
-    problem = Problem(subject.func, subject.args, subject.chosen)
+    problem = Problem(subject.func, subject.args, subject.selected)
     check_linear(problem, subject.seed, subject.tolerances.get("rtol", 1e-3), 0.0)
 
 
 def _gradgradcheck(subject: _Subject) -> str | None:
     try:
-        gradgradcheck(subject.func, subject.args, argnums=subject.chosen, seed=subject.seed, **subject.differences)
+        gradgradcheck(subject.func, subject.args, argnums=subject.selected, seed=subject.seed, **subject.differences)
     except OnceDifferentiableError as e:
         return f"{SKIPPED}: {str(e).splitlines()[0]}"
     return None
 
 
 def _forward_ad(subject: _Subject) -> str | None:
-    problem = Problem(subject.func, subject.args, subject.chosen)
+    problem = Problem(subject.func, subject.args, subject.selected)
     try:
-        problem.push([np.zeros(p.shape) for p in problem.parts])
+        problem.jvp([np.zeros(p.shape) for p in problem.parts])
     except (MissingMethodError, OnceDifferentiableError, TypeError) as e:
         text = str(e).splitlines()[0]
         if isinstance(e, TypeError) and "custom_vjp" not in text:  # JAX's error for a function with such a rule
@@ -305,7 +305,7 @@ def _forward_ad(subject: _Subject) -> str | None:
     gradcheck(
         subject.func,
         subject.args,
-        argnums=subject.chosen,
+        argnums=subject.selected,
         seed=subject.seed,
         check_backward_ad=False,
         check_forward_ad=True,
@@ -358,30 +358,30 @@ def _vmap(subject: _Subject) -> None:
             moved = jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
             subject.same((moved, grads), expected, "jax.vmap over the last axis of all inputs")
         # An unbatched operand has the sum of the gradients.
-        total = [g if at in which else g.sum(0) for at, g in zip(subject.moving, grads, strict=True)]
+        total = [g if at in which else g.sum(0) for at, g in zip(subject.perturbed, grads, strict=True)]
         subject.same(
             subject.everything(*stacked, axes=axes), (outputs, total), f"the gradient of jax.vmap over {batched}"
         )
 
 
 def _scan(subject: _Subject) -> None:
-    stacked = _stacked(subject, subject.moving)
+    stacked = _stacked(subject, subject.perturbed)
 
     def body(carry: Any, xs: Any) -> Any:
         arrays = list(subject.arrays)
-        for at, x in zip(subject.moving, xs, strict=True):
+        for at, x in zip(subject.perturbed, xs, strict=True):
             arrays[at] = x
         return carry, subject.everything(*arrays)
 
-    got = jax.lax.scan(body, None, [stacked[at] for at in subject.moving])[1]
-    subject.same(got, _loop(subject, subject.moving, stacked), "jax.lax.scan")
+    got = jax.lax.scan(body, None, [stacked[at] for at in subject.perturbed])[1]
+    subject.same(got, _loop(subject, subject.perturbed, stacked), "jax.lax.scan")
 
 
 def _remat(subject: _Subject) -> None:
     plain = subject.func
     remat = _Subject.__new__(_Subject)
     vars(remat).update(vars(subject))
-    static = tuple(i for i, x in enumerate(subject.args) if not is_tensor(x) and i not in subject.chosen)
+    static = tuple(i for i, x in enumerate(subject.args) if not is_tensor(x) and i not in subject.selected)
     remat.func = _rematerialised(plain, static)
     subject.same(remat.everything(*subject.arrays), subject.everything(*subject.arrays), "jax.checkpoint")
 
@@ -390,14 +390,14 @@ def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable
     """Return a function under `jax.checkpoint`, with its static arguments closed over and only arrays returned."""
 
     def call(*args: Any) -> list[Any]:
-        moving = [x for i, x in enumerate(args) if i not in static]
+        operands = [x for i, x in enumerate(args) if i not in static]
 
         def inner(*xs: Any) -> list[Any]:
             values = iter(xs)
             filled = [x if i in static else next(values) for i, x in enumerate(args)]
             return [to_tensor(y) for y in jax.tree.leaves(func(*filled)) if is_tensor(y)]
 
-        return jax.checkpoint(inner)(*moving)  # type: ignore[no-any-return]  # what inner returns
+        return jax.checkpoint(inner)(*operands)  # type: ignore[no-any-return]  # what inner returns
 
     return call
 
@@ -405,14 +405,14 @@ def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable
 def _leaks(subject: _Subject) -> None:
     with jax.checking_leaks():
         jax.jit(subject.everything)(*subject.arrays)
-        stacked = _stacked(subject, subject.moving)
-        axes = tuple(0 if at in subject.moving else None for at in range(len(stacked)))
+        stacked = _stacked(subject, subject.perturbed)
+        axes = tuple(0 if at in subject.perturbed else None for at in range(len(stacked)))
         jax.vmap(subject.everything, axes)(*stacked)
 
 
 def _against_forward(subject: _Subject) -> None:
     how = {"seed": subject.seed, **subject.tolerances}
-    check_against_forward(subject.called, subject.args, subject.keywords, subject.chosen, **how)
+    check_against_forward(subject.called, subject.args, subject.keywords, subject.selected, **how)
 
 
 ON_REQUEST: dict[str, Callable[[_Subject], str | None]] = {"test_against_forward": _against_forward}

@@ -24,12 +24,12 @@ class Precision:
     Attributes:
         dtype: their dtype.
         narrowed: whether they are narrower than those of the inputs.
-        place: file and line of the first operation that narrows floats to them; empty if there is none.
+        location: file and line of the first operation that narrows floats to them; empty if there is none.
     """
 
     dtype: Any
     narrowed: bool = False
-    place: str = ""
+    location: str = ""
 
     @property
     def size(self) -> int:
@@ -42,7 +42,7 @@ class Precision:
         return float(jnp.finfo(self.dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's knows fewer dtypes
 
     def __str__(self) -> str:
-        return f"{self.dtype}" + (f" (from {self.place} on)" if self.place else "")
+        return f"{self.dtype}" + (f" (from {self.location} on)" if self.location else "")
 
 
 def find_precision(inputs: Iterable[Any], programs: Iterable[Any]) -> Precision:
@@ -57,8 +57,8 @@ def find_precision(inputs: Iterable[Any], programs: Iterable[Any]) -> Precision:
         for var in eqn.outvars:
             if is_inexact(var.aval) and Precision(var.aval.dtype).size < found.size:
                 found = Precision(var.aval.dtype, True, "")
-            if found.narrowed and not found.place and var.aval.dtype == found.dtype and _narrows(eqn, found):
-                found = dataclasses.replace(found, place=source_info_util.summarize(eqn.source_info))
+            if found.narrowed and not found.location and var.aval.dtype == found.dtype and _narrows(eqn, found):
+                found = dataclasses.replace(found, location=source_info_util.summarize(eqn.source_info))
     return found
 
 

@@ -63,12 +63,12 @@ class Selection:
         arrays: the arrays.
     """
 
-    def __init__(self, args: Sequence[Any], chosen: Sequence[int]) -> None:
+    def __init__(self, args: Sequence[Any], selected: Sequence[int]) -> None:
         self.args = [to_tensor(x) if is_tensor(x) else x for x in args]
         self.arrays: list[Any] = []
         self._leaves: list[tuple[int, str]] = []
         self._splits: list[tuple[int, int, Split | None]] = []  # argument, index of its first array, its structure
-        for i in chosen:
+        for i in selected:
             arg, start = self.args[i], len(self.arrays)
             if is_tensor(arg):
                 self.arrays.append(arg)
@@ -104,7 +104,7 @@ class Problem:
 
     def __init__(self, func: Callable[..., Any], inputs: Sequence[Any], argnums: Sequence[int]) -> None:
         self._func, self._selection = func, Selection(inputs, argnums)
-        self._pulled: dict[tuple[int, int], tuple[Arrays, Arrays]] = {}
+        self._vjps: dict[tuple[int, int], tuple[Arrays, Arrays]] = {}
         self.inputs: list[Leaf] = []
         names = name_arguments(func, len(inputs))
         for array, i, suffix in self._selection.leaves():
@@ -179,7 +179,7 @@ class Problem:
         """The types of the parts of the inputs."""
         return [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in self.parts]
 
-    def moved(self, directions: Arrays, by: float) -> Arrays:
+    def shifted(self, directions: Arrays, by: float) -> Arrays:
         """Return the parts of the inputs after a step."""
         return [p + (by * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
 
@@ -189,7 +189,7 @@ class Problem:
         Raises:
             StepError: if shapes or dtypes depend on the values.
         """
-        plus, minus = self.run(self.moved(directions, eps)), self.run(self.moved(directions, -eps))
+        plus, minus = self.run(self.shifted(directions, eps)), self.run(self.shifted(directions, -eps))
         for what, of in (("shape", operator.attrgetter("shape")), ("dtype", operator.attrgetter("dtype"))):
             expected = self.out_shapes if what == "shape" else self._out_dtypes
             for p, m, e in zip(plus, minus, expected, strict=True):
@@ -244,36 +244,36 @@ class Problem:
         """The types of the parts of the outputs."""
         return [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
 
-    def pull_traced(self, *cotangents: Any) -> Any:
+    def vjp_traced(self, *cotangents: Any) -> Any:
         """Compute the vjp of arrays, which may be tracers."""
         return self._vjp[1](list(cotangents))
 
-    def pull(self, cotangents: Sequence[Any]) -> list[Any]:
+    def vjp(self, cotangents: Sequence[Any]) -> list[Any]:
         """Compute the vjp outside jit: cotangents of the parts of the outputs → gradients of those of the inputs."""
         return list(self._vjp[1]([_cast(y.dtype, ct) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
 
-    def pull_random(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
+    def random_vjp(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
         """Return random cotangents and their gradients, computed once for each seed and draw."""
-        if (seed, draw) not in self._pulled:
+        if (seed, draw) not in self._vjps:
             cotangents = draw_directions(make_stream("cotangents", seed, draw), self.out_shapes)
-            self._pulled[seed, draw] = cotangents, [_fetch(g) for g in self.pull(cotangents)]
-        return self._pulled[seed, draw]
+            self._vjps[seed, draw] = cotangents, [_fetch(g) for g in self.vjp(cotangents)]
+        return self._vjps[seed, draw]
 
-    def push(self, tangents: Sequence[Any]) -> list[Any]:
+    def jvp(self, tangents: Sequence[Any]) -> list[Any]:
         """Compute the jvp outside jit."""
         primals = list(map(jnp.asarray, self.parts))
         return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
     def backward(self) -> Program:
         """Return the vjp as a program of the cotangents."""
-        return _make_linear("analytical Jacobian", self.pull, self.pull_traced, self.types_out, self.in_shapes)
+        return _make_linear("analytical Jacobian", self.vjp, self.vjp_traced, self.types_out, self.in_shapes)
 
     def forward(self) -> Program:
         """Return the jvp as a program of the tangents."""
         primals = tuple(map(jnp.asarray, self.parts))
         return _make_linear(
             "forward-mode Jacobian",
-            self.push,
+            self.jvp,
             lambda *tangents: jax.jvp(self.real, primals, tangents)[1],
             self.types_in,
             self.out_shapes,

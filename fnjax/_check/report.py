@@ -28,7 +28,7 @@ def failure(head: str, *, expected: str = "", got: str = "", fix: str = "") -> G
     return GradcheckError(message(head, PAGE, expected=expected, got=got, fix=fix))
 
 
-class Place(NamedTuple):
+class Block(NamedTuple):
     """Block of the Jacobian that PyTorch compares at a time.
 
     Attributes:
@@ -43,11 +43,11 @@ class Place(NamedTuple):
     forward: bool
     imaginary: bool
 
-    def block(self, blocks: Blocks) -> Array:
+    def select(self, blocks: Blocks) -> Array:
         """Return the entries of this block, complex if the array that is not split is complex."""
-        apart, whole = (self.input, self.output) if self.forward else (self.output, self.input)
-        part = apart.parts[int(self.imaginary)]
-        parts = [blocks[part][p] if self.forward else blocks[p][part] for p in whole.parts]
+        split, joined = (self.input, self.output) if self.forward else (self.output, self.input)
+        part = split.parts[int(self.imaginary)]
+        parts = [blocks[part][p] if self.forward else blocks[p][part] for p in joined.parts]
         return parts[0] + 1j * parts[1] if len(parts) == 2 else parts[0]
 
     def __str__(self) -> str:
@@ -62,13 +62,13 @@ class Place(NamedTuple):
         )
 
 
-Found = tuple[Place, Array, Array, Mismatch]
+Found = tuple[Block, Array, Array, Mismatch]
 
 
 def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt: str, hint: str) -> GradcheckError:
     """Build the error for blocks that differ; it shows the first."""
-    place, numerical, analytical, worst = found[0]
-    x, y = place.input, place.output
+    block, numerical, analytical, worst = found[0]
+    x, y = block.input, block.output
     rows, columns = (_window(n, at) for n, at in zip(numerical.shape, (worst.row, worst.column), strict=True))
     shown = np.ix_(rows, columns)
     window = (
@@ -82,7 +82,7 @@ def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt
     index_x, index_y = _index(worst.row, x.shape), _index(worst.column, y.shape)
     total = numerical.shape[0] * numerical.shape[1]
     lines = [
-        str(place),
+        str(block),
         f"numerical:{_show(numerical[shown])}",
         f"analytical:{_show(analytical[shown])}{window}",
         f"One row for each element of {x.name} of shape {x.shape}, one column for each of {y.name} of shape {y.shape}.",
@@ -102,7 +102,7 @@ def mismatch(found: Sequence[Found], eps: float, rtol: float, atol: float, doubt
         lines.append("The above quantities relating the numerical and analytical jacobians are computed in slow mode.")
         lines.append(f"What fast mode found: {doubt}")
     return failure(
-        "\n".join(lines), fix=_precision(place, eps, rtol) or _diagnosis(place, numerical, analytical) or hint
+        "\n".join(lines), fix=_precision(block, eps, rtol) or _diagnosis(block, numerical, analytical) or hint
     )
 
 
@@ -121,9 +121,9 @@ def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(map(int, np.unravel_index(flat, shape)))
 
 
-def _precision(place: Place, eps: float, rtol: float) -> str:
+def _precision(block: Block, eps: float, rtol: float) -> str:
     """Return a remedy if finite differences are too coarse for the tolerance, else the empty string."""
-    for x in (place.input, place.output):
+    for x in (block.input, block.output):
         if measure_resolution(x.dtype) > rtol * eps:
             return (
                 f"{x.name} is of {x.dtype}, of which a step of {eps:g} leaves too few digits: give NumPy arrays of "
@@ -132,11 +132,11 @@ def _precision(place: Place, eps: float, rtol: float) -> str:
     return ""
 
 
-def _diagnosis(place: Place, numerical: Array, analytical: Array) -> str:
+def _diagnosis(block: Block, numerical: Array, analytical: Array) -> str:
     """Return the likely cause of a mismatch, or the empty string if several would explain it."""
     some = (numerical != 0) | (analytical != 0)
     n, a = numerical[some], analytical[some]
-    x, y, mode = place.input.name, place.output.name, "the jvp" if place.forward else "backward"
+    x, y, mode = block.input.name, block.output.name, "the jvp" if block.forward else "backward"
     if not np.isfinite(n).all():
         return f"the function is not finite there, or a step away in {x}: give inputs where {y} is"
     if not np.isfinite(a).all():
@@ -156,8 +156,8 @@ def _diagnosis(place: Place, numerical: Array, analytical: Array) -> str:
             f"no derivative of {y} by {x} comes out: {mode} leaves it out, or something on the way stops it "
             "(jax.lax.stop_gradient, rounding, a conversion to integers)"
         )
-    due = -n.conj() if place.imaginary else n.conj()
-    conjugate = not place.forward and np.iscomplexobj(n) and alike(1, due)
+    due = -n.conj() if block.imaginary else n.conj()
+    conjugate = not block.forward and np.iscomplexobj(n) and alike(1, due)
     if conjugate and not alike(1, n) and not alike(-1, n):
         return (
             "a conjugate is missing, or one too many: PyTorch's gradient of a real L is ∂L/∂x + i ∂L/∂y, so that of a "

@@ -89,12 +89,14 @@ def _compare(
 ) -> int:
     """Print backward's gradients next to those of JAX's derivative of forward; return the exit status."""
     from fnjax._check.against_forward import compare_with_forward
-    from fnjax._check.inputs import choose, double_precision
+    from fnjax._check.inputs import double_precision, select_inputs
 
     how = {name: x for name, x in (("atol", options.atol), ("rtol", options.rtol)) if x is not None}
     try:
         with double_precision(args):
-            found = compare_with_forward(func, args, kwargs, choose(func, args, argnums), seed=options.seed, **how)
+            found = compare_with_forward(
+                func, args, kwargs, select_inputs(func, args, argnums), seed=options.seed, **how
+            )
     except (ArgumentError, ValueError) as e:
         raise UsageError(str(e)) from e
     except RuntimeError as e:
