@@ -49,7 +49,7 @@ def run(name, arguments, folder, *, script=None, timeout=None, environment=os.en
 
 
 def failure(name, why):
-    """The report of a script that has no figures."""
+    """Return the report of a script that has no figures."""
     return {"title": name, "tables": [], "goals": [{"text": why, "met": False}], "notes": []}
 
 

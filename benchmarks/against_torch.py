@@ -25,7 +25,7 @@ SETTLE, CALLS = 0.05, 8
 
 
 def torch_step(loss, parameters, data):
-    """A training step on PyTorch's side, which changes nothing: a function that returns the loss and new parameters."""
+    """Return a training step of PyTorch: a pure function that returns the loss and new parameters."""
     import torch
 
     leaves = [p for group in parameters.values() for p in group]
@@ -49,7 +49,7 @@ def to_torch(parameters, data, device):
 
 
 def products(model):
-    """The bare matrix products of a model's sizes, forward and the two of backward: for JAX and for PyTorch."""
+    """Return the bare matrix products of a model's sizes, forward and the two of backward: for JAX and for PyTorch."""
     import torch
 
     rows, times = (model.data[0][-2], model.data[0][0]) if len(model.data[0]) == 3 else (model.data[0][0], 1)

@@ -52,7 +52,7 @@ def block_backward(saved, grad_output):
 
 
 def by_hand(axis):
-    """The same with custom_vjp; `axis` is summed over where there are devices."""
+    """Build the same step with custom_vjp; with devices, gradients are summed over `axis`."""
     block = jax.custom_vjp(lambda *args: block_forward(*args)[0])
 
     def backward(saved, grad_output):

@@ -118,7 +118,7 @@ def kernels(text):
 
 
 def train(report, options, name):
-    """The step of a model, compiled: with fnjax, and with custom_vjp twice."""
+    """Measure the compiled step of a model: with fnjax, and with custom_vjp twice."""
     import jax
     import numpy as np
 
@@ -156,13 +156,13 @@ STEPS, STEPS_OF_TORCH = "Training steps", "Training steps of PyTorch"
 
 
 def size(memory):
-    """What a compiled program needs, in MiB."""
+    """Return the memory that a compiled program needs, in MiB."""
     sizes = memory.argument_size_in_bytes, memory.output_size_in_bytes, memory.temp_size_in_bytes
     return (sum(sizes) - memory.alias_size_in_bytes) / MEBIBYTE
 
 
 def train_torch(report, options, name):
-    """The step of a model in PyTorch, whose numbers are to be those that the part `name` has left."""
+    """Measure the step of a model in PyTorch, and compare its results with those of the part `name`."""
     import numpy as np
     import torch
 
@@ -208,7 +208,7 @@ def packed(report, options):
 
 
 def triton(report, options):
-    """The launches of benchmarks.triton_speed: the kernels themselves, their translations and their twins."""
+    """Measure the launches of benchmarks.triton_speed: the kernels themselves, their translations and their twins."""
     import jax
     import numpy as np
 
@@ -261,7 +261,7 @@ def run_part(options):
 
 
 def brief(message):
-    """The first words of a message, on one line and without what Markdown reads."""
+    """Return the first words of a message, on one line and without Markdown's special characters."""
     return " ".join(re.sub(r"[`|<>*]", " ", message).split())[:200]
 
 
@@ -296,7 +296,7 @@ def describe_torch(platform):
 
 
 def ask(function, platform, environment):
-    """What a function of this module prints in a fresh process: this one shall not hold the GPU."""
+    """Return what a function of this module prints in a fresh process: this one must not occupy the GPU."""
     code = f"from benchmarks import gpu; gpu.{function}({platform!r})"
     command = [sys.executable, "-c", code]
     options = {"cwd": HERE.parent, "env": environment, "capture_output": True, "text": True}
@@ -310,7 +310,7 @@ def ask(function, platform, environment):
 
 
 def driver():
-    """What nvidia-smi tells of the driver."""
+    """Return the driver version by nvidia-smi."""
     query = ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"]
     try:
         lines = subprocess.run(query, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
@@ -320,7 +320,7 @@ def driver():
 
 
 def surroundings(platform):
-    """The environment of the parts."""
+    """Return the environment variables of the parts."""
     environment = os.environ | {"FNJAX_GPU_PLATFORM": platform}
     # No TF32, so that the two sides and the CPU compute the same; and room for PyTorch beside JAX.
     environment |= {"JAX_DEFAULT_MATMUL_PRECISION": "float32", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
@@ -336,7 +336,7 @@ def surroundings(platform):
 
 
 def about(seen):
-    """The lines at its head: device, driver and versions."""
+    """Return the first lines of the report: device, driver and versions."""
     lines = [f"{len(seen['devices'])} x {seen['devices'][0]}; {seen['runtime']}.", f"Driver: {seen['driver']}."]
     if seen["platform"] == "cpu":
         lines.insert(0, "**A rehearsal on the CPU: these are no figures of a GPU.**")
@@ -344,7 +344,7 @@ def about(seen):
 
 
 def with_torch(tables):
-    """The rows of the models as one table, PyTorch's beside them."""
+    """Join the rows of the models into one table, with PyTorch's next to them."""
     ours, theirs = (
         {row[0]: row[1:] for table in tables if table["title"] == title for row in table["rows"]}
         for title in (STEPS, STEPS_OF_TORCH)
@@ -361,7 +361,7 @@ def with_torch(tables):
 
 
 def section(name, reports, rounds):
-    """The reports of a section's parts as one; each goal says whose it is."""
+    """Join the reports of a section's parts; each goal names its part."""
     title, parts = SECTIONS[name]
     mine = {part: reports[part] for part in parts if part in reports}
     tables = [table for report in mine.values() for table in report["tables"]]

@@ -24,7 +24,7 @@ FAULTS = {"one element 1.5 times": 1.5, "one element of wrong sign": -1.0, "one 
 
 
 def in_jax(fault, which, place):
-    """The function with a fault in its gradient; `fault` 1 for none."""
+    """Return a function with a fault in its gradient; `fault` 1 for none."""
 
     @jax.custom_vjp
     def f(a, b, c, d):

@@ -46,7 +46,7 @@ class Report:
         self.notes.append(text)
 
     def goal(self, text, value, bound, *, at_least=False):
-        """A figure and the bound that it must keep."""
+        """Record a figure and the bound that it must keep."""
         met = value >= bound if at_least else value <= bound
         sign = "at least" if at_least else "at most"
         line = f"{text}: {value:.3f} ({sign} {bound:g})"
@@ -131,7 +131,7 @@ def interleaved(cases, rounds, *, clock=time.perf_counter, calls=1, setup=None, 
 
 
 def ratio(times, name, other):
-    """The median of the ratios within each round."""
+    """Return the median of the ratios within each round."""
     return statistics.median(a / b for a, b in zip(times[name], times[other], strict=True))
 
 

@@ -44,7 +44,7 @@ def mebibytes(loss):
 
 
 def swish_layers(report):
-    """The table of the swish layers; return what fnjax needs, unrolled and in scan."""
+    """Add the table of the swish layers; return the memory that fnjax needs, unrolled and in scan."""
     found = {}
     forms = {
         "fnjax": Swish.apply,
@@ -63,7 +63,7 @@ def swish_layers(report):
 
 
 def packed_layers(report):
-    """The table of dense layers whose saved inputs go through hooks; return the shares of no hooks that are kept."""
+    """Add the table of dense layers with saved-tensor hooks; return the memory kept, relative to no hooks."""
     count, w = 16, jax.random.normal(jax.random.key(0), (1024, 1024), jnp.float32) / 32
     shares = {}
 

@@ -136,7 +136,7 @@ def equilibrium_backward(saved, grad_output):
 
 
 def by_hand(forward, backward, *, nondiff_argnums=(), barrier=True):
-    """A jax.custom_vjp of these rules, its residuals behind the barrier that fnjax has too."""
+    """Build a jax.custom_vjp of these rules, with the optimization barrier on its residuals that fnjax has too."""
     f = jax.custom_vjp(lambda *args: forward(*args)[0], nondiff_argnums=nondiff_argnums)
 
     def held(*args):
@@ -148,7 +148,7 @@ def by_hand(forward, backward, *, nondiff_argnums=(), barrier=True):
 
 
 def with_fnjax():
-    """The operations of the models by name, as Functions."""
+    """Return the operations of the models by name, as Functions."""
     return {
         "swish": Swish.apply,
         "norm": Norm.apply,
@@ -159,7 +159,7 @@ def with_fnjax():
 
 
 def with_custom_vjp(**options):
-    """The same, hand-written; the options are those of `by_hand`."""
+    """Return the same operations, hand-written; the options are those of `by_hand`."""
     rules = {
         "swish": (swish_forward, swish_backward, ()),
         "norm": (norm_forward, norm_backward, (3,)),
@@ -178,7 +178,7 @@ def with_custom_vjp(**options):
 
 
 def mlp(between):
-    """A multi-layer perceptron with `between(operations, parameters, layer, x)` between its layers."""
+    """Build a multi-layer perceptron with `between(operations, parameters, layer, x)` between its layers."""
 
     def loss(operations, parameters, x, y):
         weights = parameters["w"]

@@ -122,7 +122,7 @@ def angles(rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cases() -> Iterator[Case]:
-    """The operators, with arguments; one may come several times."""
+    """Return the operators with their arguments; one may occur several times."""
     yield from _pytorch()
     yield from _executorch()
     yield from _channels_last()
@@ -431,7 +431,7 @@ def _port(picked: Path, ports: Path) -> dict[str, str]:
 
 
 def _reported(report: Any) -> list[Any]:
-    """The classes and operators in a report, of all files."""
+    """Return the classes and operators in a report, of all files."""
     if isinstance(report, dict) and "classes" in report:
         return list(report["classes"])
     parts = report.values() if isinstance(report, dict) else report if isinstance(report, list) else ()
@@ -439,7 +439,7 @@ def _reported(report: Any) -> list[Any]:
 
 
 def _judged(case: Case, his: Any, left: dict[str, str]) -> str:
-    """What became of one case."""
+    """Return the outcome of one case."""
     name = case.name.partition(".")[0]
     reason = left.get(case.name) or left.get(name)
     if reason:

@@ -47,7 +47,7 @@ class Arms(Function):
 
 
 def classes(kind):
-    """The classes of some files of the tests that consist of classes and functions only."""
+    """Return the classes of some test files that consist of classes and functions only."""
     from importlib import import_module
 
     for name in KINDS[kind]:
@@ -58,7 +58,7 @@ def classes(kind):
 
 
 def file(kind, lines):
-    """A file of so many lines."""
+    """Return a source of at least this many lines."""
     from tests.port.test_classes import HEAD
 
     parts, length = [HEAD], HEAD.count("\n")
@@ -71,7 +71,7 @@ def file(kind, lines):
 
 
 def seconds(text, rounds):
-    """The least time that the port of a text takes, and that of LibCST's parse."""
+    """Return the least time of porting a text, and of LibCST's parse."""
     import libcst
 
     from fnjax.port import port_source
@@ -87,7 +87,7 @@ def seconds(text, rounds):
 
 
 def memory(kind, lines):
-    """The most memory, in MB, of a process that ports a file."""
+    """Return the peak memory, in MB, of a process that ports a file."""
     code = f"from benchmarks.port_speed import *\nport(file({kind!r}, {lines}))"
     return int(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout)
 

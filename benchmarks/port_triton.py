@@ -60,7 +60,7 @@ def angles(rows: int, width: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def cases() -> list[tuple[str, str, tuple[Any, ...], tuple[int, ...]]]:
-    """Module, class, arguments, and which of these are differentiated; a class may come several times."""
+    """Return module, class, arguments, and which of these are differentiated; a class may occur several times."""
     x, w, b = floats(3, 5, 48), floats(48, seed=1), floats(48, seed=2)
     labels = whole(37, 6)
     some = np.where(np.arange(6) % 3 == 1, -100, labels)
@@ -183,7 +183,7 @@ def port(folder: Path, picked: Path, ports: Path) -> dict[str, str]:
 
 
 def _classes(report: Any) -> list[Any]:
-    """The classes in a report, of all files."""
+    """Return the classes in a report, of all files."""
     if isinstance(report, dict) and "classes" in report:
         return list(report["classes"])
     parts = report.values() if isinstance(report, dict) else report if isinstance(report, list) else ()
@@ -191,7 +191,7 @@ def _classes(report: Any) -> list[Any]:
 
 
 def judged(case: tuple[Any, ...], his: Any, left: dict[str, str]) -> str:
-    """What became of one case."""
+    """Return the outcome of one case."""
     module, name, args, argnums = case
     if not args:
         return "not run: its arguments are modules"
@@ -212,7 +212,7 @@ def judged(case: tuple[Any, ...], his: Any, left: dict[str, str]) -> str:
 
 
 def run(module: str, name: str, args: tuple[Any, ...], argnums: tuple[int, ...], his: Any) -> list[np.ndarray]:
-    """Outputs and gradients of the port, under jit."""
+    """Compute outputs and gradients of the port, under jit."""
     import jax
     import jax.numpy as jnp
 

@@ -39,7 +39,7 @@ def zoo():
 
 
 def steps(model):
-    """The compiled training steps of a model, and their arguments."""
+    """Return the compiled training steps of a model, and their arguments."""
     parameters, data = model.numbers()
     args = jax.device_put((parameters, *data))
     forms = {"fnjax": with_fnjax(), "custom_vjp": with_custom_vjp(), "control": with_custom_vjp()}
@@ -47,7 +47,7 @@ def steps(model):
 
 
 def step_times(compiled, args, rounds):
-    """Times of each compiled step, interleaved, some 5 ms for a measurement."""
+    """Measure the times of each compiled step, interleaved, some 5 ms for a measurement."""
     cases = {name: lambda f=f: jax.block_until_ready(f(*args)) for name, f in compiled.items()}
     first = next(iter(cases.values()))
     first()

@@ -31,7 +31,7 @@ SECOND = {
 
 
 def judge(name, folder, *, second=False):
-    """The verdict on a class, and what was seen."""
+    """Return the verdict on a class, and its reason."""
     from fnjax.port.compare import compare
 
     path = folder / f"{name}.py"

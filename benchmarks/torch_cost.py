@@ -57,7 +57,7 @@ def measure(apply, args):
 
 
 def compare(name, folder):
-    """The ratios of one class, or None where one side refuses."""
+    """Return the ratios of one class, or None if one side refuses it."""
     path = folder / f"{name}.py"
     path.write_text(source(name))
     ported = port_source(path.read_text())

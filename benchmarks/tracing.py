@@ -136,7 +136,7 @@ WORKS = {
 
 
 def compare(kind, static, way, calls, what, *, cleared, rounds):
-    """Times of each form; a new program each time."""
+    """Measure the tracing times of each form; a new program each time."""
     functions = {name: WAYS[way](make(kind, static), static) for name, make in FORMS.items()}
 
     def setup(name):

@@ -63,7 +63,7 @@ def check(found, wanted):
 
 
 def interpreter_seconds():
-    """What Triton's interpreter takes, by name; nothing where it is not installed."""
+    """Return the times of Triton's interpreter, by name; an empty dict if it is not installed."""
     python = os.environ.get("FNJAX_TRITON_PYTHON") or (sys.executable if importlib.util.find_spec("triton") else None)
     if python is None:
         return {}

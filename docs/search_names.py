@@ -14,7 +14,7 @@ PART = re.compile(r"(?<=[._])(?=[^\W_])|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a
 
 
 def endings(text):
-    """What the names in a text end on, from each of their parts on: `lax.scan` and `scan` of `jax.lax.scan`."""
+    """Return the suffixes of the dotted names in a text: `lax.scan` and `scan` of `jax.lax.scan`."""
     names = set(re.findall(r"[^\W\d][\w.]*\w", text))
     return sorted({name[part.start() :] for name in names for part in PART.finditer(name)})
 

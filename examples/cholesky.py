@@ -32,7 +32,7 @@ class Cholesky(fnjax.Function):
 
 
 def log_density(a, y, cholesky=Cholesky.apply):
-    """The logarithm of the density of y under the normal distribution with mean 0 and covariance a, up to 2 pi."""
+    """Compute the log density of y under the normal distribution with mean 0 and covariance a, up to 2 pi."""
     factor = cholesky(a)
     white = solve_triangular(factor, y, lower=True)
     return -0.5 * white @ white - jnp.log(jnp.diag(factor)).sum()
@@ -44,7 +44,7 @@ DIRECTION = np.array([[1.0, 0.5, 0.0], [0.5, -1.0, 0.3], [0.0, 0.3, 2.0]], np.fl
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside closed forms and JAX's own decomposition; `wrap` may be jax.jit."""
+    """Return fnjax's results, and those of closed forms and JAX's own decomposition; `wrap` may be jax.jit."""
 
     def slope(a, cholesky=Cholesky.apply):  # along one direction: its gradient is a row of second derivatives
         return jnp.vdot(jax.grad(log_density)(a, Y, cholesky), DIRECTION)

@@ -132,7 +132,7 @@ def initial_parameters(rng, dtype):
 
 
 def predict(layers, params, images):
-    """The logits, (batch, 10), of images, (batch, 64)."""
+    """Return the logits, (batch, 10), of images, (batch, 64)."""
     x = images
     for i, p in enumerate(params):
         if i > 0:

@@ -47,7 +47,7 @@ A = np.array([0.8, 0.3], np.float32)
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside the closed forms in terms of the root; `wrap` may be jax.jit."""
+    """Return fnjax's results, and the closed forms in terms of the root; `wrap` may be jax.jit."""
     x, (m, e) = wrap(anomaly)(A), A
     sin, cos = np.sin(x), np.cos(x)
     f_x = 1 - e * cos

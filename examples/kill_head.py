@@ -48,7 +48,7 @@ def data(dtype=np.float32):
 
 
 def check(wrap=lambda f: f):
-    """The gradient beside that of a loss of the first head alone, and what training changes; `wrap` may be jax.jit."""
+    """Return the gradient, that of a loss of the first head alone, and the trained weights; `wrap` may be jax.jit."""
     params, x, y = data()
 
     def one_head(params):

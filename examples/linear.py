@@ -55,7 +55,7 @@ BIAS = np.array([0.5, -1.0], np.float32)
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside the same by NumPy; `wrap` may be jax.jit."""
+    """Return fnjax's results, and the same by NumPy; `wrap` may be jax.jit."""
     layer = X @ WEIGHT.T + BIAS
     grads = wrap(jax.grad(total, argnums=(0, 1, 2)))(X, WEIGHT, BIAS)
     grad = 2 * np.maximum(layer, 0)  # of total for the layer's output

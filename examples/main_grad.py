@@ -45,7 +45,7 @@ def plain_loss(weights, x, y):
 
 
 def sum_afterwards(weights, x, y):
-    """The same in plain JAX: the gradients of each microbatch are stacked up, and summed at the end."""
+    """Compute the same in plain JAX: the gradients of all microbatches are stacked, and summed at the end."""
     _, grads = jax.lax.scan(lambda c, batch: (c, jax.grad(plain_loss)(weights, *batch)), None, (x, y))
     return [g.sum(0) for g in grads]
 
@@ -57,14 +57,14 @@ X, Y = (np.float32(RNG.normal(size=(N, BATCH, SIZE))) for _ in range(2))
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside what it should give; `wrap` may be jax.jit."""
+    """Return fnjax's results, and the expected ones; `wrap` may be jax.jit."""
     got = wrap(accumulate)(WEIGHTS, X, Y)
     expected = jax.grad(plain_loss)(WEIGHTS, X.reshape(-1, SIZE), Y.reshape(-1, SIZE))
     return {f"gradient of weight {i}": (got[i] / N, np.asarray(expected[i]) / N) for i in range(2)}
 
 
 def temporary(f):
-    """The temporary memory of a compiled function, in weights."""
+    """Return the temporary memory of a compiled function, as a multiple of the weight's size."""
     return jax.jit(f).lower(WEIGHTS, X, Y).compile().memory_analysis().temp_size_in_bytes / WEIGHTS[0].nbytes
 
 

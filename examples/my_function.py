@@ -50,7 +50,7 @@ B = np.array([4.0, 3.0, -1.0], np.float32)
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside the closed forms; `wrap` may be jax.jit."""
+    """Return fnjax's results, and the closed forms; `wrap` may be jax.jit."""
     grad_a, grad_b = wrap(jax.grad(total, argnums=(0, 1)))(A, B)
     return {
         "value": (wrap(total)(A, B), np.sum(A + 5 * B + A * B)),

@@ -41,12 +41,12 @@ def normalised(x):
 
 
 def block(x, a, b):
-    """A residual block of x (sequence, width), a (width, hidden) and b (hidden, width)."""
+    """Compute a residual block of x (sequence, width), a (width, hidden) and b (hidden, width)."""
     return x + jnp.tanh(normalised(x) @ a) @ b
 
 
 def parallel_block(x, a, b):
-    """The same of the part of the sequence and of the hidden units that a device holds."""
+    """Compute the same on one device, which holds a shard of the sequence and of the hidden units."""
     whole = GatherSequence.apply(normalised(x))
     return x + ScatterSequence.apply(jnp.tanh(whole @ a) @ b)
 
@@ -68,7 +68,7 @@ def data(dtype=np.float32):
 
 
 def check(wrap=lambda f: f):
-    """What the devices give together beside one device; `wrap` may be jax.jit."""
+    """Return the results of all devices, and those of one device; `wrap` may be jax.jit."""
     every = (0, 1, 2)
     results = {"output": (wrap(on_devices())(*data()), block(*data()))}
     grads = jax.grad(loss(block), every)(*data())

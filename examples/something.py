@@ -36,7 +36,7 @@ V = np.array([4.0, 5.0, -6.0, 7.0], np.float32)
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside the closed forms, and that the older name warns; `wrap` may be jax.jit."""
+    """Return fnjax's results, the closed forms, and whether the older name warns; `wrap` may be jax.jit."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         grad_u, grad_v = wrap(jax.grad(total, argnums=(0, 1)))(U, V)

@@ -41,13 +41,13 @@ def loss(x, a, b):
 
 
 def parallel_loss(x, a, b):
-    """The same of the columns of a and the rows of b that a device holds."""
+    """Compute the same on one device, which holds some columns of a and rows of b."""
     x = CopyToRegion.apply(x)
     return jnp.mean(jnp.tanh(ReduceFromRegion.apply(jnp.tanh(x @ a) @ b)) ** 2)
 
 
 def on_devices(check_vma):
-    """The loss and its gradients, each device with its part of a and b."""
+    """Compute the loss and its gradients, each device with its shards of a and b."""
     mesh = jax.make_mesh((len(jax.devices()),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     specs = (jax.P(), jax.P(None, AXIS), jax.P(AXIS, None))
     inside = jax.value_and_grad(parallel_loss, argnums=(0, 1, 2))
@@ -60,7 +60,7 @@ def data(dtype=np.float32):
 
 
 def check(wrap=lambda f: f):
-    """What the devices give together beside one device; `wrap` may be jax.jit."""
+    """Return the results of all devices, and those of one device; `wrap` may be jax.jit."""
     value, grads = jax.value_and_grad(loss, argnums=(0, 1, 2))(*data())
     results = {}
     for check_vma in (True, False):  # whether JAX checks what differs between the devices

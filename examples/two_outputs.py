@@ -68,7 +68,7 @@ def compare(function, lazy, wrap):
 
 
 def check(wrap=lambda f: f):
-    """What arrived and what came of it, beside the closed forms; `wrap` may be jax.jit."""
+    """Return the received gradients and the results, and the closed forms; `wrap` may be jax.jit."""
     return compare(Render, False, wrap) | compare(RenderLazily, True, wrap)
 
 

@@ -26,7 +26,7 @@ class LogCosh(fnjax.Function):
 
 
 def pick_loss(scores, labels):
-    """The mean of -log p(label): plain JAX, no Function."""
+    """Compute the mean of -log p(label): plain JAX, no Function."""
     log_p = jax.nn.log_softmax(scores)
     return -jnp.mean(log_p[jnp.arange(labels.size), labels])
 
@@ -42,7 +42,7 @@ LABELS = np.array([2, 0])
 
 
 def check(wrap=lambda f: f):
-    """What fnjax gives beside what it should give; `wrap` may be jax.jit."""
+    """Return fnjax's results, and the expected ones; `wrap` may be jax.jit."""
     grads = wrap(jax.grad(total_loss, argnums=(0, 1, 2)))(SCORES, TARGET, WEIGHT, LABELS)
     p = np.exp(SCORES - SCORES.max(1, keepdims=True))
     p /= p.sum(1, keepdims=True)

@@ -36,7 +36,7 @@ class Counts(NamedTuple):
 
 
 def count(text: str) -> Counts:
-    """The counts of a source; a comment behind code does not make a line of comment."""
+    """Count the lines of a source; a comment after code does not make a line of comment."""
     code, comments = set(), set()
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
@@ -52,7 +52,7 @@ def count(text: str) -> Counts:
 
 
 def sources(commit: str | None) -> dict[PurePosixPath, str]:
-    """The package's files, by their path in it: those on disk, or those of a commit."""
+    """Return the package's files by their path in it: those on disk, or those of a commit."""
     if commit is None:
         package = ROOT / "fnjax"
         return {PurePosixPath(p.relative_to(package).as_posix()): p.read_text() for p in sorted(package.rglob("*.py"))}

@@ -46,7 +46,7 @@ FOREIGN = re.compile(
 
 
 def listed(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """The classes that are asked for: package, version, file, class."""
+    """Yield the requested classes: package, version, file, class."""
     if not options.others:
         with CLASSES.open() as file:
             yield from (r for r in csv.DictReader(file, delimiter="\t") if options.kind in {"all", r["kind"]})
@@ -58,7 +58,7 @@ def listed(options: argparse.Namespace) -> Iterator[dict[str, str]]:
 
 
 def taken(record: dict[str, str], opened: Package, options: argparse.Namespace) -> pathlib.Path | None:
-    """The file of a class; None where it cannot be taken out, or is none of tensor operations only."""
+    """Return the file of a class; None if it cannot be extracted, or does not use tensor operations only."""
     name = record["class"].split(".")[-1]
     path: pathlib.Path = options.cache / "classes" / record["file"].removesuffix(".py") / f"{name}.py"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -74,7 +74,7 @@ def taken(record: dict[str, str], opened: Package, options: argparse.Namespace) 
 
 
 def ported_class(path: pathlib.Path) -> tuple[str, PortedClass | None]:
-    """The port of the class that a file is for."""
+    """Return the port of the class that a file is for."""
     ported = port_source(path.read_text(), path.name, [path.stem])
     return ported.code, next((c for c in ported.classes if c.name.split(".")[-1] == path.stem), None)
 

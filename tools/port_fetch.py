@@ -22,7 +22,7 @@ PLATFORM = ["--python-version=3.11", *(f"--platform=manylinux_2_{minor}_x86_64" 
 
 
 def wheel(name: str, version: str, cache: pathlib.Path) -> pathlib.Path:
-    """The wheel of a package, downloaded if it is not in the cache."""
+    """Return the wheel of a package, downloaded if it is not in the cache."""
     folder = cache / f"{name}-{version}"
     if not list(folder.glob("*.whl")):
         print(f"downloading {name} {version}", file=sys.stderr, flush=True)
@@ -43,19 +43,19 @@ class Package:
         self.parsed: dict[str, tuple[list[str], ast.Module]] = {}
 
     def read(self, file: str) -> tuple[list[str], ast.Module]:
-        """The lines and the statements of a file."""
+        """Return the lines and the statements of a file."""
         if file not in self.parsed:
             text = self.archive.read(file).decode()
             self.parsed[file] = text.splitlines(), ast.parse(text)
         return self.parsed[file]
 
     def file(self, module: str) -> str | None:
-        """The file of a module, if it is of this package."""
+        """Return the file of a module, or None if it is not of this package."""
         path = module.replace(".", "/")
         return next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in self.files), None)
 
     def functions(self) -> Iterator[tuple[str, str]]:
-        """Files and classes that derive from a Function of torch.autograd, or from a class of the file that does."""
+        """Yield files and classes that derive from a Function of torch.autograd, or from a class of the file that does."""
         for file in sorted(f for f in self.files if f.endswith(".py") and "test" not in f):
             try:
                 _, tree = self.read(file)
@@ -71,7 +71,7 @@ class Package:
                         yield file, statement.name
 
     def source(self, file: str, qualname: str) -> str:
-        """A class and what it needs, as one text."""
+        """Return a class and all that it needs, as one text."""
         extract = Extract(self)
         _, node = self.read(file)
         for part in qualname.split("."):
@@ -95,7 +95,7 @@ class Extract:
         self.owners: dict[str, str] = {}  # which file a name comes from
 
     def name(self, file: str, name: str) -> None:
-        """What binds the name at the top of the file."""
+        """Add the statements that bind a name at the top level of a file."""
         if (file, name) in self.seen:
             return
         self.seen.add((file, name))
@@ -110,7 +110,7 @@ class Extract:
                 self.statement(file, statement)
 
     def statement(self, file: str, statement: ast.stmt) -> None:
-        """A statement, after what it needs."""
+        """Add a statement, after the statements that it needs."""
         if statement in self.seen:
             return
         self.seen.add(statement)
@@ -146,14 +146,14 @@ class Extract:
 
     @staticmethod
     def module(file: str, statement: ast.stmt) -> str:
-        """The module that names are imported from, in full."""
+        """Return the absolute name of the module that an import reads."""
         if not isinstance(statement, ast.ImportFrom):
             return ""
         parts = file.split("/")[: -statement.level] if statement.level else []
         return ".".join([*parts, *([statement.module] if statement.module else [])])
 
     def imported(self, file: str, name: str, statement: ast.Import | ast.ImportFrom) -> None:
-        """What an import binds the name to: a line for the head, or what stands in another file of the package."""
+        """Add the import of a name: a line at the top, or the statements of another file of the package."""
         module = self.module(file, statement)
         for alias in statement.names:
             if alias.name != "*" and (alias.asname or alias.name.split(".")[0]) != name:
@@ -173,14 +173,14 @@ class Extract:
 
 
 def opened(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements, with those of an `if` one by one where it holds imports only."""
+    """Yield the statements; those of an `if` that contains imports only one by one."""
     for statement in body:
         inner = list(opened(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
 
 
 def bound(statement: ast.AST) -> Iterator[str]:
-    """The names that a statement binds in its scope."""
+    """Yield the names that a statement binds in its scope."""
     if isinstance(statement, (ast.FunctionDef, ast.ClassDef)):
         yield statement.name
     elif isinstance(statement, (ast.Import, ast.ImportFrom)):

@@ -60,7 +60,7 @@ def _functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, str]]:
 
 
 def _changes(node: ast.AST, source: str, method: str) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
-    """The operation, what is replaced, and by what."""
+    """Yield the kind of each mutation, the replaced text, and its replacement."""
 
     def code(part: ast.AST) -> str:
         return f"({ast.get_source_segment(source, part)})"
@@ -110,7 +110,7 @@ def _changes(node: ast.AST, source: str, method: str) -> Iterator[tuple[str, ast
 
 
 def _between(lines: list[str], first: ast.expr, second: ast.expr) -> str:
-    """The text from the end of one expression to the start of the next."""
+    """Return the text from the end of one expression to the start of the next."""
     end, start = first.end_lineno or 1, second.lineno
     if end == start:
         return lines[end - 1].encode()[first.end_col_offset : second.col_offset].decode()

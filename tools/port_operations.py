@@ -32,7 +32,7 @@ function that the port brings along, and *written out* stands for what depends o
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows: dict[str, list[str]] = defaultdict(list)
     absent: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, known in sorted(TABLE.items()):

@@ -22,7 +22,7 @@ SOURCE = ["backward_calls", "kept_numbers", "launchers", "registering", "decorat
 
 
 def catalogued() -> list[pathlib.Path]:
-    """The files that say what they rewrite."""
+    """Return the files whose docstrings describe a rewrite."""
     port = ROOT / "fnjax" / "port"
     found = [p for room in ROOMS for p in sorted((port / "rewrite" / room).glob("*.py")) if "\nWhat: " in p.read_text()]
     return [*(port / "source" / f"{name}.py" for name in SOURCE), *found]
@@ -326,7 +326,7 @@ def examples() -> str:
 
 
 def catalogue() -> str:
-    """The rules, from their docstrings."""
+    """Return the catalogue of rules, from their docstrings."""
     parts = ["## The rewrites"]
     for path in catalogued():
         docstring = ast.get_docstring(ast.parse(path.read_text()), clean=True) or ""
@@ -337,7 +337,7 @@ def catalogue() -> str:
 
 
 def page(figures: str) -> str:
-    """The whole page."""
+    """Return the whole page."""
     head = (
         "## Figures\n\nClasses of public packages that use tensor operations only, ported and verified without help, "
         "as `--verify` does it. `python tools/port_corpus.py --numbers` fetches the packages and prints these "

@@ -35,7 +35,7 @@ CALLS = 10_000
 
 
 def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: object) -> tuple[Verdict, set[int]]:
-    """The verdict, and the lines of the port that ran.
+    """Return the verdict, and the lines of the port that ran.
 
     It is found in this process: the classes are known to end none, and starting one takes its time.
     """

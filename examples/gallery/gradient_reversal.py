@@ -61,7 +61,7 @@ def initial(seed):
 
 
 def heads(params, images, strength):
-    """The logits of the digit and of the domain."""
+    """Return the logits of the digit and of the domain."""
     features = jax.nn.relu(dense(params["second"], jax.nn.relu(dense(params["first"], images))))
     digit = dense(params["digit"], features)
     both = features[:, :, None] * jax.nn.softmax(digit)[:, None, :]

@@ -21,7 +21,7 @@ import fnjax
 
 
 def isotonic(s):
-    """The falling sequence next to s: at each place the least, over starts, of the largest mean, over ends."""
+    """Project s on decreasing sequences: at each index the least, over starts, of the largest mean, over ends."""
     n = len(s)
     sums = jnp.concatenate([jnp.zeros(1, s.dtype), jnp.cumsum(s)])
     start, stop = jnp.arange(n)[:, None], jnp.arange(n)[None, :]
@@ -51,7 +51,7 @@ class SoftRank(fnjax.Function):
 
 
 def data(n=300, seed=0):
-    """Inputs (n, 5), and a target that rises with a linear score, on a bent scale and with outliers."""
+    """Return inputs (n, 5), and a target that grows with a linear score, on a nonlinear scale and with outliers."""
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, 5)).astype(np.float32)
     score = x @ np.array([1.0, -2.0, 0.5, 0.0, 1.5]) + 0.1 * rng.normal(size=n)

@@ -71,7 +71,7 @@ def examples(rng, n, length=12):
 
 
 def train(to_weights, steps=600, show=False):
-    """The mean squared error on new sequences, the share of weights that are zero, and the weights of some."""
+    """Return the mean squared error on new sequences, the fraction of zero weights, and some of the weights."""
     model, rng = Attention(to_weights, jax.random.key(0)), np.random.default_rng(0)
     optimiser = optax.adam(1e-2)
     state = optimiser.init(eqx.filter(model, eqx.is_inexact_array))

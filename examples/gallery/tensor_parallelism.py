@@ -35,7 +35,7 @@ def on_one(params, images, labels):
 
 
 def on_all(params, images, labels):
-    """The same with f and g, each device on its part of the parameters."""
+    """Compute the same with f and g, each device with its shard of the parameters."""
     mesh = jax.make_mesh((len(jax.devices()),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     spread = {"into": jax.P(), "first": jax.P(None, AXIS), "second": jax.P(AXIS, None)}
 
@@ -47,7 +47,7 @@ def on_all(params, images, labels):
 
 
 def train(loss_and_grads, steps=200, show=False):
-    """The losses, and the parameters with the devices that hold them."""
+    """Return the losses, and the parameters with the devices that hold them."""
     images, labels = load_digits(return_X_y=True)
     images, rng = (images / 16).astype(np.float32), np.random.default_rng(0)
     params = {

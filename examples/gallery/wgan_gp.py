@@ -49,7 +49,7 @@ def critic(params, point):
 
 
 def loss(params, real, fake, mixed):
-    """What the critic maximises, negated, and the penalty on gradients whose length is not 1; both also as found."""
+    """Return the critic's loss, with the penalty on gradient lengths other than 1, and the distance and mean length."""
     value = jax.vmap(critic, (None, 0))
     slope = jax.vmap(jax.grad(critic, argnums=1), (None, 0))(params, mixed)
     length = jnp.sqrt(jnp.sum(slope**2, axis=1) + 1e-12)
@@ -58,7 +58,7 @@ def loss(params, real, fake, mixed):
 
 
 def train(steps=1500, show=False):
-    """The distances and lengths of gradients found on the way, and the critic."""
+    """Train the critic; return the distances and gradient lengths of all steps, and the critic."""
     rng = np.random.default_rng(0)
     params = [
         (jnp.asarray(rng.normal(size=(n, m)) / np.sqrt(n), jnp.float32), jnp.zeros(m))

@@ -105,7 +105,7 @@ class ROIAlignGrad(fnjax.Function):
 
 
 def in_jax(input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned):
-    """The same algorithm in jax.numpy, for a sampling_ratio above zero: every sample reads four pixels."""
+    """Run the same algorithm in jax.numpy, for a sampling_ratio above zero: every sample reads four pixels."""
 
     def along(start, stop, bins, size):
         start, stop = start * spatial_scale - 0.5 * aligned, stop * spatial_scale - 0.5 * aligned
@@ -136,7 +136,7 @@ def in_jax(input, rois, spatial_scale, pooled_height, pooled_width, sampling_rat
 
 
 def detector_input(n_rois, channels=256, height=50, width=68, stride=16, seed=0):
-    """A feature map of an image of 800 by 1088 pixels, and boxes on it."""
+    """Return a feature map of an image of 800 by 1088 pixels, and boxes on it."""
     rng = np.random.default_rng(seed)
     corners = rng.uniform(0, 0.8, (n_rois, 2)) * [width * stride, height * stride]
     sizes = rng.uniform(16, 256, (n_rois, 2))

@@ -26,7 +26,7 @@ def softmax_grad_kernel(y_ref, grad_ref, out_ref):
 
 
 def by_platform():
-    """What pallas_call is told of the machine. Its other way to a GPU, Mosaic, has no reduction along an axis."""
+    """Return the options of pallas_call for the platform; its Mosaic GPU backend has no reduction along an axis."""
     backend = jax.default_backend()
     if backend != "gpu":
         return {"interpret": backend == "cpu"}
@@ -84,7 +84,7 @@ class SoftmaxGrad(fnjax.Function):
 
 
 def check(wrap=lambda f: f):
-    """What the kernels give beside jax.nn.softmax; `wrap` may be jax.jit."""
+    """Return the kernels' results, and those of jax.nn.softmax; `wrap` may be jax.jit."""
     rng = np.random.default_rng(0)
     x, w, v = (rng.normal(size=(13, 32)).astype(np.float32) for _ in range(3))
 

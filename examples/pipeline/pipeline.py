@@ -40,7 +40,7 @@ class Stage:
         return jax.sharding.NamedSharding(self.mesh, spec)
 
     def count_work(self, x):
-        """The floating-point operations of the three programs, by XLA's count."""
+        """Return the floating-point operations of the three programs, by XLA's count."""
         out, half, half_weight = jax.eval_shape(self.forward, self.weights, x)
         _, pending = jax.eval_shape(self.backward_input, half, out)
         programs = {
@@ -52,7 +52,7 @@ class Stage:
 
 
 def run(stages, turns, inputs, targets):
-    """The gradients for the weights of each stage, summed over the microbatches, by the turns of a schedule."""
+    """Compute the weight gradients of each stage, summed over the microbatches, in the order of a schedule."""
     grad_loss = jax.jit(jax.grad(loss))
     values = {(0, "F", m): x for m, x in enumerate(inputs)}  # what a turn is given
     totals = [jax.tree.map(jnp.zeros_like, stage.weights) for stage in stages]
@@ -78,7 +78,7 @@ def run(stages, turns, inputs, targets):
 
 
 def draw(schedules, path):
-    """A picture of schedules: a row for each stage, a bar for each turn, bubbles left white."""
+    """Draw schedules: a row for each stage, a bar for each step, bubbles left white."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -16,7 +16,7 @@ class Turn(NamedTuple):
 
 
 def plan(work: list[dict[str, float]], microbatches: int, zero_bubble: bool) -> list[Turn]:
-    """The turns of all stages in the order in which they start.
+    """Return the steps of all stages in the order in which they start.
 
     Each stage takes forward and backward turns in 1F1B's order. With `zero_bubble` the gradients for weights are turns
     of their own, taken when a stage would wait, or would hold more microbatches than 1F1B holds on the first stage.

@@ -62,7 +62,7 @@ def attend(x, query_key_value, out):
 
 
 def block(weights, x):
-    """A block as a device of a stage sees it: it holds some heads and some hidden units."""
+    """Compute a block on one device of a stage, which holds some heads and some hidden units."""
     inside = CopyToRegion.apply(RMSNorm.apply(x, weights["norm"]), "model")
     x = x + ReduceFromRegion.apply(attend(inside, weights["query_key_value"], weights["out"]), "model")
     inside = CopyToRegion.apply(RMSNorm.apply(x, weights["mlp_norm"]), "model")
@@ -70,7 +70,7 @@ def block(weights, x):
 
 
 def plain_block(weights, x):
-    """The same without Functions and without devices."""
+    """Compute the same without Functions and without devices."""
 
     def norm(x, weight):
         return x / jnp.sqrt(jnp.mean(x**2, -1, keepdims=True) + 1e-6) * weight

@@ -47,7 +47,7 @@ def parallel_block(x, a, b):
 
 
 def gradients(x, a, b):
-    """The gradients of the mean of tanh² over all processes, for this process's part of the whole x, a and b."""
+    """Return the gradients of the mean of tanh² over all processes, for this process's shards of x, a and b."""
     rank, size = dist.get_rank(), dist.get_world_size()
     leaves = [x.chunk(size, 0)[rank], a.chunk(size, 1)[rank], b.chunk(size, 0)[rank]]
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]

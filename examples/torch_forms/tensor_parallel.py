@@ -35,7 +35,7 @@ def parallel_loss(x, a, b):
 
 
 def gradients(x, a, b):
-    """The gradients for x, and for this process's part of the whole a and b."""
+    """Return the gradients for x, and for this process's shards of a and b."""
     rank, size = dist.get_rank(), dist.get_world_size()
     leaves = [x, a.chunk(size, 1)[rank], b.chunk(size, 0)[rank]]
     leaves = [leaf.clone().requires_grad_() for leaf in leaves]

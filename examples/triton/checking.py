@@ -46,7 +46,7 @@ def matmul_kernel(a_ptr, b_ptr, c_ptr, N, K, BLOCK: tl.constexpr):
 
 
 def empty(*shape):
-    """A buffer without content, as torch.empty gives it."""
+    """Return an uninitialised buffer, like torch.empty."""
     return jax.ShapeDtypeStruct(shape, jnp.float32)
 
 

@@ -56,7 +56,7 @@ class CrossEntropy(fnjax.Function):
 
 
 def plain(logits, target, ignore_index=-100):
-    """The same in jax.numpy."""
+    """Compute the same in jax.numpy."""
     kept = target != ignore_index
     picked = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.where(kept, target, 0)[:, None], 1)[:, 0]
     return -jnp.sum(jnp.where(kept, picked, 0)) / len(target)

@@ -45,7 +45,7 @@ def backward_kernel(
     q_ptr, k_ptr, v_ptr, dout_ptr, lse_ptr, delta_ptr, dq_ptr, dk_ptr, dv_ptr,
     length, scale, SIZE: tl.constexpr, CAUSAL: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A program has a block of keys and goes through the queries; it adds to the queries' gradient."""
+    """Add to the queries' gradient: a program has a block of keys and iterates over the queries."""
     block, head = tl.program_id(0), tl.program_id(1)
     others, columns = block * BLOCK + tl.arange(0, BLOCK), tl.arange(0, SIZE)
     at_others = head * length * SIZE + others[:, None] * SIZE + columns[None, :]
@@ -99,7 +99,7 @@ class FlashAttention(fnjax.Function):
 
 
 def plain(q, k, v, causal=True):
-    """The same in jax.numpy."""
+    """Compute the same in jax.numpy."""
     scores = q @ k.swapaxes(1, 2) * q.shape[-1] ** -0.5
     scores = jnp.where(jnp.tri(q.shape[1], dtype=bool) | (not causal), scores, -jnp.inf)
     return jax.nn.softmax(scores) @ v

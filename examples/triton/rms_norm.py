@@ -65,5 +65,5 @@ class RMSNorm(fnjax.Function):
 
 
 def plain(x, w, eps=1e-6):
-    """The same in jax.numpy."""
+    """Compute the same in jax.numpy."""
     return x / jnp.sqrt(jnp.mean(x**2, -1, keepdims=True) + eps) * w

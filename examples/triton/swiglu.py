@@ -26,7 +26,7 @@ def forward_kernel(a_ptr, b_ptr, c_ptr, n_columns, BLOCK: tl.constexpr):
 
 @triton.jit
 def backward_kernel(dc_ptr, a_ptr, b_ptr, n_columns, BLOCK: tl.constexpr):
-    """Puts the gradients over a and b."""
+    """Overwrite a and b with their gradients."""
     row = tl.program_id(0)
     columns = tl.arange(0, BLOCK)
     mask = columns < n_columns
@@ -57,5 +57,5 @@ class SwiGLU(fnjax.Function):
 
 
 def plain(a, b):
-    """The same in jax.numpy."""
+    """Compute the same in jax.numpy."""
     return jax.nn.silu(a) * b

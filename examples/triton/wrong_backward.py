@@ -19,7 +19,7 @@ def scale_kernel(x_ptr, w_ptr, y_ptr, n_columns, BLOCK: tl.constexpr):
 
 @triton.jit
 def sum_kernel(dy_ptr, x_ptr, dw_ptr, n_rows, n_columns, BLOCK: tl.constexpr):
-    """The gradient of w: each program sums over the rows of some columns."""
+    """Compute the gradient of w: each program sums over the rows of some columns."""
     columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < n_columns
     total = tl.zeros((BLOCK,), tl.float32)

@@ -4,7 +4,7 @@ import torch
 
 
 def isotonic(s):
-    """The falling sequence next to s, by pooling neighbours that rise."""
+    """Project s on decreasing sequences, by pooling increasing neighbours."""
     blocks = []
     for value in s.tolist():
         blocks.append((value, 1))
