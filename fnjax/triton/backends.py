@@ -83,7 +83,7 @@ def run(launch, operands):
     if chosen == "jax" or not launch.stored:
         return translated(launch, operands)
     if _is_installed():
-        return run_either(Choice(launch, chosen == "triton"), operands)
+        return run_either(LaunchSwitch(launch, chosen == "triton"), operands)
     if chosen == "triton":
         raise KernelError(f"kernel {launch.name}: {DEMANDED} needs jax-triton: {INSTALL}")
     return translated(launch, operands)
@@ -100,7 +100,7 @@ def _is_found():
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
+class LaunchSwitch:
     """Platform switch for a launch, as `run_either` takes it; `demanded` where only the original kernel is allowed."""
 
     launch: Any

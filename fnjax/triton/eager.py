@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from fnjax._primitives.jax_internals import is_staged
-from fnjax.triton.interpreter.globals import Unkept, dependencies, frozen
+from fnjax.triton.interpreter.globals import Uncacheable, dependencies, frozen
 
 KEPT = 256  # maximum number of cached programs; the least recently used one is removed
 _PROGRAMS: collections.OrderedDict[Any, tuple[Any, Any]] = collections.OrderedDict()  # by key: a launch and its program
@@ -39,7 +39,7 @@ def translated(launch, operands):
             tuple((x.shape, x.dtype, getattr(x, "weak_type", False)) for x in operands),
             dependencies(launch.source),
         )
-    except Unkept:
+    except Uncacheable:
         key = None
     with _LOCK:
         first, program = _PROGRAMS.pop(key, (None, None))

@@ -25,7 +25,7 @@ from fnjax.triton.values import types
 from fnjax.triton.values.affine import GRID, LEAD
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.blocks import make_tensor_descriptor
-from fnjax.triton.values.exceptions import CutsGrid, KernelError, NeedsSequence
+from fnjax.triton.values.exceptions import KernelError, NeedsGridSplit, NeedsSequence
 from fnjax.triton.values.memory import pointer_to
 from fnjax.triton.values.state import State, entered, instead, is_running
 from fnjax.triton.values.tensor import Tensor
@@ -341,14 +341,14 @@ def grid_of(kernel, grid, given):
 
 def _at_once(source, sizes, names, flat):
     """Interpret a kernel for all programs at once and return memory after it."""
-    cuts = None
+    splits = None
     while True:  # terminates: each pass adds leading axes, of which there are at most LEAD
-        with entered(State(sizes, cuts=cuts)) as state:
+        with entered(State(sizes, splits=splits)) as state:
             state.buffers = list(flat)
             try:
                 call(source, names)
-            except CutsGrid as signal:
-                (cuts,) = signal.args
+            except NeedsGridSplit as signal:
+                (splits,) = signal.args
             else:
                 return state.buffers
 

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import fnjax.triton.language as tl
 from benchmarks import triton_launches as launches
 from fnjax import triton
-from fnjax.triton.debug.execution import Run
+from fnjax.triton.debug.execution import Execution
 from fnjax.triton.interpreter import loops
 from fnjax.triton.interpreter.independence import independent
 from fnjax.triton.values import views
-from fnjax.triton.values.affine import LEAD, Form, Sym, laid
-from fnjax.triton.values.state import Access, State, Turns, launching
+from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, along_axis
+from fnjax.triton.values.state import LoopAccess, State, VectorizedLoop, launching
 from tests.triton.test_goldens import FIRST
 from tests.triton.test_goldens import launch as launched
 from tests.triton.twins import forms_of, gradient_of
@@ -36,14 +36,14 @@ class Nobody:
 
 def in_turn(function, *arrays):
     """What launches give on NumPy arrays, one program after the other and one turn after the other."""
-    with launching(lambda launch, given, traced: Run(launch, given, traced, Nobody()).run()):
+    with launching(lambda launch, given, traced: Execution(launch, given, traced, Nobody()).run()):
         return function(*arrays)
 
 
 @contextlib.contextmanager
 def noting():
     """The lines of loops that run side by side, as long as launches are traced."""
-    lines, plain = set(), loops.run_side_by_side
+    lines, plain = set(), loops.vectorize
 
     def run(frame, node, *args):
         done = plain(frame, node, *args)
@@ -51,7 +51,7 @@ def noting():
         return done
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loops, "run_side_by_side", run)
+        patch.setattr(loops, "vectorize", run)
         yield lines
 
 
@@ -192,7 +192,7 @@ def test_turn_by_turn_gives_the_same(case, monkeypatch):
     """Each kernel of the tests, with no loop as an axis."""
     arrays = {name: jnp.asarray(array) for name, array in case.arrays().items()}
     found = jax.jit(lambda arrays: launched(case, arrays))(arrays)
-    monkeypatch.setattr(loops, "run_side_by_side", lambda *_: False)
+    monkeypatch.setattr(loops, "vectorize", lambda *_: False)
     wanted = jax.jit(lambda arrays: launched(case, arrays))(arrays)
     for name, array in wanted.items():
         largest = np.abs(array, where=np.isfinite(array), out=np.zeros_like(array)).max() if array.size else 0
@@ -226,7 +226,7 @@ def deep_kernel(x_ptr):
 def test_nested_loops_are_not_tried_again_and_again():
     """Four loops that carry what cannot be summed: each is refused as an axis once, not once for each try around it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loops, "run_side_by_side", lambda *_: False)
+        patch.setattr(loops, "vectorize", lambda *_: False)
         jax.jit(deep_kernel[(1,)])(jnp.zeros(1))
     turn_by_turn = len(SEEN)
     SEEN.clear()
@@ -336,18 +336,18 @@ STEPS = st.integers(-6, 6)
 @given(st.data())
 def test_turns_called_independent_share_no_address(data):
     """Counted out for small loops: where a store is among the accesses, no two turns meet at an address."""
-    turns = Turns(Sym.along(1, 3), 0)
+    turns = VectorizedLoop(LoopVariable.along(1, 3), 0)
     lanes, programs = 4, 2
     for kind in ("write", data.draw(st.sampled_from(["read", "write"]))):
         base = np.array([data.draw(st.integers(0, 20)) for _ in range(programs)]).reshape(
             (programs, *(1,) * (LEAD - 1))
         )
-        form = Form(base, (lanes,), (data.draw(STEPS),), ((turns.count, data.draw(STEPS)),))
+        affine = Affine(base, (lanes,), (data.draw(STEPS),), ((turns.variable, data.draw(STEPS)),))
         conditions = ()
         if data.draw(st.booleans()):
             bound = np.full((1,) * LEAD, data.draw(st.integers(0, 3)))
-            conditions = (Form(bound, (lanes,), (data.draw(st.sampled_from([-1, 1])),)),)
-        turns.accesses.append(Access(kind, 0, form, conditions, 0))
+            conditions = (Affine(bound, (lanes,), (data.draw(st.sampled_from([-1, 1])),)),)
+        turns.accesses.append(LoopAccess(kind, 0, affine, conditions, 0))
     if not independent(turns):
         return
     for program in range(programs):
@@ -362,9 +362,9 @@ def _addresses(access, program, turn):
     found = set(range(4))
     for condition in access.conditions:
         found = {i for i in found if condition.base.flat[0] + condition.strides[0] * i >= 0}
-    step = {s.axis: c for s, c in access.form.syms}.get(1, 0)
-    first = access.form.base.flat[program] + step * turn
-    return {int(first + access.form.strides[0] * i) for i in found}
+    step = {s.axis: c for s, c in access.affine.terms}.get(1, 0)
+    first = access.affine.base.flat[program] + step * turn
+    return {int(first + access.affine.strides[0] * i) for i in found}
 
 
 @settings(max_examples=200, deadline=None)
@@ -376,20 +376,20 @@ def test_a_cut_grid_has_the_same_numbers(a, b, c, strides, constant):
     size = a * b * c
     pid = np.arange(size)
     address = constant + pid // (b * c) * strides[0] + pid // c % b * strides[1] + pid % c * strides[2]
-    form = Form(laid(address, 0))
-    digits = views.digits_of(form)
-    if digits is None:
-        assert views.strides_of(form) is None
+    affine = Affine(along_axis(address, 0))
+    radix = views.mixed_radix_of(affine)
+    if radix is None:
+        assert views.strides_of(affine) is None
         return
     state = State((size, 1, 1))
-    cuts = state.cut(digits)
-    if cuts is None:
-        assert digits == {}
-        assert views.strides_of(form) is not None
+    splits = state.split_grid(radix)
+    if splits is None:
+        assert radix == {}
+        assert views.strides_of(affine) is not None
         return
-    assert math.prod(cuts[0]) == size
-    number = State((size, 1, 1), cuts=cuts).program(0).base
-    found = views.strides_of(Form(address[number]))
+    assert math.prod(splits[0]) == size
+    number = State((size, 1, 1), splits=splits).program(0).base
+    found = views.strides_of(Affine(address[number]))
     assert found is not None
     np.testing.assert_array_equal(number.reshape(-1), pid)
 
@@ -407,21 +407,21 @@ def test_a_view_holds_what_its_addresses_say(data):
     order = data.draw(st.permutations(range(3)))
     sizes, strides = [sizes[i] for i in order], [strides[i] for i in order]
     length, offset = data.draw(st.integers(1, 80)), data.draw(st.integers(0, 8))
-    turns = Sym.along(0, sizes[0])
-    form = Form(np.full((1,) * LEAD, offset), tuple(sizes[1:]), tuple(strides[1:]), ((turns, strides[0]),))
-    address = form.array(np)
-    bound = Form(np.full((1,) * LEAD, length - 1)).plus(form.negated())
-    plan = views.plan(form, [bound] if data.draw(st.booleans()) else [], length)
-    if plan is None:
+    turns = LoopVariable.along(0, sizes[0])
+    affine = Affine(np.full((1,) * LEAD, offset), tuple(sizes[1:]), tuple(strides[1:]), ((turns, strides[0]),))
+    address = affine.array(np)
+    bound = Affine(np.full((1,) * LEAD, length - 1)).plus(affine.negated())
+    view = views.find_view(affine, [bound] if data.draw(st.booleans()) else [], length)
+    if view is None:
         return
     memory = np.arange(1.0, length + 1)
     inside = (address >= 0) & (address < length)
-    found = np.broadcast_to(views.to_block(views.read(views.cut(memory, plan.layout), plan), plan), address.shape)
+    found = np.broadcast_to(views.to_block(views.read(views.as_rows(memory, view.layout), view), view), address.shape)
     np.testing.assert_array_equal(found, np.where(inside, memory[np.clip(address, 0, length - 1)], 0))
     block = -np.arange(1.0, address.size + 1).reshape(address.shape)
-    narrow = views.to_block(jnp.zeros([lv.high - lv.low for lv in plan.levels]), plan).shape
+    narrow = views.to_block(jnp.zeros([d.high - d.low for d in view.dimensions]), view).shape
     if narrow != address.shape:
         return
     wanted = memory.copy()
     wanted[address[inside]] = block[inside]
-    np.testing.assert_array_equal(views.write(jnp.asarray(memory), plan, views.from_block(block, plan)), wanted)
+    np.testing.assert_array_equal(views.write(jnp.asarray(memory), view, views.from_block(block, view)), wanted)

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.debug.execution import Access, Place, Run, Unwritten, unwritten
+from fnjax.triton.debug.execution import Access, Execution, Position, Unwritten, unwritten
 from fnjax.triton.debug.races import Clocks, Log
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from fnjax.triton.values.state import launching
@@ -130,7 +130,7 @@ def checked(kernel, grid, args, named):
 
     def run(launch, arrays, traced):
         watcher = Watcher(launch, arrays)
-        stored = Run(launch, arrays, traced, watcher).run()
+        stored = Execution(launch, arrays, traced, watcher).run()
         kept.append(watcher)
         return [jnp.asarray(a) for a in stored]
 
@@ -152,7 +152,7 @@ def with_empty_buffers(args, named):
 
 
 class Watcher:
-    """Watcher of a `execution.Run` that records accesses and collects findings."""
+    """Watcher of a `execution.Execution` that records accesses and collects findings."""
 
     def __init__(self, launch, arrays):
         self.launch = launch
@@ -309,7 +309,7 @@ class Watcher:
     def _line(self, buffer, element):
         """Return the line that changed an element last."""
         places = list(self.places)
-        place: Place = places[int(self.line[buffer][element])]
+        place: Position = places[int(self.line[buffer][element])]
         return place.line
 
     def untouched(self):

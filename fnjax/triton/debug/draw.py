@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from fnjax.triton.debug.check import names_of, shown, title, with_empty_buffers
-from fnjax.triton.debug.execution import Run
+from fnjax.triton.debug.execution import Execution
 from fnjax.triton.values.exceptions import KernelError
 from fnjax.triton.values.state import launching
 
@@ -62,7 +62,7 @@ class Draw:
         def run(launch, arrays, traced):
             touches = Touches(launch, arrays, self.program)
             kept.append(touches)
-            return Run(launch, arrays, traced, touches).run()
+            return Execution(launch, arrays, traced, touches).run()
 
         with launching(run):
             self.kernel.run(*args, grid=grid, **named)
@@ -73,7 +73,7 @@ class Draw:
 
 
 class Touches:
-    """Watcher of a `execution.Run` that records the set of programs that read or write each element."""
+    """Watcher of a `execution.Execution` that records the set of programs that read or write each element."""
 
     def __init__(self, launch, arrays, program):
         self.launch, self.names = launch, names_of(launch)

@@ -13,18 +13,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.interpreter.interpreter import bind, block, call, evaluate, known_truth, plain
+from fnjax.triton.interpreter.interpreter import bind, call, evaluate, interpret, known_condition, plain
 from fnjax.triton.interpreter.loops import Range, _no_return
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD
-from fnjax.triton.values.affine import number as whole
-from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_data, of_form
+from fnjax.triton.values.affine import constant as constant_affine
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_affine, of_data
 from fnjax.triton.values.exceptions import EndsProgram, KernelError
 from fnjax.triton.values.state import State, current, entered
 from fnjax.triton.values.tensor import Tensor
 
-MOST_TURNS = 100_000  # iterations of a `while`; one with more is reported as endless
+MOST_ITERATIONS = 100_000  # iterations of a `while`; one with more is reported as endless
 
 
 class Unwritten(np.ndarray):
@@ -38,7 +38,7 @@ def unwritten(like):
     return np.full(like.shape, fill, kind).view(Unwritten)
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Position in the source of a kernel or helper."""
 
     function: str
@@ -81,7 +81,7 @@ class Waiting(NamedTuple):
         stuck: True if that iteration changed nothing; False if the loop had too many iterations.
     """
 
-    place: Place
+    place: Position
     seen: list
     stuck: bool
 
@@ -104,7 +104,7 @@ class Old(Tensor):
         """Ignore a new array: it is kept in `_found`."""
 
 
-class Run:
+class Execution:
     """One launch, executed program by program.
 
     Args:
@@ -135,10 +135,10 @@ class Run:
         """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays."""
         names = self.launch.named([*self.memory, *self.given])
         names = {k: self.settled(v) for k, v in names.items()}
-        for number, ids in enumerate(itertools.product(*map(range, self.launch.grid))):
+        for constant, ids in enumerate(itertools.product(*map(range, self.launch.grid))):
             with entered(State(self.launch.grid, programs=ids)) as state:
-                state.watch = self
-                self.watcher.starts(number, ids)
+                state.execution = self
+                self.watcher.starts(constant, ids)
                 try:
                     call(self.launch.source, names)
                 except EndsProgram as end:
@@ -154,32 +154,32 @@ class Run:
         if not isinstance(value, Tensor) or isinstance(value, Old) or value._data is None:
             return value
         data = value._data
-        if isinstance(data, jax.core.Tracer) or (isinstance(data, np.ndarray) and value.form is not None):
+        if isinstance(data, jax.core.Tracer) or (isinstance(data, np.ndarray) and value.affine is not None):
             return value
         return of_data(np.asarray(data), value.dtype, value.shape)
 
     # -------------------------------------------------------------------------------------------- memory
 
-    def _lanes(self, pointer, shape, truth):
+    def _lanes(self, pointer, shape, lanes):
         """Return the addresses of all lanes, the mask of active lanes inside of the array, and of those outside."""
         offset = pointer.offset
-        data = offset.data if offset.form is None else offset.form.array(np)
+        data = offset.data if offset.affine is None else offset.affine.array(np)
         address = _full(data, shape).reshape(-1)
-        alive = np.ones(address.shape, bool) if truth is None else _full(truth.data, shape).reshape(-1)
+        alive = np.ones(address.shape, bool) if lanes is None else _full(lanes.data, shape).reshape(-1)
         there = (address >= 0) & (address < self.memory[pointer.buffer].size)
         return address, alive & there, alive & ~there
 
-    def _tell(self, *args, **named):
+    def _report(self, *args, **named):
         """Report an access to the watcher and return what it returns."""
         access = Access(*args, **named)
         if access.kind != "write":
             self.seen.append((access.buffer, access.elements))
         return self.watcher.access(access, here())
 
-    def load(self, pointer, shape, truth, other, volatile):
+    def load(self, pointer, shape, lanes, other, volatile):
         """Execute `tl.load`."""
-        address, inside, outside = self._lanes(pointer, shape, truth)
-        self._tell("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
+        address, inside, outside = self._lanes(pointer, shape, lanes)
+        self._report("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
         kind = pointer.element
         data = np.zeros(address.shape, kind.array)
         if other is not None:
@@ -187,21 +187,21 @@ class Run:
         data[inside] = self.memory[pointer.buffer][address[inside]]
         return of_data(data.reshape((1,) * LEAD + shape), kind, shape)
 
-    def store(self, pointer, truth, value):
+    def store(self, pointer, lanes, value):
         """Execute `tl.store`; where lanes share an address, the last one's value stays."""
         shape = pointer.shape
-        address, inside, outside = self._lanes(pointer, shape, truth)
+        address, inside, outside = self._lanes(pointer, shape, lanes)
         memory = self.memory[pointer.buffer]
         index, values = address[inside], _full(value.data, shape).reshape(-1)[inside].astype(memory.dtype)
         before = memory[index]
         memory[index] = values
         self.changes += not _same(before, memory[index])
-        self._tell("write", pointer.buffer, index, address[outside], memory[index])
+        self._report("write", pointer.buffer, index, address[outside], memory[index])
 
-    def atomic(self, name, pointer, truth, value, expected, sem):
+    def atomic(self, name, pointer, lanes, value, expected, sem):
         """Execute `tl.atomic_*` lane after lane and return the old values."""
         shape = np.broadcast_shapes(pointer.shape, value.shape)
-        address, inside, outside = self._lanes(pointer, shape, truth)
+        address, inside, outside = self._lanes(pointer, shape, lanes)
         memory = self.memory[pointer.buffer]
         index, new = address[inside], _full(value.data, shape).reshape(-1)[inside].astype(memory.dtype)
         wanted = None if expected is None else _full(expected.data, shape).reshape(-1)[inside].astype(memory.dtype)
@@ -227,7 +227,7 @@ class Run:
             "acquires": order in ("acquire", "acq_rel"),
             "releases": order in ("release", "acq_rel") and (changed or name != "cas"),
         }
-        look = self._tell("atomic", pointer.buffer, index, address[outside], **named)
+        look = self._report("atomic", pointer.buffer, index, address[outside], **named)
         data = old.astype(pointer.element.array).reshape((1,) * LEAD + shape)
         return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
 
@@ -238,10 +238,10 @@ class Run:
         shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
         print(f"program {current().programs}:", *shown)  # noqa: T201 - device_print prints
 
-    def asserted(self, truth, mask, message):
+    def asserted(self, lanes, mask, message):
         """Report the lanes where a `tl.device_assert` fails."""
-        shape = np.broadcast_shapes(truth.shape, () if mask is None else mask.shape)
-        fails = ~_full(truth.data, shape) & (True if mask is None else _full(mask.data, shape))
+        shape = np.broadcast_shapes(lanes.shape, () if mask is None else mask.shape)
+        fails = ~_full(lanes.data, shape) & (True if mask is None else _full(mask.data, shape))
         if fails.any():
             self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
 
@@ -255,7 +255,7 @@ class Run:
         """Execute a `for` or a `while` sequentially.
 
         Raises:
-            EndsProgram: a `while` changes nothing, or has more than `MOST_TURNS` iterations.
+            EndsProgram: a `while` changes nothing, or has more than `MOST_ITERATIONS` iterations.
         """
         _no_return(node)
         if isinstance(node, ast.While):
@@ -269,35 +269,35 @@ class Run:
             items = range(*map(int, bounds))
             if not given.unrolled:
                 kind = types.promote(bounds[0].dtype, bounds[2].dtype)
-                items = (of_form(whole(i), kind) for i in items)
+                items = (of_affine(constant_affine(i), kind) for i in items)
         for item in items:
             bind(frame, node.target, item)
-            block(frame, node.body)
+            interpret(frame, node.body)
         return False
 
     def _while(self, frame, node):
         """Execute a `while` sequentially.
 
         Raises:
-            EndsProgram: an iteration changes nothing, or there are more than `MOST_TURNS`.
+            EndsProgram: an iteration changes nothing, or there are more than `MOST_ITERATIONS`.
         """
         names, _ = decisive(node)
-        for _ in range(MOST_TURNS):
+        for _ in range(MOST_ITERATIONS):
             before, changes = {n: frame.names.get(n) for n in names}, self.changes
             self.seen = []
             frame.line = node.lineno
-            if not known_truth(evaluate(frame, node.test)):
+            if not known_condition(evaluate(frame, node.test)):
                 return False
-            block(frame, node.body)
+            interpret(frame, node.body)
             if changes == self.changes and all(_equal(before[n], frame.names.get(n)) for n in names):
-                raise EndsProgram(Waiting(Place(*here()[:2], node.lineno), self.seen, True))
-        raise EndsProgram(Waiting(Place(*here()[:2], node.lineno), self.seen, False))
+                raise EndsProgram(Waiting(Position(*here()[:2], node.lineno), self.seen, True))
+        raise EndsProgram(Waiting(Position(*here()[:2], node.lineno), self.seen, False))
 
 
 def here():
     """Return the position that is being executed."""
     frame = current().frames[-1]
-    return Place(frame.source.name, frame.source.file, frame.line)
+    return Position(frame.source.name, frame.source.file, frame.line)
 
 
 def _full(data, shape):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnjax.triton.debug.execution import Place
+from fnjax.triton.debug.execution import Position
 
 
 class Event(NamedTuple):
@@ -27,7 +27,7 @@ class Event(NamedTuple):
     program: int
     clock: int
     after: dict
-    place: Place
+    place: Position
 
     def follows(self, other):
         """Return True if this event comes after an earlier one in every execution."""
@@ -126,14 +126,14 @@ class Log:
             alike = values[start:end]
             key = number[start:end].tobytes(), np.unique(alike, return_inverse=True)[1].tobytes()
             if key not in seen:
-                seen[key] = list(_walk([self.events[i] for i in number[start:end]], alike)), []
+                seen[key] = list(_unordered_pairs([self.events[i] for i in number[start:end]], alike)), []
             seen[key][1].append(int(elements[start]))
         for found, where in seen.values():
             for earlier, later in found:
                 yield Race(earlier, later, where[0]), where
 
 
-def _walk(events, values):
+def _unordered_pairs(events, values):
     """Yield pairs of unordered events on one element, with each later event at most once.
 
     Two writes of the same value do not race.

@@ -11,10 +11,10 @@ from jax import lax
 from fnjax._primitives.jax_internals import varying
 from fnjax.triton.interpreter.forward_only import one_way
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Form
-from fnjax.triton.values.arithmetic import as_tensor, of_form
+from fnjax.triton.values.affine import LEAD, Affine
+from fnjax.triton.values.arithmetic import as_tensor, of_affine
 from fnjax.triton.values.exceptions import KernelError
-from fnjax.triton.values.memory import Choice, Pointer
+from fnjax.triton.values.memory import Pointer, SelectedPointer
 from fnjax.triton.values.tensor import Tensor
 
 
@@ -32,7 +32,7 @@ class Carried:
     dtype: types.dtype
     shape: tuple
     data: tuple  # the array's shape
-    step: Form | None = None
+    step: Affine | None = None
 
 
 def leaves(value):
@@ -43,8 +43,8 @@ def leaves(value):
         return [as_tensor(value)]
     if isinstance(value, Pointer):
         return [value.offset]
-    if isinstance(value, Choice):
-        return [value.truth, *leaves(value.yes), *leaves(value.no)]
+    if isinstance(value, SelectedPointer):
+        return [value.mask, *leaves(value.yes), *leaves(value.no)]
     if isinstance(value, tuple | list):
         return [leaf for item in value for leaf in leaves(item)]
     if hasattr(value, "parts"):
@@ -58,8 +58,8 @@ def rebuilt(value, given):
         return next(given)
     if isinstance(value, Pointer):
         return Pointer(value.buffer, value.element, next(given))
-    if isinstance(value, Choice):
-        return Choice(next(given), rebuilt(value.yes, given), rebuilt(value.no, given))
+    if isinstance(value, SelectedPointer):
+        return SelectedPointer(next(given), rebuilt(value.yes, given), rebuilt(value.no, given))
     if isinstance(value, tuple | list):
         return type(value)(rebuilt(item, given) for item in value)
     if hasattr(value, "parts"):
@@ -73,7 +73,7 @@ def skeleton(value):
         return "number"
     if isinstance(value, Pointer):
         return ("pointer", value.buffer)
-    if isinstance(value, Choice):
+    if isinstance(value, SelectedPointer):
         return (skeleton(value.yes), skeleton(value.no))
     if isinstance(value, tuple | list):
         return tuple(map(skeleton, value))
@@ -95,15 +95,16 @@ def assigned(statements):
 def widened(spec, leaf):
     """Return the type of a leaf from an earlier trace, widened to include the leaf's present value."""
     if spec.step is not None:
-        return dataclasses.replace(spec) if leaf.form is not None else Carried(leaf.dtype, leaf.shape, full_shape(leaf))
+        steps = leaf.affine is not None
+        return dataclasses.replace(spec) if steps else Carried(leaf.dtype, leaf.shape, full_shape(leaf))
     rank = len(spec.shape)
     data = np.broadcast_shapes(wide(spec.data, rank), wide(full_shape(leaf), rank))
     return dataclasses.replace(spec, data=data)
 
 
-def of_sym(count, factor):
+def of_variable(count, factor):
     """Return loop variable · factor as an affine expression."""
-    return Form(np.zeros((1,) * LEAD, np.int64), syms=((count, int(factor)),))
+    return Affine(np.zeros((1,) * LEAD, np.int64), terms=((count, int(factor)),))
 
 
 def counted(count, factor):
@@ -114,14 +115,14 @@ def counted(count, factor):
 def advanced(leaf, spec, count):
     """Return the value in iteration `count` of an affine leaf with a constant step."""
     step = int(spec.step.base.flat[0])
-    return of_form(leaf.form.plus(of_sym(count, step)) if step else leaf.form, leaf.dtype)
+    return of_affine(leaf.affine.plus(of_variable(count, step)) if step else leaf.affine, leaf.dtype)
 
 
 def equal(a, b):
     """Return True where two affine expressions are the same."""
     return (
         a.strides == b.strides
-        and dict(a.syms) == dict(b.syms)
+        and dict(a.terms) == dict(b.terms)
         and np.broadcast_shapes(a.base.shape, b.base.shape) is not None
         and bool((a.base == b.base).all())
     )
@@ -139,8 +140,8 @@ def wide(shape, rank):
 
 def full_shape(leaf):
     """Return the shape of a leaf's array."""
-    if leaf.form is not None:
-        return leaf.form.spread
+    if leaf.affine is not None:
+        return leaf.affine.array_shape
     return tuple(leaf.data.shape)
 
 

@@ -21,7 +21,7 @@ GLOBAL = (
 _PLAIN = (bool, int, float, complex, str, bytes)
 
 
-class Unkept(Exception):  # noqa: N818  a signal, never seen by users
+class Uncacheable(Exception):  # noqa: N818  a signal, never seen by users
     """Signal that a kernel depends on an object that can change without notice: its program must not be cached."""
 
 
@@ -137,7 +137,7 @@ def frozen(value, seen=None):
         Unkept: the value can change without being replaced.
     """
     if isinstance(value, python.ModuleType):
-        raise Unkept
+        raise Uncacheable
     if isinstance(value, types.constexpr):
         return types.constexpr, frozen(value.value, seen)
     if type(value) in _PLAIN:
@@ -153,4 +153,4 @@ def frozen(value, seen=None):
         return value
     if isinstance(value, type) and value.__module__.split(".")[0] in LIBRARIES:
         return value
-    raise Unkept
+    raise Uncacheable

@@ -18,14 +18,14 @@ def independent(side):
         here = [access for access in side.accesses if access.buffer == buffer]
         kinds = {access.kind for access in here}
         alone = len(here) == 1 and here[0].traced == side.traced
-        if not alone and not (len(kinds) == 1 and kinds <= COMMUTING) and not _apart(here, side.count):
+        if not alone and not (len(kinds) == 1 and kinds <= COMMUTING) and not _disjoint(here, side.variable):
             return False
     return True
 
 
-def _apart(accesses, count):
+def _disjoint(accesses, variable):
     """Return True where all addresses advance by one step per iteration and span less than it within an iteration."""
-    reaches = [_reach(access, count) for access in accesses]
+    reaches = [_reach(access, variable) for access in accesses]
     if None in reaches or len({step for step, _, _ in reaches}) != 1:
         return False
     step, low, high = reaches[0]
@@ -34,31 +34,33 @@ def _apart(accesses, count):
     return bool((high - low < abs(step)).all())
 
 
-def _reach(access, count):
+def _reach(access, variable):
     """Return the step of an access's address, and by program the first and last address in the first iteration.
 
     None where the address is not affine in the loop variable.
     """
-    form = access.form
-    if form is None or form.base.shape[count.axis] > 1:
+    affine = access.affine
+    if affine is None or affine.base.shape[variable.axis] > 1:
         return None
-    step = dict(form.syms).get(count, 0)
-    low = high = form.base
-    spans = [(s * first, s * last) for s, (first, last) in zip(form.strides, _lanes(access), strict=True)]
-    for sym, coefficient in form.syms:
-        if sym.axis is not None and sym.axis < count.axis:  # an outer loop, vectorised: as for different programs
-            low, high = low + sym.value * coefficient, high + sym.value * coefficient
-        elif sym is not count:
-            spans.append((coefficient * sym.low, coefficient * sym.high))
+    step = dict(affine.terms).get(variable, 0)
+    low = high = affine.base
+    spans = [(s * first, s * last) for s, (first, last) in zip(affine.strides, _lanes(access), strict=True)]
+    for other, coefficient in affine.terms:
+        if (
+            other.axis is not None and other.axis < variable.axis
+        ):  # an outer loop, vectorised: as for different programs
+            low, high = low + other.value * coefficient, high + other.value * coefficient
+        elif other is not variable:
+            spans.append((coefficient * other.low, coefficient * other.high))
     return step, low + sum(map(min, spans)), high + sum(map(max, spans))
 
 
 def _lanes(access):
     """Return the first and last index along each axis of the block that conditions allow in all programs."""
-    found = [[0, n - 1] for n in access.form.shape]
+    found = [[0, n - 1] for n in access.affine.shape]
     for condition in access.conditions:
         axes = [d for d, stride in enumerate(condition.strides) if stride]
-        if len(axes) != 1 or condition.syms or (condition.base != condition.base[(0,) * LEAD]).any():
+        if len(axes) != 1 or condition.terms or (condition.base != condition.base[(0,) * LEAD]).any():
             continue
         (axis,), constant = axes, int(condition.base[(0,) * LEAD])
         coefficient = condition.strides[axis]

@@ -12,9 +12,9 @@ from fnjax._errors import FnjaxError
 from fnjax.triton.interpreter.globals import read_attribute, read_name
 from fnjax.triton.interpreter.source import is_constexpr
 from fnjax.triton.values import types
-from fnjax.triton.values.arithmetic import as_tensor, both, cast, either, negation, truth, where
-from fnjax.triton.values.exceptions import CutsGrid, EndsProgram, KernelError, NeedsSequence, NotAnAxis
-from fnjax.triton.values.memory import Choice, Pointer
+from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
+from fnjax.triton.values.exceptions import EndsProgram, KernelError, NeedsGridSplit, NeedsSequence, NotVectorizable
+from fnjax.triton.values.memory import Pointer, SelectedPointer
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
 
@@ -105,9 +105,9 @@ def call(source, names):
     state = current()
     state.frames.append(frame)
     try:
-        with state.only(state.active):
-            block(frame, source.node.body)
-    except (NeedsSequence, CutsGrid, NotAnAxis, EndsProgram, KernelError):
+        with state.masked(state.active):
+            interpret(frame, source.node.body)
+    except (NeedsSequence, NeedsGridSplit, NotVectorizable, EndsProgram, KernelError):
         raise
     except Exception as error:
         if isinstance(error, FnjaxError):
@@ -128,7 +128,7 @@ def _given(frame, error):
         value = frame.names.get(parameter)
         if parameter not in named:
             continue
-        if not isinstance(value, Tensor | Pointer | Choice):
+        if not isinstance(value, Tensor | Pointer | SelectedPointer):
             found.append(f"{parameter} is {repr(value)[:60]}")
         elif isinstance(error, TypeError):
             what = f"a number ({value.dtype})" if isinstance(value, Tensor) else f"an array of {value.element}"
@@ -136,7 +136,7 @@ def _given(frame, error):
     return f" ({', '.join(found)})" if found else ""
 
 
-def block(frame, statements):
+def interpret(frame, statements):
     """Interpret statements; return True if no lane continues after them."""
     for position, statement in enumerate(statements):
         frame.line = statement.lineno
@@ -165,8 +165,8 @@ def _statement(frame, node, after):
     elif kind is ast.If:
         return _if(frame, node, after)
     elif kind in LOOPS:
-        watch = current().watch
-        return LOOPS[kind](frame, node) if watch is None else watch.loop(frame, node)
+        execution = current().execution
+        return LOOPS[kind](frame, node) if execution is None else execution.loop(frame, node)
     elif kind is ast.Return:
         _return(frame, None if node.value is None else to_tensors(evaluate(frame, node.value)))
         return True
@@ -185,9 +185,9 @@ def _return(frame, value):
     if frame.result is Undefined:
         frame.result = value
     elif value is not None or frame.result is not None:
-        frame.result = _choose(as_tensor(True) if alive is None else alive, RETURN, value, frame.result)
+        frame.result = _select(as_tensor(True) if alive is None else alive, RETURN, value, frame.result)
     alive = as_tensor(True) if alive is None else alive
-    frame.returned = alive if frame.returned is None else either(frame.returned, alive)
+    frame.returned = alive if frame.returned is None else logical_or(frame.returned, alive)
 
 
 def bind(frame, target, value):
@@ -204,7 +204,7 @@ def bind(frame, target, value):
         raise SyntaxError("kernels assign to names only")
 
 
-def known_truth(test):
+def known_condition(test):
     """Return a condition as True or False if it is known and the same for all programs; else None."""
     if not isinstance(test, Tensor):
         return bool(test)
@@ -215,25 +215,25 @@ def known_truth(test):
 def _if(frame, node, after):
     """Interpret both branches of an if under their masks, or one if the condition is known; as `_statement`."""
     test = evaluate(frame, node.test)
-    found = known_truth(test)
+    found = known_condition(test)
     if found is not None:
-        return block(frame, node.body if found else node.orelse)
+        return interpret(frame, node.body if found else node.orelse)
     state = current()
-    test = truth(test)
+    test = as_mask(test)
     if test.shape != ():
         raise TypeError("an if decides for a whole program: its condition must be one truth, not a block of them")
     alive, returned = state.active, frame.returned
     before = dict(frame.names)
     sides = []
-    for truth_, statements in ((test, node.body), (negation(test), node.orelse)):
+    for mask, statements in ((test, node.body), (logical_not(test), node.orelse)):
         frame.names = dict(before)
-        with state.only(truth_ if alive is None else both(alive, truth_)):
-            ended = block(frame, statements)
+        with state.masked(mask if alive is None else logical_and(alive, mask)):
+            ended = interpret(frame, statements)
         sides.append((frame.names, ended))
     (yes, yes_ended), (no, no_ended) = sides
     if frame.returned is not returned:  # the following statements run for lanes that have not returned
-        going = negation(frame.returned)
-        state.active = going if alive is None else both(alive, going)
+        going = logical_not(frame.returned)
+        state.active = going if alive is None else logical_and(alive, going)
     if yes_ended or no_ended:
         frame.names = no if yes_ended else yes
         return yes_ended and no_ended
@@ -246,11 +246,11 @@ def merge(test, yes, no):
     out = {}
     for name in {**yes, **no}:
         a, b = yes.get(name, Undefined(name)), no.get(name, Undefined(name))
-        out[name] = a if a is b else _choose(test, name, a, b)
+        out[name] = a if a is b else _select(test, name, a, b)
     return out
 
 
-def _choose(test, name, a, b):
+def _select(test, name, a, b):
     """Return `a` where the mask `test` holds, else `b`, for any kind of value; TypeError where their kinds differ."""
     if isinstance(a, Undefined) or isinstance(b, Undefined):
         return Undefined(name)
@@ -259,13 +259,13 @@ def _choose(test, name, a, b):
     if _same_number(a, b):
         return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
-        return tuple(_choose(test, name, x, y) for x, y in zip(a, b, strict=True))
+        return tuple(_select(test, name, x, y) for x, y in zip(a, b, strict=True))
     if hasattr(a, "chosen") and type(a) is type(b):
-        return a.chosen(b, functools.partial(_choose, test, name))
+        return a.chosen(b, functools.partial(_select, test, name))
     if isinstance(a, Pointer) and isinstance(b, Pointer) and a.buffer == b.buffer:
         return Pointer(a.buffer, a.element, where(test, a.offset, b.offset))
-    if isinstance(a, Pointer | Choice) and isinstance(b, Pointer | Choice):
-        return Choice(test, a, b)
+    if isinstance(a, Pointer | SelectedPointer) and isinstance(b, Pointer | SelectedPointer):
+        return SelectedPointer(test, a, b)
     if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):
         raise TypeError(f"{name} is a {_word(a)} in one branch, a {_word(b)} in the other")
     a, b = as_tensor(a), as_tensor(b)
@@ -299,7 +299,7 @@ def evaluate(frame, node) -> Any:
     if kind is ast.UnaryOp:
         value = evaluate(frame, node.operand)
         if isinstance(node.op, ast.Not):
-            return negation(value) if isinstance(value, Tensor) else not value
+            return logical_not(value) if isinstance(value, Tensor) else not value
         return UNARY[type(node.op)](value)
     if kind is ast.Compare:
         return _comparison(frame, node)
@@ -348,18 +348,18 @@ def binary(op, a, b):
     try:
         return BINARY[type(op)](a, b)
     except TypeError as error:
-        raise _misfit(op, a, b, error) from error
+        raise _operand_error(op, a, b, error) from error
 
 
-def _misfit(op, a, b, error):
+def _operand_error(op, a, b, error):
     """Return the error for two operands that an operator does not take."""
-    if not any(isinstance(x, Tensor | Pointer | Choice | None) for x in (a, b)):
+    if not any(isinstance(x, Tensor | Pointer | SelectedPointer | None) for x in (a, b)):
         return error
     for x in (a, b):
-        if not isinstance(x, Tensor | Pointer | Choice | bool | int | float | np.number):
+        if not isinstance(x, Tensor | Pointer | SelectedPointer | bool | int | float | np.number):
             what = "None" if x is None else f"a {type(x).__name__}"
             return TypeError(f"{what} is used as a pointer or a number: pass an array, or a number")
-    if any(isinstance(x, Pointer | Choice) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
+    if any(isinstance(x, Pointer | SelectedPointer) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
         return TypeError("an array is used as a number: pass a number or an array without axes, or load from it")
     return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
 
@@ -383,14 +383,14 @@ def _comparison(frame, node):
         try:
             result = COMPARE[type(op)](left, right)
         except TypeError as error:
-            raise _misfit(op, left, right, error) from error
+            raise _operand_error(op, left, right, error) from error
         found = result if found is None else _and(found, result)
         left = right
     return found
 
 
 def _and(a, b):
-    return both(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a and b
+    return logical_and(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a and b
 
 
 def _logic(frame, node):
@@ -402,21 +402,21 @@ def _logic(frame, node):
             values.append(value)
         elif bool(value) != is_and:
             return value
-    return functools.reduce(both if is_and else either, values) if values else value
+    return functools.reduce(logical_and if is_and else logical_or, values) if values else value
 
 
 def _ternary(frame, node):
     """Return the value of `a if test else b`, with both sides evaluated under their masks if needed."""
     test = evaluate(frame, node.test)
-    found = known_truth(test)
+    found = known_condition(test)
     if found is not None:
         return evaluate(frame, node.body if found else node.orelse)
-    test, state = truth(test), current()
+    test, state = as_mask(test), current()
     values = []
-    for truth_, side in ((test, node.body), (negation(test), node.orelse)):
-        with state.only(truth_ if state.active is None else both(state.active, truth_)):
+    for mask, side in ((test, node.body), (logical_not(test), node.orelse)):
+        with state.masked(mask if state.active is None else logical_and(state.active, mask)):
             values.append(evaluate(frame, side))
-    return _choose(test, "the value of a ternary", *values)
+    return _select(test, "the value of a ternary", *values)
 
 
 def _call(frame, node):
@@ -437,6 +437,6 @@ def _call(frame, node):
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
-    watch = current().watch
+    execution = current().execution
     result = plain(function(*args, **named))
-    return result if watch is None else watch.settled(result)
+    return result if execution is None else execution.settled(result)

@@ -2,11 +2,11 @@
 
 import ast
 
-from fnjax.triton.interpreter.interpreter import LOOPS, bind, block, evaluate, known_truth
+from fnjax.triton.interpreter.interpreter import LOOPS, bind, evaluate, interpret, known_condition
 from fnjax.triton.interpreter.sequential import Loop
-from fnjax.triton.interpreter.vectorize import run_side_by_side
+from fnjax.triton.interpreter.vectorize import vectorize
 from fnjax.triton.interpreter.waits import decisive
-from fnjax.triton.values.arithmetic import as_tensor, subtract, truth
+from fnjax.triton.values.arithmetic import as_mask, as_tensor, subtract
 from fnjax.triton.values.exceptions import NeedsSequence
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
@@ -48,15 +48,15 @@ def run_for(frame, node):
     if step.uniform() == 0:
         raise ValueError("the step of a range is zero")
     if None not in bounds:
-        turns = range(*map(int, bounds))
-        if given.unrolled or len(turns) <= 1:
-            return _unrolled(frame, node, list(turns) if given.unrolled else [as_tensor(t) for t in turns])
-        if run_side_by_side(frame, node, start, step, len(turns), None):
+        iterations = range(*map(int, bounds))
+        if given.unrolled or len(iterations) <= 1:
+            return _unrolled(frame, node, list(iterations) if given.unrolled else [as_tensor(i) for i in iterations])
+        if vectorize(frame, node, start, step, len(iterations), None):
             return False
-        if len(turns) <= FEW:
-            with current().repeating():
-                return _unrolled(frame, node, [as_tensor(t) for t in turns])
-        return Loop(frame, node, start, step).run(len(turns))
+        if len(iterations) <= FEW:
+            with current().unrolling():
+                return _unrolled(frame, node, [as_tensor(i) for i in iterations])
+        return Loop(frame, node, start, step).run(len(iterations))
     if given.unrolled:
         raise TypeError("the bounds of tl.static_range must be constexprs")
     return _uneven(frame, node, start, stop, step)
@@ -66,7 +66,7 @@ def _unrolled(frame, node, items):
     """Interpret the body once for each item."""
     for item in items:
         bind(frame, node.target, item)
-        block(frame, node.body)
+        interpret(frame, node.body)
     return False
 
 
@@ -77,11 +77,11 @@ def _uneven(frame, node, start, stop, step):
         raise TypeError("the step of a range must be known when the kernel is traced: make it a tl.constexpr")
     loop = Loop(frame, node, start, step)
     distance = subtract(stop, start) if stride > 0 else subtract(start, stop)
-    if distance.form is not None:
-        most = -(-distance.form.limits()[1] // abs(stride))
+    if distance.affine is not None:
+        most = -(-distance.affine.limits()[1] // abs(stride))
         if most <= 0:
             return False
-        if run_side_by_side(frame, node, start, step, int(most), distance):
+        if vectorize(frame, node, start, step, int(most), distance):
             return False
         return loop.run(int(most), distance)
     return loop.run(None, distance)
@@ -100,16 +100,16 @@ def run_while(frame, node):
     """
     _no_return(node)
     test = evaluate(frame, node.test)
-    if known_truth(test) is False:
+    if known_condition(test) is False:
         return False
     if not isinstance(test, Tensor):
         raise TypeError("a while on constexprs would not end: use tl.static_range")
     names, from_turn_to_turn = decisive(node)
     if from_turn_to_turn:
-        return Loop(frame, node, None, None).run_while(truth(test))
+        return Loop(frame, node, None, None).run_while(as_mask(test))
     if not current().in_sequence:
         raise NeedsSequence  # it waits for memory that earlier programs write
-    return Loop(frame, node, None, None).run_while(truth(test), names)
+    return Loop(frame, node, None, None).run_while(as_mask(test), names)
 
 
 def _no_return(node):

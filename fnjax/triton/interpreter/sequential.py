@@ -22,19 +22,19 @@ from fnjax.triton.interpreter.carry import (
     forward_only,
     full_shape,
     leaves,
-    of_sym,
+    of_variable,
     ranked,
     rebuilt,
     skeleton,
     wide,
     widened,
 )  # fmt: skip
-from fnjax.triton.interpreter.interpreter import Undefined, block, evaluate
+from fnjax.triton.interpreter.interpreter import Undefined, evaluate, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.interpreter.waits import unchanged
 from fnjax.triton.values import types, views
-from fnjax.triton.values.affine import LEAD, Sym, number
-from fnjax.triton.values.arithmetic import both, broadcast, cast, of_form, truth, where
+from fnjax.triton.values.affine import LEAD, LoopVariable, constant
+from fnjax.triton.values.arithmetic import as_mask, broadcast, cast, logical_and, of_affine, where
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, canonical
 
@@ -47,7 +47,7 @@ class Loop:
         fresh: names that the loop sets first and that are read after it.
         specs: by name, how each leaf of its value is carried.
         moved: indices of the buffers that iterations write, which are carried too.
-        cuts: (buffer, layout) of memory that is reshaped before the first iteration.
+        splits: (buffer, layout) of memory that is reshaped before the first iteration.
         remembered: the fixpoint of an earlier trace of the same loop, which this one starts from.
         misfit: True if the iteration traced last did not return the types that it was given; its results are discarded.
     """
@@ -63,7 +63,7 @@ class Loop:
         self.fresh = [n for n in names if n not in self.names and n in later]
         self.initial = {n: self.before[n] for n in self.names}
         self.buffers, self.written, self.active = list(self.state.buffers), set(self.state.written), self.state.active
-        self.noted = len(self.state.turns[-1].accesses) if self.state.turns else 0
+        self.noted = len(self.state.vectorized_loops[-1].accesses) if self.state.vectorized_loops else 0
         self.specs: dict[str, list[Carried]] = {}
         for name in self.names:
             self.specs[name] = [self._first_guess(leaf) for leaf in leaves(self.initial[name])]
@@ -76,7 +76,7 @@ class Loop:
                 starts = leaves(self.initial[name])
                 self.specs[name] = [widened(s, leaf) for s, leaf in zip(specs, starts, strict=True)]
         self.moved |= self.remembered.get("moved", set())
-        self.cuts: set = self.remembered.get("cuts", set())
+        self.layouts: set = self.remembered.get("cuts", set())
         self.fresh_values: dict[str, Any] = {}  # only their structure: the tracers of an iteration must not leak
         self.misfit = False
 
@@ -87,13 +87,13 @@ class Loop:
     @staticmethod
     def _first_guess(leaf):
         """Return how a leaf is carried at first: with an unknown step if it is affine, else as an array."""
-        if leaf.form is not None:
+        if leaf.affine is not None:
             return Carried(leaf.dtype, leaf.shape, (), step="unknown")
         return Carried(leaf.dtype, leaf.shape, full_shape(leaf))
 
     # ------------------------------------------------------------------------------- one iteration
 
-    def _names_of_turn(self, arrays, count):
+    def _names_of_iteration(self, arrays, count):
         """Return all names with their values at the start of an iteration.
 
         A leaf whose step is not known yet holds a new loop variable, so that its coefficient and what is added show the
@@ -107,14 +107,14 @@ class Loop:
                 if spec.step is None:
                     parts.append(Tensor(next(taken), spec.dtype, spec.shape))
                 elif isinstance(spec.step, str):
-                    probe = Sym(jnp.zeros((), jnp.int32), 0, 0)
+                    probe = LoopVariable(jnp.zeros((), jnp.int32), 0, 0)
                     self.probes[name, len(parts)] = probe
                     parts.append(
                         Tensor(
                             None,
                             leaf.dtype,
                             leaf.shape,
-                            form=dataclasses.replace(leaf.form, syms=(*leaf.form.syms, (probe, 1))),
+                            affine=dataclasses.replace(leaf.affine, terms=(*leaf.affine.terms, (probe, 1))),
                         )
                     )
                 else:
@@ -126,7 +126,7 @@ class Loop:
                 names[name] = rebuilt(self.fresh_values[name], iter(parts))
         return names
 
-    def _turn(self, arrays, buffers, count, going):
+    def _iterate(self, arrays, buffers, count, going):
         """Interpret one iteration.
 
         Args:
@@ -139,16 +139,16 @@ class Loop:
             the arrays and buffers for the next iteration; those that were given, where their types do not fit.
         """
         state, frame = self.state, self.frame
-        frame.names = self._names_of_turn(arrays, count)
+        frame.names = self._names_of_iteration(arrays, count)
         given = dict(frame.names)
         for index, memory in zip(sorted(self.moved), buffers, strict=True):
             state.buffers[index] = memory
         if self.start is not None and isinstance(self.node.target, ast.Name):
             frame.names[self.node.target.id] = self._variable(count)
-        alive = self.active if going is None else going if self.active is None else both(self.active, going)
+        alive = self.active if going is None else going if self.active is None else logical_and(self.active, going)
         held = list(state.buffers)
-        with state.only(alive):
-            block(frame, self.node.body)
+        with state.masked(alive):
+            interpret(frame, self.node.body)
         wrote = {i for i, (a, b) in enumerate(zip(held, state.buffers, strict=True)) if a is not b}
         retry = not wrote <= self.moved
         self.moved |= wrote
@@ -188,28 +188,28 @@ class Loop:
         """Return the value of the `for` statement's variable in iteration `count`."""
         kind = types.promote(self.start.dtype, self.step.dtype)
         step = self.step.uniform()
-        if self.start.form is not None:
-            return of_form(self.start.form.plus(of_sym(count, step)), kind)
+        if self.start.affine is not None:
+            return of_affine(self.start.affine.plus(of_variable(count, step)), kind)
         return self.start + Tensor(jnp.asarray(count.value * step).reshape((1,) * LEAD), kind, ())
 
     def _fits(self, name, part, leaf, spec, count):
         """Return True if a leaf is carried as `spec` says after an iteration; else widen `spec` and return False."""
         start = leaves(self.initial[name])[part] if name in self.names else None
         if isinstance(spec.step, str):
-            probe, form = self.probes[name, part], start.form
-            if leaf.form is not None and leaf.shape == leaf.form.shape == form.shape:
-                syms = dict(leaf.form.syms)
-                if syms.pop(probe, 0) == 1 and syms == dict(form.syms) and leaf.form.strides == form.strides:
-                    step = leaf.form.base - form.base
+            probe, affine = self.probes[name, part], start.affine
+            if leaf.affine is not None and leaf.shape == leaf.affine.shape == affine.shape:
+                terms = dict(leaf.affine.terms)
+                if terms.pop(probe, 0) == 1 and terms == dict(affine.terms) and leaf.affine.strides == affine.strides:
+                    step = leaf.affine.base - affine.base
                     if (step == step.flat[0]).all():  # the step is the same for all programs
-                        spec.step = number(step.flat[0])
+                        spec.step = constant(step.flat[0])
                         return False
             spec.step, spec.data = None, full_shape(start)
             return False
         if spec.step is not None:
-            if leaf.form is not None and leaf.shape == start.shape:
-                moved = advanced(start, spec, count).form.plus(spec.step)
-                if equal(leaf.form, moved):
+            if leaf.affine is not None and leaf.shape == start.shape:
+                moved = advanced(start, spec, count).affine.plus(spec.step)
+                if equal(leaf.affine, moved):
                     return True
             spec.step, spec.data = None, full_shape(start)
             return False
@@ -240,8 +240,8 @@ class Loop:
 
     def _restore(self):
         """Restore names, memory and recorded accesses as they were before the loop."""
-        if self.state.turns:
-            del self.state.turns[-1].accesses[self.noted :]
+        if self.state.vectorized_loops:
+            del self.state.vectorized_loops[-1].accesses[self.noted :]
         self.state.buffers, self.state.written = list(self.buffers), set(self.written)
         self.state.active, self.frame.names = self.active, dict(self.before)
 
@@ -253,36 +253,36 @@ class Loop:
         Raises:
             TypeError: there is no fixpoint after 24 attempts.
         """
-        wanted, ready = self.state.wanted, self.state.ready
+        to_reshape, reshaped = self.state.to_reshape, self.state.reshaped
         for tries in range(24):
             self._restore()
             self.state.traced += 1
-            self.state.wanted, self.state.ready = set(), ready | self._cut()
+            self.state.to_reshape, self.state.reshaped = set(), reshaped | self._reshaped_before()
             trial = not (tries or self.remembered)
             try:  # an abstract attempt leaves no operations in the program
                 result = jax.eval_shape(attempt) if trial else attempt()
                 fits = not (self._lacks() or self.misfit or trial)
             finally:
                 self.state.traced -= 1
-                self.state.wanted, self.state.ready = wanted | self.cuts, ready
+                self.state.to_reshape, self.state.reshaped = to_reshape | self.layouts, reshaped
                 self._restore_after()
             if not fits:
                 continue
-            self.remembered["cuts"] = self.cuts
+            self.remembered["cuts"] = self.layouts
             self.remembered["specs"] = {n: s for n, s in self.specs.items() if n in self.names}
             self.remembered["moved"] = set(self.moved)
             return result
         raise TypeError("what a loop carries changes its type with every turn")
 
-    def _cut(self):
+    def _reshaped_before(self):
         """Return memory that the loop does not write, reshaped before its first iteration, by buffer and layout."""
-        here = [(buffer, layout) for buffer, layout in sorted(self.cuts) if buffer not in self.moved]
-        return {(b, layout): (self.buffers[b], views.cut(self.buffers[b], layout)) for b, layout in here}
+        here = [(buffer, layout) for buffer, layout in sorted(self.layouts) if buffer not in self.moved]
+        return {(b, layout): (self.buffers[b], views.as_rows(self.buffers[b], layout)) for b, layout in here}
 
     def _lacks(self):
         """Return True where an iteration has read memory that was not reshaped before; the next attempt reshapes it."""
-        found = {key for key in self.state.wanted if key[0] not in self.moved and key not in self.cuts}
-        self.cuts = self.cuts | found
+        found = {key for key in self.state.to_reshape if key[0] not in self.moved and key not in self.layouts}
+        self.layouts = self.layouts | found
         return bool(found)
 
     def _restore_after(self):
@@ -292,11 +292,11 @@ class Loop:
     def _first_buffers(self):
         return [self.buffers[i] for i in sorted(self.moved)]
 
-    def run(self, turns, distance=None):
+    def run(self, iterations, distance=None):
         """Trace a `for`, and set names and memory to their values after it.
 
         Args:
-            turns: the number of iterations; None if it is unknown while tracing (a `while_loop`, without reverse mode).
+            iterations: their number; None if it is unknown while tracing (a `while_loop`, without reverse mode).
             distance: by program, the bound minus the first value, which limits its iterations; None if all take all.
 
         Returns:
@@ -308,42 +308,44 @@ class Loop:
             if distance is None:
                 return None
             return distance > (
-                of_form(of_sym(count, stride), types.int32) if turns is not None else counted(count, stride)
+                of_affine(of_variable(count, stride), types.int32) if iterations is not None else counted(count, stride)
             )
 
         def attempt():
-            def turn(k, carry):
+            def iteration(k, carry):
                 arrays, buffers = carry
                 self.state.buffers, self.state.active = list(self.buffers), self.active
-                count = Sym(k, 0, (turns or 2**31) - 1)
-                out, memory = self._turn(arrays, buffers, count, going_of(count))
+                count = LoopVariable(k, 0, (iterations or 2**31) - 1)
+                out, memory = self._iterate(arrays, buffers, count, going_of(count))
                 self._restore_after()  # tracers of the body must not leak (jax.checking_leaks)
                 return out, memory
 
             carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()))
-            if turns is not None:
+            if iterations is not None:
                 # In reverse mode, an iteration is recomputed from its carry, so that its intermediates are not saved.
                 # Where it writes, its carry is all of memory, and saving the intermediates is cheaper.
                 outermost = self.state.traced == 1 and not self.moved
-                body = jax.checkpoint(turn, prevent_cse=False) if outermost else turn
-                return lax.fori_loop(0, turns, body, carry), turns
+                body = jax.checkpoint(iteration, prevent_cse=False) if outermost else iteration
+                return lax.fori_loop(0, iterations, body, carry), iterations
 
             def more(carried):
-                alive = truth(distance > counted(Sym(carried[0], 0, 2**31 - 1), stride))
-                alive = alive if self.active is None else both(alive, self.active)
+                alive = as_mask(distance > counted(LoopVariable(carried[0], 0, 2**31 - 1), stride))
+                alive = alive if self.active is None else logical_and(alive, self.active)
                 return jnp.any(alive.array())
 
-            k, *carry = lax.while_loop(more, lambda c: (c[0] + 1, *turn(c[0], tuple(c[1:]))), (jnp.int32(0), *carry))
+            k, *carry = lax.while_loop(
+                more, lambda c: (c[0] + 1, *iteration(c[0], tuple(c[1:]))), (jnp.int32(0), *carry)
+            )
             return forward_only(carry, self.frame.source, self.node), k
 
         (arrays, buffers), last = self._tried(attempt)
         if distance is None:
-            made = number(last)
-            turns_taken = of_form(made, types.int32)
+            made = constant(last)
+            taken_iterations = of_affine(made, types.int32)
         else:
             positive = where(distance > 0, distance, 0)
-            turns_taken = (positive + (stride - 1)) // stride
-        self._finish(arrays, buffers, turns_taken, always=distance is None)
+            taken_iterations = (positive + (stride - 1)) // stride
+        self._finish(arrays, buffers, taken_iterations, always=distance is None)
         return False
 
     def run_while(self, test, waiting=None):
@@ -370,18 +372,18 @@ class Loop:
         going = {"shape": full_shape(broadcast(test, ()))}
 
         def attempt():
-            def turn(carry):
+            def iteration(carry):
                 arrays, buffers, alive, stuck = carry
                 self.state.buffers, self.state.active = list(self.buffers), self.active
                 now = Tensor(alive, types.int1, ())
-                out, memory = self._turn(arrays, buffers, None, now)
+                out, memory = self._iterate(arrays, buffers, None, now)
                 if self.misfit:
                     self._restore_after()
                     return carry
-                self.frame.names = self._names_of_turn(out, None)
+                self.frame.names = self._names_of_iteration(out, None)
                 held = list(self.state.buffers)
-                with self.state.only(now if self.active is None else both(now, self.active)):
-                    again = both(now, truth(evaluate(self.frame, self.node.test)))
+                with self.state.masked(now if self.active is None else logical_and(now, self.active)):
+                    again = logical_and(now, as_mask(evaluate(self.frame, self.node.test)))
                 wrote = {i for i, (a, b) in enumerate(zip(held, self.state.buffers, strict=True)) if a is not b}
                 shape = np.broadcast_shapes(going["shape"], full_shape(again))
                 if not wrote <= self.moved or shape != going["shape"]:
@@ -399,11 +401,11 @@ class Loop:
                 self._restore_after()
                 return out, memory, again, stuck
 
-            alive = test if self.active is None else both(test, self.active)
+            alive = test if self.active is None else logical_and(test, self.active)
             going["shape"] = np.broadcast_shapes(going["shape"], full_shape(alive))
             alive, stuck = self._alike([jnp.broadcast_to(alive.array(), going["shape"]), jnp.asarray(False)])
             carry = (self._alike(self._first_arrays()), self._alike(self._first_buffers()), alive, stuck)
-            carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], turn, carry)
+            carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], iteration, carry)
             return forward_only(carry, self.frame.source, self.node)
 
         arrays, buffers, _, stuck = self._tried(attempt)
@@ -417,7 +419,7 @@ class Loop:
         found = [n for n in [*self.names, *self.fresh] if n in self.specs for _ in self.specs[n]]
         return [a for n, a in zip(found, arrays, strict=True) if n in names]
 
-    def _finish(self, arrays, buffers, turns_taken, always):
+    def _finish(self, arrays, buffers, taken_iterations, always):
         """Set names and memory to their values after the loop."""
         taken, names = iter(arrays), self._untouched()
         for name in [*self.names, *self.fresh]:
@@ -430,7 +432,7 @@ class Loop:
                 if spec.step is None:
                     parts.append(Tensor(next(taken), spec.dtype, spec.shape))
                 else:
-                    parts.append(leaf + cast(of_form(spec.step, types.int64) * turns_taken, leaf.dtype))
+                    parts.append(leaf + cast(of_affine(spec.step, types.int64) * taken_iterations, leaf.dtype))
             names[name] = rebuilt(value, iter(parts))
         self.frame.names = names
         for index, memory in zip(sorted(self.moved), buffers, strict=True):

@@ -2,8 +2,8 @@
 
 The body is interpreted once. A carried value may advance by a constant step (pointers): it is affine in the loop
 variable. Or it is a sum that iterations add to: it becomes a sum over the axis, and for a matrix product an additional
-axis of contraction. Anything else raises NotAnAxis, and so do memory accesses by which one iteration could depend on
-another; the loop is then traced sequentially (`sequential`).
+axis of contraction. Anything else raises NotVectorizable, and so do memory accesses by which one iteration could depend
+on another; the loop is then traced sequentially (`sequential`).
 """
 
 import ast
@@ -12,14 +12,25 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.interpreter.carry import Carried, advanced, assigned, equal, leaves, of_sym, rebuilt, skeleton
+from fnjax.triton.interpreter.carry import Carried, advanced, assigned, equal, leaves, of_variable, rebuilt, skeleton
 from fnjax.triton.interpreter.independence import independent
-from fnjax.triton.interpreter.interpreter import Undefined, block
+from fnjax.triton.interpreter.interpreter import Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, number
-from fnjax.triton.values.arithmetic import add, as_tensor, both, cast, holds, meet, of_data, of_form, subtract, where
-from fnjax.triton.values.exceptions import NotAnAxis
+from fnjax.triton.values.affine import LEAD, constant
+from fnjax.triton.values.arithmetic import (
+    add,
+    as_tensor,
+    cast,
+    is_all_true,
+    logical_and,
+    of_affine,
+    of_data,
+    subtract,
+    to_common_type,
+    where,
+)
+from fnjax.triton.values.exceptions import NotVectorizable
 from fnjax.triton.values.products import product
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
@@ -28,7 +39,7 @@ from fnjax.triton.values.tensor import Tensor
 class Sum(Tensor):
     """Carried value inside of a vectorised loop, which can only be added to and subtracted from.
 
-    Any other use raises NotAnAxis.
+    Any other use raises NotVectorizable.
 
     Attributes:
         origin: the name that carries it, and the index of the leaf in its value.
@@ -39,24 +50,24 @@ class Sum(Tensor):
         self._type, self.shape, self.origin, self.terms = kind, shape, origin, terms
 
     def _asked(self, *_):
-        """Raise NotAnAxis: the sum's value is not known inside of the loop."""
-        raise NotAnAxis
+        """Raise NotVectorizable: the sum's value is not known inside of the loop."""
+        raise NotVectorizable
 
-    data = form = conditions = rest = known = _data = property(_asked)
+    data = affine = conditions = rest = known = _data = property(_asked)
     uniform = array = filled = __getitem__ = rearranged = _asked
 
     def _plus(self, other, sign):
         """Return the sum with one more term, of the given sign.
 
         Raises:
-            NotAnAxis: the type changes, or is a 16-bit float, whose sums are rounded after every iteration.
+            NotVectorizable: the type changes, or is a 16-bit float, whose sums are rounded after every iteration.
         """
         if isinstance(other, Sum):
-            raise NotAnAxis
-        *_, kind = meet(Tensor(np.zeros((1,) * LEAD), self._type, self.shape), other)
+            raise NotVectorizable
+        *_, kind = to_common_type(Tensor(np.zeros((1,) * LEAD), self._type, self.shape), other)
         exact = kind.kind in "iu" or kind in (types.float32, types.float64)
         if kind != self._type or not exact:
-            raise NotAnAxis
+            raise NotVectorizable
         term = other if isinstance(other, Tensor) and other.dtype == kind else cast(as_tensor(other), kind)
         return Sum(kind, np.broadcast_shapes(self.shape, term.shape), self.origin, (*self.terms, (sign, term)))
 
@@ -71,7 +82,7 @@ class Sum(Tensor):
     def chosen(self, other, choose):
         """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
         if self.origin != other.origin:
-            raise NotAnAxis
+            raise NotVectorizable
         same = sum(1 for a, b in zip(self.terms, other.terms, strict=False) if a is b)
         mine = [(sign, choose(term, as_tensor(0, term.dtype))) for sign, term in self.terms[same:]]
         yours = [(sign, choose(as_tensor(0, term.dtype), term)) for sign, term in other.terms[same:]]
@@ -79,7 +90,7 @@ class Sum(Tensor):
         return Sum(self._type, shape, self.origin, (*self.terms[:same], *mine, *yours))
 
 
-def run_side_by_side(frame, node, start, step, turns, distance):
+def vectorize(frame, node, start, step, iterations, distance):
     """Interpret a `for` with its iterations vectorised.
 
     Args:
@@ -87,33 +98,33 @@ def run_side_by_side(frame, node, start, step, turns, distance):
         node: the statement.
         start: the loop variable in the first iteration.
         step: the increment of the loop variable.
-        turns: the number of iterations, the maximum over all programs.
+        iterations: the number of iterations, the maximum over all programs.
         distance: by program, the bound minus `start`, which limits its iterations; None if all programs take all.
 
     Returns:
         True; False, with names and memory restored, where the iterations depend on each other.
     """
     state = current()
-    tried = ("side by side", id(node), len(state.turns))
-    if state.in_sequence or turns < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
+    tried = ("side by side", id(node), len(state.vectorized_loops))
+    if state.in_sequence or iterations < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
         return False
     names, buffers, written, active = dict(frame.names), list(state.buffers), set(state.written), state.active
     try:
-        with state.side_by_side(turns) as side:
-            loop = _SideBySide(frame, node, start, step, turns, distance, side)
+        with state.vectorizing(iterations) as side:
+            loop = _Vectorization(frame, node, start, step, iterations, distance, side)
             loop.run()
             names_after = loop.results()
         frame.names = names_after
-    except NotAnAxis:
+    except NotVectorizable:
         state.loops[tried] = True
         frame.names, state.buffers, state.written, state.active = names, buffers, written, active
         return False
-    if state.turns:
-        state.turns[-1].accesses += side.accesses
+    if state.vectorized_loops:
+        state.vectorized_loops[-1].accesses += side.accesses
     return True
 
 
-class _SideBySide:
+class _Vectorization:
     """One vectorised loop.
 
     Attributes:
@@ -123,9 +134,9 @@ class _SideBySide:
         steps: by name and leaf, the step of carried values that advance by a constant.
     """
 
-    def __init__(self, frame, node, start, step, turns, distance, side):
-        self.frame, self.node, self.turns, self.distance, self.side = frame, node, turns, distance, side
-        self.start, self.step, self.count = start, step, side.count
+    def __init__(self, frame, node, start, step, iterations, distance, side):
+        self.frame, self.node, self.iterations, self.distance, self.side = frame, node, iterations, distance, side
+        self.start, self.step, self.variable = start, step, side.variable
         self.state, self.before = current(), dict(frame.names)
         self.exposed, self.later = carried(frame.source.node, node)
         self.steps: dict = {}
@@ -134,27 +145,28 @@ class _SideBySide:
         """Interpret the body for all iterations at once; the frame then holds the names' values.
 
         Raises:
-            NotAnAxis: iterations depend on each other.
+            NotVectorizable: iterations depend on each other.
         """
-        if self.start.form is None:
-            raise NotAnAxis
+        if self.start.affine is None:
+            raise NotVectorizable
         names = self._untouched()
         for name in (self.exposed & self.before.keys()) - names.keys():
             names[name] = rebuilt(self.before[name], iter(self._as_given(name)))
         kind = types.promote(self.start.dtype, self.step.dtype)
-        names[self.node.target.id] = of_form(self.start.form.plus(of_sym(self.count, self.step.uniform())), kind)
+        advance = of_variable(self.variable, self.step.uniform())
+        names[self.node.target.id] = of_affine(self.start.affine.plus(advance), kind)
         self.going, alive = None, self.state.active
         if self.distance is not None:
-            self.going = self.distance > of_form(of_sym(self.count, abs(self.step.uniform())), types.int32)
-            if holds(self.going):
+            self.going = self.distance > of_affine(of_variable(self.variable, abs(self.step.uniform())), types.int32)
+            if is_all_true(self.going):
                 self.going = None
             else:
-                alive = self.going if alive is None else both(alive, self.going)
+                alive = self.going if alive is None else logical_and(alive, self.going)
         self.frame.names = names
-        with self.state.only(alive):
-            block(self.frame, self.node.body)
+        with self.state.masked(alive):
+            interpret(self.frame, self.node.body)
         if not independent(self.side):
-            raise NotAnAxis
+            raise NotVectorizable
 
     def _untouched(self):
         """Return the names that the loop does not set, with their values before it."""
@@ -171,14 +183,14 @@ class _SideBySide:
             if step is None:
                 yield Sum(leaf.dtype, leaf.shape, (name, part))
             else:
-                self.steps[name, part] = Carried(leaf.dtype, leaf.shape, (), step=number(step))
-                yield advanced(leaf, self.steps[name, part], self.count)
+                self.steps[name, part] = Carried(leaf.dtype, leaf.shape, (), step=constant(step))
+                yield advanced(leaf, self.steps[name, part], self.variable)
 
     def results(self):
         """Return all names with their values after the last iteration.
 
         Raises:
-            NotAnAxis: a carried value is neither a sum nor advanced by a constant step.
+            NotVectorizable: a carried value is neither a sum nor advanced by a constant step.
         """
         names = self._untouched()
         for name in sorted(self.exposed | self.later):
@@ -187,7 +199,7 @@ class _SideBySide:
             after = self.frame.names[name]
             before = self.before[name] if name in self.exposed & self.before.keys() else after
             if skeleton(before) != skeleton(after):
-                raise NotAnAxis
+                raise NotVectorizable
             pairs = zip(leaves(before), leaves(after), strict=True)
             names[name] = rebuilt(after, iter([self._result((name, i), *pair) for i, pair in enumerate(pairs)]))
         return names
@@ -196,25 +208,25 @@ class _SideBySide:
         """Return a leaf's value after the loop, from its values before the loop and at the end of the body."""
         if key in self.steps:
             spec = self.steps[key]
-            moved = advanced(before, spec, self.count).form.plus(spec.step)
-            if after.form is None or after.shape != before.shape or not equal(after.form, moved):
-                raise NotAnAxis
-            return before + cast(of_form(spec.step, types.int64) * self._taken(), before.dtype)
+            moved = advanced(before, spec, self.variable).affine.plus(spec.step)
+            if after.affine is None or after.shape != before.shape or not equal(after.affine, moved):
+                raise NotVectorizable
+            return before + cast(of_affine(spec.step, types.int64) * self._taken(), before.dtype)
         if isinstance(after, Sum):
             if after.origin != key:
-                raise NotAnAxis
+                raise NotVectorizable
             for sign, term in after.terms:
                 own = term if self.going is None else where(self.going, term, as_tensor(0, term.dtype))
-                before = (add if sign > 0 else subtract)(before, _sum_of_turns(own, self.count))
+                before = (add if sign > 0 else subtract)(before, _sum_of_iterations(own, self.variable))
             return before
         if self.going is not None:
-            raise NotAnAxis  # the last iteration differs between programs
-        return _last(after, self.count)
+            raise NotVectorizable  # the last iteration differs between programs
+        return _last(after, self.variable)
 
     def _taken(self):
         """Return the number of iterations that each program takes."""
         if self.distance is None:
-            return as_tensor(self.turns)
+            return as_tensor(self.iterations)
         stride = abs(self.step.uniform())
         return (where(self.distance > 0, self.distance, 0) + (stride - 1)) // stride
 
@@ -233,12 +245,12 @@ def moved_by(frame, node, name):
     )
     if not simple or any(isinstance(n, ast.Name) and n.id in mine for s in setting for n in ast.walk(s)):
         return Undefined(name)
-    if all(leaf.form is None for leaf in leaves(frame.names[name])):
+    if all(leaf.affine is None for leaf in leaves(frame.names[name])):
         return Undefined(name)
     before = frame.names
     frame.names = dict(before)
     try:
-        block(frame, setting)
+        interpret(frame, setting)
         return frame.names[name]
     finally:
         frame.names = before
@@ -246,41 +258,41 @@ def moved_by(frame, node, name):
 
 def step_of(before, after):
     """Return the constant by which an affine value has grown, or None where it is not constant."""
-    if before.form is None or after.form is None or before.shape != after.shape:
+    if before.affine is None or after.affine is None or before.shape != after.shape:
         return None
-    grown = after.form.plus(before.form.negated())
+    grown = after.affine.plus(before.affine.negated())
     first = int(grown.base.flat[0])
-    return None if grown.syms or any(grown.strides) or (grown.base != first).any() else first
+    return None if grown.terms or any(grown.strides) or (grown.base != first).any() else first
 
 
-def _sum_of_turns(term, count):
+def _sum_of_iterations(term, variable):
     """Return the sum of a term over all iterations."""
-    axis = count.axis
+    axis = variable.axis
     if term.factors is not None:
         data = product(*term.factors, over=axis)
-        turns = count.high + 1 if all(f.shape[axis] == 1 for f in term.factors[:2]) else 1
-        return Tensor(data * turns, term.dtype, term.shape)
+        iterations = variable.high + 1 if all(f.shape[axis] == 1 for f in term.factors[:2]) else 1
+        return Tensor(data * iterations, term.dtype, term.shape)
     data, xp = (term.data, np) if term.known else (term.array(), jnp)
     if data.shape[axis] == 1:
-        total = (data * (count.high + 1)).astype(data.dtype)
+        total = (data * (variable.high + 1)).astype(data.dtype)
     else:
         total = xp.sum(data, axis, dtype=data.dtype, keepdims=True)
     return of_data(total, term.dtype, term.shape)
 
 
-def _last(value, count):
+def _last(value, variable):
     """Return a value of the last iteration, without the loop's axis."""
 
-    def of_last(form):
-        base = _at_end(form.base, count.axis) + dict(form.syms).get(count, 0) * count.high
-        return dataclasses.replace(form, base=base, syms=tuple((s, c) for s, c in form.syms if s is not count))
+    def of_last(affine):
+        base = _at_end(affine.base, variable.axis) + dict(affine.terms).get(variable, 0) * variable.high
+        return dataclasses.replace(affine, base=base, terms=tuple((v, c) for v, c in affine.terms if v is not variable))
 
-    if value.form is not None:
-        return of_form(of_last(value.form), value.dtype)
+    if value.affine is not None:
+        return of_affine(of_last(value.affine), value.dtype)
     if value.conditions is not None:
-        rest = None if value.rest is None else _last(value.rest, count)
+        rest = None if value.rest is None else _last(value.rest, variable)
         return Tensor(None, value.dtype, value.shape, conditions=tuple(map(of_last, value.conditions)), rest=rest)
-    return of_data(_at_end(value.data, count.axis), value.dtype, value.shape)
+    return of_data(_at_end(value.data, variable.axis), value.dtype, value.shape)
 
 
 def _at_end(data, axis):

@@ -15,7 +15,7 @@ from fnjax.triton.interpreter.interpreter import BUILTINS
 from fnjax.triton.interpreter.loops import Range
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import atomics, memory, random
-from fnjax.triton.values.affine import GRID, LEAD, Form
+from fnjax.triton.values.affine import GRID, LEAD, Affine
 from fnjax.triton.values.arithmetic import as_tensor as _as_tensor
 from fnjax.triton.values.blocks import Descriptor as tensor_descriptor
 from fnjax.triton.values.blocks import (
@@ -97,9 +97,9 @@ const = pointer_type
 def program_id(axis, _builder=None):
     """Return the index of the program along an axis of the grid."""
     state, axis = current(), _axis(axis)
-    if state.watch is not None:
+    if state.execution is not None:
         return _as_tensor(state.programs[axis], int32)
-    return values.of_form(state.program(axis), int32)
+    return values.of_affine(state.program(axis), int32)
 
 
 def num_programs(axis):
@@ -123,7 +123,7 @@ def arange(start, end):
     if size & (size - 1):
         raise ValueError(f"tl.arange({start}, {end}): the range of arange must be a power of 2, not {size}")
     base = np.full((1,) * LEAD, start, np.int64)
-    return values.of_form(Form(base, (size,), (1 if size > 1 else 0,)), int32)
+    return values.of_affine(Affine(base, (size,), (1 if size > 1 else 0,)), int32)
 
 
 def full(shape, value, dtype):
@@ -149,7 +149,7 @@ def _shape(shape):
 
 def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
     """Return a value in another type; TypeError where there is no such conversion."""
-    if isinstance(input, memory.Pointer | memory.Choice):
+    if isinstance(input, memory.Pointer | memory.SelectedPointer):
         return input.to(dtype)
     return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
 
@@ -191,7 +191,7 @@ def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", evict
 
 
 def _pointer(given, what):
-    if not isinstance(given, memory.Pointer | memory.Choice):
+    if not isinstance(given, memory.Pointer | memory.SelectedPointer):
         raise TypeError(f"{what} takes a pointer, not {given!r}: pass an array for the parameter")
     return given
 
@@ -220,7 +220,7 @@ def atomic_cas(pointer, cmp, val, sem=None, scope=None):
 def where(condition, x, y):
     """Return elements of x where the condition holds, else of y; also of pointers."""
     if isinstance(x, memory.Pointer) or isinstance(y, memory.Pointer):
-        return memory.Choice(values.truth(condition), x, y)
+        return memory.SelectedPointer(values.as_mask(condition), x, y)
     return values.where(condition, x, y)
 
 
@@ -228,12 +228,12 @@ def _pairwise(name):
     """Return `tl.maximum` or `tl.minimum`."""
 
     def operate(x, y, propagate_nan=None):
-        x, y, kind = values.meet(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
+        x, y, kind = values.to_common_type(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
             use = name if getattr(propagate_nan, "name", None) == "ALL" else ignoring
             return values.compute(lambda xp, a, b: getattr(xp, use)(a, b), kind, x, y)
-        values.need_exact(x, y)
+        values.report_narrowed(x, y)
         return values.compute(lambda xp, a, b: getattr(xp, name)(a, b), kind, x, y)
 
     return operate
@@ -253,15 +253,15 @@ def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
 def abs(x):
     """Return the absolute value."""
     x = _as_tensor(x)
-    values.need_exact(x)
+    values.report_narrowed(x)
     return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
 
 
 def fma(x, y, z):
     """Return x * y + z."""
-    x, y, _ = values.meet(_as_tensor(x), _as_tensor(y))
-    z, x, _ = values.meet(_as_tensor(z), x)
-    z, y, _ = values.meet(z, y)
+    x, y, _ = values.to_common_type(_as_tensor(x), _as_tensor(y))
+    z, x, _ = values.to_common_type(_as_tensor(z), x)
+    z, y, _ = values.to_common_type(z, y)
     return x * y + z
 
 
@@ -359,14 +359,14 @@ def static_assert(cond, msg=""):
 
 def device_assert(cond, msg="", mask=None):
     """Report a finding in `kernel.check` where the condition is false; ignored elsewhere, as by Triton by default."""
-    if current().watch is not None:
-        current().watch.asserted(values.truth(cond), None if mask is None else values.truth(mask), msg)
+    if current().execution is not None:
+        current().execution.asserted(values.as_mask(cond), None if mask is None else values.as_mask(mask), msg)
 
 
 def device_print(prefix, *args, hex=False):
     """Print in `kernel.check`, which executes programs one by one; ignored elsewhere."""
-    if current().watch is not None:
-        current().watch.printed([prefix, *args])
+    if current().execution is not None:
+        current().execution.printed([prefix, *args])
 
 
 def static_print(*args, **named):
@@ -433,8 +433,8 @@ _MORE = {
     "cast": _convert,
     "T": property(trans),
     "view": view,
-    "logical_and": values.both,
-    "logical_or": values.either,
+    "logical_and": values.logical_and,
+    "logical_or": values.logical_or,
 }
 for _name, _function_ in _MORE.items():
     setattr(tensor, _name, _function_)

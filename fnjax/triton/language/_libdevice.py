@@ -89,7 +89,7 @@ def _two(function):
     """Return a language function of two float arguments that applies a function of JAX; integers become float32."""
 
     def operate(x, y):
-        x, y, kind = values.meet(x, y)
+        x, y, kind = values.to_common_type(x, y)
         if kind.is_int():
             x, y, kind = values.cast(x, float32), values.cast(y, float32), float32
         return values.compute(lambda xp, a, b: function(*jnp.broadcast_arrays(a, b)), kind, x, y)

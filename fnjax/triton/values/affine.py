@@ -13,7 +13,7 @@ GRID = 3  # axes that a grid may have
 LEAD = 6  # leading axes of every value, before those of the block: axes of the grid (some of them split) and of loops
 
 
-class Sym:
+class LoopVariable:
     """Loop variable, with its first and last value, both included.
 
     Attributes:
@@ -30,16 +30,16 @@ class Sym:
     @classmethod
     def along(cls, axis, size):
         """Return the variable of a loop with `size` iterations that is vectorised along a leading axis."""
-        return cls(laid(np.arange(size, dtype=np.int64), axis), 0, size - 1, axis)
+        return cls(along_axis(np.arange(size, dtype=np.int64), axis), 0, size - 1, axis)
 
 
-def laid(numbers, axis):
+def along_axis(numbers, axis):
     """Return a vector reshaped to run along one leading axis, with size 1 along the others."""
     return numbers.reshape([len(numbers) if d == axis else 1 for d in range(LEAD)])
 
 
 @dataclasses.dataclass(frozen=True)
-class Form:
+class Affine:
     """Affine expression over programs, block indices and loop variables.
 
     Its value is base[program] + Σ strides[d] · index[d] + Σ coefficient · variable, for each index of a block.
@@ -48,77 +48,78 @@ class Form:
         base: int64 array over the leading axes, of size 1 along those that it does not depend on.
         shape: the block's.
         strides: one for each axis of the block.
-        syms: pairs of loop variable and coefficient.
+        terms: pairs of loop variable and coefficient.
     """
 
     base: np.ndarray
     shape: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
-    syms: tuple[tuple[Sym, int], ...] = ()
+    terms: tuple[tuple[LoopVariable, int], ...] = ()
 
-    def plus(self, other: "Form") -> "Form":
+    def plus(self, other: "Affine") -> "Affine":
         """Return the sum of two expressions; their shapes are broadcast."""
         a, b = _same_rank(self, other)
         shape = np.broadcast_shapes(a.shape, b.shape)
         strides = tuple(s + t for s, t in zip(a.strides, b.strides, strict=True))
-        syms = dict(a.syms)
-        for sym, coefficient in b.syms:
-            syms[sym] = syms.get(sym, 0) + coefficient
-        return Form(a.base + b.base, shape, strides, tuple((s, c) for s, c in syms.items() if c))
+        terms = dict(a.terms)
+        for variable, coefficient in b.terms:
+            terms[variable] = terms.get(variable, 0) + coefficient
+        return Affine(a.base + b.base, shape, strides, tuple((v, c) for v, c in terms.items() if c))
 
-    def times(self, other: "Form") -> "Form | None":
+    def times(self, other: "Affine") -> "Affine | None":
         """Return the product of two expressions, or None where it is not affine.
 
         One factor must be free of block indices and loop variables, and a single number where the other one has any.
         """
         a, b = _same_rank(self, other)
-        if any(a.strides) or a.syms:
+        if any(a.strides) or a.terms:
             a, b = b, a
-        if any(a.strides) or a.syms:
+        if any(a.strides) or a.terms:
             return None
-        if not (any(b.strides) or b.syms):
-            return Form(a.base * b.base, np.broadcast_shapes(a.shape, b.shape), a.strides)
+        if not (any(b.strides) or b.terms):
+            return Affine(a.base * b.base, np.broadcast_shapes(a.shape, b.shape), a.strides)
         first = int(a.base.flat[0])
         if not (a.base == first).all():
             return None
-        scaled = tuple((s, c * first) for s, c in b.syms if first)
+        scaled = tuple((s, c * first) for s, c in b.terms if first)
         shape = np.broadcast_shapes(a.shape, b.shape)
-        return Form(b.base * first, shape, tuple(s * first for s in b.strides), scaled)
+        return Affine(b.base * first, shape, tuple(s * first for s in b.strides), scaled)
 
-    def negated(self) -> "Form":
+    def negated(self) -> "Affine":
         """Return the expression times -1."""
-        return Form(-self.base, self.shape, tuple(-s for s in self.strides), tuple((s, -c) for s, c in self.syms))
+        strides, terms = tuple(-s for s in self.strides), tuple((v, -c) for v, c in self.terms)
+        return Affine(-self.base, self.shape, strides, terms)
 
     def limits(self) -> tuple[int, int]:
         """Return bounds of its value over all programs, indices and iterations, both included."""
         low, high = int(self.base.min()), int(self.base.max())
         spans = [(0, s * (n - 1)) for s, n in zip(self.strides, self.shape, strict=True)]
-        spans += [(c * sym.low, c * sym.high) for sym, c in self.syms]
+        spans += [(c * variable.low, c * variable.high) for variable, c in self.terms]
         return low + sum(min(s) for s in spans), high + sum(max(s) for s in spans)
 
-    def reshaped(self, shape, strides) -> "Form":
+    def reshaped(self, shape, strides) -> "Affine":
         """Return the same expression for a block of another shape, with new strides."""
         return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
 
     @property
     def concrete(self) -> bool:
         """Return True where all values are known: no loop variable is traced."""
-        return all(sym.axis is not None for sym, _ in self.syms)
+        return all(variable.axis is not None for variable, _ in self.terms)
 
     @property
-    def moving(self) -> tuple[tuple[Sym, int], ...]:
+    def traced_variables(self) -> tuple[tuple[LoopVariable, int], ...]:
         """The loop variables of sequentially traced loops, with their coefficients."""
-        return tuple((sym, c) for sym, c in self.syms if sym.axis is None)
+        return tuple((variable, c) for variable, c in self.terms if variable.axis is None)
 
-    def untraced(self) -> "Form":
+    def untraced(self) -> "Affine":
         """Return a copy that holds no tracers: variables of traced loops keep only their range."""
-        held = ((s if s.axis is not None else Sym(None, s.low, s.high), c) for s, c in self.syms)
-        return dataclasses.replace(self, syms=tuple(held))
+        held = ((v if v.axis is not None else LoopVariable(None, v.low, v.high), c) for v, c in self.terms)
+        return dataclasses.replace(self, terms=tuple(held))
 
     @property
-    def spread(self) -> tuple[int, ...]:
+    def array_shape(self) -> tuple[int, ...]:
         """The shape of `array`: of size 1 along axes that the expression does not depend on."""
-        lead = np.broadcast_shapes(self.base.shape, *(sym.value.shape for sym, _ in self.syms if sym.axis is not None))
+        lead = np.broadcast_shapes(self.base.shape, *(v.value.shape for v, _ in self.terms if v.axis is not None))
         return lead + tuple(n if s else 1 for n, s in zip(self.shape, self.strides, strict=True))
 
     def array(self, xp: Any) -> Any:
@@ -135,18 +136,18 @@ class Form:
                 wide = [1] * out.ndim
                 wide[LEAD + axis] = size
                 out = out + (xp.arange(size) * stride).reshape(wide)
-        for sym, coefficient in self.syms:
-            value = sym.value * coefficient
-            out = out + (value if sym.axis is None else value.reshape(value.shape + (1,) * len(self.shape)))
+        for variable, coefficient in self.terms:
+            value = variable.value * coefficient
+            out = out + (value if variable.axis is None else value.reshape(value.shape + (1,) * len(self.shape)))
         return out
 
 
-def number(value: Any) -> Form:
+def constant(value: Any) -> Affine:
     """Return an integer, the same for all programs, as an affine expression."""
-    return Form(np.full((1,) * LEAD, int(value), np.int64))
+    return Affine(np.full((1,) * LEAD, int(value), np.int64))
 
 
-def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Form | None:
+def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Affine | None:
     """Return the affine expression of an array of integers, or None where it is not affine along the block's axes.
 
     Args:
@@ -160,16 +161,16 @@ def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Form | None:
         index = [0] * array.ndim
         index[LEAD + axis] = 1 if size > 1 else 0
         strides.append(int(array[tuple(index)]) - int(array[(0,) * array.ndim]))
-    form = Form(first, shape, tuple(strides))
-    return form if np.array_equal(np.broadcast_to(form.array(np), array.shape), array) else None
+    affine = Affine(first, shape, tuple(strides))
+    return affine if np.array_equal(np.broadcast_to(affine.array(np), array.shape), array) else None
 
 
 def _same_rank(a, b):
     """Return both expressions with equally many axes; new axes are added in front, as in broadcasting."""
     rank = max(len(a.shape), len(b.shape))
 
-    def wide(form):
-        missing = rank - len(form.shape)
-        return form.reshaped((1,) * missing + form.shape, (0,) * missing + form.strides)
+    def wide(affine):
+        missing = rank - len(affine.shape)
+        return affine.reshaped((1,) * missing + affine.shape, (0,) * missing + affine.strides)
 
     return wide(a), wide(b)

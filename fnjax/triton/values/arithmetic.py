@@ -14,8 +14,8 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Form, number, recognise
-from fnjax.triton.values.state import watching
+from fnjax.triton.values.affine import LEAD, Affine, constant, recognise
+from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
     Tensor,
@@ -29,13 +29,13 @@ from fnjax.triton.values.tensor import (
 )
 
 
-def of_form(form, kind):
+def of_affine(affine, kind):
     """Return a tensor of integers from an affine expression; values that do not fit the type wrap."""
-    low, high = form.limits()
+    low, high = affine.limits()
     limits = np.iinfo(kind.array) if kind.kind in "iu" else None
     if limits is None or low < limits.min or high > limits.max:
-        return Tensor(form.array(np if is_small(form) else jnp).astype(kind.array), kind, form.shape)
-    return Tensor(None, kind, form.shape, form=form)
+        return Tensor(affine.array(np if is_small(affine) else jnp).astype(kind.array), kind, affine.shape)
+    return Tensor(None, kind, affine.shape, affine=affine)
 
 
 def of_data(data, kind, shape):
@@ -43,9 +43,9 @@ def of_data(data, kind, shape):
     if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
         if data.dtype != kind.array:
             data = data.astype(kind.array)
-        form = recognise(aligned(data, len(shape)), shape)
-        if form is not None:
-            return Tensor(data, kind, shape, form=form)
+        affine = recognise(aligned(data, len(shape)), shape)
+        if affine is not None:
+            return Tensor(data, kind, shape, affine=affine)
     return Tensor(data, kind, shape)
 
 
@@ -59,13 +59,13 @@ def as_tensor(value, kind=None):
         if kind is None or (kind.kind in "iu" and own.kind in "iu"):
             kind = kind or own
             if kind.kind in "iu" and value < 2**63:
-                return of_form(number(int(value)), kind)
+                return of_affine(constant(int(value)), kind)
         with np.errstate(over="ignore"):  # -1e9 becomes -inf in float16
             return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
-def meet(a, b, division=False, weak=True):
+def to_common_type(a, b, division=False, weak=True):
     """Return both operands in their common type, and that type; TypeError where there is none.
 
     A Python number takes the type of the tensor (ValueError: it is out of its range), unless `weak` is False:
@@ -108,33 +108,33 @@ def compute(function, kind, *tensors, result=None):
     return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
 
 
-def need_exact(*tensors):
+def report_narrowed(*tensors):
     """Report to `kernel.check` known 64-bit integers that do not fit into the 32 bits that JAX has.
 
     Operations that depend on the upper bits call this: division, comparison, right shift, conversion to a float.
     """
-    watch = watching()
-    for tensor in () if watch is None else tensors:
+    execution = current_execution()
+    for tensor in () if execution is None else tensors:
         if is_narrowed(tensor.dtype) and tensor.known:
             data, limits = tensor.data, np.iinfo(canonical(tensor.dtype))
             outside = (data < limits.min) | (data > limits.max)
             if outside.any():
-                watch.narrowed(tensor.dtype, data[outside])
+                execution.narrowed(tensor.dtype, data[outside])
 
 
 def _arithmetic(name: str) -> Callable[..., Any]:
     """Return an operator, by NumPy's name, that keeps affine operands affine where the result is."""
 
     def operate(a, b):
-        a, b, kind = meet(a, b)
-        if kind.kind in "iu" and a.form is not None and b.form is not None:
-            form = {
-                "add": lambda: a.form.plus(b.form),
-                "subtract": lambda: a.form.plus(b.form.negated()),
-                "multiply": lambda: a.form.times(b.form),
+        a, b, kind = to_common_type(a, b)
+        if kind.kind in "iu" and a.affine is not None and b.affine is not None:
+            affine = {
+                "add": lambda: a.affine.plus(b.affine),
+                "subtract": lambda: a.affine.plus(b.affine.negated()),
+                "multiply": lambda: a.affine.times(b.affine),
             }[name]()
-            if form is not None:
-                return of_form(form, kind)
+            if affine is not None:
+                return of_affine(affine, kind)
         return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
 
     return operate
@@ -154,7 +154,7 @@ def true_divide(a, b):
     if kinds[0].is_int() and kinds[1].is_int():
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
     else:
-        a, b, kind = meet(a, b, division=True)
+        a, b, kind = to_common_type(a, b, division=True)
     return compute(lambda xp, x, y: xp.divide(x, y), kind, a, b)
 
 
@@ -173,33 +173,33 @@ def _remainder(xp, x, y):
 
 def floor_divide(a, b):
     """Return `a // b` of integers, rounded toward zero as in C; TypeError for other types."""
-    a, b, kind = meet(a, b, division=True)
+    a, b, kind = to_common_type(a, b, division=True)
     if not kind.is_int():
         raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
-    need_exact(a, b)
+    report_narrowed(a, b)
     divisor = b.uniform()
-    if a.form is not None and divisor and divisor > 0 and _divides(a.form, divisor):
-        form = a.form
-        base, strides = form.base // divisor, [s // divisor for s in form.strides]
-        return of_form(Form(base, form.shape, tuple(strides), tuple((s, c // divisor) for s, c in form.syms)), kind)
+    if a.affine is not None and divisor and divisor > 0 and _divides(a.affine, divisor):
+        affine = a.affine
+        strides, terms = tuple(s // divisor for s in affine.strides), tuple((v, c // divisor) for v, c in affine.terms)
+        return of_affine(Affine(affine.base // divisor, affine.shape, strides, terms), kind)
     return compute(_truncated, kind, a, b)
 
 
-def _divides(form, divisor):
+def _divides(affine, divisor):
     """Return True where an integer divides every stride, coefficient and constant of an affine expression."""
-    parts = [*form.strides, *(c for _, c in form.syms)]
-    return not any(p % divisor for p in parts) and not (form.base % divisor).any()
+    parts = [*affine.strides, *(c for _, c in affine.terms)]
+    return not any(p % divisor for p in parts) and not (affine.base % divisor).any()
 
 
 def remainder(a, b):
     """Return `a % b`, with the sign of `a` as in C."""
-    a, b, kind = meet(a, b, division=True)
-    need_exact(a, b)
+    a, b, kind = to_common_type(a, b, division=True)
+    report_narrowed(a, b)
     divisor = b.uniform() if kind.is_int() else None
-    if a.form is not None and divisor and divisor > 0:
-        low, high = a.form.limits()
+    if a.affine is not None and divisor and divisor > 0:
+        low, high = a.affine.limits()
         if low >= 0 and high < divisor:
-            return of_form(a.form, kind)
+            return of_affine(a.affine, kind)
     return compute(_remainder, kind, a, b)
 
 
@@ -207,11 +207,11 @@ def _bitwise(name):
     """Return a bitwise operator, by NumPy's name; of two masks, an and keeps conditions."""
 
     def operate(a, b):
-        a, b, kind = meet(a, b)
+        a, b, kind = to_common_type(a, b)
         if not kind.is_int():
             raise TypeError(f"{name} takes whole numbers or truths, not {kind}")
         if kind.is_bool() and name == "bitwise_and":
-            return both(a, b)
+            return logical_and(a, b)
         return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
 
     return operate
@@ -222,22 +222,22 @@ bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or
 
 def shift(a, b, left):
     """Return `a << b` or `a >> b` (signed: keeping the sign); TypeError where it needs 64 bits that JAX lacks."""
-    a, b, kind = meet(a, b)
-    if left and a.form is not None and (places := b.uniform()) is not None and 0 <= places < 63:
-        form = a.form.times(number(1 << places))
-        return of_form(form, kind)
+    a, b, kind = to_common_type(a, b)
+    if left and a.affine is not None and (places := b.uniform()) is not None and 0 <= places < 63:
+        affine = a.affine.times(constant(1 << places))
+        return of_affine(affine, kind)
     if b.known and not a.known and canonical(kind).itemsize < kind.array.itemsize and (b.data >= 32).any():
         raise needs_64_bits(f"a shift of {kind} by {int(b.data.max())}")
-    need_exact(*(b,) if left else (a, b))
+    report_narrowed(*(b,) if left else (a, b))
     return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
 
 
-def both(a, b):
+def logical_and(a, b):
     """Return the logical and of two masks; conditions are kept as affine expressions."""
-    a, b = truth(a), truth(b)
+    a, b = as_mask(a), as_mask(b)
     shape = np.broadcast_shapes(a.shape, b.shape)
-    if holds(a) or holds(b):
-        return broadcast(b if holds(a) else a, shape)
+    if is_all_true(a) or is_all_true(b):
+        return broadcast(b if is_all_true(a) else a, shape)
     if a.conditions is not None or b.conditions is not None:
         conditions, rests = (), []
         for t in (a, b):
@@ -253,19 +253,19 @@ def both(a, b):
     return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
 
 
-def holds(value):
+def is_all_true(value):
     """Return True where a mask is known to hold for all lanes."""
     if value.conditions is not None:
         return not value.conditions and value.rest is None
     return isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
-def either(a, b):
+def logical_or(a, b):
     """Return the logical or of two masks."""
-    return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, truth(a), truth(b))
+    return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, as_mask(a), as_mask(b))
 
 
-def truth(value):
+def as_mask(value):
     """Return the mask of the values that are not zero; masks as they are."""
     value = as_tensor(value)
     if value.dtype.is_bool():
@@ -273,12 +273,12 @@ def truth(value):
     return compare("not_equal", value, as_tensor(0, value.dtype))
 
 
-def negation(value):
+def logical_not(value):
     """Return the logical not of a mask; the negation of a single condition is again a condition."""
-    value = truth(value)
+    value = as_mask(value)
     if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
-        form = value.conditions[0].negated().plus(number(-1))
-        return Tensor(None, types.int1, value.shape, conditions=(form,))
+        affine = value.conditions[0].negated().plus(constant(-1))
+        return Tensor(None, types.int1, value.shape, conditions=(affine,))
     return compute(lambda xp, x: xp.logical_not(x), types.int1, value)
 
 
@@ -287,23 +287,23 @@ _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 
 def compare(name, a, b):
     """Return the mask of a comparison (NumPy's name of it); between affine expressions it is a list of conditions."""
-    a, b, kind = meet(a, b, weak=False)
-    need_exact(a, b)
+    a, b, kind = to_common_type(a, b, weak=False)
+    report_narrowed(a, b)
     if (
         kind.kind in "iu"
-        and a.form is not None
-        and b.form is not None
+        and a.affine is not None
+        and b.affine is not None
         and name in ("less", "less_equal", "greater", "greater_equal", "equal")
     ):
-        difference = a.form.plus(b.form.negated())
+        difference = a.affine.plus(b.affine.negated())
         found = {
             "greater_equal": lambda: (difference,),
-            "greater": lambda: (difference.plus(number(-1)),),
+            "greater": lambda: (difference.plus(constant(-1)),),
             "less_equal": lambda: (difference.negated(),),
-            "less": lambda: (difference.negated().plus(number(-1)),),
+            "less": lambda: (difference.negated().plus(constant(-1)),),
             "equal": lambda: (difference, difference.negated()),
         }[name]()
-        doubtful = tuple(form for form in found if form.limits()[0] < 0)
+        doubtful = tuple(affine for affine in found if affine.limits()[0] < 0)
         return Tensor(None, types.int1, difference.shape, conditions=doubtful)
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
@@ -327,16 +327,16 @@ def cast(value, kind, bitcast=False, rounding=None):
             raise TypeError(f"a bitcast needs types of one width, not {value.dtype} and {kind}")
         return Tensor(lax.bitcast_convert_type(value.array(), canonical(kind)), kind, value.shape)
     if kind.is_bool():
-        return truth(value)
-    if value.form is not None and kind.kind in "iu":
-        return of_form(value.form, kind)
+        return as_mask(value)
+    if value.affine is not None and kind.kind in "iu":
+        return of_affine(value.affine, kind)
     if not kind.is_int():
-        need_exact(value)
+        report_narrowed(value)
     if value.known and rounding != "rtz":
         with np.errstate(all="ignore"):
             found = of_data(value.data.astype(kind.array), kind, value.shape)
         if value.dtype.is_floating():
-            need_exact(found)
+            report_narrowed(found)
         return found
     data = value.array()
     if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
@@ -373,10 +373,10 @@ def _(kind, primals, tangents):
 
 def where(condition, a, b):
     """Return elements of `a` where the mask holds, else of `b`; a Python number takes the type of the other operand."""
-    condition = truth(condition)
-    a, b, kind = meet(a, b)
+    condition = as_mask(condition)
+    a, b, kind = to_common_type(a, b)
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
-    if holds(condition):
+    if is_all_true(condition):
         return broadcast(a, shape)
     return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
 
@@ -386,8 +386,8 @@ def broadcast(value, shape):
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
     if np.broadcast_shapes(value.shape, shape) != shape:
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
-    if value.form is not None:
-        return Tensor(None, value.dtype, shape, form=as_block(value.form, shape))
+    if value.affine is not None:
+        return Tensor(None, value.dtype, shape, affine=as_block(value.affine, shape))
     if value.conditions is not None:
         return Tensor(None, value.dtype, shape, conditions=value.conditions, rest=value.rest)
     return Tensor(aligned(value.data, len(shape)), value.dtype, shape)
@@ -402,13 +402,13 @@ def unary(function, value, kinds="f"):
 
 
 def _negative(value):
-    if value.form is not None:
-        return of_form(value.form.negated(), value.dtype)
+    if value.affine is not None:
+        return of_affine(value.affine.negated(), value.dtype)
     return compute(lambda xp, x: xp.negative(x), value.dtype, value)
 
 
 def _invert(value):
-    return negation(value) if value.dtype.is_bool() else compute(lambda xp, x: xp.invert(x), value.dtype, value)
+    return logical_not(value) if value.dtype.is_bool() else compute(lambda xp, x: xp.invert(x), value.dtype, value)
 
 
 def _reflected(function):

@@ -7,8 +7,8 @@ from jax import lax
 from fnjax.triton.values.affine import LEAD
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast
 from fnjax.triton.values.bounds import refuse_outside
-from fnjax.triton.values.exceptions import NeedsSequence, NotAnAxis
-from fnjax.triton.values.memory import Choice, _truth_of, flat_lanes
+from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
+from fnjax.triton.values.memory import SelectedPointer, _active_lanes, flat_lanes
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, canonical
 
@@ -23,7 +23,7 @@ COMBINE = {
 }
 
 
-class Pending(Tensor):
+class UnusedOldValue(Tensor):
     """Old value of an atomic that was applied for all programs at once: any use of it raises NeedsSequence."""
 
     def __init__(self, kind, shape):
@@ -33,7 +33,7 @@ class Pending(Tensor):
         """Raise NeedsSequence: the old value is used."""
         raise NeedsSequence
 
-    data = form = conditions = rest = known = _data = property(_asked)
+    data = affine = conditions = rest = known = _data = property(_asked)
 
 
 def update(name, pointer, value, mask, sem=None):
@@ -50,31 +50,31 @@ def update(name, pointer, value, mask, sem=None):
         TypeError: the pointer is a selection among arrays.
         IndexError: an unmasked lane is certainly outside of the array.
         NeedsSequence: it is "xchg", whose result depends on the order of programs, in a grid of several programs.
-        NotAnAxis: programs run in sequence, and a loop is vectorised.
+        NotVectorizable: programs run in sequence, and a loop is vectorised.
     """
-    if isinstance(pointer, Choice):
+    if isinstance(pointer, SelectedPointer):
         raise TypeError(f"tl.atomic_{name} on a pointer that was chosen among arrays: choose the value instead")
     state = current()
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     pointer = pointer[()] if not pointer.shape and shape == () else pointer
-    truth = _truth_of(mask, pointer.shape)
-    if state.watch is not None:
-        return state.watch.atomic(name, pointer, truth, value, None, sem)
+    lanes = _active_lanes(mask, pointer.shape)
+    if state.execution is not None:
+        return state.execution.atomic(name, pointer, lanes, value, None, sem)
     memory = state.buffers[pointer.buffer]
     alone = state.in_sequence or all(n == 1 for n in state.grid)
-    if alone and state.turns:
-        raise NotAnAxis
-    state.note(name, pointer.buffer, None, ())
+    if alone and state.vectorized_loops:
+        raise NotVectorizable
+    state.record_access(name, pointer.buffer, None, ())
     if not alone and name == "xchg":
         raise NeedsSequence
     state.written.add(pointer.buffer)
-    refuse_outside("updates", pointer, truth, memory.shape[0])
-    index, data = flat_lanes(memory, pointer, truth, value)
+    refuse_outside("updates", pointer, lanes, memory.shape[0])
+    index, data = flat_lanes(memory, pointer, lanes, value)
     data = data.astype(canonical(pointer.element))
     if not alone:
         state.buffers[pointer.buffer] = _at_once(name, memory, index, data)
-        return Pending(pointer.element, pointer.shape)
+        return UnusedOldValue(pointer.element, pointer.shape)
     return _one_by_one(COMBINE[name], pointer, memory, index, data)
 
 
@@ -106,7 +106,7 @@ def _old_values(memory, index):
 
 def _one_by_one(combine, pointer, memory, index, data):
     """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
-    if index.shape[0] == 1 or (pointer.offset.form is not None and _distinct(pointer.offset.form)):
+    if index.shape[0] == 1 or (pointer.offset.affine is not None and _distinct(pointer.offset.affine)):
         old = memory.at[index].get(mode="fill", fill_value=0)
         new = memory.at[index].set(combine(old, data), mode="drop")
     else:
@@ -115,10 +115,10 @@ def _one_by_one(combine, pointer, memory, index, data):
     return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)
 
 
-def _distinct(form):
+def _distinct(affine):
     """Return True where all lanes of a block certainly have different addresses."""
     reach = 0
-    for stride, size in sorted((abs(s), n) for s, n in zip(form.strides, form.shape, strict=True) if n > 1):
+    for stride, size in sorted((abs(s), n) for s, n in zip(affine.strides, affine.shape, strict=True) if n > 1):
         if stride <= reach:
             return False
         reach += stride * (size - 1)
@@ -131,20 +131,20 @@ def compare_and_swap(pointer, expected, value, sem=None):
     Raises:
         IndexError: a lane is certainly outside of the array.
         NeedsSequence: the grid has several programs and they do not run in sequence yet.
-        NotAnAxis: a loop is vectorised.
+        NotVectorizable: a loop is vectorised.
     """
     state = current()
     expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
-    truth = _truth_of(None, pointer.shape)
-    if state.watch is not None:
-        return state.watch.atomic("cas", pointer, truth, value, expected, sem)
+    lanes = _active_lanes(None, pointer.shape)
+    if state.execution is not None:
+        return state.execution.atomic("cas", pointer, lanes, value, expected, sem)
     if not (state.in_sequence or all(n == 1 for n in state.grid)):
         raise NeedsSequence
-    if state.turns:
-        raise NotAnAxis
+    if state.vectorized_loops:
+        raise NotVectorizable
     memory = state.buffers[pointer.buffer]
-    refuse_outside("updates", pointer, truth, memory.shape[0])
-    index, data, wanted = flat_lanes(memory, pointer, truth, value, expected)
+    refuse_outside("updates", pointer, lanes, memory.shape[0])
+    index, data, wanted = flat_lanes(memory, pointer, lanes, value, expected)
     state.written.add(pointer.buffer)
     packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)
 

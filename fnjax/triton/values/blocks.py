@@ -6,8 +6,8 @@ import operator
 import numpy as np
 
 from fnjax.triton.values import memory, types
-from fnjax.triton.values.affine import LEAD, Form
-from fnjax.triton.values.arithmetic import as_tensor, both, broadcast, cast, of_form
+from fnjax.triton.values.affine import LEAD, Affine
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, of_affine
 from fnjax.triton.values.atomics import update
 
 
@@ -90,7 +90,7 @@ def make_block_ptr(base, shape, strides, offsets, block_shape, order):
         TypeError: `base` is not a pointer.
         ValueError: the lengths of the other arguments differ.
     """
-    if not isinstance(base, memory.Pointer | memory.Choice):
+    if not isinstance(base, memory.Pointer | memory.SelectedPointer):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
     given = [tuple(map(_whole, part)) for part in (shape, strides, offsets)]
     blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
@@ -134,7 +134,7 @@ def _indices(block, axis):
     strides = [1 if d == axis and size > 1 else 0 for d in range(rank)]
     shape = [size if d == axis else 1 for d in range(rank)]
     zero = np.zeros((1,) * LEAD, np.int64)
-    return block.offsets[axis] + of_form(Form(zero, tuple(shape), tuple(strides)), types.int64)
+    return block.offsets[axis] + of_affine(Affine(zero, tuple(shape), tuple(strides)), types.int64)
 
 
 def _address(block, checked):
@@ -145,8 +145,8 @@ def _address(block, checked):
         index = _indices(block, axis)
         pointer = pointer + index * block.strides[axis]
         if axis in checked:
-            inside = both(index >= 0, index < block.sizes[axis])
-            mask = inside if mask is None else both(mask, inside)
+            inside = logical_and(index >= 0, index < block.sizes[axis])
+            mask = inside if mask is None else logical_and(mask, inside)
     return pointer, None if mask is None else broadcast(mask, block.block_shape)
 
 

@@ -2,12 +2,12 @@
 
 import warnings
 
-from fnjax.triton.values.affine import LEAD, Form
+from fnjax.triton.values.affine import LEAD, Affine
 from fnjax.triton.values.state import current
 from fnjax.triton.values.views import Axis, merged, strides_of
 
 
-def refuse_outside(does, pointer, truth, length):
+def refuse_outside(does, pointer, lanes, length):
     """Raise where an unmasked lane certainly accesses memory outside of its array, whatever the values in memory.
 
     Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which
@@ -19,38 +19,38 @@ def refuse_outside(does, pointer, truth, length):
     Args:
         does: "reads", "writes" or "updates", for the message.
         pointer: the address.
-        truth: the mask, or None.
+        lanes: the mask, or None.
         length: the number of elements of the array.
 
     Raises:
         IndexError: an address is certainly outside.
     """
-    form = pointer.offset.form
-    if form is None or current().depends_on_turns(form):
+    affine = pointer.offset.affine
+    if affine is None or current().varies_in_loops(affine):
         return
-    if truth is not None and (truth.conditions is None or truth.rest is not None):
+    if lanes is not None and (lanes.conditions is None or lanes.rest is not None):
         return
-    found = reach(form, () if truth is None else truth.conditions)
+    found = reach(affine, () if lanes is None else lanes.conditions)
     if found is None or (found[0] >= 0 and found[1] < length):
         return
     at = found[1] if found[1] >= length else found[0]
     elements = "element" if length == 1 else "elements"
     text = f"{does} {_name_of(pointer.buffer)}[{at}], which has {length} {elements}"
-    if does == "reads" and truth is None and not _is_block_outside(form, length):
+    if does == "reads" and lanes is None and not _is_block_outside(affine, length):
         frame = current().frames[-1]
         where = f"kernel {frame.source.name}, line {frame.line} of {frame.source.file}"
         warnings.warn(f"{where} {text}, and has no mask: what it finds there is unknown", RuntimeWarning, stacklevel=2)
         return
-    held = "it has no mask" if truth is None else "the mask lets it through"
+    held = "it has no mask" if lanes is None else "the mask lets it through"
     remedy = "pass a larger array, or mask what is outside" if at >= 0 else "mask what is outside"
     raise IndexError(f"{text} ({held}): {remedy}")
 
 
-def _is_block_outside(form, length):
+def _is_block_outside(affine, length):
     """Return True where all lanes of some program are outside of the array."""
-    spans = [s * (n - 1) for s, n in zip(form.strides, form.shape, strict=True)]
-    first = form.base + sum(s for s in spans if s < 0)
-    last = form.base + sum(s for s in spans if s > 0)
+    spans = [s * (n - 1) for s, n in zip(affine.strides, affine.shape, strict=True)]
+    first = affine.base + sum(s for s in spans if s < 0)
+    last = affine.base + sum(s for s in spans if s > 0)
     return bool((first >= length).any() or (last < 0).any())
 
 
@@ -61,37 +61,37 @@ def _name_of(buffer):
     return "/".join(name for name, p in pointers.items() if getattr(p, "buffer", None) == buffer) or "an array"
 
 
-def reach(form: Form, conditions) -> tuple[int, int] | None:
+def reach(affine: Affine, conditions) -> tuple[int, int] | None:
     """Return the smallest and largest address that satisfies all conditions; None if none does, or it is not known."""
-    rank = max(len(f.shape) for f in (form, *conditions))
-    found = [_strides(f, rank) for f in (form, *conditions)]
+    rank = max(len(f.shape) for f in (affine, *conditions))
+    found = [_strides(f, rank) for f in (affine, *conditions)]
     if None in found:
         return None
     sizes = {d: size for strides in found for d, (_, size) in strides.items()}
     steps = [{d: stride for d, (stride, _) in strides.items()} for strides in found]
     axes = [Axis(n, steps[0].get(d, 0), [], [s.get(d, 0) for s in steps[1:]]) for d, n in sorted(sizes.items())]
-    offset, *constants = (int(f.base.flat[0]) for f in (form, *conditions))
+    offset, *constants = (int(f.base.flat[0]) for f in (affine, *conditions))
     for axis in axes:
         if axis.stride < 0:  # reverse the axis, so that all strides are positive
             offset += axis.stride * (axis.size - 1)
-            constants = [c + k * (axis.size - 1) for c, k in zip(constants, axis.coefs, strict=True)]
-            axis.stride, axis.coefs = -axis.stride, [-k for k in axis.coefs]
+            constants = [c + k * (axis.size - 1) for c, k in zip(constants, axis.coefficients, strict=True)]
+            axis.stride, axis.coefficients = -axis.stride, [-k for k in axis.coefficients]
     low = high = offset
     axes = merged(sorted(axes, key=lambda axis: -axis.stride))
     bounds = [[0, axis.size - 1] for axis in axes]
     for i, constant in enumerate(constants):
-        moving = [at for at, axis in enumerate(axes) if axis.coefs[i]]
+        moving = [at for at, axis in enumerate(axes) if axis.coefficients[i]]
         if len(moving) > 1:
             return None
         if not moving:
             if constant < 0:
                 return None
             continue
-        coef, bound = axes[moving[0]].coefs[i], bounds[moving[0]]
-        if coef > 0:
-            bound[0] = max(bound[0], -(constant // coef))
+        coefficient, bound = axes[moving[0]].coefficients[i], bounds[moving[0]]
+        if coefficient > 0:
+            bound[0] = max(bound[0], -(constant // coefficient))
         else:
-            bound[1] = min(bound[1], constant // -coef)
+            bound[1] = min(bound[1], constant // -coefficient)
     for axis, (first, last) in zip(axes, bounds, strict=True):
         if first > last:
             return None
@@ -99,11 +99,11 @@ def reach(form: Form, conditions) -> tuple[int, int] | None:
     return low, high
 
 
-def _strides(form, rank):
+def _strides(affine, rank):
     """Return stride and size along each leading and block axis of an expression, for a block of `rank` axes.
 
     None where it depends on loop variables or is not affine in the program numbers.
     """
-    found = None if form.syms else strides_of(form)
-    missing = rank - len(form.shape)
+    found = None if affine.terms else strides_of(affine)
+    missing = rank - len(affine.shape)
     return None if found is None else {d + missing * (d >= LEAD): along for d, along in found.items()}

@@ -4,14 +4,15 @@ A kernel is interpreted once, vectorised: all programs of the grid, and all iter
 are leading axes of its values. Whether this is valid is found out on the way. Four internal exceptions say that it is
 not; users never see them:
 
-- `CutsGrid`: an address is not affine in a program number but becomes so when axes of the grid are split into a mixed
-  radix. `launch._at_once` catches it and interprets the kernel again with these splits.
+- `NeedsGridSplit`: an address is not affine in a program number but becomes so when axes of the grid are split into a
+  mixed radix. `launch._at_once` catches it and interprets the kernel again with these splits.
 - `NeedsSequence`: the old value of an atomic is used, or a `while` waits for memory. `launch.Launch.translated` catches
   it and interprets the kernel as a `lax.fori_loop` over its programs instead.
-- `NotAnAxis`: the iterations of a loop depend on each other. `vectorize.run_side_by_side` catches it, restores names
+- `NotVectorizable`: the iterations of a loop depend on each other. `vectorize.vectorize` catches it, restores names
   and memory, and the loop is traced sequentially instead.
-- `EndsProgram`: only when `execution.Run` executes programs one by one on NumPy arrays (`kernel.check`, `kernel.draw`):
-  a `while` makes no progress. `execution.Run.run` catches it, reports the wait, and goes on with the next program.
+- `EndsProgram`: only when `debug.execution` executes programs one by one on NumPy arrays (`kernel.check`,
+  `kernel.draw`): a `while` makes no progress. `Execution.run` catches it, reports the wait, and goes on with the next
+  program.
 
 `interpreter.call` lets all four pass and wraps other exceptions in `KernelError` with the kernel's name and line.
 """
@@ -33,9 +34,9 @@ class EndsProgram(Exception):  # noqa: N818  a signal, never seen by users
     """Signal that a program stays in a `while` (see the module's docstring); its argument is a `Waiting`."""
 
 
-class CutsGrid(Exception):  # noqa: N818  a signal, never seen by users
+class NeedsGridSplit(Exception):  # noqa: N818  a signal, never seen by users
     """Signal that axes of the grid must be split (see the module's docstring); its argument: the sizes, by axis."""
 
 
-class NotAnAxis(Exception):  # noqa: N818  a signal, never seen by users
+class NotVectorizable(Exception):  # noqa: N818  a signal, never seen by users
     """Signal that the iterations of a loop cannot be vectorised (see the module's docstring)."""

@@ -9,12 +9,12 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types, views
-from fnjax.triton.values.affine import LEAD, number
-from fnjax.triton.values.arithmetic import add, as_tensor, both, broadcast, cast, negation, of_form, where
+from fnjax.triton.values.affine import LEAD, constant
+from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
-from fnjax.triton.values.exceptions import CutsGrid, NotAnAxis
+from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor, canonical
+from fnjax.triton.values.tensor import Tensor, as_block, canonical
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -53,10 +53,10 @@ class Pointer:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Choice:
-    """Selection between two pointers, possibly into different arrays: `yes` where the mask `truth` holds, else `no`."""
+class SelectedPointer:
+    """Selection between two pointers, possibly into different arrays: `yes` where `mask` holds, else `no`."""
 
-    truth: Tensor
+    mask: Tensor
     yes: Any
     no: Any
 
@@ -65,20 +65,20 @@ class Choice:
     shape = property(lambda self: np.broadcast_shapes(self.yes.shape, self.no.shape))
 
     def __add__(self, other):
-        return Choice(self.truth, self.yes + other, self.no + other)
+        return SelectedPointer(self.mask, self.yes + other, self.no + other)
 
     __radd__ = __add__
 
     def __sub__(self, other):
-        return Choice(self.truth, self.yes - other, self.no - other)
+        return SelectedPointer(self.mask, self.yes - other, self.no - other)
 
     def __getitem__(self, index):
-        return Choice(self.truth, self.yes[index], self.no[index])
+        return SelectedPointer(self.mask, self.yes[index], self.no[index])
 
 
 def _offset(value):
     """Return the right operand of pointer arithmetic as int64; TypeError where it is a pointer or not an integer."""
-    if isinstance(value, Pointer | Choice):
+    if isinstance(value, Pointer | SelectedPointer):
         raise TypeError("two pointers are added or subtracted")
     value = as_tensor(value)
     if not value.dtype.is_int():
@@ -88,10 +88,10 @@ def _offset(value):
 
 def pointer_to(buffer, element):
     """Return a pointer to the first element of a buffer."""
-    return Pointer(buffer, element, of_form(number(0), types.int64))
+    return Pointer(buffer, element, of_affine(constant(0), types.int64))
 
 
-def _truth_of(mask, shape):
+def _active_lanes(mask, shape):
     """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
     active = current().active
     if mask is None:
@@ -99,90 +99,90 @@ def _truth_of(mask, shape):
     mask = as_tensor(mask)
     if np.broadcast_shapes(mask.shape, shape) == shape:
         mask = broadcast(mask, shape)
-    return mask if active is None else both(mask, active)
+    return mask if active is None else logical_and(mask, active)
 
 
-def _plan(kind, pointer, truth, length):
+def _find_view(kind, pointer, lanes, length):
     """Return the view for an address (None: there is none), and the part of the mask that it does not express.
 
     Raises:
-        CutsGrid: the address becomes a view when axes of the grid are split.
-        NotAnAxis: it is not a view while a loop is vectorised.
+        NeedsGridSplit: the address becomes a view when axes of the grid are split.
+        NotVectorizable: it is not a view while a loop is vectorised.
     """
-    form, state = pointer.offset.form, current()
-    conditions = list(truth.conditions) if truth is not None and truth.conditions is not None else []
-    if form is not None:
-        conditions = [c.reshaped(form.shape, (0,) * (len(form.shape) - len(c.shape)) + c.strides) for c in conditions]
-    state.note(kind, pointer.buffer, form, conditions)
-    if form is None:
-        return None, truth
-    plan = views.plan(form, conditions, length)
-    if plan is None or (kind == "write" and plan.made_up):
-        _try_otherwise(form, state)
-    if plan is None or truth is None:
-        return plan, truth
-    if truth.conditions is None:
-        return plan, truth
-    left = tuple(conditions[i] for i in plan.left)
-    if not left:
-        return plan, truth.rest
-    return plan, Tensor(None, types.int1, truth.shape, conditions=left, rest=truth.rest)
+    affine, state = pointer.offset.affine, current()
+    conditions = list(lanes.conditions) if lanes is not None and lanes.conditions is not None else []
+    if affine is not None:
+        conditions = [as_block(c, affine.shape) for c in conditions]
+    state.record_access(kind, pointer.buffer, affine, conditions)
+    if affine is None:
+        return None, lanes
+    view = views.find_view(affine, conditions, length)
+    if view is None or (kind == "write" and view.padded):
+        _try_otherwise(affine, state)
+    if view is None or lanes is None:
+        return view, lanes
+    if lanes.conditions is None:
+        return view, lanes
+    remaining = tuple(conditions[i] for i in view.remaining)
+    if not remaining:
+        return view, lanes.rest
+    return view, Tensor(None, types.int1, lanes.shape, conditions=remaining, rest=lanes.rest)
 
 
-def _cut(state, buffer, plan):
+def _rows_of(state, buffer, view):
     """Return memory reshaped for a view; in loops that do not write it, as it was reshaped before the first iteration.
 
     Reshaped in each iteration, it would be differentiated in each iteration: a gradient as large as memory every time.
     """
-    memory, key = state.buffers[buffer], (buffer, plan.layout)
-    if not state.traced or not plan.moving:
-        return views.cut(memory, plan.layout)
-    whole, found = state.ready.get(key, (None, None))
+    memory, key = state.buffers[buffer], (buffer, view.layout)
+    if not state.traced or not view.dynamic:
+        return views.as_rows(memory, view.layout)
+    whole, found = state.reshaped.get(key, (None, None))
     if whole is memory:
         return found
-    state.wanted.add(key)
-    return views.cut(memory, plan.layout)
+    state.to_reshape.add(key)
+    return views.as_rows(memory, view.layout)
 
 
-def _read(state, buffer, plan):
+def _read(state, buffer, view):
     """Return the elements of a view.
 
     In an unrolled loop, each iteration splits what the ones before have left of memory: the derivative of splits is one
     concatenation. That of slices would be, for each iteration, an array as large as memory that is zero outside of its
     slice, and the sum of these.
     """
-    rows = _cut(state, buffer, plan)
-    part = plan.part if state.repeats and not state.traced else None
-    if part is None:
-        return views.read(rows, plan)
-    axis, first, end = part
-    memory, pieces = state.pieces.get((buffer, plan.layout, axis), (None, None))
+    rows = _rows_of(state, buffer, view)
+    single_slice = view.single_slice if state.unrolled_loops and not state.traced else None
+    if single_slice is None:
+        return views.read(rows, view)
+    axis, first, end = single_slice
+    memory, slices = state.slices.get((buffer, view.layout, axis), (None, None))
     if memory is not state.buffers[buffer]:
-        pieces = [(0, rows)]
-        state.pieces[buffer, plan.layout, axis] = state.buffers[buffer], pieces
-    for at, (start, piece) in enumerate(pieces):
-        stop = start + piece.shape[axis]
+        slices = [(0, rows)]
+        state.slices[buffer, view.layout, axis] = state.buffers[buffer], slices
+    for at, (start, one) in enumerate(slices):
+        stop = start + one.shape[axis]
         if start <= first and end <= stop:
             edges = sorted({start, first, end, stop})
             sizes = [b - a for a, b in itertools.pairwise(edges)]
-            pieces[at : at + 1] = zip(edges, lax.split(piece, sizes, axis=axis), strict=False)
-            return dict(pieces)[first]
-    return views.read(rows, plan)  # it overlaps a slice of another iteration
+            slices[at : at + 1] = zip(edges, lax.split(one, sizes, axis=axis), strict=False)
+            return dict(slices)[first]
+    return views.read(rows, view)  # it overlaps a slice of another iteration
 
 
-def _try_otherwise(form, state):
+def _try_otherwise(affine, state):
     """Raise where an address that is not a view may become one if the kernel is interpreted in another way.
 
     Raises:
-        CutsGrid: the address becomes affine when axes of the grid are split.
-        NotAnAxis: a loop is vectorised; it may be a view in a single iteration.
+        NeedsGridSplit: the address becomes affine when axes of the grid are split.
+        NotVectorizable: a loop is vectorised; it may be a view in a single iteration.
     """
-    if not state.in_sequence and (digits := views.digits_of(form)):
-        cuts = state.cut(digits)
-        if cuts is not None:
-            raise CutsGrid(cuts)
-    if state.turns:
-        raise NotAnAxis
+    if not state.in_sequence and (radix := views.mixed_radix_of(affine)):
+        splits = state.split_grid(radix)
+        if splits is not None:
+            raise NeedsGridSplit(splits)
+    if state.vectorized_loops:
+        raise NotVectorizable
 
 
 def load(pointer, mask=None, other=None, volatile=False):
@@ -191,28 +191,29 @@ def load(pointer, mask=None, other=None, volatile=False):
     Raises:
         IndexError: an unmasked lane is certainly outside of the array.
     """
-    if isinstance(pointer, Choice):
-        yes, no = both(_everywhere(mask), pointer.truth), both(_everywhere(mask), negation(pointer.truth))
-        return where(pointer.truth, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
+    if isinstance(pointer, SelectedPointer):
+        mask = _everywhere(mask)
+        yes, no = logical_and(mask, pointer.mask), logical_and(mask, logical_not(pointer.mask))
+        return where(pointer.mask, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
     state = current()
     element = pointer.element
     shape = pointer.shape
     if mask is not None:
         shape = np.broadcast_shapes(shape, as_tensor(mask).shape)
-    truth = _truth_of(mask, shape)
+    lanes = _active_lanes(mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
-    if state.watch is not None:
-        return state.watch.load(pointer, shape, truth, other, volatile)
+    if state.execution is not None:
+        return state.execution.load(pointer, shape, lanes, other, volatile)
     memory = state.buffers[pointer.buffer]
-    refuse_outside("reads", pointer, truth, memory.shape[0])
-    plan, left = _plan("read", pointer, truth, memory.shape[0])
-    if plan is not None:
+    refuse_outside("reads", pointer, lanes, memory.shape[0])
+    view, remaining = _find_view("read", pointer, lanes, memory.shape[0])
+    if view is not None:
         fill = None if other is None else other.uniform()
-        data = views.to_block(_read(state, pointer.buffer, plan), plan, fill)
+        data = views.to_block(_read(state, pointer.buffer, view), view, fill)
         value = Tensor(data, element, pointer.shape)
-        if other is not None and fill is None and plan.clipped:
-            left = truth
+        if other is not None and fill is None and view.clipped:
+            remaining = lanes
     else:
         offsets = pointer.offset.array()
         data = (
@@ -220,10 +221,10 @@ def load(pointer, mask=None, other=None, volatile=False):
             if memory.shape[0]
             else jnp.zeros(offsets.shape, memory.dtype)
         )
-        value, left = Tensor(data, element, pointer.shape), truth
-    if left is None:
+        value, remaining = Tensor(data, element, pointer.shape), lanes
+    if remaining is None:
         return broadcast(value, shape)
-    return where(left, broadcast(value, shape), as_tensor(0, element) if other is None else other)
+    return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
 
 
 def _everywhere(mask):
@@ -237,46 +238,46 @@ def store(pointer, value, mask=None):
         TypeError: the value's shape does not broadcast to the pointer's.
         IndexError: an unmasked lane is certainly outside of the array.
     """
-    if isinstance(pointer, Choice):
-        store(pointer.yes, value, both(_everywhere(mask), pointer.truth))
-        store(pointer.no, value, both(_everywhere(mask), negation(pointer.truth)))
+    if isinstance(pointer, SelectedPointer):
+        store(pointer.yes, value, logical_and(_everywhere(mask), pointer.mask))
+        store(pointer.no, value, logical_and(_everywhere(mask), logical_not(pointer.mask)))
         return
     state = current()
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     if shape != pointer.shape:
         raise TypeError(f"a block of shape {value.shape} is stored at addresses of shape {pointer.shape}")
-    truth = _truth_of(mask, pointer.shape)
-    if state.watch is not None:
-        state.watch.store(pointer, truth, value)
+    lanes = _active_lanes(mask, pointer.shape)
+    if state.execution is not None:
+        state.execution.store(pointer, lanes, value)
         return
     memory = state.buffers[pointer.buffer]
-    refuse_outside("writes", pointer, truth, memory.shape[0])
+    refuse_outside("writes", pointer, lanes, memory.shape[0])
     state.written.add(pointer.buffer)
-    plan, left = _plan("write", pointer, truth, memory.shape[0])
-    if plan is not None and not plan.made_up and _write_view(memory, pointer, plan, left, value):
+    view, remaining = _find_view("write", pointer, lanes, memory.shape[0])
+    if view is not None and not view.padded and _write_view(memory, pointer, view, remaining, value):
         return
-    _scatter(memory, pointer, truth, value)
+    _scatter(memory, pointer, lanes, value)
 
 
-def _write_view(memory, pointer, plan, left, value):
+def _write_view(memory, pointer, view, remaining, value):
     """Store a value through a view; return False, and do nothing, where only the mask says which program is last."""
     state = current()
-    full = views.to_block(jnp.zeros([lv.high - lv.low for lv in plan.levels], bool), plan).shape
+    full = views.to_block(jnp.zeros([dim.high - dim.low for dim in view.dimensions], bool), view).shape
     block = _over_block(value, full)
-    if left is not None:
-        choice = _over_block(broadcast(left, pointer.shape), full, truth=True)
-        if choice is None:
+    if remaining is not None:
+        chosen = _over_block(broadcast(remaining, pointer.shape), full, is_mask=True)
+        if chosen is None:
             return False
-        old = views.read(views.cut(memory, plan.layout), plan)
-        new = jnp.where(views.from_block(choice, plan), views.from_block(block, plan), old)
+        old = views.read(views.as_rows(memory, view.layout), view)
+        new = jnp.where(views.from_block(chosen, view), views.from_block(block, view), old)
     else:
-        new = views.from_block(block, plan)
-    state.buffers[pointer.buffer] = views.write(memory, plan, new)
+        new = views.from_block(block, view)
+    state.buffers[pointer.buffer] = views.write(memory, view, new)
     return True
 
 
-def _over_block(value, full, truth=False):
+def _over_block(value, full, is_mask=False):
     """Return a value as an array over the axes of a view.
 
     Along leading axes that the address does not depend on, the last program's value is taken; a mask that varies along
@@ -286,21 +287,21 @@ def _over_block(value, full, truth=False):
     data = data.reshape(data.shape[:LEAD] + (1,) * (len(full) - data.ndim) + data.shape[LEAD:])
     for axis, size in enumerate(full):
         if size == 1 and data.shape[axis] > 1:
-            if truth:
+            if is_mask:
                 return None
             data = data[tuple(slice(-1, None) if d == axis else slice(None) for d in range(data.ndim))]
     return jnp.broadcast_to(data, full)
 
 
-def flat_lanes(memory, pointer, truth, *values):
+def flat_lanes(memory, pointer, lanes, *values):
     """Return flat indices and values of all lanes, in the order of programs.
 
     Masked lanes and lanes outside of the array have the array's length as their index, which scatters drop.
     """
     arrays = [broadcast(v, pointer.shape).array() for v in values]
     offsets = broadcast(pointer.offset, pointer.shape).array()
-    if truth is not None:
-        arrays.append(broadcast(truth, pointer.shape).array())
+    if lanes is not None:
+        arrays.append(broadcast(lanes, pointer.shape).array())
     rank = LEAD + len(pointer.shape)
     arrays = [a.reshape(a.shape[:LEAD] + (1,) * (rank - a.ndim) + a.shape[LEAD:]) for a in (offsets, *arrays)]
     wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * LEAD + pointer.shape)
@@ -308,14 +309,14 @@ def flat_lanes(memory, pointer, truth, *values):
     arrays = [jnp.broadcast_to(a, wide).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)
-    if truth is not None:
+    if lanes is not None:
         outside = outside | ~arrays.pop()
     return jnp.where(outside, length, index), *arrays[1:]
 
 
-def _scatter(memory, pointer, truth, value):
+def _scatter(memory, pointer, lanes, value):
     """Store a value by a scatter in which, for each address, only the last lane writes."""
-    index, data = flat_lanes(memory, pointer, truth, value)
+    index, data = flat_lanes(memory, pointer, lanes, value)
     order = jnp.arange(index.shape[0], dtype=jnp.int32)
     last = jnp.full(memory.shape, -1, jnp.int32).at[index].max(order, mode="drop")
     index = jnp.where(last.at[index].get(mode="fill", fill_value=-1) == order, index, memory.shape[0])

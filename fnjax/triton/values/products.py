@@ -39,7 +39,7 @@ def dot(
     x, y = a.array().astype(canonical(wide)), b.array().astype(canonical(wide))
     x, y = _ranked(x, a.shape), _ranked(y, b.shape)
     result = Tensor(product(x, y, canonical(summed)), summed, (*a.shape[:-1], b.shape[-1]))
-    if current().turns:  # a vectorised loop may contract over its axis
+    if current().vectorized_loops:  # a vectorised loop may contract over its axis
         result.factors = x, y, canonical(summed)
     if acc is not None:
         return acc + (result if acc.dtype == summed else cast(result, acc.dtype))
@@ -62,7 +62,7 @@ def product(x, y, kind, over=None):
         x, y = x.astype(kind).sum(over, keepdims=True), y.astype(kind).sum(over, keepdims=True)
     rank = x.ndim
     of_x, of_y = ([d for d in range(rank - 2) if d >= LEAD or a.shape[d] > 1] for a in (x, y))
-    both = [d for d in of_x if d in of_y and d != over]
+    shared = [d for d in of_x if d in of_y and d != over]
     summed = [d for d in of_x if d in of_y and d == over]
     rows, columns = ([d for d in one if d not in other] for one, other in ((of_x, of_y), (of_y, of_x)))
     x, y = (
@@ -70,9 +70,9 @@ def product(x, y, kind, over=None):
         y.reshape([*(y.shape[d] for d in of_y), *y.shape[-2:]]),
     )
     contract = ([*map(of_x.index, summed), len(of_x) + 1], [*map(of_y.index, summed), len(of_y)])
-    batch = (list(map(of_x.index, both)), list(map(of_y.index, both)))
+    batch = (list(map(of_x.index, shared)), list(map(of_y.index, shared)))
     found = lax.dot_general(x, y, (contract, batch), precision="highest", preferred_element_type=kind)
-    order = [*both, *rows, rank - 2, *columns, rank - 1]
+    order = [*shared, *rows, rank - 2, *columns, rank - 1]
     found = found.transpose(sorted(range(len(order)), key=order.__getitem__))
     sizes = dict(zip(sorted(order), found.shape, strict=True))
     return found.reshape([sizes.get(d, 1) for d in range(rank)])

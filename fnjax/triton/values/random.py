@@ -7,7 +7,7 @@ import numpy as np
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD
-from fnjax.triton.values.arithmetic import as_tensor, cast, need_exact
+from fnjax.triton.values.arithmetic import as_tensor, cast, report_narrowed
 from fnjax.triton.values.tensor import Tensor, canonical
 
 ROUNDS = 10
@@ -50,7 +50,7 @@ def _words(seed):
     if isinstance(seed, int):
         return tuple(jnp.asarray((seed >> shift) & 0xFFFFFFFF, jnp.uint32) for shift in (0, 32))
     seed = as_tensor(seed)
-    need_exact(seed)
+    report_narrowed(seed)
     if seed.known:
         wide = seed.data.astype(np.int64).view(np.uint64)
         return tuple(jnp.asarray((wide >> np.uint64(s)) & np.uint64(0xFFFFFFFF)).astype(jnp.uint32) for s in (0, 32))

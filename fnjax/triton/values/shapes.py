@@ -37,9 +37,9 @@ def reshape(input, *shape, can_reorder=False):
         raise ValueError(f"a block of shape {input.shape} cannot take the shape {shape}")
     if [n for n in shape if n > 1] == [n for n in input.shape if n > 1]:
 
-        def moved(form):
-            strides = iter([s for s, n in zip(form.strides, form.shape, strict=True) if n > 1])
-            return form.reshaped(shape, [next(strides) if n > 1 else 0 for n in shape])
+        def moved(affine):
+            strides = iter([s for s, n in zip(affine.strides, affine.shape, strict=True) if n > 1])
+            return affine.reshaped(shape, [next(strides) if n > 1 else 0 for n in shape])
 
         return input.rearranged(
             shape,
@@ -86,7 +86,9 @@ def permute(input, *dims):
     shape = [input.shape[d] for d in dims]
     order = [*range(LEAD), *(LEAD + d for d in dims)]
     return input.rearranged(
-        shape, lambda form: form.reshaped(shape, [form.strides[d] for d in dims]), lambda data: data.transpose(order)
+        shape,
+        lambda affine: affine.reshaped(shape, [affine.strides[d] for d in dims]),
+        lambda data: data.transpose(order),
     )
 
 
@@ -112,7 +114,7 @@ def broadcast(input, other):
 
 def join(a, b):
     """Return two blocks stacked along a new last axis."""
-    a, b, kind = values.meet(a, b)
+    a, b, kind = values.to_common_type(a, b)
     a, b = broadcast(a, b)
     x, y = filled(a), filled(b)
     lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
@@ -134,14 +136,14 @@ def split(a):
 
 def interleave(a, b):
     """Return the elements of two blocks alternately, along the last axis."""
-    both = join(a, b)
-    return reshape(both, (*both.shape[:-2], 2 * both.shape[-2])) if both.ndim > 1 else both
+    joined = join(a, b)
+    return reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2])) if joined.ndim > 1 else joined
 
 
 def cat(input, other, can_reorder=False, dim=0):
     """Return two blocks concatenated along an axis."""
     dim = operator.index(dim)
-    a, b, kind = values.meet(input, other)
+    a, b, kind = values.to_common_type(input, other)
     x, y = filled(a), filled(b)
     lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
     x, y = jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + b.shape)

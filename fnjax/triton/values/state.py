@@ -6,148 +6,148 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fnjax.triton.values.affine import LEAD, Form, Sym, laid
-from fnjax.triton.values.exceptions import KernelError, NotAnAxis
+from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, along_axis
+from fnjax.triton.values.exceptions import KernelError, NotVectorizable
 
 
 class State:
     """State of one launch: its memory (flat arrays by buffer), its grid, and the mask of active lanes.
 
     Attributes:
-        cuts: for each axis of the grid, the sizes that it is split into; each size is one leading axis of all values.
+        splits: for each axis of the grid, the sizes that it is split into; each size is one leading axis of all values.
         lead: sizes of the leading axes: those of the grid, then those of loops that are vectorised.
-        turns: for each vectorised loop around the current statement, its loop variable and memory accesses.
+        vectorized_loops: for each vectorised loop around the current statement, its loop variable and memory accesses.
     """
 
-    def __init__(self, grid, in_sequence=False, programs=None, cuts=None):
+    def __init__(self, grid, in_sequence=False, programs=None, splits=None):
         self.grid, self.in_sequence, self.programs = grid, in_sequence, programs
-        self.cuts = cuts or [[size] for size in grid]
+        self.splits = splits or [[size] for size in grid]
         at_once = not in_sequence and programs is None
-        lead = [size for sizes in self.cuts for size in sizes if size > 1] if at_once else []
+        lead = [size for sizes in self.splits for size in sizes if size > 1] if at_once else []
         self.lead = (*lead, *(1,) * (LEAD - len(lead)))
-        self.turns: list[Turns] = []
+        self.vectorized_loops: list[VectorizedLoop] = []
         self.traced = 0  # number of sequentially traced loops around the current statement
-        self.repeats = 0  # number of unrolled loops around the current statement
-        self.ready: dict = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
-        self.wanted: set = set()  # keys that `ready` lacks: the loop is traced again with them
-        self.pieces: dict = {}  # by buffer, layout and dimension: slices that unrolled iterations made
+        self.unrolled_loops = 0  # number of unrolled loops around the current statement
+        self.reshaped: dict = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
+        self.to_reshape: set = set()  # keys that `reshaped` lacks: the loop is traced again with them
+        self.slices: dict = {}  # by buffer, layout and dimension: slices that unrolled iterations made
         self.buffers = []
         self.loops = {}  # results of earlier traces of a loop, which the next trace starts from
         self.active = None  # mask of the active lanes, or None for all
         self.written = set()
         self.frames = []  # calls that have not returned, the innermost last
         self.marks = None  # where endless waits are recorded (`waits.Marks`) when programs run in sequence
-        self.watch = None  # the `execution.Run` that executes programs on NumPy arrays, if any
+        self.execution = None  # the `execution.Execution` that executes programs on NumPy arrays, if any
 
     def program(self, axis):
         """Return the index of the current program along `axis` of the grid, as an affine expression."""
         if self.in_sequence:
-            count = Sym(self.programs[axis], 0, self.grid[axis] - 1)
-            return Form(np.zeros((1,) * LEAD, np.int64), syms=((count, 1),) if self.grid[axis] > 1 else ())
-        base, place = np.zeros((1,) * LEAD, np.int64), sum(n > 1 for sizes in self.cuts[:axis] for n in sizes)
-        for size in self.cuts[axis]:
+            variable = LoopVariable(self.programs[axis], 0, self.grid[axis] - 1)
+            return Affine(np.zeros((1,) * LEAD, np.int64), terms=((variable, 1),) if self.grid[axis] > 1 else ())
+        base, place = np.zeros((1,) * LEAD, np.int64), sum(n > 1 for sizes in self.splits[:axis] for n in sizes)
+        for size in self.splits[axis]:
             base = base * size
             if size > 1:
-                base = base + laid(np.arange(size, dtype=np.int64), place)
+                base = base + along_axis(np.arange(size, dtype=np.int64), place)
                 place += 1
-        return Form(base)
+        return Affine(base)
 
-    def cut(self, digits):
-        """Return `cuts` with leading axes of the grid split further into a mixed radix.
+    def split_grid(self, radix):
+        """Return `splits` with leading axes of the grid split further into a mixed radix.
 
         Args:
-            digits: by leading axis, the sizes that it is split into, slowest first.
+            radix: by leading axis, the sizes that it is split into, slowest first.
 
         Returns:
-            the new cuts; None if nothing changes or more than `LEAD` leading axes would be needed.
+            the new splits; None if nothing changes or more than `LEAD` leading axes would be needed.
         """
         places = iter(range(LEAD))
-        cuts = [
-            [n for size in sizes for n in (digits.get(next(places), [size]) if size > 1 else [size])]
-            for sizes in self.cuts
+        splits = [
+            [n for size in sizes for n in (radix.get(next(places), [size]) if size > 1 else [size])]
+            for sizes in self.splits
         ]
-        return cuts if cuts != self.cuts and sum(n > 1 for sizes in cuts for n in sizes) <= LEAD else None
+        return splits if splits != self.splits and sum(n > 1 for sizes in splits for n in sizes) <= LEAD else None
 
-    def note(self, kind, buffer, form, conditions):
+    def record_access(self, kind, buffer, affine, conditions):
         """Record a memory access of the innermost vectorised loop, so that `independence` can check it later."""
-        if self.turns:
-            forms = [f if f is None else f.untraced() for f in (form, *conditions)]
-            self.turns[-1].accesses.append(Access(kind, buffer, forms[0], tuple(forms[1:]), self.traced))
+        if self.vectorized_loops:
+            address, *rest = (f if f is None else f.untraced() for f in (affine, *conditions))
+            self.vectorized_loops[-1].accesses.append(LoopAccess(kind, buffer, address, tuple(rest), self.traced))
 
     @contextlib.contextmanager
-    def side_by_side(self, count):
-        """Add a leading axis of size `count` for the iterations of a loop while the context lasts.
+    def vectorizing(self, size):
+        """Add a leading axis of `size` for the iterations of a loop while the context lasts.
 
         Yields:
-            the `Turns` that collects the memory accesses of the loop's body.
+            the `VectorizedLoop` that collects the memory accesses of the loop's body.
 
         Raises:
-            NotAnAxis: all leading axes are in use.
+            NotVectorizable: all leading axes are in use.
         """
         place = sum(n > 1 for n in self.lead)
         if place == LEAD:
-            raise NotAnAxis
+            raise NotVectorizable
         lead, active, traced = self.lead, self.active, self.traced
-        self.lead = tuple(count if d == place else n for d, n in enumerate(lead))
-        self.turns.append(Turns(Sym.along(place, count), traced))
+        self.lead = tuple(size if d == place else n for d, n in enumerate(lead))
+        self.vectorized_loops.append(VectorizedLoop(LoopVariable.along(place, size), traced))
         try:
-            yield self.turns[-1]
+            yield self.vectorized_loops[-1]
         finally:
-            self.turns.pop()
+            self.vectorized_loops.pop()
             self.lead, self.active, self.traced = lead, active, traced
 
     @contextlib.contextmanager
-    def repeating(self):
+    def unrolling(self):
         """Count one more unrolled loop around the current statement while the context lasts."""
-        self.repeats += 1
+        self.unrolled_loops += 1
         try:
             yield
         finally:
-            self.repeats -= 1
+            self.unrolled_loops -= 1
 
-    def depends_on_turns(self, form):
+    def varies_in_loops(self, affine):
         """Return True where an affine expression may differ between the iterations of a loop around it."""
-        beside = any(form.base.shape[turns.count.axis] > 1 for turns in self.turns)
-        return bool(form.syms) or beside or self.repeats > 0
+        vectorized = any(affine.base.shape[loop.variable.axis] > 1 for loop in self.vectorized_loops)
+        return bool(affine.terms) or vectorized or self.unrolled_loops > 0
 
     @contextlib.contextmanager
-    def only(self, truth):
-        """Restrict memory accesses and assignments to lanes where the mask `truth` holds, while the context lasts."""
+    def masked(self, mask):
+        """Restrict memory accesses and assignments to lanes where `mask` holds, while the context lasts."""
         before = self.active
-        self.active = truth
+        self.active = mask
         try:
             yield
         finally:
             self.active = before
 
 
-class Turns:
-    """Iterations of a vectorised loop: its loop variable (`count`) and the memory accesses in its body."""
+class VectorizedLoop:
+    """Iterations of a vectorised loop: its loop variable (`variable`) and the memory accesses in its body."""
 
-    def __init__(self, count, traced):
-        self.count, self.traced = count, traced
-        self.accesses: list[Access] = []
+    def __init__(self, variable, traced):
+        self.variable, self.traced = variable, traced
+        self.accesses: list[LoopAccess] = []
 
 
-class Access(NamedTuple):
+class LoopAccess(NamedTuple):
     """Memory access of one statement, for all programs and iterations.
 
     Attributes:
         kind: "read", "write", or the name of an atomic.
         buffer: index of the array.
-        form: the address as an affine expression; None where it is not affine.
+        affine: the address as an affine expression; None where it is not affine.
         conditions: affine expressions that are at least 0 wherever memory is accessed.
         traced: number of sequentially traced loops around the statement.
     """
 
     kind: str
     buffer: int
-    form: Form | None
-    conditions: tuple[Form, ...]
+    affine: Affine | None
+    conditions: tuple[Affine, ...]
     traced: int
 
 
-SMALL = 1 << 16  # arrays of at most so many elements are never refused by `afford`
+SMALL = 1 << 16  # arrays of at most so many elements are never refused by `check_size`
 _LOCAL = threading.local()
 
 
@@ -171,27 +171,32 @@ def launching(runner):
         _LOCAL.instead = before
 
 
-def afford(array):
+def check_size(array):
     """Check that vectorising a loop does not make an array much larger than the launch's memory.
 
     Raises:
-        NotAnAxis: `array` depends on a vectorised loop, and is larger than `SMALL` and than twice all buffers together.
+        NotVectorizable: `array` depends on a vectorised loop, and is larger than `SMALL` and than twice all buffers.
     """
     state = getattr(_LOCAL, "state", None)
-    if state is None or not state.turns or array.size <= SMALL or not any(_depends(array, t) for t in state.turns):
+    if (
+        state is None
+        or not state.vectorized_loops
+        or array.size <= SMALL
+        or not any(_depends(array, t) for t in state.vectorized_loops)
+    ):
         return
     if array.size > 2 * sum(buffer.size for buffer in state.buffers):
-        raise NotAnAxis
+        raise NotVectorizable
 
 
-def _depends(array, turns):
-    return array.shape[turns.count.axis] > 1
+def _depends(array, vectorized_loops):
+    return array.shape[vectorized_loops.variable.axis] > 1
 
 
-def watching():
-    """Return the `execution.Run` that executes this launch on NumPy arrays; None where JAX traces it."""
+def current_execution():
+    """Return the `execution.Execution` that executes this launch on NumPy arrays; None where JAX traces it."""
     state = getattr(_LOCAL, "state", None)
-    return None if state is None else state.watch
+    return None if state is None else state.execution
 
 
 def is_running():

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.values.affine import LEAD
-from fnjax.triton.values.state import afford
+from fnjax.triton.values.state import check_size
 
 KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
 
@@ -65,7 +65,7 @@ class Tensor:
 
     Attributes:
         shape: the block's shape.
-        form: its affine expression, or None.
+        affine: its affine expression, or None.
         conditions: of a mask: affine expressions that are at least 0 where it holds; else None.
         rest: another mask that must hold together with `conditions`, or None.
         factors: of a matrix product: operands and result type, so that a vectorised loop can contract over its axis.
@@ -73,9 +73,9 @@ class Tensor:
 
     factors = None
 
-    def __init__(self, data, dtype, shape, form=None, conditions=None, rest=None):
+    def __init__(self, data, dtype, shape, affine=None, conditions=None, rest=None):
         self._data, self._type, self.shape = data, dtype, tuple(shape)
-        self.form, self.conditions, self.rest = form, conditions, rest
+        self.affine, self.conditions, self.rest = affine, conditions, rest
 
     dtype = property(lambda self: self._type)
     type = property(lambda self: self._type)
@@ -91,20 +91,20 @@ class Tensor:
         """The array, NumPy's or JAX's: leading axes before the block's, of size 1 where it does not vary.
 
         Raises:
-            NotAnAxis: a vectorised loop makes it too large (`state.afford`).
+            NotVectorizable: a vectorised loop makes it too large (`state.check_size`).
         """
         if self._data is not None:
-            afford(self._data)
+            check_size(self._data)
             return self._data
-        if self.form is not None:
-            xp = np if is_small(self.form) else jnp
-            if xp is jnp and not self.form.syms and canonical(self._type).itemsize < self._type.array.itemsize:
-                _refuse_wide(*self.form.limits(), self._type)
-            found = self.form.array(xp).astype(self._type.array if xp is np else canonical(self._type))
+        if self.affine is not None:
+            xp = np if is_small(self.affine) else jnp
+            if xp is jnp and not self.affine.terms and canonical(self._type).itemsize < self._type.array.itemsize:
+                _refuse_wide(*self.affine.limits(), self._type)
+            found = self.affine.array(xp).astype(self._type.array if xp is np else canonical(self._type))
         else:
             found = np.ones((1,) * LEAD, bool) if self.rest is None else self.rest.data
-            for form in self.conditions:
-                met = form.array(np if is_small(form) else jnp) >= 0
+            for affine in self.conditions:
+                met = affine.array(np if is_small(affine) else jnp) >= 0
                 found = pair(operator.and_, found, met)
         if isinstance(found, np.ndarray):  # a tracer is not cached: it would leak out of the loop that is being traced
             self._data = found
@@ -115,8 +115,8 @@ class Tensor:
         """Return True where the values are known while tracing: they depend on program numbers alone."""
         if self._data is not None:
             return isinstance(self._data, np.ndarray)
-        if self.form is not None:
-            return is_small(self.form)
+        if self.affine is not None:
+            return is_small(self.affine)
         return (self.rest is None or self.rest.known) and all(map(is_small, self.conditions))
 
     def uniform(self):
@@ -182,27 +182,27 @@ class Tensor:
         if at != len(self.shape):
             raise TypeError(f"a block of shape {self.shape} is indexed with {at} colons")
 
-        def moved(form):
-            return form.reshaped(
-                shape, [0 if a is None else form.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
+        def moved(affine):
+            return affine.reshaped(
+                shape, [0 if a is None else affine.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
             )
 
         return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
 
-    def rearranged(self, shape, on_form, on_data):
+    def rearranged(self, shape, on_affine, on_data):
         """Return the elements in other positions of a block (transposed, indexed, reshaped).
 
         Args:
             shape: the new shape of the block.
-            on_form: maps an affine expression to the rearranged one; None where that is impossible.
+            on_affine: maps an affine expression to the rearranged one; None where that is impossible.
             on_data: maps an array to the rearranged one.
         """
-        if self.form is not None and on_form is not None:
-            return Tensor(None, self._type, shape, form=on_form(self.form))
-        if self.conditions is not None and on_form is not None:
+        if self.affine is not None and on_affine is not None:
+            return Tensor(None, self._type, shape, affine=on_affine(self.affine))
+        if self.conditions is not None and on_affine is not None:
             wide = [as_block(f, self.shape) for f in self.conditions]
-            rest = None if self.rest is None else self.rest.rearranged(shape, on_form, on_data)
-            return Tensor(None, self._type, shape, conditions=tuple(on_form(f) for f in wide), rest=rest)
+            rest = None if self.rest is None else self.rest.rearranged(shape, on_affine, on_data)
+            return Tensor(None, self._type, shape, conditions=tuple(on_affine(f) for f in wide), rest=rest)
         data = self.data
         missing = LEAD + len(self.shape) - data.ndim
         if missing:
@@ -210,15 +210,15 @@ class Tensor:
         return Tensor(on_data(data), self._type, shape)
 
 
-def as_block(form, shape):
+def as_block(affine, shape):
     """Return an affine expression broadcast to a block's shape: missing axes in front, with stride 0."""
-    missing = len(shape) - len(form.shape)
-    return form.reshaped(shape, (0,) * missing + form.strides)
+    missing = len(shape) - len(affine.shape)
+    return affine.reshaped(shape, (0,) * missing + affine.strides)
 
 
-def is_small(form):
+def is_small(affine):
     """Return True for a concrete affine expression of at most `KNOWN_LIMIT` distinct elements."""
-    return form.concrete and math.prod(form.spread) <= KNOWN_LIMIT
+    return affine.concrete and math.prod(affine.array_shape) <= KNOWN_LIMIT
 
 
 def aligned(data, rank):

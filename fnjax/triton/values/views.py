@@ -1,7 +1,7 @@
 """Views: affine addresses over grid and block as reshape, slice and transpose of flat memory, where they are that.
 
-`plan` computes with integers only. Memory of `length` elements is divided into rows of the largest stride, each row
-into rows of the next stride, down to single elements: one dimension (`Level`) for each stride. Each index of the
+`view` computes with integers only. Memory of `length` elements is divided into rows of the largest stride, each row
+into rows of the next stride, down to single elements: one dimension (`Dimension`) for each stride. Each index of the
 address takes a range of rows of its dimension; the start of the range may depend on loop variables.
 """
 
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import LEAD, Form, Sym, laid
+from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, along_axis
 
 
 @dataclasses.dataclass
@@ -30,18 +30,18 @@ class Axis:
     size: int
     stride: int
     parts: list
-    coefs: list
+    coefficients: list
 
 
 @dataclasses.dataclass(frozen=True)
-class Level:
+class Dimension:
     """Dimension of a view: `count` rows of `stride` elements, of which rows start + low to start + high are taken.
 
     Attributes:
         stride: elements of a row.
         count: rows that memory has.
         start: the constant part of the first row.
-        syms: loop variables and coefficients, in rows, that are added to `start`.
+        terms: loop variables and coefficients, in rows, that are added to `start`.
         low: the first index that is not cut off by conditions or by the end of memory.
         high: the index after the last one that is not cut off.
         size: the number of indices of the axis.
@@ -52,7 +52,7 @@ class Level:
     stride: int
     count: int
     start: int
-    syms: tuple[tuple[Sym, int], ...]
+    terms: tuple[tuple[LoopVariable, int], ...]
     low: int
     high: int
     size: int
@@ -61,50 +61,50 @@ class Level:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class View:
     """View of flat memory: its dimensions, the merged axes, and the indices of conditions that must still be tested."""
 
-    levels: tuple[Level, ...]
+    dimensions: tuple[Dimension, ...]
     axes: tuple[Axis, ...]
-    left: tuple[int, ...]
+    remaining: tuple[int, ...]
     rank: int
 
     @property
     def clipped(self) -> bool:
         """Return True where indices are cut off, by conditions or by the ends of memory."""
-        return any(level.low > 0 or level.high < level.size for level in self.levels)
+        return any(d.low > 0 or d.high < d.size for d in self.dimensions)
 
     @property
-    def moving(self) -> bool:
+    def dynamic(self) -> bool:
         """Return True where its start depends on loop variables."""
-        return any(level.syms for level in self.levels)
+        return any(d.terms for d in self.dimensions)
 
     @property
     def layout(self) -> tuple[tuple[int, int, int, int], ...]:
         """The layout of memory: for each dimension stride, count, and rows of padding in front and at the end."""
-        return tuple((level.stride, level.count, level.before, level.after) for level in self.levels)
+        return tuple((d.stride, d.count, d.before, d.after) for d in self.dimensions)
 
     @property
-    def part(self) -> tuple[int, int, int] | None:
+    def single_slice(self) -> tuple[int, int, int] | None:
         """The one dimension that is sliced, its first row and the row after its last; None if there is not just one."""
-        bounds = [(level.start + level.low, level.start + level.high) for level in self.levels]
-        found = [(d, *b) for d, (b, lv) in enumerate(zip(bounds, self.levels, strict=True)) if b != (0, lv.count)]
-        whole = self.moving or self.made_up or len(found) != 1
+        bounds = [(d.start + d.low, d.start + d.high) for d in self.dimensions]
+        found = [(i, *b) for i, (b, d) in enumerate(zip(bounds, self.dimensions, strict=True)) if b != (0, d.count)]
+        whole = self.dynamic or self.padded or len(found) != 1
         return None if whole or found[0][1] >= found[0][2] else found[0]
 
     @property
-    def made_up(self) -> bool:
+    def padded(self) -> bool:
         """Return True where rows of padding are read (they are masked)."""
-        return any(level.before or level.after for level in self.levels)
+        return any(d.before or d.after for d in self.dimensions)
 
 
-def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
+def find_view(address: Affine, conditions: list[Affine], length: int) -> View | None:
     """Return the view for an address, or None where it is not a view.
 
     Args:
         address: an affine expression.
         conditions: affine expressions that are at least 0 where memory is accessed. Those that the view cannot express
-            by cutting off indices are listed in `Plan.left`.
+            by cutting off indices are listed in `View.remaining`.
         length: the number of elements of memory.
     """
     found = strides_of(address)
@@ -114,68 +114,69 @@ def plan(address: Form, conditions: list[Form], length: int) -> Plan | None:
     axes = [Axis(size, stride, [(d, size)], []) for d, (stride, size) in found.items()]
     usable = []
     for position, condition in enumerate(conditions):
-        coefs = strides_of(condition)
-        if coefs is not None and coefs.keys() <= found.keys():
-            own = {id(axis): coefs.get(axis.parts[0][0], (0, 1))[0] for axis in axes}
-            usable.append((position, int(condition.base.flat[0]), own, condition.moving))
+        coefficients = strides_of(condition)
+        if coefficients is not None and coefficients.keys() <= found.keys():
+            own = {id(axis): coefficients.get(axis.parts[0][0], (0, 1))[0] for axis in axes}
+            usable.append((position, int(condition.base.flat[0]), own, condition.traced_variables))
     for axis in axes:
-        axis.coefs = [coefs[id(axis)] for _, _, coefs, _ in usable]
+        axis.coefficients = [coefficients[id(axis)] for _, _, coefficients, _ in usable]
     axes = merged(sorted((a for a in axes), key=lambda a: -a.stride))
     if not axes or axes[-1].stride != 1:
         axes.append(Axis(1, 1, [], [0] * len(usable)))
-    facts = [(constant, [axis.coefs[i] for axis in axes], syms) for i, (_, constant, _, syms) in enumerate(usable)]
-    found = _place(axes, 0, first, address.moving, length, facts, True)
+    facts = [(first, [axis.coefficients[i] for axis in axes], terms) for i, (_, first, _, terms) in enumerate(usable)]
+    found = _fit_dimensions(axes, 0, first, address.traced_variables, length, facts, True)
     if found is None:
         return None
-    levels, _, granted = found
-    done = {usable[i][0] for i in granted}
-    left = tuple(i for i in range(len(conditions)) if i not in done)
-    return Plan(tuple(levels), tuple(axes), left, LEAD + len(address.shape))
+    dimensions, _, expressed = found
+    done = {usable[i][0] for i in expressed}
+    remaining = tuple(i for i in range(len(conditions)) if i not in done)
+    return View(tuple(dimensions), tuple(axes), remaining, LEAD + len(address.shape))
 
 
-def strides_of(form: Form) -> dict[int, tuple[int, int]] | None:
+def strides_of(affine: Affine) -> dict[int, tuple[int, int]] | None:
     """Return stride and size by axis (leading axes, then the block's) of an expression; None where it is not affine.
 
     Axes that the expression does not depend on are left out.
     """
     origin = (0,) * LEAD
-    affine, strides, sizes = form.base[origin], [0] * LEAD, list(form.base.shape)
-    for d, size in enumerate(form.base.shape):
+    expected, strides, sizes = affine.base[origin], [0] * LEAD, list(affine.base.shape)
+    for d, size in enumerate(affine.base.shape):
         if size > 1:
-            strides[d] = int(form.base[tuple(int(e == d) for e in range(LEAD))] - form.base[origin])
-            affine = affine + laid(np.arange(size, dtype=np.int64) * strides[d], d)
-    if not (form.base == affine).all():
+            strides[d] = int(affine.base[tuple(int(e == d) for e in range(LEAD))] - affine.base[origin])
+            expected = expected + along_axis(np.arange(size, dtype=np.int64) * strides[d], d)
+    if not (affine.base == expected).all():
         return None
-    for sym, coefficient in form.syms:
-        if sym.axis is not None:
-            strides[sym.axis] += coefficient
-            sizes[sym.axis] = sym.high + 1
-    every = zip((*strides, *form.strides), (*sizes, *form.shape), strict=True)
+    for variable, coefficient in affine.terms:
+        if variable.axis is not None:
+            strides[variable.axis] += coefficient
+            sizes[variable.axis] = variable.high + 1
+    every = zip((*strides, *affine.strides), (*sizes, *affine.shape), strict=True)
     return {d: (stride, size) for d, (stride, size) in enumerate(every) if stride and size > 1}
 
 
-def digits_of(form: Form) -> dict[int, list[int]] | None:
+def mixed_radix_of(affine: Affine) -> dict[int, list[int]] | None:
     """Return, by leading axis, the mixed radix in whose digits an expression is affine; None if there is none.
 
     For example, `pid // 8` and `pid % 8` are affine in the two digits of a grid split into (n // 8, 8).
     """
     found = {}
     for d in range(LEAD):
-        sizes = _digits(form.base[tuple(slice(None) if e == d else 0 for e in range(LEAD))])
+        sizes = _mixed_radix(affine.base[tuple(slice(None) if e == d else 0 for e in range(LEAD))])
         if sizes is None:
             return None
         if len(sizes) > 1:
             found[d] = sizes
-    cut = form.base.reshape([n for d, size in enumerate(form.base.shape) for n in found.get(d, [size])])
-    affine = cut.flat[0]
-    for d, size in enumerate(cut.shape):
+    values = affine.base.reshape([n for d, size in enumerate(affine.base.shape) for n in found.get(d, [size])])
+    expected = values.flat[0]
+    for d, size in enumerate(values.shape):
         if size > 1:
-            stride = cut[tuple(int(e == d) for e in range(cut.ndim))] - cut.flat[0]
-            affine = affine + (np.arange(size) * stride).reshape([size if e == d else 1 for e in range(cut.ndim)])
-    return found if (cut == affine).all() else None
+            stride = values[tuple(int(e == d) for e in range(values.ndim))] - values.flat[0]
+            wide = [size if e == d else 1 for e in range(values.ndim)]
+            expected = expected + (np.arange(size) * stride).reshape(wide)
+    return found if (values == expected).all() else None
 
 
-def _digits(numbers):
+def _mixed_radix(numbers):
     """Return the mixed radix, slowest digit first, in whose digits a sequence is affine; None if there is none."""
     sizes: list[int] = []
     while len(numbers) > 1:
@@ -196,22 +197,22 @@ def merged(axes):
         if (
             last is not None
             and last.stride == axis.stride * axis.size
-            and all(a == b * axis.size for a, b in zip(last.coefs, axis.coefs, strict=True))
+            and all(a == b * axis.size for a, b in zip(last.coefficients, axis.coefficients, strict=True))
         ):
-            out[-1] = Axis(last.size * axis.size, axis.stride, last.parts + axis.parts, axis.coefs)
+            out[-1] = Axis(last.size * axis.size, axis.stride, last.parts + axis.parts, axis.coefficients)
         else:
             out.append(axis)
     return out
 
 
-def _place(axes, at, offset, syms, limit, facts, outermost):
+def _fit_dimensions(axes, at, offset, terms, limit, facts, outermost):
     """Return dimensions from axis `at` on, the elements of a row that they reach, and the conditions they express.
 
     Args:
         axes: all axes, by falling stride.
         at: the index of the axis to place.
         offset: the constant part of the address inside of a row.
-        syms: loop variables and coefficients that are still to be placed.
+        terms: loop variables and coefficients that are still to be placed.
         limit: the number of elements of the row.
         facts: of each condition its constant, its coefficient for each axis, and its loop variables.
         outermost: True for the first axis, which may leave memory.
@@ -221,39 +222,39 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
     """
     axis = axes[at]
     stride = axis.stride
-    own = tuple((s, c // stride) for s, c in syms if c % stride == 0)
-    rest = tuple((s, c) for s, c in syms if c % stride)
+    own = tuple((s, c // stride) for s, c in terms if c % stride == 0)
+    rest = tuple((s, c) for s, c in terms if c % stride)
     moves = [sum(min(c * s.low, c * s.high) for s, c in own), sum(max(c * s.low, c * s.high) for s, c in own)]
     for start in (offset // stride, offset // stride + 1):
         taken = set()
         low, high = 0, axis.size  # range of indices, where nothing depends on loop variables
         first, end = start + moves[0], start + moves[1] + axis.size  # range of rows, over all values of loop variables
-        for i, (constant, coefs, moving) in enumerate(facts):
-            coef = coefs[at]
-            if coef == 0 or any(c for j, c in enumerate(coefs) if j != at):
+        for i, (constant, coefficients, traced) in enumerate(facts):
+            coefficient = coefficients[at]
+            if coefficient == 0 or any(c for j, c in enumerate(coefficients) if j != at):
                 continue
-            if not own and not moving:
+            if not own and not traced:
                 taken.add(i)
-                if coef > 0:
-                    low = max(low, -(constant // coef))
+                if coefficient > 0:
+                    low = max(low, -(constant // coefficient))
                 else:
-                    high = min(high, constant // -coef + 1)
-            elif dict(moving) == {s: c * coef for s, c in own}:
-                # It bounds the row for every value of the loop variables: coef · (row - start) + constant >= 0.
-                if coef > 0:
-                    first = max(first, start - constant // coef)
+                    high = min(high, constant // -coefficient + 1)
+            elif dict(traced) == {s: c * coefficient for s, c in own}:
+                # It bounds the row for every value of the loop variables: coefficient · (row - start) + constant >= 0.
+                if coefficient > 0:
+                    first = max(first, start - constant // coefficient)
                 else:
-                    end = min(end, start + constant // -coef + 1)
+                    end = min(end, start + constant // -coefficient + 1)
         high = max(high, low)
         if not own:
             first, end = start + low, start + high
         there = -(-limit // stride)
-        deeper, reach, granted = [], 1, set()
+        deeper, reach, expressed = [], 1, set()
         if at + 1 < len(axes):
-            found = _place(axes, at + 1, offset - start * stride, rest, stride, facts, False)
+            found = _fit_dimensions(axes, at + 1, offset - start * stride, rest, stride, facts, False)
             if found is None:
                 continue
-            deeper, reach, granted = found
+            deeper, reach, expressed = found
         elif rest or offset != start * stride:
             continue
         empty = end <= first
@@ -266,12 +267,12 @@ def _place(axes, at, offset, syms, limit, facts, outermost):
         else:
             before, after = max(0, -(start + moves[0])), max(0, start + moves[1] + axis.size - there)
             before, after = min(before, axis.size), min(after, axis.size)  # a start farther outside reads padding only
-        level = Level(stride, there, start, own, low, high, axis.size, before, after)
-        return [level, *deeper], (0 if empty else (end - 1) * stride + reach), granted | taken
+        dimension = Dimension(stride, there, start, own, low, high, axis.size, before, after)
+        return [dimension, *deeper], (0 if empty else (end - 1) * stride + reach), expressed | taken
     return None
 
 
-def cut(memory, layout):
+def as_rows(memory, layout):
     """Return memory with one axis for each dimension of a layout; an incomplete last row is padded with zeros."""
     out = memory
     for stride, count, before, after in layout:
@@ -284,57 +285,56 @@ def cut(memory, layout):
     return out.reshape(out.shape[:-1])
 
 
-def _starts(plan):
+def _starts(view):
     """Return the first row of each dimension, with padding; an array where it depends on loop variables."""
     starts: list[Any] = []
-    for level in plan.levels:
-        start: Any = level.start + level.low + level.before
-        for sym, coefficient in level.syms:
-            start = start + sym.value * coefficient
-        if level.before or level.after:
-            start = jnp.clip(start, 0, level.before + level.count + level.after - level.size)
+    for dimension in view.dimensions:
+        start: Any = dimension.start + dimension.low + dimension.before
+        for variable, coefficient in dimension.terms:
+            start = start + variable.value * coefficient
+        if dimension.before or dimension.after:
+            start = jnp.clip(start, 0, dimension.before + dimension.count + dimension.after - dimension.size)
         starts.append(start)
     return starts
 
 
-def read(rows, plan):
-    """Return the view's elements, indices low to high of each dimension, from memory as `cut` returns it."""
-    sizes = [level.high - level.low for level in plan.levels]
-    if plan.moving:
-        return lax.dynamic_slice(rows, _starts(plan), sizes)
-    return lax.slice(rows, _starts(plan), [start + size for start, size in zip(_starts(plan), sizes, strict=True)])
+def read(rows, view):
+    """Return the view's elements, indices low to high of each dimension, from memory as `as_rows` returns it."""
+    sizes = [d.high - d.low for d in view.dimensions]
+    if view.dynamic:
+        return lax.dynamic_slice(rows, _starts(view), sizes)
+    return lax.slice(rows, _starts(view), [start + size for start, size in zip(_starts(view), sizes, strict=True)])
 
 
-def write(memory, plan, value):
+def write(memory, view, value):
     """Return flat memory with the view's elements replaced by `value`, which has the shape that `read` returns."""
-    rows = cut(memory, plan.layout)
-    new = (
-        value if value.shape == rows.shape and not plan.moving else lax.dynamic_update_slice(rows, value, _starts(plan))
-    )
-    lengths = [memory.shape[0], *(level.stride for level in plan.levels)]
-    for depth in reversed(range(len(plan.levels))):
+    rows = as_rows(memory, view.layout)
+    whole = value.shape == rows.shape and not view.dynamic
+    new = value if whole else lax.dynamic_update_slice(rows, value, _starts(view))
+    lengths = [memory.shape[0], *(d.stride for d in view.dimensions)]
+    for depth in reversed(range(len(view.dimensions))):
         new = new.reshape(*new.shape[:depth], -1)[..., : lengths[depth]]
     return new
 
 
-def to_block(data, plan, fill=None):
+def to_block(data, view, fill=None):
     """Return what `read` returned as an array over leading and block axes; cut-off indices hold `fill` or zero."""
-    if plan.clipped:
+    if view.clipped:
         fill = jnp.zeros((), data.dtype) if fill is None else jnp.asarray(fill, data.dtype)
-        data = lax.pad(data, fill, [(level.low, level.size - level.high, 0) for level in plan.levels])
-    parts = list(itertools.chain.from_iterable(axis.parts for axis in plan.axes))
+        data = lax.pad(data, fill, [(d.low, d.size - d.high, 0) for d in view.dimensions])
+    parts = list(itertools.chain.from_iterable(axis.parts for axis in view.axes))
     data = data.reshape([size for _, size in parts])
     data = data.transpose(sorted(range(len(parts)), key=lambda i: parts[i][0]))
     sizes = dict(parts)
-    return data.reshape([sizes.get(d, 1) for d in range(plan.rank)])
+    return data.reshape([sizes.get(d, 1) for d in range(view.rank)])
 
 
-def from_block(value, plan):
+def from_block(value, view):
     """Return an array over leading and block axes in the shape that `write` takes: the inverse of `to_block`."""
-    parts = list(itertools.chain.from_iterable(axis.parts for axis in plan.axes))
+    parts = list(itertools.chain.from_iterable(axis.parts for axis in view.axes))
     ordered = sorted(parts)
     value = value.reshape([size for _, size in ordered])
     value = value.transpose([ordered.index(part) for part in parts])
-    value = value.reshape([axis.size for axis in plan.axes])
-    bounds = [slice(level.low, level.high) for level in plan.levels]
+    value = value.reshape([axis.size for axis in view.axes])
+    bounds = [slice(d.low, d.high) for d in view.dimensions]
     return value[tuple(bounds)]
