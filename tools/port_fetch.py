@@ -55,7 +55,7 @@ class Package:
         return next((f for f in (f"{path}.py", f"{path}/__init__.py") if f in self.files), None)
 
     def functions(self) -> Iterator[tuple[str, str]]:
-        """Yield files and classes that derive from a Function of torch.autograd, or from a class of the file that does."""
+        """Yield files and classes that derive from torch.autograd.Function, or from a class of the file that does."""
         for file in sorted(f for f in self.files if f.endswith(".py") and "test" not in f):
             try:
                 _, tree = self.read(file)
