@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import Value, compute
+from fnjax.torch._values import Storage, Value, compute
+from fnjax.triton.launch import viewing
+from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 
 def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
@@ -24,17 +28,21 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
         args: tensors, numbers.
         named: likewise, and options of the compiler.
     """
-    tensors = [x for x in (*args, *named.values()) if isinstance(x, Tensor)]
-    by_name = kernel.bind(args, named)
-    stored = [(name, by_name.get(name)) for name in kernel.stores]
+    tensors = [t for x in (*args, *named.values()) if isinstance(t := _base(x), Tensor)]
+    by_name = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
+    stored = [(name, _base(by_name.get(name))) for name in kernel.stores]
 
     def on_arrays(*arrays: Any) -> tuple[Any, ...]:
         given = {id(t): _pointer(t, a) for t, a in zip(tensors, arrays, strict=True)}
+        shown = {id(given[id(t)]): _show(t, given[id(t)]) for t in tensors}
 
         def enter(x: Any) -> Any:
+            if isinstance(x, TensorDescriptor):
+                return dataclasses.replace(x, base=enter(x.base))
             return given[id(x)] if isinstance(x, Tensor) else x
 
-        found = kernel[grid](*map(enter, args), **{k: enter(v) for k, v in named.items()})
+        with viewing(lambda x: shown.get(id(x), x), _take):
+            found = kernel[grid](*map(enter, args), **{k: enter(v) for k, v in named.items()})
         results = found if isinstance(found, tuple) else (found,)
         return tuple(
             _leave(target, result)
@@ -46,6 +54,21 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
     targets = [target for _, target in stored if isinstance(target, Tensor)]
     for target, value in zip(targets, values, strict=True):
         target.assign(value)
+
+
+def _base(x: Any) -> Any:
+    return x.base if isinstance(x, TensorDescriptor) else x
+
+
+def _show(x: Tensor, array: jax.Array) -> Tensor:
+    """Return a pointer's array as the tensor that hooks see; what they write to it, the kernel gets."""
+    whole = _layout.make_layout(array.shape)
+    layout = whole if _is_plain(x) else np.lib.stride_tricks.as_strided(whole, x.layout.shape, x.layout.strides)
+    return Tensor.over(Storage(Value(array), whole), layout, x.dtype)
+
+
+def _take(x: Any) -> Any:
+    return x.memory.value.array if isinstance(x, Tensor) else x
 
 
 def _is_plain(x: Tensor) -> bool:

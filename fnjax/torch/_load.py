@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import importlib
 import importlib.machinery
 import importlib.util
@@ -85,7 +86,7 @@ class Root:
         made = _Package(self, name, file) if is_package else _Loaded(self, name, file)
         self.modules[name] = sys.modules[made.__name__] = made
         parent, _, last = name.rpartition(".")
-        if parent:
+        if parent and (not isinstance(package := self.load(parent), _Package) or last not in package.shadowing):
             vars(self.load(parent))[last] = made
         if not is_package:
             made.execute()
@@ -137,11 +138,31 @@ class _Package(_Loaded):
         super().__init__(root, name, file)
         vars(self).update({"__path__": [str(file if file.is_dir() else file.parent)], "_fnjax_executed": False})
 
+    @functools.cached_property
+    def shadowing(self) -> dict[str, tuple[str, str]]:
+        """Names that `__init__` takes from a module and that a module has, too: `from .dispatch import dispatch`."""
+        space, found = vars(self), {}
+        file, package = Path(space["__file__"]), space["_fnjax_package"].split(".")
+        for statement in ast.parse(file.read_text(encoding="utf-8")).body if file.is_file() else ():
+            if not isinstance(statement, ast.ImportFrom) or not statement.module:
+                continue
+            home = ".".join([*package[: len(package) - statement.level + 1], statement.module])
+            home = home if statement.level else statement.module
+            for alias in statement.names:
+                name = alias.asname or alias.name
+                if space["_fnjax_root"].find_file(".".join([*package, name])) and home != ".".join(package):
+                    found[name] = home, alias.name
+        return found
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") and name != "__version__":
             raise AttributeError(name)
         space = vars(self)
         full = f"{space['_fnjax_package']}.{name}"
+        if name in self.shadowing:
+            home, attribute = self.shadowing[name]
+            space[name] = getattr(space["_fnjax_root"].load(home), attribute)
+            return space[name]
         if space["_fnjax_root"].find_file(full) is not None:
             return space["_fnjax_root"].load(full)
         if not space["_fnjax_executed"]:

@@ -193,16 +193,19 @@ class _Statements:
         return ast.FunctionDef(name, arguments, [*scope, *body], [])
 
     def _values(self, state: Sequence[str]) -> ast.expr:
-        empty = ast.arguments([], [], None, [], [], None, [])
-        return ast.Tuple([call("get", ast.Lambda(empty, load(n))) for n in state], ast.Load())
+        return ast.Tuple([self._read(n) for n in state], ast.Load())
 
     def _assign(self, state: Sequence[str], call: ast.expr) -> ast.stmt:
         if not state:
             return ast.Expr(call)
         return ast.Assign([ast.Tuple([ast.Name(n, ast.Store()) for n in state], ast.Store())], call)
 
-    def _result(self, state: Sequence[str]) -> ast.Return:
-        return ast.Return(ast.Tuple([load(n) for n in state], ast.Load()))
+    def _read(self, name: str) -> ast.expr:
+        return call("get", ast.Lambda(ast.arguments([], [], None, [], [], None, []), load(name)))
+
+    def _result(self, state: Sequence[str], body: Sequence[ast.stmt]) -> ast.Return:
+        unset = {n.name for n in walk(body) if isinstance(n, ast.ExceptHandler)}  # Python deletes `e` of `except as e`
+        return ast.Return(ast.Tuple([self._read(n) if n in unset else load(n) for n in state], ast.Load()))
 
     def _block(self, name: str, args: Sequence[str], state: Sequence[str], body: Sequence[ast.stmt]) -> ast.stmt:
         written = _list_written(body)
@@ -214,7 +217,8 @@ class _Statements:
             for t in s.targets
             if isinstance(t, ast.Name)
         })  # fmt: skip
-        made = [*self.visit_block(body), self._result(state)]
+        result = self._result(state, body)
+        made = [*self.visit_block(body), result]
         self.made.pop()
         return self._function(name, args, made, written)
 

@@ -1,9 +1,11 @@
 """`kernel[grid](*args, **meta)`: binding of arguments, execution on arrays, and return of what was stored."""
 
+import contextlib
 import functools
 import inspect
 import math
 import operator
+from contextvars import ContextVar
 
 import jax
 import jax.numpy as jnp
@@ -40,6 +42,30 @@ OPTIONS = {
 }  # fmt: skip
 
 
+# How grid functions, heuristics and hooks see arguments: a function of one, and its inverse. fnjax.torch sets it.
+_view = ContextVar("_view", default=(lambda x: x, lambda x: x))
+
+
+@contextlib.contextmanager
+def viewing(show, take):
+    """Let grid functions, heuristics and hooks of the launches in the block see `show(argument)`; `take` goes back."""
+    token = _view.set((show, take))
+    try:
+        yield
+    finally:
+        _view.reset(token)
+
+
+def view(given):
+    """Return arguments by name as grid functions, heuristics and hooks see them."""
+    return {name: _view.get()[0](value) for name, value in given.items()}
+
+
+def taken(value):
+    """Return the argument that is seen as a value, after a hook may have written to it."""
+    return _view.get()[1](value)
+
+
 class Launcher:
     """Result of `kernel[grid]`: calling it launches the kernel."""
 
@@ -51,7 +77,8 @@ class Launcher:
 
         Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
         """
-        for value in (*args, *named.values()):
+        for given in (*args, *named.values()):
+            value = given.base if isinstance(given, TensorDescriptor) else given
             if hasattr(type(value), "__triton_launch__"):
                 return type(value).__triton_launch__(self.kernel, self.grid, args, named)
         return self.kernel.run(*args, grid=self.grid, **named)
@@ -317,7 +344,7 @@ def grid_of(kernel, grid, given):
         KernelError: the grid is not made of one to three positive integers, or the function fails.
     """
     try:
-        found = grid(dict(given)) if callable(grid) else grid
+        found = grid(view(given)) if callable(grid) else grid
     except Exception as error:
         if isinstance(error, KernelError):
             raise

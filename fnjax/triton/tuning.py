@@ -2,9 +2,10 @@
 
 import inspect
 
+import jax
 import jax.numpy as jnp
 
-from fnjax.triton.launch import Kernel, grid_of
+from fnjax.triton.launch import Kernel, grid_of, taken, view
 from fnjax.triton.values.exceptions import KernelError
 
 
@@ -77,7 +78,7 @@ class Heuristics(Kernel):
         """Return the named arguments with the computed ones added; each function sees the results before its own."""
         found = dict(named)
         for name, function in self.values.items():
-            found[name] = function({**dict(zip(self.arg_names, args, strict=False)), **found})
+            found[name] = function(view({**dict(zip(self.arg_names, args, strict=False)), **found}))
         return found
 
 
@@ -131,14 +132,13 @@ class Autotuner(Kernel):
                 changed[name] = jnp.zeros_like(full[name])
         hooks = [h for h in (self.pre_hook, config.pre_hook) if h is not None]
         if hooks:
-            held = {
-                k: _Held(v) if hasattr(v, "shape") and hasattr(v, "dtype") else v for k, v in (full | changed).items()
-            }
+            held = {k: _Held(v) if isinstance(v, jax.Array) else v for k, v in view(full | changed).items()}
             for hook in hooks:
                 hook(*([held, False] if len(inspect.signature(hook).parameters) > 1 else [held]))
             for k, v in held.items():
-                if isinstance(v, _Held) and v.array is not full[k]:
-                    changed[k] = v.array
+                array = v.array if isinstance(v, _Held) else taken(v)
+                if isinstance(array, jax.Array) and array is not full[k]:
+                    changed[k] = array
         # One array passed for several parameters stays one buffer.
         same = {id(full[k]): v for k, v in changed.items()}
         args = [same.get(id(v), v) for v in args]
@@ -149,7 +149,7 @@ class Autotuner(Kernel):
         """Return the first configuration that pruning keeps and for which the grid is valid."""
         configs = self.configs
         if self.early_config_prune is not None:
-            configs = list(self.early_config_prune(configs, by_name, **named))
+            configs = list(self.early_config_prune(configs, view(by_name), **view(named)))
         if not configs:
             raise KernelError(f"kernel {self.source.name}: prune_configs_by leaves none of its configurations")
         first: Exception | None = None

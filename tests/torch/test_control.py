@@ -181,6 +181,17 @@ def test_gradients_go_through_branches(loaded):
     np.testing.assert_array_equal(gradient(jnp.array([0.1, 0.2, 0.3])), [-1.0, -1.0, -1.0])
 
 
+def test_exceptions_in_loops(tmp_path):
+    """The variable of `except ... as e` is unset after it, in a loop and a branch too."""
+    path = tmp_path / "tried.py"
+    path.write_text(
+        "def tried(n):\n    out = []\n    for i in range(n):\n        try:\n            if i == 1:\n"
+        "                raise ValueError('one')\n            out.append(i)\n        except ValueError as e:\n"
+        "            out.append(str(e))\n    return out\n"
+    )
+    assert torch.load(path).tried(3) == [0, "one", 2]
+
+
 def test_changes_of_objects_in_branches_are_refused(loaded):
     """A list that a traced branch appends to cannot be taken back, so it raises, with the line."""
     with pytest.raises(torch.NotSupported, match=r"a list is changed[\s\S]*flow.py:\d+"):

@@ -48,6 +48,18 @@ def test_packages_run_their_init_for_names_that_are_no_modules(tmp_path):
     assert loaded.Scale is loaded.norm.Scale
 
 
+def test_a_name_that_is_a_module_and_a_function(tmp_path):
+    """`from pkg import send` is the function that `__init__` takes from the module of that name, as in Python."""
+    files = {
+        "pkg/__init__.py": "import no_such_module\nfrom .send import send\nfrom .send import OTHER as other\n",
+        "pkg/send.py": "OTHER = 2\ndef send(x):\n    return x + 1\n",
+        "pkg/other.py": "",
+        "user.py": "import pkg.send\nfrom pkg import send, other\nRESULT = send(other)\nNESTED = pkg.send(1)\n",
+    }
+    loaded = torch.load(write(tmp_path, files) / "user.py")
+    assert (loaded.RESULT, loaded.NESTED) == (3, 2)
+
+
 def test_what_is_missing_raises_when_it_is_used(tmp_path):
     """Missing modules, unknown names of torch and statements that fail raise where they are used, with the reason."""
     text = (

@@ -51,7 +51,8 @@ class TensorDescriptor:
     def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> "TensorDescriptor":
         """Return a descriptor of a whole array."""
         shape = list(tensor.shape)
-        strides = [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
+        own = getattr(tensor, "stride", None)  # of fnjax.torch's tensors
+        strides = list(own()) if own else [math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
         return TensorDescriptor(tensor, shape, strides, block_shape, padding)
 
     def facts(self) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], str]:
