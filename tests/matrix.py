@@ -1,4 +1,4 @@
-"""The support matrix: each Function of the zoo in each transform, with each derivative, beside plain JAX.
+"""The support matrix: each Function of the zoo in each transform, with each derivative, compared with plain JAX.
 
 `python -m tests.matrix` tries every cell and writes docs/support.md; tests/test_matrix.py tries the same cells.
 """
@@ -167,7 +167,7 @@ TORCH = [
     "## PyTorch source",
     "",
     "A Function that [`fnjax.torch.load`](guides/run-pytorch.md) gives, with writes in place in forward and",
-    "backward, beside its twin in plain JAX (`tests/torch/test_transforms.py`).",
+    "backward, next to its twin in plain JAX (`tests/torch/test_transforms.py`).",
     "",
     "| | value | grad | second order | jvp of grad |",
     "| --- | --- | --- | --- | --- |",
@@ -177,7 +177,7 @@ TORCH = [
     "| cond | yes | yes | yes | yes |",
     "| remat | yes | yes | yes | yes |",
 ]
-# What tests/test_forward_mode.py and others prove, beside the matrix.
+# Facts that tests/test_forward_mode.py and others verify, in addition to the matrix.
 STATED = [
     "- Forward mode, over reverse mode too, where `backward` is not linear in `grad_output` (clipping, a constant",
     "  added): it needs the transpose of `backward`, which does not exist. A class with a `jvp` has no need of it.",
