@@ -20,7 +20,7 @@ from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import Journal
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
-from fnjax.torch._reach import Held, Kept, NeedsInputs, Reached, hold, install, is_leaf, reach, release
+from fnjax.torch._reach import Held, Kept, NeedsInputs, Reached, hold, install, is_leaf, is_node, reach, release
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 
@@ -103,7 +103,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         own = cls._context()
         own.needs_input_grad = needs[: len(args) - call.reached]
         tensors = [
-            (a.tensor if isinstance(a, _Constant) else as_group(a))
+            (a.value if isinstance(a, _Constant) else as_group(a))
             if kind is None
             else _enter(a, kind._replace(requires_grad=kind.requires_grad or bool(n)), of)
             for a, kind, n, of in zip(args, call.kinds, needs, call.objects, strict=True)
@@ -277,9 +277,9 @@ def _is_constant(x: Any) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class _Constant:
-    """A tensor that nobody traces, as a static argument."""
+    """A tensor that nobody traces, or what holds modules, as a static argument."""
 
-    tensor: Tensor
+    value: Any
 
 
 def _is_array(x: Any) -> bool:
@@ -309,7 +309,10 @@ def _run(cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: 
             kinds.append(_Kind(a.dtype, a.requires_grad))
         else:
             kinds.append(_Kind(dtype_of(a)) if _is_array(a) and a.dtype != jax.dtypes.float0 else None)
-    args = [_Constant(a) if isinstance(a, Tensor) and kind is None else a for a, kind in zip(args, kinds, strict=True)]
+    args = [
+        _Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a])) else a
+        for a, kind in zip(args, kinds, strict=True)
+    ]
     call = _Call(kinds, kwargs, args, reached)
     at = [i for i, kind in enumerate(kinds) if kind is not None]
     parents = [args[i].value if isinstance(args[i], Tensor) else Value(jnp.asarray(args[i])) for i in at]
@@ -359,7 +362,7 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 
 def _leaves(x: Any) -> list[Any]:
-    return jax.tree.leaves(x, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    return jax.tree.leaves(x, is_leaf=is_node)
 
 
 # ---------------------------------------------------------------------------------- between arrays and tensors
@@ -383,7 +386,7 @@ def torch_view(x: Any) -> Any:
         array = jnp.asarray(leaf)
         return _wrap(array, _Kind(dtype_of(leaf), not is_known(array)))
 
-    return jax.tree.map(wrap, x, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+    return jax.tree.map(wrap, x, is_leaf=is_node)
 
 
 def jax_view(x: Any) -> Any:
@@ -402,9 +405,7 @@ def jax_view(x: Any) -> Any:
     """
     if callable(x) and not isinstance(x, Tensor):
         return _between(x, torch_view, jax_view)
-    return jax.tree.map(
-        lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=lambda leaf: isinstance(leaf, Tensor)
-    )
+    return jax.tree.map(lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=is_node)
 
 
 def _between(

@@ -22,6 +22,7 @@ from typing import Any
 
 from fnjax.torch import _control
 from fnjax.torch._bridges import NAMES, bridge
+from fnjax.torch._errors import NotSupported
 from fnjax.torch._lowering import lower
 from fnjax.torch._missing import Missing, loading
 from fnjax.torch._namespace import Namespace, find, module
@@ -278,7 +279,7 @@ def _import_stand_in(root: Root, name: str, fromlist: tuple[str, ...], guarded: 
     return found if fromlist else home
 
 
-def load(path: str | Path, *, root: str | Path | None = None) -> types.ModuleType:
+def load(path: str | Path, *, root: str | Path | None = None, **options: Any) -> types.ModuleType:
     """Execute a file of PyTorch source, in which torch is fnjax.torch and triton is fnjax.triton.
 
     Imports of packages under `root`, absolute or relative, also within functions, are loaded in the same way,
@@ -288,15 +289,24 @@ def load(path: str | Path, *, root: str | Path | None = None) -> types.ModuleTyp
         path: the file.
         root: the folder that holds the file's top-level package; by default the first folder upwards without
             `__init__.py`.
+        options: those of PyTorch's function of this name, which reads tensors: with them, or without a file of Python
+            source, an error says how to convert a file of tensors.
 
     Returns:
         The module; `module.Name.apply` of each torch.autograd.Function is a JAX function.
 
     Raises:
         FileNotFoundError: there is no such file.
+        NotSupported: it is a file of tensors.
         ValueError: the file is not under `root`.
         SyntaxError: it is no Python.
     """
+    if options or Path(path).suffix in {".pt", ".pth", ".bin", ".ckpt"}:
+        raise NotSupported(
+            f"{str(path)!r} is read by PyTorch only",
+            "where PyTorch is installed, safetensors.torch.save_file(torch.load(path, weights_only=True), "
+            "'net.safetensors'); then model.load_state_dict(safetensors.numpy.load_file('net.safetensors'))",
+        )
     file = Path(path).resolve()
     if not file.is_file():
         raise FileNotFoundError(f"fnjax.torch.load: there is no file {str(path)!r}")

@@ -13,6 +13,7 @@ from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._expressions import TracedRange, and_, not_
 from fnjax.torch._journal import Journal, note_storage
+from fnjax.torch._reach import is_node
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
 
@@ -186,7 +187,7 @@ class _Carry:
 
 
 def _is_leaf(value: Any) -> bool:
-    return isinstance(value, Tensor) or value is UNDEFINED or value is None
+    return is_node(value) or value is UNDEFINED or value is None
 
 
 def _kind_of(leaf: Any) -> tuple[Any, bool] | None:

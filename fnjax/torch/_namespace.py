@@ -14,6 +14,7 @@ from fnjax.torch._call import run
 from fnjax.torch._dtypes import check_castable
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, Reason, is_loading
+from fnjax.torch._reach import is_node
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor
 
@@ -42,19 +43,15 @@ class Namespace(types.ModuleType):
         return found
 
 
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
-
-
 def _array(x: Any) -> Any:
     return x.array if isinstance(x, Tensor) else x
 
 
 KNOWN |= {
-    "torch.utils._pytree.tree_map": lambda f, *trees: jax.tree.map(f, *trees, is_leaf=_is_tensor),
-    "torch.utils._pytree.tree_flatten": lambda tree: jax.tree.flatten(tree, is_leaf=_is_tensor),
+    "torch.utils._pytree.tree_map": lambda f, *trees: jax.tree.map(f, *trees, is_leaf=is_node),
+    "torch.utils._pytree.tree_flatten": lambda tree: jax.tree.flatten(tree, is_leaf=is_node),
     "torch.utils._pytree.tree_unflatten": lambda leaves, spec: spec.unflatten(leaves),
-    "torch.utils._pytree.tree_leaves": lambda tree: jax.tree.leaves(tree, is_leaf=_is_tensor),
+    "torch.utils._pytree.tree_leaves": lambda tree: jax.tree.leaves(tree, is_leaf=is_node),
     "torch.utils._pytree.register_pytree_node": lambda *_, **__: None,
     "torch.utils._pytree._register_pytree_node": lambda *_, **__: None,
     "torch.utils._pytree._namedtuple_flatten": tuple,

@@ -25,6 +25,11 @@ class Stateful:
         raise NotImplementedError
 
 
+def is_node(value: Any) -> bool:
+    """Return whether a value is a leaf of our pytrees: a tensor, or a module, which is a pytree to JAX's users only."""
+    return isinstance(value, (Tensor, Stateful))
+
+
 class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again with these inputs
     """Raised when forward read or wrote tensors that it was not given."""
 

@@ -23,6 +23,7 @@ from fnjax.torch._namespace import find_or_stand_in, module
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.nn import _containers, _functional_call, _module, _parameter
+from fnjax.torch.nn._nnx import nnx
 
 ENTERING = (
     _creation,
@@ -37,7 +38,7 @@ ENTERING = (
     _containers,
     _functional_call,
 )  # names of torch, when they are imported
-OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor)}
+OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor, nnx)}
 
 _operators.install()
 # By attribute `fnjax.torch.nn` is the names of torch.nn, and not this package of ours.

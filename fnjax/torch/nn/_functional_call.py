@@ -14,6 +14,7 @@ from fnjax.torch import _layout
 from fnjax.torch._function import dtype_of, jax_view, torch_view
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._namespace import known
+from fnjax.torch._reach import is_node
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Storage, Value
 from fnjax.torch.nn._module import Module, functional
@@ -135,7 +136,7 @@ def _has_tensors(tree: Any) -> bool:
 
 
 def _leaves(tree: Any) -> list[Any]:
-    return jax.tree.leaves(tree, is_leaf=lambda x: isinstance(x, (Tensor, Module)))
+    return jax.tree.leaves(tree, is_leaf=is_node)
 
 
 def _check_names(model: Module, named: State, state: State, tie: bool, strict: bool) -> None:

@@ -16,11 +16,12 @@ from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view
 from fnjax.torch._namespace import known
-from fnjax.torch._reach import Stateful
+from fnjax.torch._reach import Stateful, is_node
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.nn._hooks import RemovableHandle, add_hook
 from fnjax.torch.nn._members import Members
 from fnjax.torch.nn._parameter import Buffer, Parameter, name_type
+from fnjax.torch.nn._pytree import register
 from fnjax.torch.nn._state_dict import StateDict, without_recording
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
@@ -62,6 +63,10 @@ class Module(Members, StateDict, Stateful):
     training: bool
     forward: Callable[..., Any]
     call_super_init = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        register(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if not self.call_super_init and (kwargs or args):
@@ -291,12 +296,15 @@ class Module(Members, StateDict, Stateful):
     register_backward_hook = register_full_backward_pre_hook = register_full_backward_hook
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        leaves = jax.tree.leaves((args, kwargs), is_leaf=lambda x: isinstance(x, (Tensor, Module)))
+        leaves = jax.tree.leaves((args, kwargs), is_leaf=is_node)
         if any(isinstance(x, (jax.Array, np.ndarray)) for x in leaves) and not any(
             isinstance(x, Tensor) for x in leaves
         ):
             return jax_view(self.__call__)(*args, **kwargs)
-        return self._call(*args, **kwargs) if _functional.get() or not is_transformed() else self._trace(args, kwargs)
+        is_copy = "_form" in vars(self)  # which JAX made, a pytree: its state is the user's to return
+        if is_copy or _functional.get() or not is_transformed():
+            return self._call(*args, **kwargs)
+        return self._trace(args, kwargs)
 
     def _trace(self, args: Any, kwargs: Any) -> Any:
         """Call the module under a transform, where nobody takes its new state.

@@ -1,0 +1,70 @@
+"""A module as a module of Flax NNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnjax.torch._function import jax_view
+from fnjax.torch.nn._functional_call import stateful_call
+from fnjax.torch.nn._module import Module
+
+
+class _Static:
+    """A module as what NNX takes for a constant."""
+
+    def __init__(self, model: Module) -> None:
+        self.model = model
+
+
+def nnx(model: Module) -> Any:
+    """Return a Flax NNX module that computes what a module computes, with variables of its own.
+
+    Args:
+        model: the module. Parameters become `nnx.Param`, those that do not require grad `nnx.Variable`, and buffers
+            `nnx.BatchStat`; they start with the module's values, and lie in `variables` under PyTorch's names.
+
+    Returns:
+        The NNX module. A call writes what forward writes to buffers into its variables; `train()` and `eval()` set
+        the modes.
+
+    Raises:
+        ImportError: Flax is not installed.
+    """
+    from flax import nnx as flax_nnx
+
+    class TorchModule(flax_nnx.Module):  # type: ignore[misc] # Flax may not be installed where types are checked
+        def __init__(self) -> None:
+            self.static = _Static(model)
+            self.modes = tuple(m.training for m in model.modules())
+            kinds = {n: flax_nnx.Param if p.requires_grad else flax_nnx.Variable for n, p in model.named_parameters()}
+            kinds |= {n: flax_nnx.BatchStat for n, _ in model.named_buffers()}
+            values = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+            self.variables = flax_nnx.Dict({n: kind(jax_view(values[n])) for n, kind in kinds.items()})
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            inner = self.static.model
+            before = [m.training for m in inner.modules()]
+            try:
+                _set_modes(inner, self.modes)
+                output, new = stateful_call(inner, {n: v[...] for n, v in self.variables.items()}, args, kwargs)
+            finally:
+                _set_modes(inner, before)
+            for name, value in new.items():
+                self.variables[name][...] = value
+            return output
+
+        def train(self, **attributes: Any) -> None:
+            super().train(**attributes)
+            self.modes = (True,) * len(self.modes)
+
+        def eval(self, **attributes: Any) -> None:
+            super().eval(**attributes)
+            self.modes = (False,) * len(self.modes)
+
+    TorchModule.__name__ = TorchModule.__qualname__ = type(model).__name__
+    return TorchModule()
+
+
+def _set_modes(model: Module, modes: Any) -> None:
+    for module, mode in zip(model.modules(), modes, strict=True):
+        module.training = mode
