@@ -190,7 +190,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     kept: list[Kept] = []
     if call is not None and (call.reached or reach(attributes.values())):
-        kept = [Kept(i, t, t.requires_grad) for i, t in enumerate(call.objects) if t is not None]
+        kept = [Kept(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
     objects = {id(k.tensor) for k in kept}
     kinds = tuple(
         Held(t)

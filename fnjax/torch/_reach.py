@@ -52,11 +52,13 @@ class Kept(NamedTuple):
         at: the number of its array among those of the call.
         tensor: the tensor.
         requires_grad: whether it has a gradient.
+        dtype: torch's dtype of the array.
     """
 
     at: int
     tensor: Tensor
     requires_grad: bool
+    dtype: Any
 
 
 class Reached:
@@ -69,10 +71,10 @@ class Reached:
     def __enter__(self) -> Self:
         if self._kept:
             self._journal.__enter__()
-            self._gradients = [k.tensor.grad for k in self._kept]
+            self._before = [(k.tensor.grad, k.tensor.dtype) for k in self._kept]
             for k, array in zip(self._kept, self._arrays, strict=True):
                 install(k.tensor, array, k.requires_grad)
-                k.tensor.grad = None
+                k.tensor.grad, k.tensor.dtype = None, k.dtype
             self._values = [k.tensor.memory.value for k in self._kept]
         return self
 
@@ -80,8 +82,8 @@ class Reached:
         if not self._kept:
             return
         written = any(k.tensor.memory.value is not v for k, v in zip(self._kept, self._values, strict=True))
-        for k, old in zip(self._kept, self._gradients, strict=True):
-            k.tensor.grad = old
+        for k, before in zip(self._kept, self._before, strict=True):
+            k.tensor.grad, k.tensor.dtype = before
         self._journal.take_back()
         self._journal.__exit__(*error)
         if written and error[0] is None:

@@ -148,7 +148,7 @@ def test_safetensors(tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     model = make()
     path = tmp_path / "net.safetensors"
-    safetensors.save_file({k: np.asarray(v) + 1 for k, v in torch.jax_view(model.state_dict()).items()}, path)
+    safetensors.save_file({k: np.asarray(v + 1) for k, v in torch.jax_view(model.state_dict()).items()}, path)
     other = make()
     assert repr(other.load_state_dict(safetensors.load_file(path))) == "<All keys matched successfully>"
     np.testing.assert_array_equal(other[0].weight.detach(), 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 from fnjax.torch._function import jax_view
@@ -30,9 +31,9 @@ def nnx(model: Module) -> Any:
     Raises:
         ImportError: Flax is not installed.
     """
-    from flax import nnx as flax_nnx
+    flax_nnx: Any = importlib.import_module("flax.nnx")
 
-    class TorchModule(flax_nnx.Module):  # type: ignore[misc] # Flax may not be installed where types are checked
+    class TorchModule(flax_nnx.Module):  # type: ignore[misc] # its type is not known where Flax is not installed
         def __init__(self) -> None:
             self.static = _Static(model)
             self.modes = tuple(m.training for m in model.modules())
