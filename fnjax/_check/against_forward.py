@@ -14,10 +14,9 @@ from fnjax._check.precision import find_precision
 from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
 from fnjax._check.report import PAGE, failure
 from fnjax._function.arguments import take_arguments
-from fnjax._function.forward import call_forward
+from fnjax._function.forward import call_forward, take_outputs
 from fnjax._function.function import Function
-from fnjax._function.outputs import take_outputs
-from fnjax._function.reader import Reader
+from fnjax._function.spec import read_spec
 from fnjax._primitives.tree import is_tracer, to_tensor
 from fnjax.errors import ArgumentError, FnjaxError, message
 
@@ -168,14 +167,14 @@ def compare_with_forward(
 
 def _without_backward(owner: type[Function]) -> Callable[..., Any]:
     """Return forward as a function that JAX differentiates itself; its ctx is that of a differentiated call."""
-    definition = Reader(owner, Function).read()
+    spec = read_spec(owner)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        arguments, operands = take_arguments(definition, args, kwargs)
+        arguments, operands = take_arguments(spec, args, kwargs)
         needs = [d and is_tracer(x) for d, x in zip(arguments.differentiable, operands, strict=True)]
-        ctx = definition.make_ctx(arguments.needs(needs), operands)
-        returned = call_forward(definition, ctx, arguments.fill(operands), arguments.keywords)
-        arrays, form = take_outputs(definition, returned)
+        ctx = spec.ctx(arguments.needs(needs), operands)
+        returned = call_forward(spec, ctx, arguments.fill(operands), arguments.keywords)
+        arrays, form = take_outputs(spec, returned)
         marked = {id(x) for x in ctx.non_differentiable}
         return form.fill([jax.lax.stop_gradient(to_tensor(x)) if id(x) in marked else to_tensor(x) for x in arrays])
 

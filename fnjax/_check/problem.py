@@ -18,7 +18,7 @@ from fnjax._check import running as _running
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
-from fnjax._messages.arguments import refuse_torch
+from fnjax._function.signature import refuse_torch
 from fnjax._primitives.tree import Split, is_inexact, is_tensor, split, to_tensor
 from fnjax.errors import OutputError, type_name
 

@@ -2,77 +2,109 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 
-from fnjax._errors import AxisError, FnjaxError
 from fnjax._function.arguments import Arguments
-from fnjax._function.spec import Definition, Method
-from fnjax._messages.notes import NOTED, note
-from fnjax._messages.troubles import closure
+from fnjax._function.rule_errors import build_error
+from fnjax._function.spec import Method, Spec
 from fnjax._primitives.tree import is_tracer
+from fnjax.errors import AxisError, FnjaxError, location
+
+# Errors of code that was written for torch.Tensor when it receives an array.
+_TORCH_HABITS = re.compile(
+    r"unexpected keyword argument '(dim|keepdim|unbiased|non_blocking)'|as a data type|must be Tensor"
+    r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
+)
+_CONCRETE_ERRORS = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.NonConcreteBooleanIndexError,
+)
+# Errors that may be about tracers, ctx or habits of PyTorch.
+_ANNOTATED = (*_CONCRETE_ERRORS, TypeError, IndexError, ValueError, AttributeError)
 
 
-class explained:  # noqa: N801 - used as a function; a class costs a third of a generator
-    """Context manager that annotates what `method` raises in its block.
-
-    Args:
-        definition: the class.
-        arguments: those of the call.
-        method: the user's method.
-        operands: those of forward, if available.
-        n_saved: how many tensors were saved, if `method` reads them.
-    """
-
-    __slots__ = ("_where",)
-
-    def __init__(
-        self,
-        definition: Definition,
-        arguments: Arguments,
-        method: Method,
-        operands: Sequence[Any] = (),
-        n_saved: int | None = None,
-    ) -> None:
-        self._where = definition, arguments, method, operands, n_saved
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, e: BaseException | None, traceback: object) -> None:
-        if isinstance(e, Exception):
-            explain(e, *self._where)
-
-
-def explain(
+def annotate(
     e: Exception,
-    definition: Definition,
+    spec: Spec,
     arguments: Arguments,
     method: Method,
     operands: Sequence[Any] = (),
     n_saved: int | None = None,
 ) -> None:
-    """Add a note to an error, or raise a clearer one in its place.
+    """Add a note to an error of a user's method, or raise a clearer one in its place.
+
+    Args:
+        e: the error.
+        spec: of the Function.
+        arguments: those of the call.
+        method: the user's method that raised it.
+        operands: those of forward, if available.
+        n_saved: how many tensors `ctx.saved_tensors` holds, if the method reads them.
 
     Raises:
         FnjaxError: for a tracer that has leaked out of its transformation.
     """
     if isinstance(e, jax.errors.UnexpectedTracerError):
-        raise closure(definition.forward, definition.name) from e
+        raise build_error("closure", spec) from e
     if isinstance(e, AxisError) and not e.method:  # the innermost Function is named
-        e.method = f"{definition.name}.{getattr(method, '__name__', 'forward')}"
+        e.method = f"{spec.name}.{getattr(method, '__name__', 'forward')}"
         e.args = (f"{e.method}: {e}",)
-    if isinstance(e, FnjaxError) or not isinstance(e, NOTED):
-        return
-
-    def scalars() -> list[str]:
-        return [
+    if not isinstance(e, FnjaxError) and isinstance(e, _ANNOTATED):
+        scalars = [
             arguments.name(i)
             for i, a in enumerate(arguments.each if operands else ())
             if a.kind == "tensor" and is_tracer(operands[a.start]) and operands[a.start].ndim == 0
         ]
+        if text := _write_note(e, spec, method, scalars, n_saved):
+            e.add_note(text)
 
-    if text := note(e, method, definition.name, definition.ctx.__name__, scalars, n_saved):
-        e.add_note(text)
+
+def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str], n_saved: int | None) -> str:
+    """Return the note to add to an error, or the empty string; `scalars` are the traced arguments without axes."""
+    text, name, ctx = str(e), spec.name, spec.ctx.__name__
+    if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
+        numbers = (
+            f"If {' or '.join(scalars)} was a Python number, a transformation made it an array: keep it static with "
+            "jax.jit(..., static_argnums=...), or close over it. "
+            if scalars
+            else ""
+        )
+        return (
+            f"{method.__qualname__} needs the value of an array that is being traced (by jit, vmap, scan, remat or a "
+            f"second derivative). {numbers}"
+            "Choose between values with jnp.where or jax.lax.cond; call NumPy through jax.pure_callback; or call "
+            f"{name}.apply outside jax.jit. See docs/errors.md#traced-value.\n{location(method)}"
+        )
+    if ctx in text:
+        return (
+            f"A {ctx} is the ctx of {name}: the first argument of forward (unless there is a "
+            f"setup_context) and of backward. {location(method)}"
+        )
+    if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+        return (
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
+            f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
+        )
+    if isinstance(e, AttributeError) and isinstance(e.obj, int | float):
+        return (
+            f"{method.__qualname__} gets Python numbers as they are; call {name}.apply with "
+            f"jnp.asarray(number) to have an array (and a gradient). {location(method)}"
+        )
+    if isinstance(e, TypeError) and _TORCH_HABITS.search(text):
+        return (
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
+            "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
+            f"docs/coming-from-pytorch.md. {location(method)}"
+        )
+    if n_saved is not None and ("tuple index out of range" in text or "values to unpack" in text):
+        return (
+            f"If this is ctx.saved_tensors: it holds {n_saved} value{'s' * (n_saved != 1)}, what {name}.forward last "
+            f"gave to ctx.save_for_backward (for jvp: to ctx.save_for_forward). {location(method)}"
+        )
+    return ""

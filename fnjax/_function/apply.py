@@ -1,134 +1,172 @@
 """`apply`: a call of a Function, from the user's arguments to the user's outputs.
 
-The class becomes a rule on flat arrays: `forward` on a recording ctx gives outputs; what ctx recorded becomes
-residuals; `backward` and `jvp`, on a ctx rebuilt from them, are the derivative.
+The call is a rule on flat arrays: `forward` on a recording ctx gives outputs; what ctx recorded becomes residuals;
+`backward` and `jvp`, on a ctx rebuilt from them, are the derivative.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 
-from fnjax._errors import FnjaxError, warn
-from fnjax._function.annotated_errors import explained
-from fnjax._function.arguments import Arguments, take_arguments
-from fnjax._function.backward import Record, pull
-from fnjax._function.closures import captures_tracers
-from fnjax._function.forward import call_forward, run_alone, run_eagerly
-from fnjax._function.hooks import current_hooks
-from fnjax._function.jvp import push
-from fnjax._function.outputs import Outputs, refuse_numbers, take_outputs
+from fnjax._function.annotated_errors import annotate
+from fnjax._function.arguments import Argument, Arguments, bind_arguments
+from fnjax._function.backward import BackwardSpec, call_backward, in_backward
+from fnjax._function.forward import Outputs, call_forward, refuse_numbers, run_alone, run_eagerly, take_outputs
+from fnjax._function.hooks import CURRENT
+from fnjax._function.jvp import call_jvp
 from fnjax._function.residuals import save
+from fnjax._function.rule_errors import build_error
 from fnjax._function.signature import parameters_of
-from fnjax._function.spec import Definition
-from fnjax._function.vmap import run_vmap
-from fnjax._messages.arguments import ignored_container
-from fnjax._messages.definitions import backward_parameters, missing_backward
-from fnjax._messages.outputs import vmap_and_generate
-from fnjax._messages.troubles import TROUBLES
+from fnjax._function.spec import Spec, find_method, read_methods, read_spec
+from fnjax._function.vmap import call_vmap
 from fnjax._primitives.call import call
-from fnjax._primitives.device_copies import with_device_copies
+from fnjax._primitives.device_copies import DeviceCopies
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax._primitives.rule import Arrays, Batch, Derivative, Needs, Rule, Run, Trouble
-from fnjax._primitives.sharding import in_backward
-from fnjax._primitives.tree import is_inexact, to_tensor
+from fnjax._primitives.rule import Arrays, Derivative, Needs, Rule, Run, Trouble
+from fnjax._primitives.sharding import manual_axes
+from fnjax._primitives.tree import is_inexact, to_tensors
+from fnjax.errors import ArgumentError, FnjaxError, MissingMethodError, error, warn
 
 
-def apply(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+class Apply:
+    """Descriptor that returns the `apply` of a class, the same object at each lookup."""
+
+    def __get__(self, instance: object, owner: Any) -> Callable[..., Any]:
+        return owner._apply  # type: ignore[no-any-return]  # Function and its attributes stand above
+
+
+def make_apply(cls: Any) -> Callable[..., Any]:
+    """Return the `apply` of a class."""
+    cached: tuple[Any, Any, Any, Spec] | None = None
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        nonlocal cached
+        # A class may change, and tools that reload modules replace code and defaults in the same function.
+        methods = read_methods(cls)
+        code, defaults = getattr(methods[0], "__code__", None), getattr(methods[0], "__defaults__", None)
+        if cached is None or cached[0] != methods or cached[1] is not code or cached[2] is not defaults:
+            cached = methods, code, defaults, read_spec(cls)
+        return call_function(cached[3], args, kwargs)
+
+    apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
+    apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
+    apply.__self__ = cls  # type: ignore[attr-defined]  # as PyTorch's apply, a class method, has it
+    forward = find_method(cls, "forward")
+    if forward is not None:  # jax.jit(F.apply, static_argnames=...) reads it
+        with contextlib.suppress(ValueError):  # a builtin without a signature
+            signature = inspect.signature(forward)
+            skipped = 0 if find_method(cls, "setup_context") else 1
+            apply.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's own protocol
+                parameters=list(signature.parameters.values())[skipped:]
+            )
+    return apply
+
+
+def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a Function on its arguments and return its outputs.
 
     Outside every transformation `forward` is run directly; otherwise the call becomes a rule that JAX traces.
     """
     if not is_transformed():
-        return run_eagerly(definition, args, kwargs)
-    arguments, operands = take_arguments(definition, args, kwargs)
-    this = Call(definition, arguments)
-    outputs = call(this.rule(), operands)
+        return run_eagerly(spec, args, kwargs)
+    arguments, given = bind_arguments(spec, args, kwargs)
+    this = Call(spec, arguments)
+    operands = arguments.take(this.name, given, pytree=spec.options.pytree)
+    static = [a.static for a in arguments.each if a.kind == "static"]
+    methods = (spec.forward, spec.setup_context, spec.backward, spec.jvp)
+    this.functions = [*methods, *static, *arguments.keywords.values()]
+    sums_over_devices = spec.options.device_copies and spec.backward and manual_axes()
+    rule: Rule = DeviceCopies(this) if sums_over_devices else this
+    outputs = call(rule, operands)
     return this.form.fill(outputs)
 
 
 class Call:
-    """One call of a Function without its arrays.
+    """One call of a Function without its arrays, as a rule.
 
     Attributes:
         form: the structure of what the last run of forward returned. JAX runs rules when it needs them and passes on
             arrays only, so the structure is held here.
     """
 
-    __slots__ = ("_arguments", "_definition", "_hooks", "form")
+    __slots__ = ("_arguments", "_hooks", "_spec", "finishes", "form", "functions", "has_vmap", "name", "residual_name")
     form: Outputs
+    functions: Sequence[Any]
 
-    def __init__(self, definition: Definition, arguments: Arguments) -> None:
-        self._definition, self._arguments = definition, arguments
-        self._hooks = current_hooks()  # those of the call: when forward runs again, the block may have ended
+    def __init__(self, spec: Spec, arguments: Arguments) -> None:
+        self._spec, self._arguments = spec, arguments
+        self._hooks = CURRENT.value  # those of the call: when forward runs again, the block may have ended
+        self.name = spec.name
+        self.residual_name = spec.options.checkpoint_name or spec.name
+        self.has_vmap = spec.vmap is not None
+        # With a user's batching rule, forward returns outputs only, and setup_context is run on these.
+        self.finishes = self.has_vmap and spec.setup_context is not None
 
-    def rule(self) -> Rule:
-        """Build the rule that represents this call in JAX."""
-        definition = self._definition
-        rule = Rule(
-            definition.name,
-            definition.options.checkpoint_name or definition.name,
-            self._run,
-            self,
-            None if definition.vmap is None else self._batch(),
-            # With a user's batching rule, forward returns outputs only, and setup_context is run on these.
-            None if definition.vmap is None or definition.setup_context is None else self._finish,
-        )
-        return with_device_copies(rule) if definition.options.device_copies and definition.backward else rule
-
-    def _run(self, needs: Needs, *operands: Any) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
         """Run forward on a new ctx; return the outputs, the residuals and the derivative."""
-        definition, arguments = self._definition, self._arguments
-        self._warn_of_containers(needs)
-        needs = self._differentiable(needs)
+        spec, arguments = self._spec, self._arguments
+        for i, argument in enumerate(arguments.each):
+            if argument.kind == "container":
+                self._warn_of_container(needs, i, argument)
+        needs = tuple([n and d for n, d in zip(needs, arguments.differentiable, strict=True)])
         args = arguments.fill(operands)
         if not any(needs):
-            returned = run_alone(definition, args, arguments.keywords, arguments.needs(needs), operands)
-            originals, self.form = take_outputs(definition, returned)
-            return Run([*map(to_tensor, originals)], [], Derivative((), (False,) * len(originals), None))
-        if definition.backward is None and definition.jvp is None:
-            raise missing_backward(definition.forward, definition.name)
-        ctx = definition.make_ctx(arguments.needs(needs), operands)
-        with (
-            explained(definition, arguments, definition.forward, operands),
-            in_backward(False),
-        ):
-            returned = call_forward(definition, ctx, args, arguments.keywords, operands)
-        originals, self.form = take_outputs(definition, returned)
+            returned = run_alone(spec, args, arguments.keywords, arguments.needs(needs), operands)
+            originals, self.form = take_outputs(spec, returned)
+            return Run(to_tensors(originals), [], Derivative((), (False,) * len(originals), None))
+        if spec.backward is None and spec.jvp is None:
+            raise error(
+                MissingMethodError,
+                "You must implement either the backward or vjp method for your custom autograd.Function to use it with "
+                f"backward mode AD. ({spec.name})",
+                "no-backward",
+                method=spec.forward,
+                fix=f"add a static method backward(ctx, *grad_outputs) to {spec.name}",
+            )
+        ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
+        try:
+            with in_backward(False):
+                returned = call_forward(spec, ctx, args, arguments.keywords, operands)
+        except Exception as e:
+            annotate(e, spec, arguments, spec.forward, operands)
+            raise
+        originals, self.form = take_outputs(spec, returned)
         if not originals:  # float(x.sum()) works on concrete arrays, and would silently train with zero gradients
-            refuse_numbers(definition, returned)
+            refuse_numbers(spec, returned)
         return self._record(ctx, needs, operands, originals)
 
-    def _finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
-        definition, arguments = self._definition, self._arguments
-        needs = self._differentiable(needs)
-        assert definition.setup_context is not None
-        ctx = definition.make_ctx(arguments.needs(needs), operands)
-        with (
-            explained(definition, arguments, definition.setup_context, operands),
-            in_backward(False),
-        ):
-            definition.setup_context(ctx, tuple(arguments.fill(operands)), self.form.fill(outputs))
+    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+        """Run setup_context on outputs; return what `forward` returns."""
+        spec, arguments = self._spec, self._arguments
+        needs = tuple([n and d for n, d in zip(needs, arguments.differentiable, strict=True)])
+        assert spec.setup_context is not None
+        ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
+        try:
+            with in_backward(False):
+                spec.setup_context(ctx, tuple(arguments.fill(operands)), self.form.fill(outputs))
+        except Exception as e:
+            annotate(e, spec, arguments, spec.setup_context, operands)
+            raise
         return self._record(ctx, needs, operands, outputs)
-
-    def _differentiable(self, needs: Needs) -> Needs:
-        return tuple(n and d for n, d in zip(needs, self._arguments.differentiable, strict=True))
 
     def _record(self, ctx: Any, needs: Needs, operands: Sequence[Any], originals: Arrays) -> Run:
         """Build the result of a run of forward: its outputs, the residuals, and backward and jvp on these."""
-        definition = self._definition
-        _check_backward(definition, len(self.form.members))
-        outputs = [to_tensor(x) for x in originals]
+        spec = self._spec
+        _check_backward(spec, len(self.form.members))
+        outputs = to_tensors(originals)
         # By identity, before conversion: the user marked the very objects that were returned.
-        marked = {id(x) for x in ctx.non_differentiable}
-        differentiable = tuple(id(x) not in marked and is_inexact(y) for x, y in zip(originals, outputs, strict=True))
-        with_jvp = definition.jvp is not None
+        marked = {id(x) for x in ctx._non_differentiable}
+        differentiable = tuple([id(x) not in marked and is_inexact(y) for x, y in zip(originals, outputs, strict=True)])
+        with_jvp = spec.jvp is not None
         saved, kept, intermediates = save(ctx, operands, originals, differentiable, self._hooks, with_jvp=with_jvp)
-        record = Record(
-            definition,
+        facts = BackwardSpec(
+            spec,
             self._arguments,
             needs,
             [*map(jax.typeof, operands)],
@@ -140,53 +178,55 @@ class Call:
         derivative = Derivative(
             kept,
             differentiable,
-            None if definition.backward is None else functools.partial(pull, record),
-            functools.partial(push, record) if with_jvp else None,
+            None if spec.backward is None else functools.partial(call_backward, facts),
+            functools.partial(call_jvp, facts) if with_jvp else None,
         )
         return Run(outputs, intermediates, derivative)
 
-    def _warn_of_containers(self, needs: Needs) -> None:
-        for i, argument in enumerate(self._arguments.each):
-            if argument.kind != "container" or argument.split is None:
-                continue
-            if any(needs[argument.start : argument.start + argument.split.holes]):
-                warn(ignored_container(self._definition.name, self._arguments.name(i)))
+    def _warn_of_container(self, needs: Needs, index: int, argument: Argument) -> None:
+        """Warn of arrays in a container that are being differentiated."""
+        assert argument.split is not None
+        if any(needs[argument.start : argument.start + argument.split.holes]):
+            warn(
+                f"{self.name}.apply: {self._arguments.name(index)} is a container with arrays that are being "
+                "differentiated. They get no gradient, as in PyTorch, which does not look into containers. Pass "
+                "them as arguments of their own, or set `pytree = True` on the class."
+            )
 
-    def _batch(self) -> Batch:
-        if self._definition.options.generate_vmap_rule:
-            return self._refuse_two_rules
-        return functools.partial(run_vmap, self._definition, self._arguments)
-
-    def _refuse_two_rules(self, *_: Any) -> Any:
-        raise vmap_and_generate(self._definition.vmap, self._definition.name)
-
-    def captures_tracers(self) -> bool:
-        """Return whether a method, or a function among the static arguments, closes over a tracer."""
-        definition, arguments = self._definition, self._arguments
-        methods = (definition.forward, definition.setup_context, definition.backward, definition.jvp)
-        static = [a.static for a in arguments.each] + list(arguments.keywords.values())
-        return any(captures_tracers(f) for f in (*methods, *static))
+    def vmap(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+    ) -> tuple[Arrays, list[int | None]]:
+        """Call the user's batching rule."""
+        return call_vmap(self._spec, self._arguments, size, operands, dims, avals)
 
     def error(self, what: Trouble) -> FnjaxError:
-        """Build the exception for an error kind; it names the method at fault and the class."""
-        method, say = TROUBLES[what]
-        return say(getattr(self._definition, method), self._definition.name)
+        """Build the exception for an error kind."""
+        return build_error(what, self._spec)
 
     def operand_names(self) -> tuple[str, ...]:
         """Return for each operand the name of its argument."""
         return self._arguments.operand_names()
 
 
-def _check_backward(definition: Definition, n_outputs: int) -> None:
+def _check_backward(spec: Spec, n_outputs: int) -> None:
     """Raise if backward has the wrong number of parameters, while the user's call of forward is on the stack."""
-    backward, name = definition.backward, definition.name
+    backward, name = spec.backward, spec.name
     if backward is None:
         return
-    count = 1 if definition.options.boxed_grads_call else n_outputs
+    count = 1 if spec.options.boxed_grads_call else n_outputs
     code = getattr(backward, "__code__", None)
     if code is not None and code.co_argcount == count + 1 and not code.co_kwonlyargcount:
         return  # the usual case, without the costs of a signature
     parameters = parameters_of(backward, takes_ctx=True)
     if not parameters.accepts(count):
         spelled = ", ".join([parameters.first, *parameters.names])
-        raise backward_parameters(backward, name, len(parameters.names) + 1, n_outputs, spelled, count + 1)
+        takes = len(parameters.names) + 1
+        raise error(
+            ArgumentError,
+            f"{name}.backward() takes {takes} positional arguments but {count + 1} were given",
+            "backward-parameters",
+            method=backward,
+            expected=f"ctx and one gradient for each of the {n_outputs} output(s) of {name}.forward",
+            got=f"backward({spelled})",
+            fix="give backward a parameter for each output, or *grad_outputs",
+        )

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fnjax._function.ctx import NeedsInputGrad
-from fnjax._function.signature import Parameters
-from fnjax._function.spec import Definition
-from fnjax._messages.arguments import refuse_torch
+from fnjax._function.signature import Parameters, refuse_torch
+from fnjax._function.spec import Spec
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.tree import (
     Split,
     has_leaf,
+    is_array,
     is_inexact,
     is_ref,
     is_tensor,
@@ -49,6 +49,8 @@ class Arguments:
         differentiable: for each operand whether it may have a gradient.
     """
 
+    __slots__ = ("differentiable", "each", "keywords", "parameters")
+
     def __init__(self, parameters: Parameters, keywords: Mapping[str, Any]) -> None:
         self.parameters, self.keywords = parameters, keywords
         self.each: list[Argument] = []
@@ -61,8 +63,11 @@ class Arguments:
             start, rest = len(operands), None
             # In this order: with pytree a single array is still a tensor, and without it a container is searched for
             # tracers and Refs only, since its concrete arrays are static to forward.
-            if is_tensor(arg):
+            if is_array(arg):  # the usual case
                 kind: Kind = "tensor"
+                operands.append(arg)
+            elif is_tensor(arg):
+                kind = "tensor"
                 operands.append(to_tensor(arg))
             elif pytree:
                 kind = "tree"
@@ -94,7 +99,16 @@ class Arguments:
 
     def fill(self, operands: Sequence[Any]) -> list[Any]:
         """Return the positional arguments with `operands` in place of the arrays."""
-        return [self._fill(a, operands, a.static) for a in self.each]
+        return [
+            (
+                a.static
+                if a.kind == "static"
+                else operands[a.start]
+                if a.split is None
+                else a.split.fill(operands[a.start :])
+            )
+            for a in self.each
+        ]
 
     def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
         """Return `ctx.needs_input_grad`: a bool for each argument, in the structure of a pytree."""
@@ -110,16 +124,15 @@ class Arguments:
 
     def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
         return [
-            nothing if a.kind == "container" and not containers else self._fill(a, values, nothing, nothing)
+            (
+                nothing
+                if a.kind == "static" or (a.kind == "container" and not containers)
+                else values[a.start]
+                if a.split is None
+                else a.split.fill(values[a.start :], nothing)
+            )
             for a in self.each
         ]
-
-    def _fill(self, argument: Argument, values: Sequence[Any], static: Any, *otherwise: Any) -> Any:
-        if argument.kind == "static":
-            return static
-        if argument.split is None:
-            return values[argument.start]
-        return argument.split.fill(values[argument.start :], *otherwise)
 
 
 def _is_operand(leaf: Any) -> bool:
@@ -127,8 +140,15 @@ def _is_operand(leaf: Any) -> bool:
     return is_tracer(leaf) or is_ref(leaf)
 
 
-def take_arguments(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
+def bind_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Sequence[Any]]:
+    """Bind the arguments of `apply` to forward's parameters; return those that are keyword-only, and the others."""
+    if not kwargs and len(args) in spec.parameters.direct:  # the usual case
+        return Arguments(spec.parameters, {}), args
+    given, keywords = spec.parameters.bind(spec.name, args, kwargs)
+    return Arguments(spec.parameters, keywords), given
+
+
+def take_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
     """Bind the arguments of `apply` to forward's parameters; return their static parts and their arrays."""
-    given, keywords = definition.parameters.bind(definition.name, args, kwargs)
-    arguments = Arguments(definition.parameters, keywords)
-    return arguments, arguments.take(definition.name, given, pytree=definition.options.pytree)
+    arguments, given = bind_arguments(spec, args, kwargs)
+    return arguments, arguments.take(spec.name, given, pytree=spec.options.pytree)

@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 
 import jax
 
-from fnjax._messages.arguments import no_bool, no_dirty_array, no_tuple, read_twice, unmarkable, unsaveable
-from fnjax._primitives.tree import is_array, is_tensor, to_tensor
+from fnjax._primitives.tree import concrete_type, is_tensor, to_tensor
+from fnjax.errors import ArgumentError, ContextError, error, type_name
 
 
 class NeedsInputGrad(tuple[Any, ...]):
@@ -63,7 +63,7 @@ class FunctionCtx:
     )
 
     def __init__(
-        self, needs_input_grad: NeedsInputGrad, inputs: Sequence[Any] = (), *, single_access: bool = False
+        self, needs_input_grad: NeedsInputGrad, inputs: Sequence[Any] = (), single_access: bool = False
     ) -> None:
         self._needs = needs_input_grad
         self.saved_data: dict[str, Any] = {}
@@ -92,10 +92,20 @@ class FunctionCtx:
         Raises:
             TypeError: for anything that is neither an array nor None; set it as an attribute of ctx.
         """
-        if not all(map(is_array, tensors)):
+        array = concrete_type()
+        if not all(type(x) is array or isinstance(x, jax.Array) for x in tensors):
             for i, tensor in enumerate(tensors):
                 if tensor is not None and not is_tensor(tensor):
-                    raise unsaveable(type(self).__name__, i, tensor)
+                    raise error(
+                        ArgumentError,
+                        f"save_for_backward can only save variables, but argument {i} is of type {type_name(tensor)} "
+                        f"({type(self).__name__})",
+                        "save-for-backward",
+                        expected="arrays and None, each as an argument of its own",
+                        got=f"argument {i} = {tensor!r:.80}",
+                        fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; "
+                        "a number that should have a gradient goes into apply as jnp.asarray(number)",
+                    )
             tensors = tuple(None if t is None else to_tensor(t) for t in tensors)
         self._to_save = tensors
 
@@ -117,7 +127,13 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved arrays in `backward`; the empty tuple in `forward`, as in PyTorch."""
         if self._saved is None:
-            raise read_twice(type(self).__name__)
+            raise error(
+                ContextError,
+                "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+                f"autograd.Function ({type(self).__name__})",
+                "saved-tensors-once",
+                fix="Either access saved_tensors only once, or set clear_saved_tensors_on_access=False",
+            )
         saved = self._saved
         if self._single_access and saved:
             self._saved = None
@@ -172,7 +188,13 @@ class FunctionCtx:
         if value is None:
             return ()
         if not isinstance(value, tuple):
-            raise no_tuple(type(self).__name__, attribute, value)
+            raise error(
+                ContextError,
+                f"autograd internal error: {attribute} attribute is expected to be a tuple but is {type_name(value)} "
+                f"({type(self).__name__})",
+                "ctx-attributes",
+                fix=f"assign a tuple to ctx.{attribute}, or call the method of ctx that sets it",
+            )
         return value
 
     def mark_dirty(self, *tensors: Any) -> None:
@@ -185,7 +207,13 @@ class FunctionCtx:
         """
         for i, tensor in enumerate(tensors):
             if not is_tensor(tensor):
-                raise no_dirty_array(type(self).__name__, i, tensor)
+                raise error(
+                    ContextError,
+                    f"mark_dirty can only accept variables, but argument {i} is of type {type_name(tensor)} "
+                    f"({type(self).__name__})",
+                    "mark-dirty",
+                    fix="pass the input arrays that the PyTorch code changed in place",
+                )
             if not any(tensor is x for x in self._inputs):
                 warnings.warn(
                     "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
@@ -203,7 +231,13 @@ class FunctionCtx:
         """
         for i, tensor in enumerate(tensors):
             if not is_tensor(tensor):
-                raise unmarkable(type(self).__name__, i, tensor)
+                raise error(
+                    ContextError,
+                    f"mark_non_differentiable only accepts variable arguments, but got {type_name(tensor)} "
+                    f"({type(self).__name__}, argument {i})",
+                    "mark-non-differentiable",
+                    fix="pass the output arrays themselves, before they are returned",
+                )
         self._non_differentiable = tensors
 
     def mark_shared_storage(self, *pairs: Any) -> None:
@@ -221,7 +255,13 @@ class FunctionCtx:
             TypeError: for anything but a bool.
         """
         if not isinstance(value, bool):
-            raise no_bool(type(self).__name__, value)
+            raise error(
+                ArgumentError,
+                "set_materialize_grads received an invalid combination of arguments - got "
+                f"({type_name(value)}), but expected (bool) ({type(self).__name__})",
+                "set-materialize-grads",
+                fix="pass True or False",
+            )
         self._materialize = value
 
     @property

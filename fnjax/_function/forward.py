@@ -1,43 +1,58 @@
-"""Calls of the user's forward: outside every transformation, without differentiation, and on a ctx that records."""
+"""Calls of the user's forward, outside every transformation and under one; and the structure of its outputs."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from fnjax._function.annotated_errors import explain
+import jax
+
+from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Arguments, take_arguments
 from fnjax._function.ctx import FunctionCtx, NeedsInputGrad
-from fnjax._function.outputs import take_outputs
-from fnjax._function.spec import Definition
-from fnjax._primitives.tree import concrete_type, is_array, is_inexact, new_object, split, to_tensor
+from fnjax._function.signature import refuse_torch
+from fnjax._function.spec import Spec
+from fnjax._primitives.rule import Arrays
+from fnjax._primitives.tree import (
+    ARRAY,
+    Split,
+    concrete_type,
+    is_array,
+    is_inexact,
+    is_ref,
+    is_tensor,
+    new_object,
+    split,
+    to_tensor,
+)
+from fnjax.errors import OutputError, describe, error, type_name
 
 _NUMBERS = frozenset({bool, int, float, str, type(None)})
 
 
-def run_eagerly(definition: Definition, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def run_eagerly(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run forward on concrete arrays, outside every transformation, and return its outputs; drop what it saves."""
-    if not kwargs and _are_plain(definition, args):  # the usual case: nothing to bind, convert or split
-        returned = run_alone(definition, args, {}, _no_needs(len(args)), args)
+    if not kwargs and _are_plain(spec, args):  # the usual case: nothing to bind, convert or split
+        returned = run_alone(spec, args, {}, _no_needs(len(args)), args)
     else:
-        arguments, operands = take_arguments(definition, args, kwargs)
+        arguments, operands = take_arguments(spec, args, kwargs)
         needs = arguments.needs((False,) * len(operands))
-        returned = run_alone(definition, arguments.fill(operands), arguments.keywords, needs, operands)
+        returned = run_alone(spec, arguments.fill(operands), arguments.keywords, needs, operands)
     if type(returned) is concrete_type():
         return returned
-    arrays, form = take_outputs(definition, returned)
+    arrays, form = take_outputs(spec, returned)
     return form.fill([to_tensor(x) for x in arrays])
 
 
-def _are_plain(definition: Definition, args: Sequence[Any]) -> bool:
+def _are_plain(spec: Spec, args: Sequence[Any]) -> bool:
     """Return whether all arguments are concrete arrays and Python numbers, as many as forward takes."""
     array = concrete_type()
     for arg in args:
         kind = type(arg)
         if kind is not array and kind not in _NUMBERS:
             return False
-    return definition.parameters.complete(len(args))
+    return len(args) in spec.parameters.direct
 
 
 @functools.cache
@@ -46,7 +61,7 @@ def _no_needs(count: int) -> NeedsInputGrad:
 
 
 def run_alone(
-    definition: Definition,
+    spec: Spec,
     args: Sequence[Any],
     keywords: Mapping[str, Any],
     needs: NeedsInputGrad,
@@ -55,25 +70,25 @@ def run_alone(
     """Run forward and return its outputs; drop what it saves on ctx.
 
     Args:
-        definition: the class.
+        spec: of the Function.
         args: the positional arguments of forward, all of them.
         keywords: its keyword-only arguments.
         needs: `ctx.needs_input_grad`, all False.
         operands: the arrays among the arguments, in containers too.
     """
-    ctx = definition.make_ctx(needs, operands)
+    ctx = spec.ctx(needs, operands, spec.options.clear_saved_tensors_on_access)
     try:
-        return call_forward(definition, ctx, args, keywords)
+        return call_forward(spec, ctx, args, keywords)
     except Exception as e:
         # The arguments are split only now, for the message: a call without an error does not pay for it.
-        arguments = Arguments(definition.parameters, keywords)
-        operands = arguments.take(definition.name, args, pytree=definition.options.pytree)
-        explain(e, definition, arguments, definition.forward, operands)
+        arguments = Arguments(spec.parameters, keywords)
+        operands = arguments.take(spec.name, args, pytree=spec.options.pytree)
+        annotate(e, spec, arguments, spec.forward, operands)
         raise
 
 
 def call_forward(
-    definition: Definition,
+    spec: Spec,
     ctx: FunctionCtx,
     args: Sequence[Any],
     keywords: Mapping[str, Any],
@@ -84,13 +99,95 @@ def call_forward(
     An operand that forward returns unchanged reaches setup_context as a new array among the outputs, so that a saved
     output can be distinguished from a saved input.
     """
-    if definition.setup_context is None:
-        return definition.forward(ctx, *args, **keywords) if keywords else definition.forward(ctx, *args)
-    output = definition.forward(*args, **keywords)
+    if spec.setup_context is None:
+        return spec.forward(ctx, *args, **keywords) if keywords else spec.forward(ctx, *args)
+    output = spec.forward(*args, **keywords)
     returned, form = split(
         output, lambda x: is_array(x) and is_inexact(x) and any(x is operand for operand in operands)
     )
     if returned:
         output = form.fill(map(new_object, returned))
-    definition.setup_context(ctx, tuple(args), output)
+    spec.setup_context(ctx, tuple(args), output)
     return output
+
+
+class Outputs(NamedTuple):
+    """Structure of what `forward` returned.
+
+    Attributes:
+        members: the members of the returned tuple (or the one value), without their arrays.
+        make: the tuple type that was returned, or None for a single value.
+    """
+
+    members: tuple[Split, ...]
+    make: Callable[[list[Any]], Any] | None
+
+    def fill(self, arrays: Sequence[Any]) -> Any:
+        """Return the outputs with `arrays` in their places."""
+        if self is _ONE_ARRAY:
+            return arrays[0]
+        filled = self.each(arrays)
+        return filled[0] if self.make is None else self.make(filled)
+
+    def each(self, arrays: Sequence[Any], *otherwise: Any) -> list[Any]:
+        """Return the members with `arrays` in their places; `otherwise` replaces everything that is not an array."""
+        if self is _ONE_ARRAY:
+            return list(arrays)
+        values = iter(arrays)
+        return [m.fill(values, *otherwise) for m in self.members]
+
+
+_ONE_ARRAY = Outputs((ARRAY,), None)
+
+
+def take_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
+    """Split what forward returned into its arrays, unconverted, and its structure."""
+    if type(returned) is concrete_type() or isinstance(returned, jax.Array):
+        return [returned], _ONE_ARRAY
+    is_tuple = isinstance(returned, tuple)
+    arrays: Arrays = []
+    members = []
+    for i, member in enumerate(returned if is_tuple else (returned,)):
+        where = f"output {i} of {spec.name}.forward"
+        refuse_torch(member, where)
+        taken, rest = split(member, is_tensor)
+        if any(map(is_ref, taken)):
+            raise error(
+                OutputError,
+                f"{where} is a Ref",
+                "ref-output",
+                method=spec.forward,
+                expected="an array, or a tuple of arrays and static values",
+                fix="return its content, ref[...]; who called apply with the Ref has it already",
+            )
+        if taken and not is_tensor(member) and not spec.options.pytree:
+            raise error(
+                OutputError,
+                f"{where} is a {type_name(member)} that holds arrays; return a tuple",
+                "container-output",
+                method=spec.forward,
+                expected="an array, or a tuple of arrays and static values",
+                got=f"{type_name(member)} with {len(taken)} array(s); PyTorch would cut their gradients in silence",
+                fix="return a tuple, or set `pytree = True` on the class to have containers traversed",
+            )
+        arrays += taken
+        members.append(rest)
+    # A named tuple takes its members one by one; its `_make` takes them as a tuple does.
+    make = getattr(type(returned), "_make", tuple) if is_tuple else None
+    return arrays, Outputs(tuple(members), make)
+
+
+def refuse_numbers(spec: Spec, returned: Any) -> None:
+    """Raise if forward returned Python floats or complex numbers instead of arrays that are being differentiated."""
+    members = returned if isinstance(returned, tuple) else (returned,)
+    for member in members:
+        if isinstance(member, float | complex):
+            raise error(
+                OutputError,
+                f"{spec.name}.forward returned no array but a Python number, and it is being differentiated",
+                "number-output",
+                method=spec.forward,
+                expected="an array, or a tuple with an array in it",
+                got=describe(member),
+                fix="leave out float(...) and .item(): return the array of shape ()",
+            )

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar, NoReturn
 
-from fnjax._errors import MissingMethodError
-from fnjax._function.apply import apply as call_function
+from fnjax._function.apply import Apply, make_apply
 from fnjax._function.ctx import FunctionCtx
-from fnjax._function.reader import FunctionMeta, Reader
-from fnjax._function.spec import Options
-from fnjax._messages.definitions import called_class, called_instance
+from fnjax._function.spec import METHODS, Options, check_class, read_methods
 from fnjax._primitives.tree import is_array
+from fnjax.errors import DefinitionError, MissingMethodError, error
 
 
-class _Apply:
-    """Descriptor that returns the `apply` of the class, the same object at each lookup."""
-
-    def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
-        return owner._apply
-
-
-class Function(Options, metaclass=FunctionMeta):
+class Function(Options):
     """Base of custom autograd Functions: PyTorch's class, with JAX operations in its methods.
 
     Examples:
@@ -58,20 +47,29 @@ class Function(Options, metaclass=FunctionMeta):
             `backward`.
     """
 
+    __module__ = "fnjax"
+    _base_methods: ClassVar[dict[str, Callable[..., Any]]]  # those below, which a class has not defined
     _ctx: ClassVar[type[FunctionCtx]]
     _apply: ClassVar[Callable[..., Any]]
-    apply = _Apply()
+    apply = Apply()
     """The Function as a plain JAX function, with the parameters of `forward` less `ctx`: one object for each class, for
     `jax.jit`, `jax.grad`, `jax.vmap` and the like. Outside every transformation it runs `forward` only."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._ctx = type(f"{cls.__name__}Backward", (FunctionCtx,), {"__module__": cls.__module__})
-        cls._apply = _make_apply(cls, Reader(cls, Function))
+        check_class(cls)
+        cls._apply = make_apply(cls)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         if any(map(is_array, args)):  # functools.partial(F, ...), jax.vmap(F): PyTorch only warns
-            raise called_class(type(self).__name__)
+            name = type(self).__name__
+            raise error(
+                DefinitionError,
+                f"{name} is a class and was called with arrays; methods on autograd functions are all static",
+                "instances",
+                fix=f"call {name}.apply(...); also functools.partial({name}.apply, ...), jax.vmap({name}.apply)",
+            )
         warnings.warn(
             f"{type(self)} should not be instantiated. Methods on autograd functions are all static, so you should "
             "invoke them on the class itself. Instantiating an autograd function will raise an error in a future "
@@ -82,7 +80,14 @@ class Function(Options, metaclass=FunctionMeta):
 
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an error: Functions are called through `apply`."""
-        raise called_instance(type(self).__name__)
+        name = type(self).__name__
+        raise error(
+            DefinitionError,
+            "Legacy autograd function with non-static forward method is deprecated. Please use new-style autograd "
+            f"function with static forward method. ({name})",
+            "instances",
+            fix=f"call {name}.apply(...)",
+        )
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -160,22 +165,5 @@ class Function(Options, metaclass=FunctionMeta):
         )
 
 
-def _make_apply(cls: type[Function], reader: Reader) -> Callable[..., Any]:
-    def apply(*args: Any, **kwargs: Any) -> Any:
-        return call_function(reader.read(), args, kwargs)
-
-    apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
-    apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
-    apply.__self__ = cls  # type: ignore[attr-defined]  # as PyTorch's apply, a class method, has it
-    forward = reader.find("forward")
-    if forward is not None:  # jax.jit(F.apply, static_argnames=...) reads it
-        with contextlib.suppress(ValueError):  # a builtin without a signature
-            signature = inspect.signature(forward)
-            skipped = 0 if reader.find("setup_context") else 1
-            apply.__signature__ = signature.replace(  # type: ignore[attr-defined]  # inspect's own protocol
-                parameters=list(signature.parameters.values())[skipped:]
-            )
-    return apply
-
-
-Function.__module__ = "fnjax"
+Function._base_methods = dict(zip(METHODS, read_methods(Function), strict=True))
+__test__ = {"Function": Function}  # doctest skips classes of another `__module__`

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from fnjax._messages.arguments import no_hook
 from fnjax._primitives.identity import identify
+from fnjax.errors import ArgumentError, error, type_name
 
 
 class Hooks:
@@ -33,7 +33,7 @@ class Hooks:
         return self._hash
 
 
-_CURRENT = jax.make_user_context(None)  # part of the keys of JAX's caches
+CURRENT = jax.make_user_context(None)  # the Hooks that apply now; part of the keys of JAX's caches
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
@@ -75,12 +75,19 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
     def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
         for name, hook in (("pack_hook", pack_hook), ("unpack_hook", unpack_hook)):
             if not callable(hook):
-                raise no_hook(name, hook)
+                raise error(
+                    ArgumentError,
+                    f"saved_tensors_hooks: {name} is not callable",
+                    "hooks",
+                    expected="a function of one argument",
+                    got=type_name(hook),
+                    fix="pass two functions, saved_tensors_hooks(pack_hook, unpack_hook)",
+                )
         self._hooks = pack_hook, unpack_hook
         self._blocks: list[Any] = []
 
     def __enter__(self) -> None:
-        self._blocks.append(_CURRENT(Hooks(*self._hooks)))
+        self._blocks.append(CURRENT(Hooks(*self._hooks)))
         self._blocks[-1].__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -131,9 +138,3 @@ def _to_host(array: Any) -> Any:
 
 def _to_device(array: Any) -> Any:
     return jax.device_put(array, jax.memory.Space.Device)
-
-
-def current_hooks() -> Hooks | None:
-    """Return the hooks that apply now, or None."""
-    hooks: Hooks | None = _CURRENT.value
-    return hooks

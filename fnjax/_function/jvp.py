@@ -7,70 +7,124 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax._function.annotated_errors import explained
-from fnjax._function.backward import Record
-from fnjax._messages.outputs import (
-    complex_tangent,
-    surplus_tangent,
-    tangent_shape,
-    tangent_structure,
-    tangent_type,
-    wrong_number_of_tangents,
-)
+from fnjax._function.annotated_errors import annotate
+from fnjax._function.backward import BackwardSpec
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.sharding import make_zeros
 from fnjax._primitives.tree import Split, flatten, is_inexact, is_tensor, to_tensor
+from fnjax.errors import GradientError, describe, error, type_name
 
 
-def push(record: Record, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+def call_jvp(facts: BackwardSpec, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
     """Compute the jvp with the user's method: residuals, tangents → tangents of the outputs; None means zero."""
-    definition, form = record.definition, record.form
-    assert definition.jvp is not None
-    ctx = record.saved.restore(definition.make_ctx, residuals, for_jvp=True)
-    given = [_tangent(record, t, aval) for t, aval in zip(tangents, record.operands, strict=True)]
-    with explained(definition, record.arguments, definition.jvp, (), len(record.saved.for_forward)):
-        returned = definition.jvp(ctx, *record.arguments.tangents(given))
+    spec, form = facts.spec, facts.form
+    assert spec.jvp is not None
+    ctx = facts.saved.restore(spec, residuals, for_jvp=True)
+    given = [
+        make_zeros(aval) if t is None and facts.saved.materialize and is_inexact(aval) else t
+        for t, aval in zip(tangents, facts.operands, strict=True)
+    ]
+    try:
+        returned = spec.jvp(ctx, *facts.arguments.tangents(given))
+    except Exception as e:
+        annotate(e, spec, facts.arguments, spec.jvp, (), len(facts.saved.for_forward))
+        raise
     # A tuple is several tangents, unless forward returned one pytree, which may be a tuple itself.
-    is_many = isinstance(returned, tuple) and (form.make is not None or not definition.options.pytree)
+    is_many = isinstance(returned, tuple) and (form.make is not None or not spec.options.pytree)
     members = returned if is_many else (returned,)
-    if len(members) != len(form.members):
-        raise wrong_number_of_tangents(definition.jvp, definition.name, len(form.members), returned)
+    n = len(form.members)
+    if len(members) != n:
+        got = len(returned) if isinstance(returned, tuple) else 1
+        fix = "return a tuple of that length, or the one tangent by itself"
+        if isinstance(returned, list):
+            fix = "return a tuple: a list counts as one tangent, as in PyTorch"
+        raise error(
+            GradientError,
+            f"{spec.name}'s jvp returned an invalid number of forward gradients (expected {n} but got {got})",
+            "number-of-tangents",
+            method=spec.jvp,
+            expected=f"one tangent for each output of {spec.name}.forward, None where there is none",
+            got=describe(returned),
+            fix=fix,
+        )
     result: Arrays = []
     for i, (member, split) in enumerate(zip(members, form.members, strict=True)):
-        leaves = [None] * split.holes if member is None else _take_leaves(record, member, split, i)
+        leaves = [None] * split.holes if member is None else _take_leaves(facts, member, split, i)
         for leaf in leaves:
-            result.append(_take_tangent(record, leaf, len(result), i))
+            result.append(_take_tangent(facts, leaf, len(result), i))
     return result
 
 
-def _tangent(record: Record, tangent: Any, aval: Any) -> Any:
-    if tangent is None and record.saved.materialize and is_inexact(aval):
-        return make_zeros(aval)
-    return tangent
-
-
-def _take_leaves(record: Record, member: Any, form: Split, output: int) -> Arrays:
-    definition = record.definition
+def _take_leaves(facts: BackwardSpec, member: Any, form: Split, output: int) -> Arrays:
+    """Return the tangents of the arrays of one output."""
     if not form.holes:
-        raise surplus_tangent(definition.jvp, definition.name, output, member)
+        raise _extra_tangent(facts, output, member)
     leaves = form.take(member)
     if leaves is None:
-        raise tangent_structure(definition.jvp, definition.name, output, form.treedef, flatten(member)[1])
+        raise error(
+            GradientError,
+            f"{facts.spec.name}.jvp returned a tangent of another structure for output {output}",
+            "tangent-structure",
+            method=facts.spec.jvp,
+            expected=str(form.treedef),
+            got=str(flatten(member)[1]),
+            fix="return a container like the output, None in place of whatever has no tangent",
+        )
     return leaves
 
 
-def _take_tangent(record: Record, tangent: Any, leaf: int, output: int) -> Any:
+def _take_tangent(facts: BackwardSpec, tangent: Any, leaf: int, output: int) -> Any:
     """Check one tangent and cast it to the dtype of its output."""
-    aval, name, jvp = record.outputs[leaf], record.definition.name, record.definition.jvp
+    aval, name, jvp = facts.outputs[leaf], facts.spec.name, facts.spec.jvp
     if tangent is None:
         return None
-    if not record.differentiable[leaf]:
-        raise surplus_tangent(jvp, name, output, tangent)
+    if not facts.differentiable[leaf]:
+        raise _extra_tangent(facts, output, tangent)
     if not is_tensor(tangent):
-        raise tangent_type(jvp, name, output, aval.shape, tangent)
+        raise error(
+            GradientError,
+            f"{name}.jvp: expected Variable or None (got {type_name(tangent)}) for grad output {output}.",
+            "tangent-type",
+            method=jvp,
+            expected=f"an array of shape {aval.shape}, or None",
+            got=describe(tangent),
+            fix="return an array",
+        )
     tangent = to_tensor(tangent)
     if tangent.shape != aval.shape:
-        raise tangent_shape(jvp, name, output, aval.shape, tangent.shape)
+        raise error(
+            GradientError,
+            "Trying to set a forward gradient that has a different size than that of the original Tensor, this is "
+            f"not supported. Tensor is of size {list(aval.shape)} while the given forward gradient is of size "
+            f"{list(tangent.shape)}. ({name}.jvp, output {output})",
+            "tangent-shape",
+            method=jvp,
+            expected=f"shape {aval.shape}",
+            got=f"shape {tangent.shape}",
+            fix="return a tangent of the output's own shape; jnp.broadcast_to(tangent, shape) makes it larger",
+        )
     if jnp.issubdtype(tangent.dtype, jnp.complexfloating) > jnp.issubdtype(aval.dtype, jnp.complexfloating):
-        raise complex_tangent(jvp, name, output, aval.dtype, tangent.dtype)
+        raise error(
+            GradientError,
+            f"{name}.jvp returned a complex tangent for output {output}, which is real",
+            "tangent-type",
+            method=jvp,
+            expected=f"dtype {aval.dtype}",
+            got=f"dtype {tangent.dtype}",
+            fix="return tangent.real",
+        )
     return tangent.astype(aval.dtype)
+
+
+def _extra_tangent(facts: BackwardSpec, output: int, tangent: object) -> GradientError:
+    """Build the error for a tangent of an output that has no derivative."""
+    return error(
+        GradientError,
+        f"{facts.spec.name}'s jvp returned a gradient at position {output}, but the corresponding forward "
+        "output is not a differentiable Tensor. You should return None at that position instead.",
+        "tangent-for-constant",
+        method=facts.spec.jvp,
+        expected="None",
+        got=describe(tangent),
+        fix="return None in its place",
+    )

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import jax
 
 from fnjax._function.ctx import FunctionCtx, arrays_of, map_arrays
-from fnjax._messages.outputs import differentiated_twice
 from fnjax._primitives.nondifferentiable import wall
 from fnjax._primitives.tree import is_tensor, split, to_tensor
+from fnjax.errors import OnceDifferentiableError, error
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -61,5 +61,16 @@ def _call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         return result.fill([])
     # The wall outlives this trace, so it holds names, not the ctx.
     names = [f"{type(ctx).__name__.removesuffix('Backward')}.backward" for ctx in contexts]
-    make_error = functools.partial(differentiated_twice, fn, names)
+    make_error = functools.partial(_differentiated_twice, fn, names)
     return result.fill(wall([to_tensor(g) for g in grads], [*kept, *arrays], make_error))
+
+
+def _differentiated_twice(method: Callable[..., Any], names: list[str]) -> OnceDifferentiableError:
+    return error(
+        OnceDifferentiableError,
+        "trying to differentiate twice a function that was marked with @once_differentiable "
+        f"({', '.join(names) or getattr(method, '__qualname__', repr(method))})",
+        "once-differentiable",
+        method=method,
+        fix="remove @once_differentiable if backward is made of operations that JAX can differentiate",
+    )

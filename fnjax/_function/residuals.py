@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._errors import type_name
-from fnjax._function.closures import captured
 from fnjax._function.ctx import FunctionCtx
 from fnjax._function.hooks import Hooks
-from fnjax._messages.arguments import hidden_array, unpacked_no_array, unpacked_other
-from fnjax._messages.refs import ref_saved
+from fnjax._function.spec import Spec
 from fnjax._primitives.jax_internals import same_trace
 from fnjax._primitives.packing import count_as, pack_to_stay
 from fnjax._primitives.rule import Arrays, Kept
+from fnjax._primitives.trace import captured_values
 from fnjax._primitives.tree import (
+    concrete_type,
     has_leaf,
     in_order,
     is_array,
@@ -28,6 +28,7 @@ from fnjax._primitives.tree import (
     split,
     to_tensor,
 )
+from fnjax.errors import ArgumentError, ContextError, describe, error, type_name
 
 _NOTHING: Mapping[Any, Any] = {}
 Restore = Callable[[Sequence[Any]], Any]  # residuals → a value that ctx held
@@ -54,12 +55,10 @@ class Saved(NamedTuple):
     attributes: Mapping[str, Restore]
     data: Mapping[Any, Restore]
 
-    def restore(
-        self, make: Callable[..., FunctionCtx], residuals: Sequence[Any], *, for_jvp: bool = False
-    ) -> FunctionCtx:
-        """Return a new ctx, made by the class `make`, with the residuals in place, for backward or for jvp."""
-        ctx = make(self.needs)
-        ctx._saved = tuple(x(residuals) for x in (self.for_forward if for_jvp else self.tensors))
+    def restore(self, spec: Spec, residuals: Sequence[Any], *, for_jvp: bool = False) -> FunctionCtx:
+        """Return a new ctx of a Function with the residuals in place, for backward or for jvp."""
+        ctx = spec.ctx(self.needs, (), spec.options.clear_saved_tensors_on_access)
+        ctx._saved = tuple([x(residuals) for x in (self.for_forward if for_jvp else self.tensors)])
         ctx._materialize = self.materialize
         if self.attributes:
             vars(ctx).update({k: v(residuals) for k, v in self.attributes.items()})
@@ -99,13 +98,19 @@ class _Residuals:
         """Return whether JAX carries a leaf to backward: it is an array, or a Ref among the operands."""
         if is_ref(leaf) and id(leaf) not in self._sources:
             if is_tracer(leaf):
-                raise ref_saved(self._ctx)
+                raise error(
+                    ContextError,
+                    f"ctx keeps a Ref that is not an argument of apply ({self._ctx})",
+                    "ref-saved",
+                    expected="Refs among the arguments of apply",
+                    fix="pass the Ref to apply; of a Ref that forward made, save the content, ref[...]",
+                )
             return False  # a closed-over Ref is the same object wherever it is used
         return is_array(leaf) or is_ref(leaf)
 
     def stow(self, value: Any) -> Restore:
         """Add the arrays in a value to the residuals; return a function that restores the value from these."""
-        if is_array(value):
+        if type(value) is concrete_type() or isinstance(value, jax.Array):
             index = self.add(value)
             return lambda residuals: residuals[index]
         tree = in_order(value)  # of a dict JAX would sort the keys
@@ -141,10 +146,11 @@ def save(
     residuals = _Residuals(type(ctx).__name__, operands, outputs, differentiable)
     for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
         _refuse_hidden(v, k, ctx, operands)
-    tensors = [_stow_tensor(x, residuals, hooks) for x in ctx.to_save]
+    stow = residuals.stow if hooks is None else functools.partial(_stow_packed, residuals, hooks)
+    tensors = [stow(x) for x in ctx._to_save]
     saved = Saved(
-        ctx.needs_input_grad,
-        ctx.materialize_grads,
+        ctx._needs,
+        ctx._materialize,
         ctx._materialize_non_diff_grads,
         tensors,
         [residuals.stow(x) for x in ctx._saved_for_forward] if with_jvp else (),
@@ -154,14 +160,21 @@ def save(
     return saved, tuple(residuals.kept), residuals.intermediates
 
 
-def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Restore:
-    if tensor is None or hooks is None or is_ref(tensor):
+def _stow_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
+    if tensor is None or is_ref(tensor):
         return residuals.stow(tensor)
 
     def unpack(packed: Any) -> Any:
         array = hooks.unpack(packed)
         if not is_tensor(array):
-            raise unpacked_no_array(type_name(array), hooks.unpack)
+            raise error(
+                ArgumentError,
+                f"Output of saved tensor unpack_hook expected to be a Tensor but got result of type {type_name(array)}",
+                "hooks",
+                method=hooks.unpack,
+                expected="the array that backward is to see",
+                fix="return an array from unpack_hook; a missing `return` gives None",
+            )
         return array
 
     if not is_tracer(tensor):
@@ -178,7 +191,15 @@ def _stow_tensor(tensor: Any, residuals: _Residuals, hooks: Hooks | None) -> Res
         # As in PyTorch what comes back counts as the array that was saved, whatever the hooks compute.
         array = to_tensor(unpack(fill(packed(given))))
         if array.shape != saved_type.shape or not is_inexact(array):
-            raise unpacked_other(hooks.unpack, saved_type, array)
+            raise error(
+                ArgumentError,
+                "saved_tensors_hooks: unpack_hook returned an array that cannot stand for the one that was saved",
+                "hooks",
+                method=hooks.unpack,
+                expected=f"{saved_type.dtype}{list(saved_type.shape)}, or another floating-point dtype",
+                got=f"{array.dtype}{list(array.shape)}",
+                fix="let unpack_hook undo what pack_hook does",
+            )
         return count_as(given[saved].astype(array.dtype), array)
 
     return restore
@@ -195,6 +216,14 @@ def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Seque
     for leaf in jax.tree.leaves(in_order(value)):
         hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
         if isinstance(leaf, types.FunctionType):
-            hidden += captured(leaf)
+            hidden += captured_values(leaf)
         if not isinstance(leaf, types.ModuleType) and has_leaf(hidden, is_of_this_run):
-            raise hidden_array(type(ctx).__name__, attribute, leaf)
+            raise error(
+                ContextError,
+                f"ctx.{attribute} is a {type_name(leaf)} that holds an array where JAX cannot see it "
+                f"({type(ctx).__name__})",
+                "hidden-array",
+                expected="arrays in attributes of ctx, lists, dicts, or objects that are registered as pytrees",
+                got=describe(leaf),
+                fix="put the array on ctx itself, or register the class: jax.tree_util.register_dataclass",
+            )

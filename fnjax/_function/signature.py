@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fnjax._errors import ArgumentError
-from fnjax._messages.arguments import array_as_keyword, refuse_torch, wrong_arguments
 from fnjax._primitives.tree import has_leaf, is_tensor
+from fnjax.errors import ArgumentError, error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +41,14 @@ class Parameters:
         fits = len(self.names) - len(self.defaults) <= count
         return fits and (count <= len(self.names) or self.variadic is not None)
 
-    def complete(self, count: int) -> bool:
-        """Return whether forward can be called with `count` positional arguments directly, without `bind`."""
-        first_default = len(self.names) - len(self.defaults)
-        start = first_default if self.takes_ctx else len(self.names)
-        return count >= start and (count <= len(self.names) or self.variadic is not None) and not self.demands_keywords
-
     @functools.cached_property
-    def demands_keywords(self) -> bool:
-        """Return whether a keyword-only parameter has no default."""
-        return any(self.keyword_only.values())
+    def direct(self) -> range:
+        """The numbers of positional arguments with which forward can be called directly, without `bind`."""
+        if any(self.keyword_only.values()):
+            return range(0)
+        first_default = len(self.names) - len(self.defaults)
+        stop = len(self.names) + 1 if self.variadic is None else sys.maxsize
+        return range(first_default if self.takes_ctx else len(self.names), stop)
 
     def name(self, index: int) -> str:
         """Return the name of the argument at `index`, for messages."""
@@ -76,7 +74,13 @@ class Parameters:
                 raise self._error(f"{owner}.forward() got an unexpected keyword argument '{k}'", owner)
             refuse_torch(value, f"argument '{k}' of {owner}.apply")
             if has_leaf(value, is_tensor):
-                raise array_as_keyword(owner, k)
+                raise error(
+                    ArgumentError,
+                    f"{owner}.forward() got an array for its keyword-only argument '{k}'",
+                    "keyword-only",
+                    expected="a static value: keyword-only arguments are not differentiated",
+                    fix=f"make '{k}' a positional parameter of forward",
+                )
         for k in self.names[: len(given)]:
             if k in kwargs:
                 raise self._error(f"{owner}.forward() got multiple values for argument '{k}'", owner)
@@ -103,12 +107,26 @@ class Parameters:
         return given, named
 
     def _error(self, head: str, owner: str, note: str = "") -> ArgumentError:
-        return wrong_arguments(head, note, owner, self._spelled(), self.first, takes_ctx=self.takes_ctx)
-
-    def _spelled(self) -> list[str]:
-        first_default = len(self.names) - len(self.defaults)
+        """Build the error for missing, unknown or extra arguments of apply, in Python's wording."""
+        first_default, first = len(self.names) - len(self.defaults), self.first
         spelled = [n if i < first_default else f"{n}=..." for i, n in enumerate(self.names)]
-        return [*spelled, *([f"*{self.variadic}"] if self.variadic else []), *map("{}=...".format, self.keyword_only)]
+        spelled += [*([f"*{self.variadic}"] if self.variadic else []), *map("{}=...".format, self.keyword_only)]
+        if not self.takes_ctx:
+            style = "setup_context is defined, so forward takes no ctx"
+        elif first == "ctx":
+            style = "forward(ctx, ...) gets ctx from fnjax"
+        else:
+            style = (
+                f"without a setup_context the first parameter of forward, here '{first}', is ctx: write "
+                f"forward(ctx, {first}, ...), or add setup_context(ctx, inputs, output)"
+            )
+        return error(
+            ArgumentError,
+            head + (f" ({note})" if note else ""),
+            "arguments",
+            expected=f"{owner}.apply({', '.join(spelled)})",
+            fix=f"call {owner}.apply with the parameters of forward; {style}",
+        )
 
 
 def parameters_of(method: Callable[..., Any], *, takes_ctx: bool) -> Parameters:
@@ -149,3 +167,19 @@ def _read_code(function: types.FunctionType, takes_ctx: bool) -> Parameters:
         takes_ctx=takes_ctx,
         first=names[0] if takes_ctx and names else "ctx",
     )
+
+
+def refuse_torch(value: object, where: str) -> None:
+    """Raise for a torch.Tensor, also inside a container: to JAX it would be an opaque object."""
+    if has_leaf(value, _is_torch):
+        raise error(
+            ArgumentError,
+            f"{where} is a torch.Tensor" if _is_torch(value) else f"{where} holds a torch.Tensor",
+            "torch-tensor",
+            expected="a JAX or NumPy array",
+            fix="convert it with jnp.asarray(t.detach().cpu().numpy())",
+        )
+
+
+def _is_torch(value: object) -> bool:
+    return any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in type(value).__mro__)

@@ -1,12 +1,14 @@
-"""Methods and options of a Function, as read from its class."""
+"""Specification of a Function: the methods and options of its class."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable
 from typing import Any, ClassVar, NamedTuple
 
-from fnjax._function.ctx import FunctionCtx, NeedsInputGrad
-from fnjax._function.signature import Parameters
+from fnjax._function.ctx import FunctionCtx
+from fnjax._function.signature import Parameters, parameters_of
+from fnjax.errors import ArgumentError, DefinitionError, MissingMethodError, error, type_name
 
 Method = Callable[..., Any]
 
@@ -23,8 +25,8 @@ class Options:
     device_copies: ClassVar[bool] = False
 
 
-class Definition(NamedTuple):
-    """Snapshot of a class; methods that it does not define are None.
+class Spec(NamedTuple):
+    """Methods of a class; those that it does not define are None.
 
     Attributes:
         name: the name of the class.
@@ -48,6 +50,78 @@ class Definition(NamedTuple):
     jvp: Method | None
     vmap: Method | None
 
-    def make_ctx(self, needs: NeedsInputGrad, inputs: Sequence[Any] = ()) -> FunctionCtx:
-        """Return a new ctx, for a run of forward on `inputs` or for one of backward."""
-        return self.ctx(needs, inputs, single_access=self.options.clear_saved_tensors_on_access)
+
+METHODS = ("forward", "setup_context", "backward", "vjp", "jvp", "vmap")
+read_methods = operator.attrgetter(*METHODS)
+
+
+def find_method(cls: Any, name: str) -> Method | None:
+    """Return a method of a class as Python looks it up, or None if it is that of `Function`."""
+    method: Method = getattr(cls, name)
+    return None if method is cls._base_methods[name] else method
+
+
+def read_spec(cls: Any) -> Spec:
+    """Return the specification of a class as it is now.
+
+    Raises:
+        MissingMethodError: if the class has no forward.
+    """
+    forward, setup_context = find_method(cls, "forward"), find_method(cls, "setup_context")
+    if forward is None:
+        raise error(
+            MissingMethodError,
+            f"You must implement the forward function for custom autograd.Function. ({cls.__name__})",
+            "no-forward",
+            fix=f"add a static method forward(ctx, *args) to {cls.__name__}",
+        )
+    return Spec(
+        name=cls.__name__,
+        options=cls,
+        ctx=cls._ctx,
+        forward=forward,
+        parameters=parameters_of(forward, takes_ctx=setup_context is None),
+        setup_context=setup_context,
+        backward=find_method(cls, "backward") or find_method(cls, "vjp"),
+        jvp=find_method(cls, "jvp"),
+        vmap=find_method(cls, "vmap"),
+    )
+
+
+def check_class(cls: Any) -> None:
+    """Check a new class.
+
+    Raises:
+        FnjaxError: for mistakes that can be found when the class is defined.
+    """
+    name, forward, own = cls.__name__, find_method(cls, "forward"), vars(cls)
+    if forward is not None and find_method(cls, "setup_context") is not None:
+        parameters = parameters_of(forward, takes_ctx=False).names
+        if parameters[:1] == ("ctx",):
+            raise error(
+                ArgumentError,
+                f"{name}.forward takes ctx, but {name} also has setup_context, so forward gets no ctx "
+                f"(missing a required argument: {parameters[-1]!r})",
+                "mixed-styles",
+                method=forward,
+                expected="forward(ctx, ...), or forward(...) with setup_context(ctx, inputs, output)",
+                fix="remove ctx from the parameters of forward and set it up in setup_context, or remove setup_context",
+            )
+    if "backward" in own and "vjp" in own and own["backward"] is not own["vjp"]:
+        raise error(
+            DefinitionError,
+            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed. You should only "
+            f"implement one of them. ({name})",
+            "backward-and-vjp",
+            method=find_method(cls, "vjp"),
+            fix="remove one of them: vjp is another name for backward",
+        )
+    for option, default in vars(Options).items():
+        value = getattr(cls, option)
+        if isinstance(default, bool) and not isinstance(value, bool):
+            raise error(
+                DefinitionError,
+                f"{option} must be a bool, got {type_name(value)} (class {name})",
+                "class-flags",
+                fix=f"write {option} = True or False",
+            )

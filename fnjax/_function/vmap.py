@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._errors import BatchingError
-from fnjax._function.annotated_errors import explained
+from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Arguments
-from fnjax._function.outputs import take_outputs
-from fnjax._function.spec import Definition
-from fnjax._messages.outputs import vmap_out_dims, vmap_returns
+from fnjax._function.forward import take_outputs
+from fnjax._function.spec import Spec
 from fnjax._primitives.rule import Arrays
+from fnjax.errors import BatchingError, describe, error
 
 
 class VmapInfo(NamedTuple):
@@ -28,8 +27,8 @@ class VmapInfo(NamedTuple):
     randomness: str = "error"
 
 
-def run_vmap(
-    definition: Definition,
+def call_vmap(
+    spec: Spec,
     arguments: Arguments,
     size: int,
     operands: Sequence[Any],
@@ -39,47 +38,68 @@ def run_vmap(
     """Call `vmap(info, in_dims, *args)`; return the batched outputs and their batch axes.
 
     Args:
-        definition: the class.
+        spec: of the Function.
         arguments: the arguments of the call, without their arrays.
         size: the size of the batch.
         operands: the batched arrays.
         dims: for each operand its batch axis, or None.
         avals: the types of the outputs for one example.
     """
-    assert definition.vmap is not None
-    in_dims = tuple(arguments.axes(dims))
-    with explained(definition, arguments, definition.vmap, operands):
-        returned = definition.vmap(VmapInfo(size), in_dims, *arguments.fill(operands), **arguments.keywords)
+    assert spec.vmap is not None
+    if spec.options.generate_vmap_rule:
+        raise error(
+            BatchingError,
+            f"You tried to vmap over {spec.name}, but it has both generate_vmap_rule=True and an overridden vmap "
+            "staticmethod. Please set generate_vmap_rule=False or delete the overridden vmap staticmethod to "
+            "avoid ambiguity.",
+            "vmap-and-generate",
+            method=spec.vmap,
+            fix=f"delete {spec.name}.vmap to have JAX batch forward and backward, or generate_vmap_rule to use it",
+        )
+    try:
+        returned = spec.vmap(
+            VmapInfo(size), tuple(arguments.axes(dims)), *arguments.fill(operands), **arguments.keywords
+        )
+    except Exception as e:
+        annotate(e, spec, arguments, spec.vmap, operands)
+        raise
     if not isinstance(returned, tuple) or len(returned) != 2:
-        raise vmap_returns(definition.vmap, definition.name, returned)
+        came = f"{len(returned)} returns" if isinstance(returned, tuple) else f"a {type(returned)}"
+        raise error(
+            BatchingError,
+            f"Expected the vmap staticmethod to have two returns, an output and out_dims with pytree structure "
+            f"compatible with the output. Got {came} instead ({spec.name}.vmap)",
+            "vmap-returns",
+            method=spec.vmap,
+            got=describe(returned),
+            fix="return output, out_dims; out_dims is the batch axis (a tuple of them for several outputs) or None",
+        )
     output, out_dims = returned
-    arrays, form = take_outputs(definition, output)
+    arrays, form = take_outputs(spec, output)
     counts = [member.holes for member in form.members]
     given = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(counts)
     if len(given) != len(counts) or (form.make is None and isinstance(out_dims, tuple)):
-        raise _incompatible(definition, out_dims, f"an output with {len(counts)} member(s)")
-    axes = [axis for member, n in zip(given, counts, strict=True) for axis in _axes(definition, member, n)]
+        raise _incompatible(spec, out_dims, f"an output with {len(counts)} member(s)")
+    axes = [axis for member, n in zip(given, counts, strict=True) for axis in _axes(spec, member, n)]
     if any(axis is not None and not -x.ndim <= axis < x.ndim for x, axis in zip(arrays, axes, strict=True)):
-        raise _incompatible(definition, out_dims, f"outputs of the shapes {[x.shape for x in arrays]}")
+        raise _incompatible(spec, out_dims, f"outputs of the shapes {[x.shape for x in arrays]}")
     axes = [axis if axis is None else axis % x.ndim for x, axis in zip(arrays, axes, strict=True)]
     wanted = [(a.shape, a.dtype) for a in avals]
     came_types = [(_without(x.shape, axis), x.dtype) for x, axis in zip(arrays, axes, strict=True)]
     if came_types != wanted:
-        raise _incompatible(definition, out_dims, f"outputs of {came_types} for one example; forward gives {wanted}")
+        raise _incompatible(spec, out_dims, f"outputs of {came_types} for one example; forward gives {wanted}")
     if any(axis is not None and x.shape[axis] != size for x, axis in zip(arrays, axes, strict=True)):
         shapes = [x.shape for x in arrays]
-        raise _incompatible(
-            definition, out_dims, f"outputs of the shapes {shapes}, where the batch has {size} example(s)"
-        )
+        raise _incompatible(spec, out_dims, f"outputs of the shapes {shapes}, where the batch has {size} example(s)")
     return arrays, axes
 
 
-def _axes(definition: Definition, member: Any, count: int) -> list[int | None]:
+def _axes(spec: Spec, member: Any, count: int) -> list[int | None]:
     leaves = jax.tree.leaves(member, is_leaf=lambda x: x is None)
     if len(leaves) == 1:
         leaves *= count
     if len(leaves) != count or not all(leaf is None or isinstance(leaf, int) for leaf in leaves):
-        raise _incompatible(definition, member, f"an output with {count} array(s)")
+        raise _incompatible(spec, member, f"an output with {count} array(s)")
     return leaves
 
 
@@ -87,5 +107,14 @@ def _without(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
     return tuple(n for i, n in enumerate(shape) if i != axis)
 
 
-def _incompatible(definition: Definition, out_dims: Any, output: str) -> BatchingError:
-    return vmap_out_dims(definition.vmap, definition.name, out_dims, output)
+def _incompatible(spec: Spec, out_dims: Any, output: str) -> BatchingError:
+    return error(
+        BatchingError,
+        f"The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) tuple. Expected "
+        f"out_dims={out_dims} to be compatible with the structure of `output` ({spec.name}.vmap)",
+        "vmap-out-dims",
+        method=spec.vmap,
+        expected="for each output the axis of its batch, or None",
+        got=f"out_dims={out_dims} for {output}",
+        fix="return as many out_dims as outputs, each the axis on which that output is batched",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnjax._errors import (
+from fnjax.errors import (
     FnjaxError,
     GradientError,
     MissingMethodError,

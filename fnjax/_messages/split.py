@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax._errors import ArgumentError, describe, error
+from fnjax.errors import ArgumentError, describe, error
 
 
 def leaf(argument: str, path: str, value: Any) -> ArgumentError:

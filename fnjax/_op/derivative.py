@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 
+from fnjax._function.backward import gradient_for_static
 from fnjax._function.function import Function
 from fnjax._messages.operators import (
     no_autograd,
@@ -15,7 +16,6 @@ from fnjax._messages.operators import (
     wrong_gradient_count,
     wrong_gradient_structure,
 )
-from fnjax._messages.outputs import gradient_for_static
 from fnjax._op.running import Implementation, run_operator
 from fnjax._op.schema import Parameter
 

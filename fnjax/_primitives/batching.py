@@ -10,27 +10,33 @@ import jax
 from jax.interpreters import ad
 
 from fnjax._primitives.jax_internals import vmap
-from fnjax._primitives.rule import Arrays, Derivative, Needs, Rule, Run
+from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, Needs, Rule, Run
 
 
-def batched(rule: Rule, axis: Any, dims: Sequence[int | None]) -> Rule:
-    """Return a rule under `jax.vmap`: every output and intermediate is batched along axis 0."""
+class Batched(DerivedRule):
+    """Rule under `jax.vmap`: every output and intermediate is batched along axis 0.
 
-    def run(needs: Needs, *operands: Any) -> Run:
+    Under a second vmap JAX batches it: the user's rule handles one axis, and finish none.
+    """
+
+    def __init__(self, rule: Rule, axis: Any, dims: Sequence[int | None]) -> None:
+        super().__init__(rule)
+        self._axis, self._dims = axis, list(dims)
+
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+        """Run forward on all examples at once."""
         derivatives: list[Derivative] = []
 
         def run_one(operands: Sequence[Any]) -> tuple[Arrays, Arrays]:
-            outputs, intermediates, derivative = rule.run(needs, *operands)
+            outputs, intermediates, derivative = self.rule.forward(needs, operands)
             derivatives.append(derivative)
             return outputs, intermediates
 
         # Operands that are residuals are not results of the vmap: it would batch those that are not batched.
-        outputs, intermediates = vmap(run_one, axis, (list(dims),))(list(operands))
+        axis, dims = self._axis, self._dims
+        outputs, intermediates = vmap(run_one, axis, (dims,))(list(operands))
         kept = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].kept]
         return Run(outputs, intermediates, batched_derivative(derivatives[0], axis, kept, dims))
-
-    # Under a second vmap JAX batches it: the user's rule handles one axis, and finish none.
-    return dataclasses.replace(rule, run=run, batch=None, finish=None)
 
 
 def _sum(grads: Any) -> Any:

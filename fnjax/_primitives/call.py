@@ -12,44 +12,36 @@ whose derivative is that of the body.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params, set_current_trace
 from jax.interpreters import ad, batching, mlir
 
-from fnjax._errors import ClosureError, FnjaxError
-from fnjax._primitives.batching import batched
+from fnjax._primitives.batching import Batched
 from fnjax._primitives.checkify import check_with
 from fnjax._primitives.closure_convert import close
 from fnjax._primitives.jax_internals import (
     PROGRAM,
+    Linearizing,
     belongs_above,
-    belongs_to,
-    current_trace,
+    checkpoint_traces,
     effects_of,
     has_no_gradient,
     is_in_kernel,
     is_transformed,
     is_unnamed,
+    join_linearizing,
     keeps_kernel,
-    linearizes,
     lower_in_place,
     make_lifetime,
-    make_pair,
     must_be_opened,
     open_jaxpr,
     opened_by,
-    recomputed_by,
-    take_pair,
-    under_kept,
+    split_linearizing,
     under_primal_trace,
-    under_primals,
-    under_recomputed,
-    under_tangents,
     vmap,
     without_writes,
 )
@@ -58,10 +50,11 @@ from fnjax._primitives.linear_transpose import transpose
 from fnjax._primitives.linearization import jvp_of_moving, push_tangents
 from fnjax._primitives.memory_moves import move_to
 from fnjax._primitives.nondifferentiable import wall
-from fnjax._primitives.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, chosen, spread, unique
+from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, Kept, Needs, Rule, Run, chosen, spread, unique
 from fnjax._primitives.sharding import any_varies, hides_varying
-from fnjax._primitives.trace import trace_run
-from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensor
+from fnjax._primitives.trace import captures_tracers, trace_run
+from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensors
+from fnjax.errors import ClosureError, FnjaxError
 
 call_p = Primitive(FORWARD)
 call_p.multiple_results = True
@@ -81,24 +74,57 @@ class Body(NamedTuple):
     n_outputs: int
 
 
-class _NeedsBodyError(Exception):
-    """Control flow: a call without a body is under a trace that needs one."""
+class _BodyNeededError(Exception):
+    """Control flow: an equation without a body came to a trace that needs one.
+
+    Which trace an equation comes to is known only when the transformations around it have been peeled off, one by one.
+    """
 
 
 def call(rule: Rule, operands: Sequence[Any]) -> Arrays:
     """Apply a rule to operands under the current transformation; return its outputs."""
-    trace = current_trace()
-    if linearizes(trace):  # JAX would call _jvp under another trace, which costs more than a small Function
-        return _linearize(trace, rule, operands)
+    under = split_linearizing(operands)
+    if under is not None:  # JAX would call _jvp under another trace, which costs more than a small Function
+        return _linearize(under, rule, operands)
     try:
         # Outside jit, the operands are concrete once the outer transformations are peeled off: no body is needed, and
         # the user's methods run on arrays that they can print.
         outputs: Arrays = call_p.bind(*operands, rule=rule, body=None)
-    except _NeedsBodyError:
+    except _BodyNeededError:
         pass
     else:
         return outputs
     return _stage(rule, (False,) * len(operands), operands).outputs
+
+
+def _linearize(under: Linearizing, rule: Rule, operands: Sequence[Any]) -> Arrays:
+    """Apply a rule under `jax.linearize`: return what JAX computes by `_jvp`, without a trace of its own for that."""
+    needs = under.perturbed
+    with set_current_trace(under.primal_trace):
+        if not any(needs):
+            return call(rule, operands)
+        # Outside jit, JAX passes Python and NumPy numbers unconverted; the user's methods see JAX arrays.
+        primals = to_tensors(under.primals)
+        run, residuals = _run(rule, needs, primals)
+    with set_current_trace(under.tangent_trace):
+        tangents = push_tangents(run, residuals, needs, under.tangents, rule)
+    return join_linearizing(under, operands[needs.index(True)], run.outputs, tangents)
+
+
+def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
+    """Run a rule that is being differentiated, on concrete arrays or as an equation; return run and residuals."""
+    for x, need in zip(operands, needs, strict=True):
+        if need and is_ref(x):
+            raise rule.error("perturbed ref")
+    if is_transformed():
+        run = _stage(rule, needs, operands)
+    else:
+        run = rule.forward(needs, operands)
+        # From concrete operands, tracers can only come from the trace that differentiates, by closure.
+        if any(map(is_tracer, (*run.outputs, *run.intermediates))):
+            raise rule.error("closure")
+    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
+    return run, [sources[kept.source][kept.at] for kept in run.derivative.kept]
 
 
 def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
@@ -109,21 +135,22 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
             values.
     """
     # A rule that can finish runs forward for its outputs only, so that the user's batching rule still applies.
-    finish = rule.finish if any(needs) else None
-    jaxpr, closed, n_outputs, derivative = trace_run(rule, (False,) * len(needs) if finish else needs, operands)
-    if any(needs) and any_varies(map(jax.typeof, operands)) and hides_varying(open_jaxpr(jaxpr)):
+    finishes = rule.finishes and any(needs)
+    jaxpr, closed, n_outputs, derivative = trace_run(rule, (False,) * len(needs) if finishes else needs, operands)
+    is_on_mesh = not jax.sharding.get_abstract_mesh().empty
+    if is_on_mesh and any(needs) and any_varies(map(jax.typeof, operands)) and hides_varying(open_jaxpr(jaxpr)):
         raise rule.error("varying callback")
     if any(map(belongs_above, closed)):
         raise rule.error("closure")
-    given = operands
+    converted, given = rule, operands
     try:
         # JAX may run the rule again when the trace of the tracers over which it closes has ended.
-        if rule.owner.captures_tracers() or any(map(is_tracer, closed)):
-            rule, captured, derivative_of_closed = close(rule, operands)
+        if captures_tracers(rule.functions) or any(map(is_tracer, closed)):
+            converted, captured, derivative_of_closed = close(rule, operands)
             given = [*captured, *operands]
             if any(needs):  # then the converted rule runs, as its derivative may be needed that late, too
-                finish, derivative = None, derivative_of_closed
-                jaxpr, closed, n_outputs, _ = trace_run(rule, (False,) * len(given), given)
+                finishes, derivative = False, derivative_of_closed
+                jaxpr, closed, n_outputs, _ = trace_run(converted, (False,) * len(given), given)
             elif captured:  # operands that the body may ignore; a Ref must not appear twice
                 distinct, at = unique([*captured, *closed])
                 run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
@@ -131,64 +158,34 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
                 closed = distinct[n:]
                 jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = call_p.bind(*closed, *given, rule=rule, body=body, lifetime=make_lifetime(), **PROGRAM)
+        results = _bind(body, [*closed, *given], rule=converted, lifetime=make_lifetime(), **PROGRAM)
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
-    if finish is not None:
-        return finish(needs, operands, results)
+    if finishes:
+        return rule.finish(needs, operands, results)
     return Run(results[:n_outputs], [*results[n_outputs:], *given[: len(given) - len(operands)]], derivative)
 
 
-def _linearize(trace: Any, rule: Rule, operands: Sequence[Any]) -> Arrays:
-    """Apply a rule under `jax.linearize`: return what JAX computes by `_jvp`, without a trace of its own for that."""
-    needs = tuple(belongs_to(x, trace) for x in operands)
-    # Forward belongs to the parent trace: there the arrays of calls outside jit are concrete.
-    with under_primals(trace):
-        if not any(needs):
-            return call(rule, operands)
-        pairs = [take_pair(x) if n else (x, None) for x, n in zip(operands, needs, strict=True)]
-        run, residuals = _run(rule, needs, [to_tensor(x) if n else x for (x, _), n in zip(pairs, needs, strict=True)])
-    with under_tangents(trace):
-        tangents = push_tangents(run, residuals, needs, [t for _, t in pairs], rule)
-    like = next(x for x, n in zip(operands, needs, strict=True) if n)
-    return [
-        x if type(t) is ad.Zero else make_pair(trace, like, x, t) for x, t in zip(run.outputs, tangents, strict=True)
-    ]
-
-
-def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
-    """Run a rule that is being differentiated, on concrete arrays or as an equation; return run and residuals."""
-    if any(map(is_ref, chosen(operands, needs))):
-        raise rule.error("perturbed ref")
-    if is_transformed():
-        run = _stage(rule, needs, operands)
-    else:
-        run = rule.run(needs, *operands)
-        # From concrete operands, tracers can only come from the trace that differentiates, by closure.
-        if any(map(is_tracer, (*run.outputs, *run.intermediates))):
-            raise rule.error("closure")
-    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    return run, [sources[kept.source][kept.at] for kept in run.derivative.kept]
+def _bind(body: Body, operands: Sequence[Any], **params: Any) -> Arrays:
+    """Bind an equation with a body, which JAX must see before it lowers if it has Refs: only operations have rules."""
+    opened = must_be_opened(body.jaxpr) or any(map(is_ref, body.jaxpr.in_avals))
+    results: Arrays = call_p.bind(*operands, body=body, opened=opened, **params)
+    return results
 
 
 def _impl(*operands: Any, rule: Rule, body: Body | None, **_: Any) -> Arrays:
     if body is None:
-        outputs = rule.run((False,) * len(operands), *map(to_tensor, operands)).outputs
+        outputs = rule.forward((False,) * len(operands), to_tensors(operands)).outputs
         if any(map(is_tracer, outputs)):  # a closed-over tracer: its own trace must see the call
-            raise _NeedsBodyError
+            raise _BodyNeededError
         return outputs
     return list(jaxpr_as_fun(body.jaxpr)(*operands))
 
 
 def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
     if body is None:
-        raise _NeedsBodyError
-    return body.jaxpr.out_avals, effects_of(open_jaxpr(body.jaxpr))
-
-
-def _is_opened(*operands: Any, body: Body | None, **_: Any) -> bool:
-    """Return whether JAX must see the body before it lowers: only its own operations have rules for Refs."""
-    return body is not None and (must_be_opened(body.jaxpr) or any(map(is_ref, operands)))
+        raise _BodyNeededError
+    return body.jaxpr.out_avals, effects_of(open_jaxpr(body.jaxpr)) if body.jaxpr.effects else set()
 
 
 @keeps_kernel
@@ -200,8 +197,7 @@ def _jvp(
     if any(needs[:n]):
         raise rule.error("closure")
     with under_primal_trace(tangents):
-        # Outside jit, JAX passes Python and NumPy numbers unconverted; the user's methods see JAX arrays.
-        run, residuals = _run(rule, needs[n:], [to_tensor(x) for x in primals[n:]])
+        run, residuals = _run(rule, needs[n:], to_tensors(primals[n:]))
     # jax.checkpoint differentiates by this rule, and its policies may refer to the name; a concrete array needs none.
     if not is_in_kernel():  # Pallas does not compile names
         residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
@@ -272,15 +268,15 @@ def _batch(
     if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
         results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
         return results, [None] * len(results)
+    del params["opened"]
     n, jaxpr = body.n_captured, body.jaxpr
-    if rule.batch is not None:
+    if rule.has_vmap:
         if len(jaxpr.out_avals) > body.n_outputs:
             raise rule.error("vmap intermediate")
-        return rule.batch(axis.size, operands[n:], dims[n:], jaxpr.out_avals)
+        return rule.vmap(axis.size, operands[n:], dims[n:], jaxpr.out_avals)
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
-    rule = batched(rule, axis, dims[n:])
-    results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
+    results = _bind(body, operands, rule=Batched(rule, axis, dims[n:]), lifetime=lifetime, **params)
     return results, [0] * len(results)
 
 
@@ -289,15 +285,15 @@ def _batch_unstaged(
 ) -> tuple[Arrays, list[int | None]]:
     """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
     # A user's rule needs the outputs' types, and closed-over tracers are alive only now.
-    if rule.batch is not None or rule.owner.captures_tracers():
-        raise _NeedsBodyError
+    if rule.has_vmap or captures_tracers(rule.functions):
+        raise _BodyNeededError
     try:
         if still and is_unnamed(axis):
             results = call(rule, operands)
             return results, [None] * len(results)
-        results = call(batched(rule, axis, dims), operands)
+        results = call(Batched(rule, axis, dims), operands)
     except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # a tracer of this axis in an undetected closure
-        raise _NeedsBodyError from e
+        raise _BodyNeededError from e
     return results, [0] * len(results)
 
 
@@ -350,37 +346,43 @@ def _recompute(
     values, again = values[body.n_captured :], again[body.n_captured :]
     if any(map(is_ref, values)):
         return None
-    with under_kept(trace):
+    primal_trace, jaxpr_trace = checkpoint_traces(trace)
+    with set_current_trace(primal_trace):
         run, residuals = _run(rule, tuple(map(is_inexact, values)), values)
         residuals = move_to(memory, residuals)
-    with under_recomputed(trace):
+    with set_current_trace(jaxpr_trace):
         residuals = move_to(jax.memory.Space.Device, residuals)
-        return run.outputs, call(_with_residuals(rule, run.derivative, len(residuals)), [*residuals, *again])
+        return run.outputs, call(_WithResiduals(rule, run.derivative, len(residuals)), [*residuals, *again])
 
 
-def _with_residuals(rule: Rule, derivative: Derivative, n: int) -> Rule:
-    """Return a rule whose operands are the residuals of its derivative followed by the operands of `rule`."""
-    pull: LinearMap | None = derivative.pull
-    push: LinearMap | None = derivative.push
-    given = Derivative(
-        tuple(Kept("operand", i) for i in range(n)),
-        derivative.differentiable,
-        pull and (lambda residuals, cotangents: [None] * n + pull(residuals, cotangents)),
-        push and (lambda residuals, tangents: push(residuals, tangents[n:])),
-    )
+class _WithResiduals(DerivedRule):
+    """Rule whose operands are the residuals of a derivative of another followed by that rule's operands."""
 
-    def run(needs: Needs, *operands: Any) -> Run:
-        return Run(rule.run((False,) * len(needs[n:]), *operands[n:]).outputs, [], given)
+    def __init__(self, rule: Rule, derivative: Derivative, n: int) -> None:
+        super().__init__(rule)
+        self.has_vmap, self._n = rule.has_vmap, n
+        pull, push = derivative.pull, derivative.push
+        self._derivative = Derivative(
+            tuple(Kept("operand", i) for i in range(n)),
+            derivative.differentiable,
+            pull and (lambda residuals, cotangents: [None] * n + pull(residuals, cotangents)),
+            push and (lambda residuals, tangents: push(residuals, tangents[n:])),
+        )
 
-    of_rule = rule.batch
-    batch = of_rule and (lambda size, operands, dims, types: of_rule(size, operands[n:], dims[n:], types))
-    return dataclasses.replace(rule, run=run, batch=batch, finish=None)
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+        """Run forward for its outputs only."""
+        n = self._n
+        return Run(self.rule.forward((False,) * len(needs[n:]), operands[n:]).outputs, [], self._derivative)
+
+    def vmap(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+    ) -> tuple[Arrays, list[int | None]]:
+        return self.rule.vmap(size, operands[self._n :], dims[self._n :], avals)
 
 
 call_p.def_impl(_impl)
-opened_by(call_p, _impl, _is_opened)
-recomputed_by(call_p, _recompute)
-check_with(call_p, _impl, lambda body, **_: len(body.jaxpr.in_avals))
+opened_by(call_p, _impl)
+check_with(call_p, _impl, lambda body, **_: len(body.jaxpr.in_avals), _recompute)
 call_p.def_effectful_abstract_eval(_abstract_eval)
 ad.primitive_jvps[call_p] = _jvp
 ad.primitive_transposes[call_p] = _transpose

@@ -9,20 +9,26 @@ from typing import Any
 import jax
 from jax.extend.core import Primitive
 
-from fnjax._primitives.jax_internals import checked_by, has_effects, open_jaxpr
+from fnjax._primitives.jax_internals import bound_by, has_effects, open_jaxpr
 from fnjax._primitives.nondifferentiable import wall
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
 
 
-def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Callable[..., int]) -> None:
+def check_with(
+    primitive: Primitive,
+    evaluate: Callable[..., Arrays],
+    count: Callable[..., int],
+    recompute: Callable[..., Any] | None = None,
+) -> None:
     """Let checkify evaluate the equations of a primitive that has the parameters `rule` and `PROGRAM`.
 
     Args:
         primitive: the primitive.
         evaluate: operands, with the parameters → the results of an equation.
         count: the parameters → the number of operands of an equation.
+        recompute: see `bound_by`.
     """
 
     def check(run: Callable[..., Arrays], args: Sequence[Any], **params: Any) -> Arrays:
@@ -39,4 +45,4 @@ def check_with(primitive: Primitive, evaluate: Callable[..., Arrays], count: Cal
             return [*found[:n_errors], *wall(found[n_errors:], arrays, lambda: params["rule"].error("checked"))]
         return [*found[:n_errors], *primitive.bind(*operands, **params)]
 
-    checked_by(primitive, check)
+    bound_by(primitive, check, recompute)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
 import jax
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import ad
 
-from fnjax._primitives.explicit_axes import call_sharded
-from fnjax._primitives.rule import Arrays, Derivative, Kept, LinearMap, Needs, Rule, Run, Trouble, unique
+from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, Kept, LinearMap, Needs, Rule, Run, Trouble, unique
+from fnjax._primitives.sharding import call_sharded
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
 
@@ -41,8 +41,6 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
     captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not appear twice
     n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
     n_by_maps = len(at) - n_forward
-    # Built now: `rule` would keep the captured tracers alive.
-    errors = {what: rule.error(what) for what in get_args(Trouble)}
     # The residuals of a run: those that pull captured, those that push captured, then the rule's own.
     by_maps = [Kept("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
     shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
@@ -56,7 +54,6 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
         assert push is not None
         return push(residuals[n_pull:], tangents)
 
-    # Captured arrays have no gradient: `run` below raises if one is differentiated.
     closed = Derivative(
         kept,
         derivative.differentiable,
@@ -64,27 +61,29 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
         push and (lambda residuals, tangents: run_push(residuals, tangents[n:])),
     )
 
-    def run(needs: Needs, *operands: Any) -> Run:
-        if any(needs[:n]):
-            raise errors["closure"]
+    def run(operands: Sequence[Any]) -> Run:
         results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
         return Run(results[:n_outputs], results[n_outputs:], closed)
 
     bare = Derivative((*by_maps, *derivative.kept), derivative.differentiable, pull and run_pull, push and run_push)
-    return Rule(rule.name, rule.residual_name, run, _Remains(errors)), captured, bare
+    return ClosureConverted(rule, run, n), captured, bare
 
 
-class _Remains:
-    """Owner of a closure-converted rule; it keeps nothing of the original call alive."""
+class ClosureConverted(DerivedRule):
+    """Rule whose first operands are the arrays that another captured; it keeps nothing of that rule alive."""
 
-    def __init__(self, errors: dict[Any, Exception]) -> None:
-        self._errors = errors
+    def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], Run], n_captured: int) -> None:
+        self.name, self.residual_name, self._run, self._n_captured = rule.name, rule.residual_name, run, n_captured
+        self._errors = {what: rule.error(what) for what in get_args(Trouble)}  # `rule` refers to the captured tracers
+
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+        """Run the traced forward."""
+        if any(needs[: self._n_captured]):  # captured arrays have no gradient
+            raise self._errors["closure"]
+        return self._run(operands)
 
     def error(self, what: Trouble) -> Exception:
         return self._errors[what]
-
-    def captures_tracers(self) -> bool:
-        return False
 
     def operand_names(self) -> tuple[str, ...]:
         return ()

@@ -10,30 +10,36 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._primitives.jax_internals import open_jaxpr, varying
-from fnjax._primitives.rule import Arrays, Kept, Needs, Rule, Run
+from fnjax._primitives.rule import Arrays, DerivedRule, Kept, Needs, Rule, Run
 from fnjax._primitives.sharding import is_in_backward, manual_axes
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
 
 
-def with_device_copies(rule: Rule) -> Rule:
-    """Return a rule whose outputs vary over the mesh axes over which its backward sums their gradients.
+class DeviceCopies(DerivedRule):
+    """Rule inside shard_map whose outputs vary over the mesh axes over which its backward sums their gradients.
 
     For a value that does not vary, JAX sums its gradients over the devices. If backward also sums them, each device's
     gradient is counted once for each device.
     """
-    if not manual_axes():
-        return rule
-    inside = is_in_backward()  # a copy there would make the product with a reduced gradient a partial one
 
-    def run(needs: Needs, *operands: Any) -> Run:
-        outputs, intermediates, derivative = rule.run(needs, *operands)
-        if inside and not any(needs):
+    def __init__(self, rule: Rule) -> None:
+        super().__init__(rule)
+        self.has_vmap, self.finishes = rule.has_vmap, rule.finishes
+        self._in_backward = (
+            is_in_backward()
+        )  # a copy there would make the product with a reduced gradient a partial one
+
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+        """Run forward and make its outputs vary."""
+        rule = self.rule
+        outputs, intermediates, derivative = rule.forward(needs, operands)
+        if self._in_backward and not any(needs):
             return Run(outputs, intermediates, derivative)
         copies = [_vary(x, axes) for x, axes in zip(outputs, _find_sums(rule, operands), strict=True)]
         # Backward saves the output that does not vary: a reduced gradient times a varying value would be partial.
         varied = [at for at, (x, copy) in enumerate(zip(outputs, copies, strict=True)) if x is not copy]
-        if inside and varied:
+        if self._in_backward and varied:
             raise rule.error("copies in backward")
         saved = {at: len(intermediates) + i for i, at in enumerate(varied)}
         kept = tuple(
@@ -42,8 +48,6 @@ def with_device_copies(rule: Rule) -> Rule:
         return Run(
             copies, [*intermediates, *(outputs[at] for at in varied)], dataclasses.replace(derivative, kept=kept)
         )
-
-    return dataclasses.replace(rule, run=run)
 
 
 def _vary(x: Any, axes: frozenset[Any]) -> Any:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend import linear_util
-from jax.extend.core import DebugInfo, Literal, Primitive, find_top_trace, primitives, set_current_trace
+from jax.extend.core import ClosedJaxpr, DebugInfo, Literal, Primitive, find_top_trace, primitives, set_current_trace
 from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr, trace_to_jaxpr_dynamic
 
@@ -27,14 +27,18 @@ def open_jaxpr(closed: Any) -> Any:
     return getattr(closed, "jaxpr", closed)
 
 
-def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the jaxpr of a function of flat arrays, and the arrays that it captures.
+def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:
+    """Return the jaxpr of a function of flat arrays, (captured arrays, arrays) → results, and the captured arrays.
 
     `jax.make_jaxpr` costs several times as much as tracing a small Function does.
     """
     info = DebugInfo("fnjax", name, tuple(f"array {i}" for i in range(len(avals))), ())
     jaxpr, _, captured = trace_to_jaxpr_dynamic(linear_util.wrap_init(fun, debug_info=info), avals)
-    return jaxpr, list(captured)
+    if captured:  # once more with these as inputs: constants in a jaxpr would outlive their trace
+        body, n = jaxpr, len(captured)
+        avals = [*map(jax.typeof, captured), *avals]
+        jaxpr = trace_flat(name, lambda *xs: jax.core.eval_jaxpr(body, xs[:n], *xs[n:]), avals)[0].jaxpr
+    return ClosedJaxpr(jaxpr, ()), list(captured)
 
 
 def make_lifetime() -> Any:
@@ -52,13 +56,11 @@ def _empty_jaxpr() -> Any:
     return open_jaxpr(jax.make_jaxpr(lambda: ())())
 
 
-def opened_by(
-    primitive: Primitive, evaluate: Callable[..., Any], also: Callable[..., bool] = lambda *_, **__: False
-) -> None:
-    """Let JAX replace an equation by what `evaluate` computes: in a kernel, and if `also` holds for the equation."""
+def opened_by(primitive: Primitive, evaluate: Callable[..., Any]) -> None:
+    """Let JAX replace an equation by what `evaluate` computes: in a kernel, and if its parameter `opened` says so."""
 
-    def is_high(*operands: Any, lifetime: Any = None, **params: Any) -> bool:
-        return (lifetime is not None and lifetime.is_high) or also(*operands, **params)
+    def is_high(*_: Any, lifetime: Any = None, opened: bool = False, **__: Any) -> bool:
+        return opened or (lifetime is not None and lifetime.is_high)
 
     primitive.is_high = is_high  # type: ignore[method-assign]  # as JAX's own primitives do
     primitive.to_lojax = evaluate  # type: ignore[method-assign]
@@ -78,17 +80,33 @@ class _Program:
 PROGRAM = {"call_jaxpr": _Program()}
 
 
-def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
-    """Let `check` compute the errors and results of an equation under `jax.experimental.checkify`.
+def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callable[..., Any] | None = None) -> None:
+    """Let `check` and `recompute` compute an equation where JAX's own interpretation of it would not do.
 
-    It receives a function (program, error values, operands of the program) → errors and results of the program; the
-    error values and operands of the equation; and its parameters. Checkify binds the primitive to these values, without
-    its `call_jaxpr`, and with a function in `subfuns` that evaluates that.
+    Args:
+        primitive: the primitive.
+        check: computes the errors and results of an equation under `jax.experimental.checkify`. It receives a function
+            (program, error values, operands of the program) → errors and results of the program; the error values and
+            operands of the equation; and its parameters. Checkify binds the primitive to these values, without its
+            `call_jaxpr`, and with a function in `subfuns` that evaluates that.
+        recompute: computes an equation under a `jax.checkpoint` of JAX's coming implementation. It receives the trace;
+            a function (name) → the memory in which the policy saves that name, or None; the operands known in the first
+            computation, and those of the recomputation; and the equation's parameters. It returns the results of both,
+            or None to evaluate the equation itself.
     """
     usual = primitive.bind_with_trace
 
     def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
         if "subfuns" not in params:
+            # Like JAX's own rules, not inside a rule that is being differentiated itself.
+            if recompute and getattr(here, "custom_vjp_rules", False) and here.policy is not None:
+                ours = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
+                values = [x.val if o else x for x, o in zip(args, ours, strict=True)]
+                again = [x.tracer if o else x for x, o in zip(args, ours, strict=True)]
+                saves = functools.partial(_saves, here)
+                if True in ours and (found := recompute(here, saves, values, again, **params)):
+                    make = type(args[ours.index(True)])
+                    return [make(here, value, other) for value, other in zip(*found, strict=True)]
             return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
         (checked,) = params.pop("subfuns")
 
@@ -105,29 +123,6 @@ def checked_by(primitive: Primitive, check: Callable[..., Any]) -> None:
     primitive.def_bind_with_trace(bind)
 
 
-def recomputed_by(primitive: Primitive, recompute: Callable[..., Any]) -> None:
-    """Let `recompute` compute an equation under a `jax.checkpoint` of JAX's coming implementation.
-
-    It receives the trace; a function (name) → the memory in which the policy saves that name, or None; the operands
-    known in the first computation, and those of the recomputation; and the equation's parameters. It returns the
-    results of both, or None to evaluate the equation itself.
-    """
-    usual = primitive.bind_with_trace
-
-    def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
-        # Like JAX's own rules, not inside a rule that is being differentiated itself.
-        if getattr(here, "custom_vjp_rules", False) and here.policy is not None:
-            ours = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
-            values = [x.val if o else x for x, o in zip(args, ours, strict=True)]
-            again = [x.tracer if o else x for x, o in zip(args, ours, strict=True)]
-            if True in ours and (found := recompute(here, functools.partial(_saves, here), values, again, **params)):
-                make = type(args[ours.index(True)])
-                return [make(here, value, other) for value, other in zip(*found, strict=True)]
-        return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
-
-    primitive.def_bind_with_trace(bind)
-
-
 def _saves(trace: Any, name: str) -> Any:
     case = trace.policy(primitives.name_p, jax.core.ShapedArray((), jax.numpy.float32), name=name)
     if type(case).__name__ == "Offloadable":
@@ -135,14 +130,9 @@ def _saves(trace: Any, name: str) -> Any:
     return jax.memory.Space.Device if case is True or type(case).__name__ == "SaveableType" else None
 
 
-def under_kept(trace: Any) -> Any:
-    """Return the context of the first computation of a `jax.checkpoint`."""
-    return set_current_trace(trace.parent_trace)
-
-
-def under_recomputed(trace: Any) -> Any:
-    """Return the context of the recomputation of a `jax.checkpoint`."""
-    return set_current_trace(trace.jaxpr_trace)
+def checkpoint_traces(trace: Any) -> tuple[Any, Any]:
+    """Return the traces of the first computation of a `jax.checkpoint` and of the recomputation."""
+    return trace.parent_trace, trace.jaxpr_trace
 
 
 def must_be_opened(jaxpr: Any) -> bool:
@@ -330,15 +320,10 @@ def is_callback(eqn: Any) -> bool:
 # --- traces
 
 
-def current_trace() -> Any:
-    """Return the current trace: the innermost transformation, or the evaluation of concrete arrays."""
-    return find_top_trace(())  # five times as fast as `with take_current_trace()`, and every eager call runs it
-
-
 def _find_evaluation() -> Any:
     """Return the trace outside all transformations, one object for all threads; a new thread always starts in it."""
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(current_trace()))
+    thread = threading.Thread(target=lambda: found.append(find_top_trace(())))
     thread.start()
     thread.join()
     return found[0]
@@ -349,51 +334,60 @@ _EVALUATION = _find_evaluation()
 
 def is_transformed() -> bool:
     """Return whether the current call is under a transformation; otherwise arrays are concrete."""
+    # Without arguments it returns the current trace, five times as fast as `with take_current_trace()`.
     return find_top_trace(()) is not _EVALUATION
 
 
 def is_staged() -> bool:
     """Return whether the current call becomes part of a program; derivatives outside jit compute at once."""
-    trace = current_trace()
-    # JAX has no public name for the trace of jax.vmap, but only that has `axis_data`.
-    while linearizes(trace) or isinstance(trace, ad.JVPTrace) or hasattr(trace, "axis_data"):
+    trace = find_top_trace(())
+    # JAX has no public names for the traces of jax.linearize and jax.vmap, but only these have such attributes.
+    while isinstance(trace, ad.JVPTrace) or hasattr(trace, "tangent_trace") or hasattr(trace, "axis_data"):
         trace = trace.parent_trace
     return trace is not _EVALUATION
 
 
-def linearizes(trace: Any) -> bool:
-    """Return whether a trace is that of `jax.linearize`, which `jax.grad` and `jax.vjp` use."""
-    return hasattr(trace, "tangent_trace")
+class Linearizing(NamedTuple):
+    """Operands of a call under `jax.linearize`.
+
+    Attributes:
+        trace: the linearizing trace.
+        primal_trace: the trace to which forward belongs: there the arrays of calls outside jit are concrete.
+        tangent_trace: the trace that collects the linear part.
+        perturbed: for each operand whether it is being differentiated.
+        primals: the values of the operands.
+        tangents: their tangents, or None.
+    """
+
+    trace: Any
+    primal_trace: Any
+    tangent_trace: Any
+    perturbed: tuple[bool, ...]
+    primals: list[Any]
+    tangents: list[Any]
 
 
-def belongs_to(value: Any, trace: Any) -> bool:
-    """Return whether an array is a tracer of this linearizing trace, with a `primal` and a `tangent`."""
-    return isinstance(value, jax.core.Tracer) and getattr(value._trace, "tag", None) is trace.tag
+def split_linearizing(operands: Sequence[Any]) -> Linearizing | None:
+    """Split the operands of a call into values and tangents if the current trace linearizes; else return None."""
+    trace = find_top_trace(())
+    if not hasattr(trace, "tangent_trace"):
+        return None
+    perturbed = tuple(isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is trace.tag for x in operands)
+    pairs = [(x.primal, x.tangent) if p else (x, None) for x, p in zip(operands, perturbed, strict=True)]
+    return Linearizing(
+        trace, trace.parent_trace, trace.tangent_trace, perturbed, [x for x, _ in pairs], [t for _, t in pairs]
+    )
 
 
-def under_primals(trace: Any) -> Any:
-    """Return the context in which a linearizing trace computes primal values."""
-    return set_current_trace(trace.parent_trace)
-
-
-def under_tangents(trace: Any) -> Any:
-    """Return the context in which a linearizing trace collects the linear part."""
-    return set_current_trace(trace.tangent_trace)
-
-
-def take_pair(tracer: Any) -> tuple[Any, Any]:
-    """Return the value and the tangent of a tracer of a linearizing trace."""
-    return tracer.primal, tracer.tangent
-
-
-def make_pair(trace: Any, like: Any, value: Any, tangent: Any) -> Any:
-    """Return a tracer of a linearizing trace, of the class of the tracer `like`: that class has no public name."""
-    return type(like)(trace, value, tangent)
+def join_linearizing(under: Linearizing, like: Any, outputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """Return tracers of values and tangents, of the class of the tracer `like`: that class has no public name."""
+    make = type(like)
+    return [x if type(t) is ad.Zero else make(under.trace, x, t) for x, t in zip(outputs, tangents, strict=True)]
 
 
 def belongs_above(value: Any) -> bool:
     """Return whether an array is a tracer of an inner transformation that is not current: jax.grad under its jit."""
-    trace, here = getattr(value, "_trace", None), current_trace()
+    trace, here = getattr(value, "_trace", None), find_top_trace(())
     while trace is not None:
         trace = getattr(trace, "parent_trace", None)
         if trace is here:
@@ -413,7 +407,7 @@ def under_primal_trace(tangents: Sequence[Any]) -> Iterator[None]:
     When JAX linearizes, it runs jvp rules under a trace that collects the linear part, and in which known
     values turn into tracers; forward belongs to its parent trace, where concrete arrays stay concrete.
     """
-    trace = current_trace()
+    trace = find_top_trace(())
     # A rule that jax.vmap batches runs above that trace, and the primals belong there.
     if not any(isinstance(t, JaxprTracer) and t._trace is trace for t in tangents):
         yield

@@ -13,12 +13,12 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
-from fnjax._errors import FnjaxError
 from fnjax._primitives.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan, without_writes
 from fnjax._primitives.jaxprs import BACKWARD, WALL, computes_its_body, read_body
 from fnjax._primitives.rule import Arrays, Rule
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer
+from fnjax.errors import FnjaxError
 
 # `jax.linear_transpose` refuses products of what depends on the linear inputs, and drops constants that are added to
 # it: it takes g + 1, which is affine, for linear. So each value is marked as a sum, known to be zero, of two summands.
@@ -78,13 +78,9 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
         raise rule.error("not linear") from e
 
 
-def call_method(fun: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that runs a user's method; mark its exceptions, to tell them from JAX's about transposes."""
-    try:
-        return fun(*args)
-    except Exception as e:
-        vars(e)[_MARK] = True
-        raise
+def mark_as_of_a_method(e: Exception) -> None:
+    """Mark an exception that a user's method raised, to distinguish it from JAX's about transposes."""
+    vars(e)[_MARK] = True
 
 
 _MARK = "_raised_by_a_method"

@@ -15,13 +15,12 @@ from jax.interpreters import ad, batching, mlir
 
 from fnjax._primitives.batching import batched_derivative
 from fnjax._primitives.checkify import check_with
-from fnjax._primitives.explicit_axes import call_sharded
 from fnjax._primitives.jax_internals import PROGRAM, is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
 from fnjax._primitives.jaxprs import BACKWARD
-from fnjax._primitives.linear_transpose import call_method, transpose
-from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen, spread
-from fnjax._primitives.sharding import pull_summed
-from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensor
+from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
+from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen
+from fnjax._primitives.sharding import call_sharded, pull_summed
+from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 
 linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
@@ -36,11 +35,12 @@ def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[
         dense = iter(
             linear_p.bind(
                 *residuals,
-                *chosen(tangents, needs),
+                *(t for t, need in zip(tangents, needs, strict=True) if need),
                 derivative=run.derivative,
                 needs=needs,
-                avals=tuple(chosen(avals, differentiable)),
+                avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
                 rule=rule,
+                opened=any(map(is_ref, residuals)),
                 lifetime=make_lifetime(),
                 **PROGRAM,
             )
@@ -63,7 +63,7 @@ def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Seq
 def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
     """Compute forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.kept)
-    residuals, tangents = [to_tensor(x) for x in args[:n_residuals]], [to_tensor(x) for x in args[n_residuals:]]
+    residuals, tangents = to_tensors(args[:n_residuals]), to_tensors(args[n_residuals:])
     if derivative.push is not None:  # the user's jvp takes precedence over the transpose of backward
         results = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)(*tangents)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
@@ -84,12 +84,13 @@ def _transpose(
 ) -> list[Any]:
     """Compute reverse mode: the user's backward, or the transpose of jvp."""
     n_residuals = len(derivative.kept)
-    residuals, types = _hold([to_tensor(x) for x in args[:n_residuals]]), [t.aval for t in args[n_residuals:]]
+    residuals, types = _hold(to_tensors(args[:n_residuals])), [t.aval for t in args[n_residuals:]]
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if derivative.pull is not None:
-            given = [None if type(ct) is ad.Zero else to_tensor(ct) for ct in cotangents]
+            given = [None if type(ct) is ad.Zero else ct for ct in cotangents]
+            given = [ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in given]
             pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
             grads = pull_summed(pull, given, avals, types, rule)
         else:
@@ -108,12 +109,18 @@ def _restrict(
     types: Sequence[Any],
 ) -> Callable[..., Arrays]:
     """Return `pull` or `push` as a function of its present vectors; its results are those wanted, some None."""
+    assert fun is not None
 
-    def restricted(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
-        assert fun is not None
-        return chosen(call_method(fun, residuals, spread(vectors, given)), wanted)
+    def call_method(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
+        present = iter(vectors)
+        try:
+            results = fun(residuals, [next(present) if g else None for g in given])
+        except Exception as e:
+            mark_as_of_a_method(e)
+            raise
+        return [x for x, w in zip(results, wanted, strict=True) if w]
 
-    return lambda *vectors: call_sharded(rule, restricted, residuals, vectors, types)
+    return lambda *vectors: call_sharded(rule, call_method, residuals, vectors, types)
 
 
 def _hold(residuals: Arrays) -> Arrays:
@@ -126,9 +133,14 @@ def _hold(residuals: Arrays) -> Arrays:
     """
     if is_in_kernel():
         return residuals
-    held = list(residuals)
-    for moving in (True, False):
-        at = [i for i, x in enumerate(residuals) if is_tracer(x) and not is_ref(x) and is_inexact(x) is moving]
+    held, inexact, others = list(residuals), [], []
+    for i, x in enumerate(residuals):
+        if isinstance(x, jax.core.Tracer):
+            if is_inexact(x):
+                inexact.append(i)
+            elif not is_ref(x):
+                others.append(i)
+    for at in (inexact, others):
         for i, x in zip(at, jax.lax.optimization_barrier([residuals[i] for i in at]) if at else (), strict=True):
             held[i] = x
     return held
@@ -177,7 +189,7 @@ def _batch(
 
 
 linear_p.def_impl(_evaluate)
-opened_by(linear_p, _evaluate, lambda *args, **_: any(map(is_ref, args)))
+opened_by(linear_p, _evaluate)
 check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.kept) + sum(needs))
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose

@@ -1,6 +1,6 @@
 """Rules: functions on flat lists of arrays, with how to run and differentiate them.
 
-A call of a Function makes one (`_function.apply`); `batching` and `closure_convert` derive rules from rules; the
+A call of a Function is one (`_function.apply`); `batching` and `closure_convert` derive rules from rules; the
 primitives take them through JAX's transformations.
 """
 
@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple, Protocol
 Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
-# (size, operands, axes, types of outputs) → outputs, axes
-Batch = Callable[[int, Sequence[Any], Sequence[int | None], Sequence[Any]], tuple[Arrays, list[int | None]]]
 
 # Error kinds, in this order: a captured array is being differentiated; a rule to transpose is not linear; JAX cannot
 # differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
@@ -71,43 +69,66 @@ class Run(NamedTuple):
     derivative: Derivative
 
 
-class Owner(Protocol):
-    """Owner of a rule: a call of a Function, or a closure-converted one."""
-
-    def error(self, what: Trouble) -> Exception:
-        """Build the exception for an error kind, for the user's Function."""
-
-    def captures_tracers(self) -> bool:
-        """Return whether forward or backward closes over tracers."""
-
-    def operand_names(self) -> tuple[str, ...]:
-        """Return for each operand the name of its argument, for pictures."""
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class Rule:
+class Rule(Protocol):
     """Function on flat operands, with how it is run when some of them are differentiated.
 
     Attributes:
         name: of the Function.
         residual_name: of its residuals, for remat policies.
-        run: (needs, *operands) → Run, under the current trace; `needs` says which operands are being differentiated.
-        owner: builds its errors and names its operands.
-        batch: the user's own batching rule.
-        finish: (needs, operands, outputs) → Run, if the derivative can be computed from these; None if forward must
-            run for it.
+        functions: the user's methods and static arguments, which may close over tracers.
+        has_vmap: whether `vmap` is the user's own batching rule; without it JAX batches `forward`.
+        finishes: whether `finish` computes the derivative from the outputs; if not, `forward` must run for it.
     """
 
     name: str
     residual_name: str
-    run: Callable[..., Run]
-    owner: Owner
-    batch: Batch | None = None
-    finish: Callable[[Needs, Sequence[Any], Arrays], Run] | None = None
+    functions: Sequence[Any]
+    has_vmap: bool
+    finishes: bool
+
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+        """Run forward under the current trace; `needs` says which operands are being differentiated."""
+
+    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+        """Return what `forward` returns, from outputs that were computed without derivatives."""
+
+    def vmap(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+    ) -> tuple[Arrays, list[int | None]]:
+        """Return batched outputs and their batch axes; `avals` are the types of the outputs for one example."""
 
     def error(self, what: Trouble) -> Exception:
-        """Build the exception for an error kind."""
-        return self.owner.error(what)
+        """Build the exception for an error kind, for the user's Function."""
+
+    def operand_names(self) -> tuple[str, ...]:
+        """Return for each operand the name of its argument, for pictures."""
+
+
+class DerivedRule:
+    """Rule made of another, with its names and errors; JAX batches its `forward`, which derived classes define."""
+
+    has_vmap = finishes = False
+    functions: Sequence[Any] = ()
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule, self.name, self.residual_name, self.functions = rule, rule.name, rule.residual_name, rule.functions
+
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+        raise NotImplementedError
+
+    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+        return self.rule.finish(needs, operands, outputs)
+
+    def vmap(
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+    ) -> tuple[Arrays, list[int | None]]:
+        return self.rule.vmap(size, operands, dims, avals)
+
+    def error(self, what: Trouble) -> Exception:
+        return self.rule.error(what)
+
+    def operand_names(self) -> tuple[str, ...]:
+        return self.rule.operand_names()
 
 
 def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:

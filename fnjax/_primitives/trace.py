@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import types
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -11,6 +13,7 @@ from jax.tree_util import PyTreeDef
 
 from fnjax._primitives.jax_internals import trace_flat
 from fnjax._primitives.rule import Arrays, Derivative, Needs, Rule
+from fnjax._primitives.tree import has_leaf, is_tracer
 
 
 class Traced(NamedTuple):
@@ -42,21 +45,12 @@ def trace(name: str, fun: Callable[..., Any], *args: Any) -> Traced:
         return found
 
     avals = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in leaves]
-    jaxpr, captured = _trace_closed(name, flat, avals)
+    jaxpr, captured = trace_flat(name, flat, avals)
     return Traced(jaxpr, captured, results[0])
 
 
-def _trace_closed(name: str, fun: Callable[..., Arrays], avals: Sequence[Any]) -> tuple[ClosedJaxpr, Arrays]:
-    jaxpr, captured = trace_flat(name, fun, avals)
-    if captured:  # once more with these as inputs: constants in a jaxpr would outlive their trace
-        body, n = jaxpr, len(captured)
-        avals = [*map(jax.typeof, captured), *avals]
-        jaxpr, _ = trace_flat(name, lambda *xs: jax.core.eval_jaxpr(body, xs[:n], *xs[n:]), avals)
-    return ClosedJaxpr(jaxpr, ()), captured
-
-
 class TracedRun(NamedTuple):
-    """Result of tracing `rule.run`.
+    """Result of tracing `rule.forward`.
 
     Attributes:
         jaxpr: (captured arrays, operands) → outputs and intermediates.
@@ -72,13 +66,40 @@ class TracedRun(NamedTuple):
 
 
 def trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> TracedRun:
-    """Trace `rule.run` on operands; `needs` says which of them are being differentiated."""
+    """Trace `rule.forward` on operands; `needs` says which of them are being differentiated."""
     facts: list[tuple[int, Derivative]] = []
 
     def run(*operands: Any) -> Arrays:
-        outputs, intermediates, derivative = rule.run(needs, *operands)
+        outputs, intermediates, derivative = rule.forward(needs, operands)
         facts.append((len(outputs), derivative))
         return outputs + intermediates
 
-    jaxpr, captured = _trace_closed(f"{rule.name}.forward", run, [*map(jax.typeof, operands)])
+    jaxpr, captured = trace_flat(f"{rule.name}.forward", run, [*map(jax.typeof, operands)])
     return TracedRun(jaxpr, captured, *facts[0])
+
+
+def captures_tracers(functions: Iterable[Any]) -> bool:
+    """Return whether one of some values is a function that closes over a tracer, or refers to one that does."""
+    # A function may refer to itself, so the depth is limited; a deeper tracer is an error when the rule runs.
+    pending = [(function, 0) for function in functions]
+    while pending:
+        value, depth = pending.pop()
+        function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
+        if isinstance(function, types.FunctionType) and depth < _DEPTH:
+            for captured in captured_values(function):
+                if not isinstance(captured, types.FunctionType) and has_leaf(captured, is_tracer):
+                    return True
+                pending.append((captured, depth + 1))
+    return False
+
+
+_DEPTH = 4
+
+
+def captured_values(function: types.FunctionType) -> list[Any]:
+    """Return the values in a function's closure and defaults, and the function that it wraps."""
+    found = list(function.__defaults__ or ())
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # an empty cell
+            found.append(cell.cell_contents)
+    return [*found, function.__wrapped__] if hasattr(function, "__wrapped__") else found

@@ -14,6 +14,7 @@ from jax.ref import AbstractRef, Ref
 from jax.tree_util import PyTreeDef, keystr, tree_leaves_with_path
 
 _TENSORS = (np.ndarray, np.generic)
+_REFS = (Ref, AbstractRef)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
 
 
@@ -31,7 +32,7 @@ def is_array(value: object) -> bool:
 
 def is_ref(value: Any) -> bool:
     """Return whether a value is a Ref of `jax.new_ref`, traced or not, or the type of one."""
-    return type(value.aval if isinstance(value, jax.core.Tracer) else value) in (Ref, AbstractRef)
+    return type(value.aval if isinstance(value, jax.core.Tracer) else value) in _REFS
 
 
 def is_tensor(value: object) -> bool:
@@ -48,6 +49,12 @@ def to_tensor(value: Any) -> jax.Array:
     return value if is_array(value) or is_ref(value) else jnp.asarray(value)
 
 
+def to_tensors(values: Iterable[Any]) -> list[Any]:
+    """Return the arrays of some tensors, see `to_tensor`."""
+    array = concrete_type()
+    return [x if type(x) is array or isinstance(x, jax.core.Tracer) else to_tensor(x) for x in values]
+
+
 def new_object(array: Any) -> Any:
     """Return a new object for the same array, at no cost in memory."""
     if is_tracer(array):
@@ -62,7 +69,8 @@ def is_tracer(value: object) -> bool:
 
 def is_inexact(value: Any) -> bool:
     """Return whether an array (or its type) can have a derivative: by its dtype, and not if it is a Ref."""
-    return _is_inexact_dtype(value.dtype) and not is_ref(value)
+    is_a_ref = type(value.aval if isinstance(value, jax.core.Tracer) else value) in _REFS
+    return _is_inexact_dtype(value.dtype) and not is_a_ref
 
 
 @functools.cache  # called four times in each traced call, and takes 3 µs

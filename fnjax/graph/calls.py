@@ -100,7 +100,7 @@ class Call:
 def read_call(eqn: Any) -> Call:
     """Return the call of a `fnjax_call` equation."""
     rule, body = eqn.params["rule"], eqn.params["body"]
-    return Call(rule.name, rule.owner.operand_names(), body.jaxpr, body.n_outputs, body.n_captured)
+    return Call(rule.name, rule.operand_names(), body.jaxpr, body.n_outputs, body.n_captured)
 
 
 def read_backward(call: Call, eqn: Any) -> Call:

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax.extend.core import Literal
 
-from fnjax._messages.arguments import refuse_torch
+from fnjax._function.signature import refuse_torch
 from fnjax._primitives.jax_internals import open_jaxpr, read_branches, read_scan, read_while
 from fnjax._primitives.jaxprs import BACKWARD, CALLS, FORWARD, read_body
 from fnjax._primitives.tree import is_inexact, is_ref, is_tensor, named_leaves

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax._errors import FnjaxError
+from fnjax.errors import FnjaxError
 from fnjax.triton.interpreter.globals import read_attribute, read_name
 from fnjax.triton.interpreter.source import is_constexpr
 from fnjax.triton.values import types

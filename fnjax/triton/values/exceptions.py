@@ -17,7 +17,7 @@ not; users never see them:
 `interpreter.call` lets all four pass and wraps other exceptions in `KernelError` with the kernel's name and line.
 """
 
-from fnjax._errors import FnjaxError
+from fnjax.errors import FnjaxError
 
 
 class KernelError(FnjaxError, RuntimeError):

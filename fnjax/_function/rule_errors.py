@@ -1,0 +1,148 @@
+"""Errors of rules, which know arrays only, in terms of the user's Function."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fnjax._function.spec import Spec
+from fnjax._primitives.rule import Trouble
+from fnjax.errors import (
+    ArgumentError,
+    BatchingError,
+    ClosureError,
+    DefinitionError,
+    FnjaxError,
+    GradientError,
+    IntermediateError,
+    MissingMethodError,
+    error,
+)
+
+
+class _Text(NamedTuple):
+    """Texts of an error kind, with the place of the Function's name; `method` is the name of the method at fault."""
+
+    kind: type[FnjaxError]
+    method: str
+    anchor: str
+    head: str
+    expected: str
+    fix: str
+
+
+_TEXTS: dict[Trouble, _Text] = {
+    "closure": _Text(
+        ClosureError,
+        "forward",
+        "closure",
+        "{name} uses an array from outside that is being differentiated, or that belongs to a trace which has ended",
+        "every array with a gradient among the arguments of apply",
+        "pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; arrays on ctx must "
+        "lie in attributes, lists, dicts or registered pytrees",
+    ),
+    "not linear": _Text(
+        MissingMethodError,
+        "backward",
+        "not-linear",
+        "{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode (or "
+        "reverse mode) needs here, does not exist",
+        "sums, products with saved values, indexing: operations that JAX can transpose",
+        "take the derivative in reverse mode (jax.jacrev(f), jax.jacrev(jax.grad(f)) for a Hessian)",
+    ),
+    "intermediate": _Text(
+        IntermediateError,
+        "forward",
+        "intermediate",
+        "{name} saved an intermediate value whose own derivative a second derivative needs, and JAX cannot "
+        "differentiate the operations that made it",
+        "a forward that JAX can differentiate, or saved values that are inputs or outputs",
+        "return the intermediate as an extra output and save that; backward then gets its gradient",
+    ),
+    "shares and totals": _Text(
+        GradientError,
+        "backward",
+        "shares-and-totals",
+        "{name}.backward adds, in the gradient of an argument that devices share, what comes from an output that "
+        "varies over the devices and from one that does not; only the first is to be summed over them",
+        "inside shard_map, outputs that vary over the same mesh axes",
+        "split {name} into two Functions, or make its outputs vary alike with jax.lax.pcast(y, axis, to='varying') in "
+        "forward",
+    ),
+    "varying callback": _Text(
+        GradientError,
+        "forward",
+        "varying-callback",
+        "{name} calls back to Python inside shard_map with what varies over the devices, and JAX takes the result for "
+        "one that is the same on all of them: its gradient would be summed over the devices",
+        "a result that says over which mesh axes it varies",
+        "write jax.lax.pcast(jax.pure_callback(...), axis, to='varying'), or shard_map(..., check_vma=False)",
+    ),
+    "copies in backward": _Text(
+        GradientError,
+        "backward",
+        "copies-in-backward",
+        "{name}.backward sums a gradient over the devices, and what it would sum is the total already: {name} is "
+        "applied in a backward, which is being differentiated",
+        "first derivatives only, or collectives of jax.lax",
+        "call jax.lax.psum in that backward where it applies {name}: JAX knows its derivative",
+    ),
+    "explicit axes": _Text(
+        ClosureError,
+        "backward",
+        "explicit-axes",
+        "{name}.backward (or its jvp) contracts or reshapes over a sharded axis, where JAX cannot tell how the result "
+        "is sharded, and it uses an array (or a mesh) from outside whose axes are Explicit",
+        "on a mesh with Explicit axes, arrays on it among the arguments of apply or on ctx",
+        "pass the array to {name}.apply as an argument, or name the sharding of the result, as in "
+        "jnp.dot(x.T, g, out_sharding=jax.P())",
+    ),
+    "vmap intermediate": _Text(
+        BatchingError,
+        "vmap",
+        "vmap-intermediate",
+        "{name}.forward saves an intermediate value, and {name}.vmap does not say how to batch it",
+        "saved inputs and outputs only, beside forward(ctx, ...) with a vmap static method",
+        "split forward into forward(...) and setup_context(ctx, inputs, output), and save there",
+    ),
+    "outputs": _Text(
+        DefinitionError,
+        "forward",
+        "outputs-change",
+        "{name}.forward returned other outputs (number, shapes or dtypes) when its inputs were differentiated",
+        "",
+        "let the outputs not depend on ctx.needs_input_grad",
+    ),
+    "perturbed ref": _Text(
+        ArgumentError,
+        "forward",
+        "ref-perturbed",
+        "{name} was called with a Ref that is being differentiated, and a Ref has no gradient",
+        "a Ref from outside of the function that is being differentiated",
+        "make the Ref outside, or by jax.new_ref(..., kind='no_grad_no_remat'); to differentiate its content, pass "
+        "ref[...] to {name}.apply",
+    ),
+    "checked": _Text(
+        GradientError,
+        "forward",
+        "checked",
+        "{name} prints or checks inside of checkify, and what checkify returned is being differentiated",
+        "derivatives inside of checkify, where their errors are found too",
+        "write checkify.checkify(jax.grad(f)) for jax.grad of a function that calls checkify.checkify(f)",
+    ),
+}
+
+
+def build_error(what: Trouble, spec: Spec) -> FnjaxError:
+    """Build the exception for an error kind; it names the method at fault and the class."""
+    name, text = spec.name, _TEXTS[what]
+    fix = text.fix.replace("{name}", name)
+    if what == "not linear" and "::" not in name:  # an operator has no methods
+        fix += f", or add a static method jvp(ctx, *tangents) to {name}"
+    return error(
+        text.kind,
+        text.head.replace("{name}", name),
+        text.anchor,
+        method=getattr(spec, text.method),
+        expected=text.expected,
+        fix=fix,
+    )
