@@ -20,7 +20,6 @@ PACKAGE = pathlib.Path(fnjax.__file__).parent
 LAYERS = [
     "_lazy errors _errors",
     "_primitives",
-    "_messages",
     "_function collectives",
     "_op _split",
     "triton.values",

@@ -1,7 +1,7 @@
 """Counts the lines of code of the package, room by room: `python tools/code_lines.py [--since COMMIT]`.
 
-A line counts unless it is blank, a comment or part of a docstring. The core is what stands behind `fnjax.Function`: the
-rooms of CORE without what is BESIDE; before there were rooms, every file beside the packages but the command line's.
+A line counts unless it is blank, a comment or part of a docstring. The core is what is behind `fnjax.Function`: the
+packages of CORE and the files next to the packages but the command line's.
 """
 
 from __future__ import annotations
@@ -17,11 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CORE = ("_primitives", "_function", "_messages")
-BESIDE = (
-    "_messages/operators.py",
-    "_messages/split.py",
-)  # of custom_op and split_vjp
+CORE = ("_primitives", "_function")
 COMMAND = ("__main__.py", "_command.py")
 LAYOUT = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -76,7 +72,7 @@ def show(title: str, files: dict[PurePosixPath, str]) -> int:
         names = sorted(counts, key=lambda name: -counts[name].code)
         each = ", ".join(f"{name.removeprefix(room + '/')}:{counts[name].code}" for name in names)
         print(textwrap.fill(each, 120, initial_indent="    ", subsequent_indent="    "))
-    core = {name: c for room in (*CORE, "core's own") for name, c in rooms[room].items() if name not in BESIDE}
+    core = {name: c for room in (*CORE, "core's own") for name, c in rooms[room].items()}
     code, comments, whole = map(sum, zip(*core.values(), strict=True))
     largest = max(core, key=lambda name: core[name].whole)
     print(f"  core: {code} lines of code in {len(core)} files; largest {largest}, {core[largest].whole} lines in all")

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._messages.operators import (
+from fnjax._op.messages import (
     aliased,
     no_new_values,
     no_sequence,

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
-from fnjax._messages.operators import (
+from fnjax._op.messages import (
     bad_name,
     keyword_only_tensor,
     other_mutates_args,

@@ -10,7 +10,7 @@ import jax
 
 from fnjax._function.backward import gradient_for_static
 from fnjax._function.function import Function
-from fnjax._messages.operators import (
+from fnjax._op.messages import (
     no_autograd,
     number_differentiated,
     wrong_gradient_count,

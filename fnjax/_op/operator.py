@@ -10,15 +10,15 @@ from typing import Any
 import jax
 
 from fnjax._function.function import Function
-from fnjax._messages.operators import (
+from fnjax._op.binding import bind, take_results
+from fnjax._op.derivative import make_function
+from fnjax._op.messages import (
     gone,
     no_device_argument,
     no_functional_schema,
     no_kernel,
     unknown_device,
 )
-from fnjax._op.binding import bind, take_results
-from fnjax._op.derivative import make_function
 from fnjax._op.registry import OPERATORS
 from fnjax._op.running import PLATFORMS, Implementation
 from fnjax._op.schema import Schema

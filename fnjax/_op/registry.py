@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax._messages.operators import unknown_operator
+from fnjax._op.messages import unknown_operator
 
 OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which imports this module
 WAITING: dict[str, list[Any]] = {}  # name → functions that register bodies that came before the definition

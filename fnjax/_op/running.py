@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._messages.operators import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.binding import take_results
+from fnjax._op.messages import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.schema import Schema
 from fnjax._primitives.jax_internals import varying
 from fnjax._primitives.rule import Arrays

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 import jax
 import numpy as np
 
-from fnjax._messages.operators import bad_mutates_args, bad_schema, unreadable_schema
 from fnjax._op.grammar import NAMED, TYPE, split_at_commas
+from fnjax._op.messages import bad_mutates_args, bad_schema, unreadable_schema
 from fnjax._op.types import Type
 
 UNKNOWN = "unknown"

@@ -14,11 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 
-from fnjax._messages import split as messages
 from fnjax._primitives.identity import identify
 from fnjax._primitives.jax_internals import open_jaxpr, varying
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, flatten, is_inexact, is_ref, is_tensor, named_leaves, split
+from fnjax._split import messages
 from fnjax._split.control_flow import halve
 from fnjax._split.partition import Halves
 from fnjax.errors import describe
