@@ -130,6 +130,7 @@ class save_on_cpu(saved_tensors_hooks):  # noqa: N801 - PyTorch's name
 
 
 saved_tensors_hooks.__module__ = save_on_cpu.__module__ = "fnjax"
+__test__ = {x.__name__: x for x in (saved_tensors_hooks, save_on_cpu)}  # doctest skips classes of another `__module__`
 
 
 def _to_host(array: Any) -> Any:

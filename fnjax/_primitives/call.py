@@ -106,7 +106,7 @@ def _linearize(under: Linearizing, rule: Rule, operands: Sequence[Any]) -> Array
         # Outside jit, JAX passes Python and NumPy numbers unconverted; the user's methods see JAX arrays.
         primals = to_tensors(under.primals)
         run, residuals = _run(rule, needs, primals)
-    with set_current_trace(under.tangent_trace):
+    with set_current_trace(under.linear_trace):
         tangents = push_tangents(run, residuals, needs, under.tangents, rule)
     return join_linearizing(under, operands[needs.index(True)], run.outputs, tangents)
 

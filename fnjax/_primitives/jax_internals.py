@@ -353,7 +353,7 @@ class Linearizing(NamedTuple):
     Attributes:
         trace: the linearizing trace.
         primal_trace: the trace to which forward belongs: there the arrays of calls outside jit are concrete.
-        tangent_trace: the trace that collects the linear part.
+        linear_trace: the trace that collects the linear part.
         perturbed: for each operand whether it is being differentiated.
         primals: the values of the operands.
         tangents: their tangents, or None.
@@ -361,7 +361,7 @@ class Linearizing(NamedTuple):
 
     trace: Any
     primal_trace: Any
-    tangent_trace: Any
+    linear_trace: Any
     perturbed: tuple[bool, ...]
     primals: list[Any]
     tangents: list[Any]
