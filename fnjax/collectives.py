@@ -49,7 +49,7 @@ def axis_of(axis: Any, *others: Any) -> Axis:
         )
     if not isinstance(found, str) and not (isinstance(found, tuple) and all(isinstance(n, str) for n in found)):
         raise _error(
-            "a collective over something that is no mesh axis",
+            "a collective over something other than a mesh axis",
             "the name of a mesh axis, or a tuple of names",
             f"{type(found).__name__} {found!r}",
             "pass the name of the axis where PyTorch passes a process group",
@@ -181,7 +181,7 @@ def gather_as(like: Any, x: jax.Array, axis: Any) -> jax.Array:
             f"all_gather of shape {x.shape} over {found!r}",
             f"room for {stacked.shape}, or for that many rows",
             f"{tuple(like.shape)}",
-            "give the output the size of all parts together",
+            "give the output the size of all slices together",
         )
     return stacked.reshape(like.shape).astype(like.dtype)
 
@@ -205,8 +205,8 @@ def reduce_scatter(x: Any, axis: Any, op: str = "sum", dim: int = 0) -> jax.Arra
     if op in {"sum", "avg"}:
         total: jax.Array = lax.psum_scatter(x, found, scatter_dimension=dim, tiled=tiled)
         return total / axis_size(found) if op == "avg" else total
-    whole = all_reduce(x, found, op)
-    return part(whole, axis_index(found), axis_size(found), dim) if tiled else whole[axis_index(found)]
+    reduced = all_reduce(x, found, op)
+    return part(reduced, axis_index(found), axis_size(found), dim) if tiled else reduced[axis_index(found)]
 
 
 def scatter_as(like: Any, x: Any, axis: Any, op: str = "sum") -> jax.Array:
@@ -233,10 +233,10 @@ def all_to_all(x: Any, axis: Any, output_sizes: Any = None, input_sizes: Any = N
     for sizes in (output_sizes, input_sizes):
         if sizes is not None and (len(sizes) not in (0, n) or len({int(s) for s in sizes}) > 1):
             raise _error(
-                f"all_to_all over {found!r} with parts of unequal sizes",
+                f"all_to_all over {found!r} with slices of unequal sizes",
                 "None, or equal sizes",
                 f"{list(sizes)}",
-                "pad the parts to one size: under jit all devices have arrays of one shape",
+                "pad the slices to one size: under jit all devices have arrays of one shape",
             )
     _divides(x.shape[0], found, f"dimension 0 of shape {x.shape}")
     return lax.all_to_all(x, found, 0, 0, tiled=True)
@@ -297,8 +297,8 @@ def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
     size, rest = divmod(x.shape[dim], count)
     if rest:
         raise _error(
-            f"one of {count} parts of dimension {dim} of shape {x.shape}, chosen by the device",
-            "parts of one size",
+            f"one of {count} slices of dimension {dim} of shape {x.shape}, selected by the device",
+            "slices of one size",
             f"{x.shape[dim]} entries",
             f"pad the dimension to a multiple of {count}",
         )
@@ -330,7 +330,7 @@ def entry(arrays: Any, index: Any) -> Any:
     shapes = {jnp.shape(a) for a in arrays}
     if len(shapes) > 1:
         raise _error(
-            "an entry of a list, chosen by the device's place",
+            "an entry of a list, selected by the device's index",
             "arrays of one shape",
             f"shapes {sorted(shapes)}",
             "pad them to one shape: under jit all devices run one program",
@@ -350,8 +350,8 @@ def cond(predicate: Any, true: Callable[..., Any], false: Callable[..., Any], *o
 
     The result of jax.lax.cond counts as replicated if only its predicate differs between devices (JAX 0.12).
     """
-    chosen, other = true(*operands), false(*operands)
-    return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), chosen, other)
+    if_true, if_false = true(*operands), false(*operands)
+    return jax.tree.map(lambda a, b: jnp.where(predicate, a, b), if_true, if_false)
 
 
 def _all_gather(x: jax.Array, over: Axis, **how: Any) -> jax.Array:

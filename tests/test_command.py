@@ -142,7 +142,7 @@ def test_failure(target, capsys):
         ("power", ["--args", "randint(1, 5, 3)", "--kwargs", "k=2"], "expects at least one input tensor"),
         ("Square", ["--tests", "test_nothing"], "opcheck has no test test_nothing"),
         ("Square", ["--args", "randn(3), 2", "--argnums", "1"], "names input 1"),
-        ("Square", ["--argnums", "x"], "--argnums 'x' is no list of numbers"),
+        ("Square", ["--argnums", "x"], "--argnums 'x' is not a list of integers"),
         ("Square", ["--args", "torch.ones(3)"], "name 'torch' is not defined (there are abs, arange, array, "),
         ("power", ["--args", "randn(3)", "--kwargs", "2"], "--kwargs '2' holds an argument without a name"),
         ("Square", ["--seed", "-1"], "--seed -1 is negative"),

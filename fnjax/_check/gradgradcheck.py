@@ -120,7 +120,7 @@ def gradgradcheck(
 class _Gradient:
     """Function (inputs, gradients of outputs) → gradients of inputs, in PyTorch's convention."""
 
-    every_output_counts = True  # a gradient behind `stop_gradient` has a wrong derivative; an output may be meant so
+    every_output_counts = True  # a gradient after `stop_gradient` has a wrong derivative; an output may be meant so
 
     def __init__(self, func: Callable[..., Any], n_inputs: int, selected: Sequence[int]) -> None:
         self._func, self._n_inputs, self._selected = func, n_inputs, selected

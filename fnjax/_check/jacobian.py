@@ -133,7 +133,7 @@ def _take_steps(program: Program, steps: list[tuple[int, int]], again: float | N
             # After any failure here, the loop below is correct, and its errors are the user's own.
             try:
                 return _compile_steps(program, steps, held)
-            except Exception:  # noqa: BLE001 - as said
+            except Exception:  # noqa: BLE001 - see above
                 pass
     return _loop_steps(program, steps, again)
 

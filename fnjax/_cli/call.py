@@ -41,20 +41,20 @@ def find(target: str) -> Callable[..., Any]:
     Raises:
         UsageError: if it cannot be imported or is not a function.
     """
-    place, colon, name = target.rpartition(":")
-    if not colon or not place or not name:
+    module, colon, name = target.rpartition(":")
+    if not colon or not module or not name:
         raise UsageError(f"{target!r} is not of the form module:Name")
     try:
-        found: Any = load(place)
+        found: Any = load(module)
     except (Exception, SystemExit) as e:
-        raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
+        raise UsageError(f"cannot import {module!r}: {type(e).__name__}: {e}") from e
     for part in name.split("."):
         try:
             found = getattr(found, part)
         except AttributeError as e:
-            close = difflib.get_close_matches(part, dir(found), 1)
-            hint = f": did you mean {close[0]!r}?" if close else ""
-            raise UsageError(f"there is no {name!r} in {place!r}{hint}") from e
+            similar = difflib.get_close_matches(part, dir(found), 1)
+            hint = f": did you mean {similar[0]!r}?" if similar else ""
+            raise UsageError(f"there is no {name!r} in {module!r}{hint}") from e
     if isinstance(found, type) and issubclass(found, fnjax.Function):
         found = found.apply
     if not callable(found) or isinstance(found, type):
@@ -63,15 +63,15 @@ def find(target: str) -> Callable[..., Any]:
     return function
 
 
-def load(place: str) -> Any:
+def load(target: str) -> Any:
     """Import and return a module by its name, or by the path of a Python file."""
-    if not place.endswith(".py"):
+    if not target.endswith(".py"):
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does
-        return importlib.import_module(place)
-    spec = importlib.util.spec_from_file_location(Path(place).stem, place)
+        return importlib.import_module(target)
+    spec = importlib.util.spec_from_file_location(Path(target).stem, target)
     if spec is None or spec.loader is None:
-        raise ImportError(f"no module can be made of {place}")
+        raise ImportError(f"cannot import a module from {target}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
@@ -109,8 +109,8 @@ def arguments(
 
     def randn(shape: Any, dtype: Any) -> Any:
         drawn = rng.normal(size=shape)
-        whole = drawn + 1j * rng.normal(size=shape) if np.issubdtype(dtype, np.complexfloating) else drawn
-        return np.asarray(whole, dtype)
+        values = drawn + 1j * rng.normal(size=shape) if np.issubdtype(dtype, np.complexfloating) else drawn
+        return np.asarray(values, dtype)
 
     names |= {
         "np": np,

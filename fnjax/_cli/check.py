@@ -53,12 +53,12 @@ def _check(options: argparse.Namespace) -> int:
     try:
         argnums = [int(i) for i in options.argnums.split(",")] if options.argnums else None
     except ValueError as e:
-        raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
+        raise UsageError(f"--argnums {options.argnums!r} is not a list of integers") from e
     try:
         with double_precision(args):
             func(*args, **kwargs)
     except Exception as e:
-        text = f"{options.target} cannot be called with {options.args}: {type(e).__name__}: {e}{_place(e)}"
+        text = f"{options.target} cannot be called with {options.args}: {type(e).__name__}: {e}{_locate(e)}"
         raise UsageError(text) from e
     if options.against_forward:
         return _compare(func, args, kwargs, argnums, options)
@@ -107,15 +107,15 @@ def _compare(
 
 
 def _text(failure: Exception) -> str:
-    """Return the text for a failure: message, place and notes."""
+    """Return the text for a failure: message, location and notes."""
     notes = getattr(failure, "__notes__", ())
     # JAX's note on tracebacks begins with dashes; no traceback is shown here.
     kept = "".join(f"\n  {note}" for note in notes if not note.startswith("---"))
-    return f"{type(failure).__name__}: {failure}{_place(failure)}{kept}"
+    return f"{type(failure).__name__}: {failure}{_locate(failure)}{kept}"
 
 
-def _place(exception: BaseException) -> str:
-    """Return a line that names the place in the user's code where an exception was raised, or the empty string."""
+def _locate(exception: BaseException) -> str:
+    """Return a line that names the line of the user's code where an exception was raised, or the empty string."""
     while isinstance(exception, FnjaxError) and exception.__cause__ is not None:
         exception = exception.__cause__
     libraries = [str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))]

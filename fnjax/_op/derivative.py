@@ -42,7 +42,7 @@ def make_function(
         setup_context(ctx=ctx, inputs=tuple(inputs[:-1]), **more, output=output)
         ctx.needs_input_grad = needs  # backward needs them all
 
-    def pull(ctx: Any, *grads: Any) -> Any:
+    def pullback(ctx: Any, *grads: Any) -> Any:
         if backward is None:
             raise no_autograd(this.qualname)
         _refuse_numbers(this, body, ctx.needs_input_grad)
@@ -53,8 +53,8 @@ def make_function(
     names.append(inspect.Parameter(KEYWORDS, inspect.Parameter.POSITIONAL_OR_KEYWORD))
     _stand_for(forward, body, inspect.Signature(names))
     _stand_for(record, setup_context)
-    _stand_for(pull, backward)
-    members = {"forward": forward, "setup_context": record, "backward": pull}
+    _stand_for(pullback, backward)
+    members = {"forward": forward, "setup_context": record, "backward": pullback}
     if vmap is not None:
         members["vmap"] = _make_vmap(vmap)
     space = {name: staticmethod(method) for name, method in members.items()}
@@ -71,7 +71,7 @@ def _stand_for(method: Any, users: Method | None, signature: inspect.Signature |
 
 
 def _needs(positional: Sequence[Parameter], needs: Sequence[Any]) -> list[Any]:
-    """Return `needs_input_grad` in the form of operators: False for non-arrays, a list for a list of arrays."""
+    """Return `needs_input_grad` as operators have it: False for non-arrays, a list for a list of arrays."""
     return [need if p.type.is_tensor else False for p, need in zip(positional, needs, strict=False)]
 
 
@@ -96,8 +96,8 @@ def _take_gradients(this: Implementation, backward: Method, returned: Any, needs
     positional, qualname = this.schema.positional, this.qualname
     grads = list(returned) if isinstance(returned, tuple) else [returned]
     n = len(positional)
-    surplus = next((i for i, g in enumerate(grads[n:], n) if g is not None), None)
-    if len(grads) < n or surplus is not None:
+    extra = next((i for i, g in enumerate(grads[n:], n) if g is not None), None)
+    if len(grads) < n or extra is not None:
         raise wrong_gradient_count(backward, qualname, [p.name for p in positional], len(grads))
     for i, (p, grad, need) in enumerate(zip(positional, grads, needs, strict=False)):
         if p.type.is_tensor and p.type.listed:

@@ -21,7 +21,7 @@ from fnjax.errors import FnjaxError
 
 Method = Callable[..., Any]
 # JAX's errors where the value of a traced array is needed: only these make a body a callback.
-ASKS_FOR_NUMBERS = (
+NEEDS_CONCRETE_VALUES = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
@@ -87,12 +87,12 @@ class _Staged(NamedTuple):
     Attributes:
         run: arrays → arrays.
         types: those of the results.
-        form: the results without their arrays.
+        structure: the results without their arrays.
     """
 
     run: Callable[..., Arrays]
     types: list[jax.ShapeDtypeStruct]
-    form: Split
+    structure: Split
 
 
 def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
@@ -105,12 +105,12 @@ def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[st
     staged = {platform: _stage(call, kernel, arrays) for platform, kernel in this.kernels.items()}
     if list(staged) == [None] and default is not None:
         first = staged[None]
-        return first.form.fill(first.run(*arrays))
+        return first.structure.fill(first.run(*arrays))
     _compare(this, staged)
     branches = {str(platform): s.run for platform, s in staged.items() if platform is not None}
-    types, form = next(iter(staged.values()))[1:]
+    types, structure = next(iter(staged.values()))[1:]
     branches["default"] = staged[None].run if default is not None else _absent(this, types)
-    return form.fill(jax.lax.platform_dependent(*arrays, **branches))
+    return structure.fill(jax.lax.platform_dependent(*arrays, **branches))
 
 
 def _choose(this: Implementation, arrays: Sequence[Any], args: Sequence[Any]) -> Method:
@@ -149,7 +149,7 @@ def _absent(this: Implementation, types: Sequence[jax.ShapeDtypeStruct]) -> Call
 def _compare(this: Implementation, staged: Mapping[str | None, _Staged]) -> None:
     (first, one), *others = staged.items()
     for platform, other in others:
-        if (one.types, one.form) != (other.types, other.form):
+        if (one.types, one.structure) != (other.types, other.structure):
             raise other_kernel(this.qualname, str(first), _describe(one.types), str(platform), _describe(other.types))
 
 
@@ -159,21 +159,21 @@ def _describe(types: Sequence[jax.ShapeDtypeStruct]) -> str:
 
 def _stage(call: _Call, kernel: Method, arrays: Sequence[Any]) -> _Staged:
     """Trace a body; if it needs concrete values, make it a callback."""
-    forms: list[Split] = []
+    structures: list[Split] = []
 
     def flat(*arrays: Any) -> Arrays:
-        found, form = split(call.run(kernel, arrays), is_tensor)
-        forms.append(form)
+        found, structure = split(call.run(kernel, arrays), is_tensor)
+        structures.append(structure)
         return [*map(to_tensor, found)]
 
     try:
         traced = trace(call.this.qualname, flat, *arrays)
-    except ASKS_FOR_NUMBERS as e:
+    except NEEDS_CONCRETE_VALUES as e:
         return _stage_callback(call, kernel, arrays, e)
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals]
     if call.this.fake is not None:
         _check_fake(call, kernel, arrays, types)
-    return _Staged(lambda *xs: list(traced(traced.captured, *xs)), types, forms[-1])
+    return _Staged(lambda *xs: list(traced(traced.captured, *xs)), types, structures[-1])
 
 
 def _check_fake(call: _Call, kernel: Method, arrays: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> None:
@@ -194,11 +194,11 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
     this = call.this
     fake = this.fake
     assert fake is not None
-    forms: list[Split] = []
+    structures: list[Split] = []
 
     def flat(*arrays: Any) -> Arrays:
-        found, form = split(call.run(fake, arrays, "register_fake"), _is_result if numbers else is_tensor)
-        forms.append(form)
+        found, structure = split(call.run(fake, arrays, "register_fake"), _is_result if numbers else is_tensor)
+        structures.append(structure)
         return [*map(jnp.asarray, found)]
 
     try:
@@ -210,11 +210,11 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
             *((p, keywords[p.name]) for p in this.schema.keyword_only),
         ]
         numbers_traced = [p.name for p, a in given if not p.type.is_tensor and any(map(is_tracer, jax.tree.leaves(a)))]
-        if isinstance(e, ASKS_FOR_NUMBERS) or (numbers_traced and not isinstance(e, FnjaxError)):
+        if isinstance(e, NEEDS_CONCRETE_VALUES) or (numbers_traced and not isinstance(e, FnjaxError)):
             named = numbers_traced or [p.name for p, _ in given]
             raise fake_needs_numbers(fake, this.qualname, named) from e
         raise
-    return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals], forms[-1]
+    return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals], structures[-1]
 
 
 def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: Exception) -> _Staged:
@@ -222,14 +222,14 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
     this = call.this
     if this.fake is None:
         raise no_fake(this.operator, this.name, kernel, cause) from cause
-    types, form = _fake_types(call, arrays, numbers=True)
+    types, structure = _fake_types(call, arrays, numbers=True)
     if this.schema.returns and not types:  # the body would never be called
         raise empty_fake(this.fake, this.qualname, this.schema.text.rpartition(" -> ")[2])
 
     def host(*arrays: Any) -> Arrays:
         found, got = split(call.run(kernel, [*map(to_tensor, arrays)]), _is_result)
-        if got != form:
-            raise other_than_fake(kernel, this.qualname, 0, f"{form.holes} arrays", f"{got.holes} arrays")
+        if got != structure:
+            raise other_than_fake(kernel, this.qualname, 0, f"{structure.holes} arrays", f"{got.holes} arrays")
         return [
             _take(kernel, this.qualname, i, t, value) for i, (t, value) in enumerate(zip(types, found, strict=True))
         ]
@@ -240,7 +240,7 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
         on = tuple(frozenset().union(*(varying(jax.typeof(x)) for x in arrays)))
         return [jax.lax.pcast(y, on, to="varying") if on else y for y in results]
 
-    return _Staged(run, types, form)
+    return _Staged(run, types, structure)
 
 
 def _take(kernel: Method, qualname: str, index: int, wanted: jax.ShapeDtypeStruct, value: Any) -> Any:

@@ -203,7 +203,7 @@ def _read_annotation(annotation: Any, space: dict[str, Any], refuse: Callable[..
     if isinstance(annotation, str):
         try:
             annotation = eval(annotation, space)
-        except Exception as e:  # noqa: BLE001 - whatever it is, it is no type
+        except Exception as e:  # noqa: BLE001 - any error means that it is not a type
             because = str(e) if isinstance(e, NameError) else f"{type(e).__name__}: {e}"
             refuse(
                 f"Unsupported type annotation {annotation}. It is not a type. ({because}). If you are using "
@@ -220,7 +220,7 @@ def _read_annotation(annotation: Any, space: dict[str, Any], refuse: Callable[..
         inner = _read_annotation(args[0], space, refuse)
         if inner is None or inner.listed or inner.base not in _IN_LISTS or (inner.optional and not inner.is_tensor):
             return None
-        return Type(inner.base, listed=True, holey=inner.optional)
+        return Type(inner.base, listed=True, optional_items=inner.optional)
     return None
 
 
@@ -255,7 +255,7 @@ def _read_returns(
     members = typing.get_args(annotation) if is_tuple else (annotation,)
     found = [_read_annotation(member, space, refuse) for member in members]
     for kind in found:
-        is_list_of_arrays = kind is not None and kind.listed and kind.is_tensor and not kind.holey
+        is_list_of_arrays = kind is not None and kind.listed and kind.is_tensor and not kind.optional_items
         if kind is None or kind.optional or kind.base not in _RETURNED or (kind.listed and not is_list_of_arrays):
             refuse(f"Return has unsupported type {annotation}.", _VALID_RETURNS)
     if any(typing.get_origin(member) is collections.abc.Sequence for member in members):
@@ -273,7 +273,7 @@ _VALID_RETURNS = "return jax.Array, list[jax.Array], int, float, bool, int | flo
 def _evaluate(annotation: str, space: dict[str, Any], refuse: Callable[..., NoReturn]) -> Any:
     try:
         return eval(annotation, space)
-    except Exception as e:  # noqa: BLE001 - whatever it is, it is no type
+    except Exception as e:  # noqa: BLE001 - any error means that it is not a type
         refuse(f"Unsupported type annotation {annotation}. It is not a type. ({e}).")
 
 
@@ -314,29 +314,29 @@ def read_schema(text: str) -> Schema:
     return Schema(tuple(parameters), kinds, is_tuple and bool(kinds), text.strip(), is_view)
 
 
-def _read_type(text: str, whole: str) -> tuple[Type, bool, bool]:
+def _read_type(text: str, schema: str) -> tuple[Type, bool, bool]:
     match = TYPE.match(text.strip())
     if match is None:
         raise unreadable_schema(
-            whole,
+            schema,
             f"unknown type specifier {text!r}. Common valid schema types include Tensor, SymInt, int, float, bool, "
             "Scalar",
         )
     listed = match["list"] is not None
     optional = bool(match["q2"] if listed else match["q1"])
-    holey = listed and bool(match["q1"])
+    optional_items = listed and bool(match["q1"])
     size = match["size"] or ""
-    return Type(match["base"], listed, optional, holey, size), bool(match["write"]), match["alias"] is not None
+    return Type(match["base"], listed, optional, optional_items, size), bool(match["write"]), match["alias"] is not None
 
 
-def _read_default(text: str, kind: Type, whole: str) -> Any:
+def _read_default(text: str, kind: Type, schema: str) -> Any:
     text = text.strip()
     if kind.base == "ScalarType" and text != "None":
         return np.dtype(text)
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError):
-        raise unreadable_schema(whole, f"expected a default but found {text!r}") from None
+        raise unreadable_schema(schema, f"expected a default but found {text!r}") from None
     if kind.listed and kind.size and isinstance(value, int | float):
         return [value] * int(kind.size)
     return value

@@ -23,20 +23,20 @@ class Type(NamedTuple):
         base: `Tensor`, `SymInt`, `int`, `float`, `bool`, `str`, `Scalar`, `ScalarType`, `Device` or `Any`.
         listed: whether it is a list.
         optional: whether None is allowed.
-        holey: whether None is allowed as an element of the list.
+        optional_items: whether None is allowed as an element of the list.
         size: the number in `int[2]`; a single value is repeated to that length.
     """
 
     base: str
     listed: bool = False
     optional: bool = False
-    holey: bool = False
+    optional_items: bool = False
     size: str = ""
 
     def text(self, alias: str = "") -> str:
         """Return the type as written in a schema, with an alias after its base: `Tensor(a0!)[]`."""
         brackets = f"[{self.size}]" if self.listed else ""
-        return f"{self.base}{alias}{'?' * self.holey}{brackets}{'?' * self.optional}"
+        return f"{self.base}{alias}{'?' * self.optional_items}{brackets}{'?' * self.optional}"
 
     @property
     def is_tensor(self) -> bool:
@@ -47,7 +47,7 @@ class Type(NamedTuple):
     def name(self) -> str:
         """The name in PyTorch's errors: `int`, `List[Tensor]`, `Optional[float]`."""
         name = _NAMES.get(self.base, self.base)
-        name = f"Optional[{name}]" if self.holey else name
+        name = f"Optional[{name}]" if self.optional_items else name
         name = f"List[{name}]" if self.listed else name
         return f"Optional[{name}]" if self.optional else name
 
@@ -63,7 +63,9 @@ class Type(NamedTuple):
             return _TAKE[self.base](value)
         if self.size and isinstance(value, int | float):
             value = [value] * int(self.size)
-        return [None if self.holey and v is None else self._take_element(v) for v in _elements(self.base, value)]
+        return [
+            None if self.optional_items and v is None else self._take_element(v) for v in _elements(self.base, value)
+        ]
 
     def _take_element(self, value: Any) -> Any:
         if value is None:

@@ -22,7 +22,7 @@ STYLES = {
     "transposed": f'shape=box style=rounded fontsize=10 color="#e6cdb8" fontcolor="{GRAY}" margin="0.08,0.04"',
     "saved": 'shape=plain fontsize=10 margin="0.04,0.02"',
     "parameter": f'shape=plain fontsize=11 fontcolor="{ORANGE}"',
-    "wall": f'shape=octagon style=filled fillcolor="#fbe0e0" color="{RED}" fontcolor="{RED}" penwidth=2',
+    "nondifferentiable": f'shape=octagon style=filled fillcolor="#fbe0e0" color="{RED}" fontcolor="{RED}" penwidth=2',
 }
 MANY = 60  # nodes of a large picture
 SHOWN = 4  # operations of a node that are named; the rest are counted
@@ -33,9 +33,9 @@ def to_dot(graph: Graph) -> str:
     notes = _place_notes(graph)
     nodes = [*graph.nodes, *(note for note in notes if note.kind == "saved")]
     ids = {node: f"n{i}" for i, node in enumerate(nodes)}
-    beside = [(n.partner, n) for n in nodes if n.partner is not None and n.partner.scope is n.scope]
+    same_rank = [(n.partner, n) for n in nodes if n.partner is not None and n.partner.scope is n.scope]
     if any(node.kind == "parameter" for node in nodes):  # an opened backward has no partner that places it on the right
-        beside += zip(_find_last(nodes, "output"), _find_last(nodes, "grad output"), strict=False)
+        same_rank += zip(_find_last(nodes, "output"), _find_last(nodes, "grad output"), strict=False)
     sep = 0.1 if len(nodes) > MANY else 0.2  # a network of six layers fits on a screen
     lines = [
         "digraph {",
@@ -46,15 +46,15 @@ def to_dot(graph: Graph) -> str:
     ]
     lines += [f"  {_write_edge(edge, ids)}" for edge in graph.edges if edge.kind != "saved"]
     for note, edges in notes.items():
-        style = f'color="{_choose_colour(edges[0])}" style={"bold" if edges[0].label else "solid"}'
+        style = f'color="{_select_colour(edges[0])}" style={"bold" if edges[0].label else "solid"}'
         for source in dict.fromkeys(edge.source for edge in edges):
             end = " dir=none" if note.kind == "saved" else ""
             lines.append(f"  {ids[source]} -> {ids[note]} [{style}{end}]")
         if note.kind == "saved":
             target = edges[0].target
             lines.append(f"  {{rank=same; {ids[note]} -> {ids[target]} [{style}]}}")
-            beside += [(forward, note) for forward, backward in beside if backward is target]
-    lines += [f"  {{rank=same; {ids[left]} -> {ids[right]} [style=invis]}}" for left, right in beside]
+            same_rank += [(forward, note) for forward, backward in same_rank if backward is target]
+    lines += [f"  {{rank=same; {ids[left]} -> {ids[right]} [style=invis]}}" for left, right in same_rank]
     return "\n".join([*lines, "}", ""])
 
 
@@ -80,7 +80,7 @@ def _place_notes(graph: Graph) -> Notes:
         if edge.kind == "saved":
             node = edge.target
             if node.kind != "parameter":
-                node = made.setdefault((node, _choose_colour(edge)), Node("saved", [], node.scope))
+                node = made.setdefault((node, _select_colour(edge)), Node("saved", [], node.scope))
             notes.setdefault(node, []).append(edge)
     return notes
 
@@ -95,7 +95,7 @@ def _describe_saved(edge: Edge) -> list[str]:
     return lines
 
 
-def _choose_colour(edge: Edge) -> str:
+def _select_colour(edge: Edge) -> str:
     if edge.route is None:
         return PURPLE
     return GREEN if edge.route.goes else RED if edge.route.stops else GRAY
@@ -113,7 +113,7 @@ def _write_boxes(
         if node.scope is scope:
             saved = notes.get(node, [])[: 1 if node.kind == "parameter" else None]  # its edges have the same array
             text = "\n".join([*_shorten(node), *(line for edge in saved for line in _describe_saved(edge))])
-            colour = f' fontcolor="{_choose_colour(saved[0])}"' if saved else ""
+            colour = f' fontcolor="{_select_colour(saved[0])}"' if saved else ""
             yield f"{indent}{ids[node]} [label={_quote(text)} {STYLES[node.kind]}{colour}{_write_details(node)}]"
     for inner in _find_inside(nodes, scope):
         name = f"cluster_{ids[next(n for n in nodes if inner in _climb(n.scope))]}_{len(list(_climb(inner)))}"
@@ -145,7 +145,7 @@ def _shorten(node: Node) -> list[str]:
 def _write_details(node: Node) -> str:
     group = {"forward": " group=f", "operation": " group=f", "backward": " group=b", "transposed": " group=b"}
     style = group.get(node.kind, "") if node.scope is None else ""
-    style += f' color="{RED}"' if node.stops and node.kind != "wall" else ""
+    style += f' color="{RED}"' if node.stops and node.kind != "nondifferentiable" else ""
     return f"{style} tooltip={_quote(', '.join(node.lines))}"
 
 

@@ -28,7 +28,7 @@ NodeKind = Literal[
     "operation",
     "transposed",
     "parameter",
-    "wall",
+    "nondifferentiable",
     "saved",
 ]  # fmt: skip
 EdgeKind = Literal["value", "gradient", "saved"]
@@ -237,7 +237,7 @@ class _Drawing:
                     made[x] = list(dict.fromkeys(n for nodes in sources.values() for n in nodes))
                 continue
             if op.name == WALL:
-                node = self._add_node("wall", "once_differentiable", scope=op.scope)
+                node = self._add_node("nondifferentiable", "once_differentiable", scope=op.scope)
                 node.stops = True
             else:
                 node = self._add_node("transposed", op.call.name if op.call else op.name, scope=op.scope)

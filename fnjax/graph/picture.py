@@ -124,12 +124,12 @@ def make_dot(
     missing = set(given.values()) - {given.get(id(x)) for x in leaves}
     if missing:
         raise ValueError(f"params names {', '.join(sorted(map(repr, missing)))}, which is no array among the arguments")
-    chosen = set() if isinstance(opened, bool) else {opened} if isinstance(opened, str) else set(opened)
+    selected = set() if isinstance(opened, bool) else {opened} if isinstance(opened, str) else set(opened)
     met: set[str] = set()
 
     def is_opened(name: str) -> bool:
         met.add(name)
-        return opened is True or name in chosen
+        return opened is True or name in selected
 
     graph = draw(
         func,
@@ -139,7 +139,7 @@ def make_dot(
         names=lambda names: [given.get(id(x), name) for x, name in zip(leaves, names, strict=True)],
         argnums=argnums,
     )
-    if chosen - met:
+    if selected - met:
         known = ", ".join(sorted(met)) or "none"
-        raise ValueError(f"opened names {', '.join(sorted(chosen - met))}; the Functions that are called: {known}")
+        raise ValueError(f"opened names {', '.join(sorted(selected - met))}; the Functions that are called: {known}")
     return Picture(graph)

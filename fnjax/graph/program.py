@@ -134,9 +134,9 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
     where = [i for i, x in enumerate(leaves) if is_array(x)]
     names = [name_inputs(func, args)[i] for i in where]
     avals = [jax.eval_shape(lambda x: x, leaves[i]) for i in where]
-    chosen = _choose_leaves(args, argnums)
-    moving = [is_inexact(a) and chosen[i] for a, i in zip(avals, where, strict=True)]
-    if not any(moving):
+    selected = _select_leaves(args, argnums)
+    perturbed = [is_inexact(a) and selected[i] for a, i in zip(avals, where, strict=True)]
+    if not any(perturbed):
         raise ValueError(
             f"{getattr(func, '__qualname__', func)} was given nothing to differentiate: pass at least one floating "
             "point array, or jax.ShapeDtypeStruct((3, 4), jnp.float32) (a Python number is a static argument; "
@@ -145,21 +145,21 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
     out_names: list[str] = []
 
     def flat(*arrays: Any) -> list[Any]:
-        filled = list(leaves)
+        full = list(leaves)
         for i, x in zip(where, arrays, strict=True):
-            filled[i] = x
-        outputs = named_leaves(func(*jax.tree.unflatten(tree, filled)))
+            full[i] = x
+        outputs = named_leaves(func(*jax.tree.unflatten(tree, full)))
         out_names[:] = ["output" + path for path, _ in outputs]
         return [x for _, x in outputs]
 
     def jvp(arrays: Sequence[Any], tangents: Sequence[Any]) -> Any:
-        def of_moving(*given: Any) -> list[Any]:
+        def of_perturbed(*given: Any) -> list[Any]:
             values = iter(given)
-            return flat(*[next(values) if m else x for x, m in zip(arrays, moving, strict=True)])
+            return flat(*[next(values) if m else x for x, m in zip(arrays, perturbed, strict=True)])
 
-        return jax.jvp(of_moving, tuple(x for x, m in zip(arrays, moving, strict=True) if m), tuple(tangents))
+        return jax.jvp(of_perturbed, tuple(x for x, m in zip(arrays, perturbed, strict=True) if m), tuple(tangents))
 
-    jaxpr = jax.make_jaxpr(jvp)(avals, [a for a, m in zip(avals, moving, strict=True) if m])
+    jaxpr = jax.make_jaxpr(jvp)(avals, [a for a, m in zip(avals, perturbed, strict=True) if m])
     inputs = [Value(v.aval) for v in open_jaxpr(jaxpr).invars]
     operations: list[Operation] = []
     results = _flatten(jaxpr, inputs, None, operations, opened)
@@ -167,7 +167,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
     program = Program(
         dict(zip(names, inputs[: len(where)], strict=True)),
         dict(zip(out_names, results, strict=False)),
-        [next(tangents) if m else None for m in moving],
+        [next(tangents) if m else None for m in perturbed],
         results[len(out_names) :],
         operations,
     )
@@ -209,7 +209,7 @@ def name_inputs(func: Callable[..., Any], args: Sequence[Any]) -> list[str]:
     return names
 
 
-def _choose_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
+def _select_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
     """Return for each leaf of the arguments whether its argument is differentiated."""
     numbers = range(len(args)) if argnums is None else [argnums] if isinstance(argnums, int) else list(argnums)
     if any(not -len(args) <= n < len(args) for n in numbers):
