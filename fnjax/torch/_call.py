@@ -24,11 +24,24 @@ from fnjax.torch._random import next_key
 from fnjax.torch._selection import check_operands, find_mask, whole
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
+from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import Value, compute
 
-_SUPPORT = ("general", "derivatives", "memory", "indexing", "layers", "images", "linear", "losses", "random", "trees")
+_SUPPORT = (
+    "general",
+    "derivatives",
+    "memory",
+    "indexing",
+    "layers",
+    "images",
+    "linear",
+    "losses",
+    "random",
+    "special",
+    "trees",
+)
 
 
 @cache
@@ -82,6 +95,26 @@ def _find_template(call: BoundCall) -> str:
         raise NotSupported(f"torch's {spell(call.operation.names[0])}: {e}") from None
 
 
+def _check_read(call: BoundCall) -> None:
+    """Raise where an argument is given that the template does not read.
+
+    Raises:
+        NotSupported: the first such argument.
+    """
+    text = call.overload.template
+    if not isinstance(text, str):  # a function, which asks for what it needs
+        return
+    read = {node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)}
+    for name in call.values:
+        if name not in read and name not in VANISH and name not in {"dtype", "out"} and call.is_given(name):
+            raise NotSupported(f"torch.{spell(call.operation.names[0])} with {name}=, which has no counterpart in JAX")
+
+
+@cache
+def _parse(text: str) -> ast.Expression:
+    return ast.parse(text, mode="eval")
+
+
 # ---------------------------------------------------------------------------------- running
 
 
@@ -108,6 +141,7 @@ def run_call(call: BoundCall) -> Any:
         return jax.tree.map(lambda x: x.show(x.layout[..., 0]) if x.ndim else x, found, is_leaf=_is_tensor_itself)
     overload, operation = call.overload, call.operation
     template = use_derivative(operation.names[0], _find_template(call), call.read_literal)
+    _check_read(call)
     parameters = tuple(p.name for p in overload.parameters)
     values: dict[str, Any] = {}
     for p in overload.parameters:

@@ -16,7 +16,7 @@ from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
-from fnjax.torch._tensor import Tensor, is_known, make, number
+from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
 from fnjax.torch._values import compute
 
 METHODS: dict[str, Any] = {
@@ -200,8 +200,10 @@ for _name, _own in {
     "cdouble": "complex128",
 }.items():
     METHODS[_name] = _to(dtype(_own))
-for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream", "resolve_conj", "resolve_neg"):
+for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream"):
     METHODS[_name] = lambda self, *_, **__: self
+for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
+    METHODS[_name] = lambda self: _views.copy(self) if isinstance(self.memory, Derived) else self
 
 
 @method

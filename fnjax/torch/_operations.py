@@ -125,7 +125,60 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     return made
 
 
+@known("torch.cartesian_prod")
+def cartesian_prod(*tensors: Any) -> Tensor:
+    """Return all tuples of entries, a row each; of one tensor the tensor."""
+    return _views.alias(tensors[0]) if len(tensors) == 1 else run("torch.cartesian_prod", tensors, {})
+
+
+@known("torch.native_dropout_backward")
+def native_dropout_backward(grad_output: Tensor, mask: Tensor, scale: float) -> Tensor:
+    """Return the gradient of a dropout."""
+    return grad_output * (mask * scale)  # type: ignore[no-any-return] # a tensor
+
+
 @known("torch.is_nonzero")
 def is_nonzero(input: Tensor) -> bool:  # noqa: A002 - PyTorch's name
     """Return whether the one entry is not zero."""
     return bool(input)
+
+
+def _make_dropout(name: str, default: bool) -> Callable[..., Any]:
+    def dropout(input: Tensor, p: float = 0.5, training: bool = default, inplace: bool = False, **named: Any) -> Tensor:  # noqa: A002 - as above
+        if not named.get("train", training) or p == 0:
+            return input
+        found = run(name, (input, p, True), {})
+        return input.copy_(found) if inplace else found
+
+    return dropout
+
+
+for _name in ("dropout", "alpha_dropout", "feature_alpha_dropout"):
+    KNOWN[f"torch.{_name}"] = _make_dropout(f"torch.{_name}", False)
+    KNOWN[f"torch.nn.functional.{_name}"] = _make_dropout(f"torch.nn.functional.{_name}", _name == "dropout")
+for _name in ("dropout1d", "dropout2d", "dropout3d"):
+    KNOWN[f"torch.nn.functional.{_name}"] = _make_dropout(f"torch.nn.functional.{_name}", True)
+KNOWN["torch.feature_dropout"] = _make_dropout("torch.feature_dropout", False)
+
+
+@known("torch.nn.functional.scaled_dot_product_attention")
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """Attention; the dropout of its weights draws random numbers."""
+    name, options = "torch.nn.functional.scaled_dot_product_attention", {"scale": scale, "enable_gqa": enable_gqa}
+    if not dropout_p:
+        return run(name, (query, key, value, attn_mask, 0.0, is_causal), options)
+    unit = make(jnp.broadcast_to(jnp.eye(key.shape[-2]), (*key.shape[:-1], key.shape[-2])), query.dtype)
+    weights = run(name, (query, key, unit, attn_mask, 0.0, is_causal), options)
+    if enable_gqa:
+        value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
+    return KNOWN["torch.nn.functional.dropout"](weights, dropout_p) @ value

@@ -15,13 +15,14 @@ from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
 from fnjax.torch._dtypes import DEFAULT, check_castable, dtype
+from fnjax.torch._errors import NotSupported
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import find_function
 from fnjax.torch._sizes import combine, set_affine
-from fnjax.torch._table import TABLE, Operation, find_operation
+from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Value
 
@@ -41,12 +42,10 @@ def _in_place(name: str) -> Callable[..., Any]:
     """Return a method that writes what an operation computes into its tensor."""
     operation = find_operation(f"torch.Tensor.{name}")
     assert isinstance(operation, Operation)
-    view = _views.VIEWS.get(f"torch.Tensor.{name.rstrip('_')}")
+    if f"torch.Tensor.{name.rstrip('_')}" in _views.VIEWS and name in _views.IN_PLACE:
+        return _in_place_view(name.rstrip("_"))
 
     def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if view is not None:
-            self.layout, self._cached = view(self, *args, **kwargs).layout, None
-            return self
         self.check_writable()
         found = run_call(bind(operation, (self, *args), kwargs))
         check_castable(found.dtype, self.dtype)
@@ -54,6 +53,16 @@ def _in_place(name: str) -> Callable[..., Any]:
 
     write.__name__ = name
     return write
+
+
+def _in_place_view(name: str) -> Callable[..., Tensor]:
+    """Return a method by which a tensor shows another part of its memory."""
+
+    def show(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self.layout, self._cached = _views.VIEWS[f"torch.Tensor.{name}"](self, *args, **kwargs).layout, None
+        return self
+
+    return show
 
 
 def _operation(name: str) -> Callable[..., Any]:
@@ -155,6 +164,7 @@ def install() -> None:
     for name, part in _views.ATTRIBUTES.items():
         setter = {"real": _set_component(part), "imag": _set_component(part), "data": _set_data}.get(name)
         setattr(Tensor, name, property(part, setter))
+    Tensor.as_strided_ = _in_place_view("as_strided")  # type: ignore[attr-defined] # one of the methods
     for name, function in METHODS.items():
         setattr(Tensor, name, function)
     for name, text in _OPERATORS.items():
@@ -175,7 +185,18 @@ def install() -> None:
         setattr(Tensor, name, value)
 
 
+def _get_attribute(self: Tensor, name: str) -> Any:
+    own = getattr(Tensor, name, None)
+    if isinstance(own, property):  # which raised NotSupported
+        return own.fget(self)  # type: ignore[misc] # it has one
+    known = find_operation(f"torch.Tensor.{name}")
+    if isinstance(known, Absent):
+        raise NotSupported(f"torch.Tensor.{name} {known.reason}", known.remedy)
+    raise AttributeError(f"'Tensor' object has no attribute '{name}'")
+
+
 _PROTOCOLS: dict[str, Any] = {
+    "__getattr__": _get_attribute,
     "__new__": lambda cls, *data, **_: construct(DEFAULT, *data),
     "__init__": lambda self, *_, **__: None,
     "__index__": _convert(operator.index),

@@ -16,15 +16,23 @@ from fnjax.torch._values import Value
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _HALVES = {"float16", "bfloat16"}
 NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
+_JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put", "kron"}
+NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths"}
 NOT_PROMOTING |= {"pivots", "LU_pivots", "sorter", "n"}
 
 
 def find_result_dtype(result: dtype | None, value: Value, index: int, overload: Overload) -> dtype | None:
     """Return the dtype of one of several results; None: as it is."""
-    if overload.result != "pair":
-        return result
     kind = np.dtype(value.array.dtype).kind
+    if overload.result != "pair":
+        indices = index > 0 and kind in "iu" and result is not None and result.kind in {"float", "complex"}
+        return dtype("int64") if indices else result
     return dtype("int64") if kind in "iu" and overload.fields[index : index + 1] == ("indices",) else None
+
+
+def name_of(call: BoundCall) -> str:
+    """Return the last part of an operation's name."""
+    return call.operation.names[0].rpartition(".")[2].rstrip("_")
 
 
 def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | None, dtype | None]:
@@ -57,6 +65,8 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
     common = result_type([(t.dtype, t.ndim) for t in tensors], numbers)
     kind = overload.result
     if kind in {"promoted", "bool"}:
+        if common.kind == "bool" and name_of(call) in _JOINING:
+            return dtype("int64"), common
         same = common if len(tensors) + len(numbers) > 1 else None
         if kind == "bool":
             return same, dtype("bool")
@@ -71,10 +81,16 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
     if kind == "float":
         target = common if common.kind in {"float", "complex"} or first.integers else DEFAULT
         return DEFAULT if precise else target, common if precise or first.integers else None
+    if kind == "complex" and common.kind in {"bool", "int"}:
+        return DEFAULT, None
+    if kind == "list" and first.quotient:
+        return (DEFAULT if common.kind in {"bool", "int"} else None), None
     if kind == "int":
-        return None, dtype("int64")
+        return None, dtype("int32" if values.get("out_int32") else "int64")
     if kind == "same" and tensors:
         own = tensors[0].dtype
+        if own.kind == "bool" and name_of(call) in _JOINING:
+            return dtype("int64"), own
         if first.large and own.kind in {"bool", "int"}:
             return dtype("int64"), dtype("int64")
         if len(tensors) > 1 and any(t.dtype is not own for t in tensors):

@@ -12,6 +12,8 @@ from fnjax.torch import (
     _gradient_mode,
     _library,
     _machine,
+    _masked,
+    _norms,
     _operations,
     _operators,
 )
@@ -32,6 +34,8 @@ ENTERING = (
     _gradient_mode,
     _library,
     _machine,
+    _masked,
+    _norms,
     _operations,
     _parameter,
     _module,

@@ -241,6 +241,12 @@ def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
     return x.show(x.layout[(slice(None),) * dim + (slice(start, start + length),)])
 
 
+@view("torch.slice")
+def slice_axis(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
+    """Entries of an axis: torch.ops.aten.slice."""
+    return x.show(x.layout[(slice(None),) * _axis(dim, x.ndim) + (slice(start, end, step),)])
+
+
 @view("+split +unsafe_split +split_with_sizes +unsafe_split_with_sizes")
 def split(x: Tensor, split_size_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
     """An axis in sections of one size, or of these sizes."""
@@ -323,6 +329,42 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple(expand(t, *shape) for t in tensors)
 
 
+def _at_least(rank: int) -> Callable[..., Any]:
+    def with_axes(*tensors: Any) -> Any:
+        given = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else tensors
+        found = tuple(_add_axes(x, rank) for x in given)
+        return found[0] if isinstance(tensors[0], Tensor) and len(tensors) == 1 else found
+
+    return with_axes
+
+
+def _add_axes(x: Tensor, rank: int) -> Tensor:
+    while x.ndim < rank:
+        x = unsqueeze(x, x.ndim if x.ndim == 2 else 0)
+    return x
+
+
+for _rank in (1, 2, 3):
+    VIEWS[f"torch.atleast_{_rank}d"] = _at_least(_rank)
+
+
+@view("torch.meshgrid torch.functional.meshgrid")
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """Coordinates along an axis each, repeated along the others."""
+    given = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else list(tensors)
+    swapped = indexing == "xy" and len(given) > 1
+    if swapped:
+        given[:2] = given[1::-1]
+    shape = [x.layout.size for x in given]
+    made = [
+        expand(view_as_shape(x, *(-1 if i == j else 1 for j in range(len(given)))), *shape) for i, x in enumerate(given)
+    ]
+    if swapped:
+        made = [transpose(x, 0, 1) for x in made]
+        made[:2] = made[1::-1]
+    return tuple(made)
+
+
 @view(".unfold")
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Windows of an axis, which may overlap."""
@@ -353,6 +395,12 @@ def detach(x: Tensor) -> Tensor:
 def alias(x: Tensor, *_: Any) -> Tensor:
     """The tensor once more."""
     return x.show(x.layout)
+
+
+@view("+conj")
+def conj(x: Tensor) -> Tensor:
+    """The conjugates, in the same memory."""
+    return derive(x, jnp.conj, lambda a, v: jnp.conj(v)) if x.dtype.is_complex else x.show(x.layout)
 
 
 def _component(part: str) -> Callable[[Tensor], Tensor]:

@@ -49,6 +49,12 @@ def _fmin(x, y):
     return jnp.where((x <= y) | jnp.isnan(y), x, y)
 
 
+def _nextafter(x, y):
+    """The next number towards another, with the derivative of x."""
+    fixed = jax.lax.stop_gradient(x)
+    return x + (jnp.nextafter(fixed, jax.lax.stop_gradient(y)) - fixed)
+
+
 def _norm(x, ord=2, axis=None, keepdims=False):
     """The norm of vectors; its derivative at zero is zero."""
     zero = jnp.all(x == 0, axis=axis, keepdims=True)

@@ -196,11 +196,29 @@ def _cumulative_trapezoid(y, x=None, dx=1, axis=-1):
     return jnp.moveaxis(jnp.cumsum((y[..., 1:] + y[..., :-1]) * dx / 2, axis=-1), -1, axis)
 
 
-def _gradient(x, spacing=1, axis=None):
+def _gradient(x, spacing=1, axis=None, edge_order=1):
     """Derivatives by central differences, one array for each axis."""
     spacing = (1,) if spacing is None else spacing if isinstance(spacing, (list, tuple)) else (spacing,)
     found = jnp.gradient(x, *spacing, axis=axis)
-    return tuple(found) if isinstance(found, (list, tuple)) else (found,)
+    found = tuple(found) if isinstance(found, (list, tuple)) else (found,)
+    if edge_order == 1:
+        return found
+    axes = range(x.ndim) if axis is None else [axis] if isinstance(axis, int) else axis
+    spacing = spacing * len(found) if len(spacing) == 1 else spacing
+    return tuple(_second_order_edges(x, g, h, a) for g, h, a in zip(found, spacing, axes, strict=True))
+
+
+def _second_order_edges(x, found, spacing, axis):
+    """Central differences along an axis, at both ends by three entries."""
+    x, found = jnp.moveaxis(x, axis, 0), jnp.moveaxis(found, axis, 0)
+    steps = jnp.diff(spacing) if jnp.ndim(spacing) else jnp.full(x.shape[0] - 1, spacing)
+
+    def at_end(a, b, c, h, k):
+        return -(2 * h + k) / (h * (h + k)) * a + (h + k) / (h * k) * b - h / (k * (h + k)) * c
+
+    found = found.at[0].set(at_end(x[0], x[1], x[2], steps[0], steps[1]).astype(found.dtype))
+    found = found.at[-1].set(-at_end(x[-1], x[-2], x[-3], steps[-1], steps[-2]).astype(found.dtype))
+    return jnp.moveaxis(found, 0, axis)
 
 
 def _searchsorted(sequence, values, side=None, right=False, sorter=None):
@@ -239,12 +257,22 @@ def _renorm(x, p, axis, maxnorm):
     return jnp.where(norm > maxnorm, x * (maxnorm / (norm + 1e-7)), x)
 
 
+def _zeta(x, q):
+    """Hurwitz's zeta function, which is not defined below 1."""
+    return jnp.where(x < 1, jnp.nan, jax.scipy.special.zeta(x, q))
+
+
 def _polygamma(n, x):
-    """Derivatives of digamma; JAX's first one holds for positive numbers only."""
-    if not (isinstance(n, int) and n == 1):
+    """Derivatives of digamma; JAX's hold for positive numbers only. Numbers below -24 have none."""
+    if not isinstance(n, int) or n == 0:
         return jax.scipy.special.polygamma(n, x)
-    right = jax.scipy.special.polygamma(1, jnp.where(x < 0.5, 1 - x, x))
-    return jnp.where(x < 0.5, jnp.square(jnp.pi / jnp.sin(jnp.pi * x)) - right, right)
+    if n == 1:
+        right = jax.scipy.special.polygamma(1, jnp.where(x < 0.5, 1 - x, x))
+        return jnp.where(x < 0.5, jnp.square(jnp.pi / jnp.sin(jnp.pi * x)) - right, right)
+    shifted = jnp.where(x < 0.5, x + 24, x)
+    before = sum(jnp.where(x < 0.5, x + k, 1.0) ** -(n + 1.0) for k in range(24))
+    right = jax.scipy.special.polygamma(n, jnp.where(x < -24, jnp.nan, shifted))
+    return right + jnp.where(x < 0.5, (-1) ** (n + 1) * math.factorial(n) * before, 0)
 
 
 def _integer_power(x, exponent):

@@ -30,6 +30,13 @@ def _softplus(x, beta=1.0, threshold=20.0):
     return jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta)
 
 
+def _safe_softmax(x, axis, dtype=None):
+    """Softmax, and zeros where all entries are minus infinity."""
+    x = x if dtype is None else x.astype(dtype)
+    nothing = jnp.all(x == -jnp.inf, axis=axis, keepdims=True)
+    return jnp.where(nothing, 0, jax.nn.softmax(jnp.where(nothing, 0, x), axis=axis))
+
+
 def _softmax_grad(grad, output, axis):
     """The gradient of softmax, from its output."""
     return output * (grad - jnp.sum(grad * output, axis=axis, keepdims=True))
@@ -174,8 +181,9 @@ def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=No
     shape = (*leading, *output_size[len(output_size) - rank :])
     rows = math.prod(leading)
     found = jnp.zeros((rows, math.prod(shape[len(leading) :])), x.dtype)
-    found = found.at[jnp.arange(rows)[:, None], indices.reshape(rows, -1)].set(x.reshape(rows, -1))
-    return found.reshape(shape)
+    found, x = found.at[jnp.arange(rows)[:, None], indices.reshape(rows, -1)], x.reshape(rows, -1)
+    total = found.add(x)  # of which each entry has the gradient of its place, as in PyTorch
+    return (total + jax.lax.stop_gradient(found.set(x) - total)).reshape(shape)
 
 
 def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):

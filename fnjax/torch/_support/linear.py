@@ -23,6 +23,15 @@ def _solve(a, b):
     return jnp.linalg.solve(a, b)
 
 
+def _hermitian(x, upper=False):
+    """One triangle of matrices and its mirror; the gradient is symmetric, and PyTorch's."""
+    half = jnp.triu(x, 1) if upper else jnp.tril(x, -1)
+    diagonal = jnp.einsum("...ii->...i", x).real
+    whole = half + half.mT.conj() + diagonal[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
+    mean = (x + x.mT.conj()) / 2
+    return mean + jax.lax.stop_gradient(whole - mean)
+
+
 def _cholesky_inverse(factor, lower):
     """The inverse of the matrices of which these are Cholesky factors."""
     identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
@@ -38,6 +47,53 @@ def _triangular_solve(b, a, **options):
     """The solution of a x = b, and a for each of its matrices."""
     x = jax.scipy.linalg.solve_triangular(a, _matrices(a, b), **options)
     return x, jnp.broadcast_to(a, (*x.shape[:-2], *a.shape[-2:]))
+
+
+def _tolerance(x, largest, atol, rtol):
+    """Up to which size singular values count as zero."""
+    if rtol is None:
+        rtol = max(x.shape[-2:]) * jnp.finfo(x.dtype).eps
+        rtol = rtol if atol is None else jnp.where(jnp.asarray(atol) > 0, 0, rtol)
+    return jnp.maximum(0 if atol is None else atol, rtol * largest)
+
+
+def _matrix_rank(x, atol=None, rtol=None, hermitian=False):
+    """The number of singular values above a tolerance."""
+    if not x.size:
+        return jnp.zeros(x.shape[:-2], int)
+    sizes = jnp.abs(jnp.linalg.eigvalsh(_hermitian(x))) if hermitian else jnp.linalg.svd(x, compute_uv=False)
+    return jnp.sum(sizes > _tolerance(x, jnp.max(sizes, axis=-1), atol, rtol)[..., None], axis=-1)
+
+
+def _pinv(x, atol=None, rtol=None, hermitian=False):
+    """The pseudo-inverse, without the singular values up to a tolerance."""
+    if not x.size:
+        return jnp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
+    x = _hermitian(x) if hermitian else x
+    largest = jnp.linalg.norm(jax.lax.stop_gradient(x), ord=2, axis=(-2, -1))
+    share = _tolerance(x, largest, atol, rtol) / jnp.where(largest == 0, 1, largest)
+    return jnp.linalg.pinv(x, rtol=share, hermitian=hermitian)
+
+
+def _householder(x, scales):
+    """The product of Householder reflections, of which the vectors are below the diagonal."""
+    vectors = jnp.tril(x, -1) + jnp.eye(*x.shape[-2:], dtype=x.dtype)
+    start = jnp.broadcast_to(jnp.eye(*x.shape[-2:], dtype=x.dtype), x.shape)
+
+    def reflect(q, given):
+        v, scale = given[0][..., None], given[1][..., None, None]
+        return q - scale * v * (v.mT.conj() @ q), None
+
+    given = jnp.moveaxis(vectors, -1, 0)[: scales.shape[-1]], jnp.moveaxis(scales, -1, 0)
+    return jax.lax.scan(reflect, start, given, reverse=True)[0]
+
+
+def _vander(x, count=None):
+    """Powers of each entry of the last axis, from the first on."""
+    x = jnp.atleast_1d(x)
+    count = x.shape[-1] if count is None else count
+    powers = jnp.broadcast_to(x[..., None], (*x.shape, max(count - 1, 0)))
+    return jnp.cumprod(jnp.concatenate([jnp.ones_like(x)[..., None], powers], axis=-1), axis=-1)[..., :count]
 
 
 def _lu(x):

@@ -24,6 +24,14 @@ def _dropout_channels(key, x, p):
     return jnp.where(jax.random.bernoulli(key, 1 - p, x.shape[:2] + (1,) * (x.ndim - 2)), x / (1 - p), 0)
 
 
+def _alpha_dropout(key, x, p, shape):
+    """Entries set to the limit of selu below with probability p; mean and variance stay."""
+    low = -1.7580993408473766  # -alpha * scale of selu
+    kept = jax.random.bernoulli(key, 1 - p, shape)
+    scale = 0.0 if p == 1 else ((1 - p) * (1 + p * low**2)) ** -0.5
+    return (jnp.where(kept, x, low) - low * p) * scale if scale else jnp.zeros_like(x)
+
+
 def _gumbel_softmax(key, logits, tau=1, hard=False, axis=-1):
     """Samples of the Gumbel-softmax distribution; hard ones are one-hot with the soft ones' gradient."""
     soft = jax.nn.softmax((logits + jax.random.gumbel(key, logits.shape, logits.dtype)) / tau, axis=axis)

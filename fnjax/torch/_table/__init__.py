@@ -12,7 +12,8 @@ import fnjax.torch._table.linear_algebra
 import fnjax.torch._table.neural
 import fnjax.torch._table.random
 import fnjax.torch._table.reductions
-import fnjax.torch._table.shapes  # noqa: F401 - each enters its lines
+import fnjax.torch._table.shapes
+import fnjax.torch._table.special  # noqa: F401 - each enters its lines
 from fnjax.torch._table.attributes import ARRAYS, PARAMETERS, TENSOR_TYPES
 from fnjax.torch._table.record import Absent, Call, Operation, Overload, Refuse
 from fnjax.torch._table.registry import TABLE, find_operation, list_dtype_names, qualify_name

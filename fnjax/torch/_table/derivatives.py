@@ -24,9 +24,13 @@ NORM = {"jnp.linalg.norm": "_norm"}  # of vectors; Frobenius' norm is one
 TEMPLATES = {
     "torch.clamp_min": "_clip(input, min)",
     "torch.clamp_max": "_clip(input, max=(max))",
-    "torch.cholesky": "jnp.linalg.cholesky(A, upper=upper)",  # its gradient is symmetric
-    "torch.linalg.cholesky": "jnp.linalg.cholesky(A, upper=upper)",
-    "torch.linalg.eigh": "jnp.linalg.eigh(A, UPLO=UPLO)",  # so is that
+    "torch.cholesky": "jnp.linalg.cholesky(_hermitian(A, upper), upper=upper)",  # its gradient is symmetric
+    "torch.linalg.cholesky": "jnp.linalg.cholesky(_hermitian(A, upper), upper=upper)",
+    "torch.linalg.eigh": 'jnp.linalg.eigh(_hermitian(A, UPLO == "U"))',  # so is that
+    "torch.linalg.eigvalsh": 'jnp.linalg.eigvalsh(_hermitian(A, UPLO == "U"))',
+    "torch.linalg.householder_product": "_householder(A, tau)",  # which JAX does not differentiate
+    "torch.orgqr": "_householder(input, tau)",
+    "torch.nextafter": "_nextafter(input, other)",
     "torch.copysign": "_abs(input) * jnp.where(jnp.signbit(other), -1, 1)",
     "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
 }
@@ -39,10 +43,6 @@ _DEPARTURES = {
     "torch.mode": _EQUAL,
     "torch.quantile": _EQUAL,
     "torch.nanquantile": _EQUAL,
-    **dict.fromkeys(
-        [f"torch.nn.functional.max_unpool{rank}d" for rank in (1, 2, 3)],
-        "where several entries have one place, only one of them gets its gradient",
-    ),
     "torch.hypot": "where both arguments are zero the gradient is finite; PyTorch's is NaN",
 }
 

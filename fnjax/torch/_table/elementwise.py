@@ -1,7 +1,7 @@
 """Operations on each entry."""
 
 from fnjax.torch._table.record import Call, Refuse, Template
-from fnjax.torch._table.registry import add_lines, add_operation
+from fnjax.torch._table.registry import add_lines, add_operation, mark_column
 
 add_lines("""
 *exp | input | jnp.exp(input) | float each pole=0
@@ -37,8 +37,8 @@ add_lines("""
 special.erfcx | input | jax.scipy.special.erfcx(input) | float
 ~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each pole=1
 ~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each pole=1
-torch.polygamma special.polygamma | n, input | _polygamma(n, input) | float
-.polygamma .polygamma_ | input, n | _polygamma(n, input) | float
+torch.polygamma special.polygamma | n, input | _polygamma(n, input) | float precise
+.polygamma .polygamma_ | input, n | _polygamma(n, input) | float precise
 ~mvlgamma special.multigammaln | input, p | jax.scipy.special.multigammaln(input, p) | float
 ~igamma special.gammainc | input, other | jax.scipy.special.gammainc(input, other) | float
 ~igammac special.gammaincc | input, other | jax.scipy.special.gammaincc(input, other) | float
@@ -50,7 +50,7 @@ special.entr | input | jax.scipy.special.entr(input) | float
 special.ndtr | input | jax.scipy.special.ndtr(input) | float
 special.ndtri | input | jax.scipy.special.ndtri(input) | float
 special.log_ndtr | input | jax.scipy.special.log_ndtr(input) | float
-special.zeta | input, other | jax.scipy.special.zeta(input, other) | float
+special.zeta | input, other | _zeta(input, other) | float
 special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
 *xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float each pole=other:1
 special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
@@ -299,3 +299,9 @@ add_operation("~addcmul", "input, tensor1, tensor2, *, value=1", _make_scaled("*
 add_operation("~addcdiv", "input, tensor1, tensor2, *, value=1", _make_scaled("/"), "promoted", each=True)
 add_operation("~addcmul", "input, value, tensor1, tensor2", _make_scaled("*"), "promoted", each=True)
 add_operation("~addcdiv", "input, value, tensor1, tensor2", _make_scaled("/"), "promoted", each=True)
+
+_PRECISE = (
+    "erfinv erfcx ndtr ndtri log_ndtr entr zeta xlog1py i0e i1 i1e gammainc gammaincc spherical_bessel_j0 multigammaln"
+)
+mark_column("precise", " ".join(f"special.{name}" for name in _PRECISE.split()))
+mark_column("precise", "torch.i0 torch.sinc torch.xlogy torch.logit torch.lgamma torch.digamma")

@@ -1,6 +1,6 @@
 """Fourier transforms: jnp's and torch's agree but for the names of their arguments."""
 
-from fnjax.torch._table.record import Call, Refuse
+from fnjax.torch._table.record import Call, Refuse, Template
 from fnjax.torch._table.registry import add_lines, add_operation
 
 add_lines(
@@ -15,12 +15,6 @@ add_lines(
             "ihfft": "complex",
         }.items()
     )
-    + "\n"
-    + "\n".join(
-        f"fft.{name}2 | input, s=None, dim=(-2, -1), norm=None | jnp.fft.{name}2(input, s=s, axes=dim, norm=norm) | {result}\n"
-        f"fft.{name}n | input, s=None, dim=None, norm=None | jnp.fft.{name}n(input, s=s, axes=dim, norm=norm) | {result}"
-        for name, result in {"fft": "complex", "ifft": "complex", "rfft": "complex", "irfft": "float"}.items()
-    )
     + """
 fft.fftfreq | n, d=1.0, *, dtype=None, device=None, layout=None, requires_grad=False | jnp.fft.fftfreq(n, d=d, dtype=dtype) | float
 fft.rfftfreq | n, d=1.0, *, dtype=None, device=None, layout=None, requires_grad=False | jnp.fft.rfftfreq(n, d=d, dtype=dtype) | float
@@ -28,6 +22,43 @@ fft.fftshift | input, dim=None | jnp.fft.fftshift(input, axes=dim) | same
 fft.ifftshift | input, dim=None | jnp.fft.ifftshift(input, axes=dim) | same
 """
 )
+
+
+def _make_several(name: str, suffix: str) -> Template:
+    """A transform over several axes, or over one that is given as a number."""
+
+    def build(call: Call) -> str:
+        if isinstance(call.read_literal("dim"), int):
+            return f"jnp.fft.{name}n(input, s=s, axes=(dim,), norm=norm)"
+        return f"jnp.fft.{name}{suffix}(input, s=s, axes=dim, norm=norm)"
+
+    return build
+
+
+def _make_hermitian(template: str) -> Template:
+    """A transform of a signal with Hermitian symmetry, by the inverse one, whose norm is the other way round."""
+
+    def build(call: Call) -> str:
+        try:
+            norm = {None: "forward", "backward": "forward", "forward": "backward", "ortho": "ortho"}[
+                call.read_literal("norm")
+            ]
+        except (KeyError, TypeError):
+            raise Refuse("norm must be a literal") from None
+        axes = "(dim,)" if isinstance(call.read_literal("dim"), int) else "(dim)"
+        return template.format(f's=s, axes={axes}, norm="{norm}"')
+
+    return build
+
+
+for _suffix, _dim in {"2": "(-2, -1)", "n": "None"}.items():
+    _signature = f"input, s=None, dim={_dim}, norm=None"
+    for _name in ("fft", "ifft", "rfft", "irfft"):
+        _result = "float" if _name == "irfft" else "complex"
+        add_operation(f"fft.{_name}{_suffix}", _signature, _make_several(_name, _suffix), _result)
+    _forward = _make_hermitian("jnp.fft.irfftn(jnp.conj(input), {})")
+    add_operation(f"fft.hfft{_suffix}", _signature, _forward, "float")
+    add_operation(f"fft.ihfft{_suffix}", _signature, _make_hermitian("jnp.conj(jnp.fft.rfftn(input, {}))"), "complex")
 
 
 def _build_stft(call: Call) -> str:

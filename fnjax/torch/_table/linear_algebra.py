@@ -22,7 +22,7 @@ torch.chain_matmul | *matrices | jnp.linalg.multi_dot([*matrices]) | promoted
 linalg.multi_dot | tensors | jnp.linalg.multi_dot(tensors) | promoted
 +matrix_power | input, n | jnp.linalg.matrix_power(input, n) | same
 linalg.matrix_power | A, n | jnp.linalg.matrix_power(A, n) | same
-+matrix_exp linalg.matrix_exp | input | jax.scipy.linalg.expm(input) | float
++matrix_exp linalg.matrix_exp | input | jax.scipy.linalg.expm(input) | float precise
 +inverse | input | jnp.linalg.inv(input) | float
 linalg.inv | A | jnp.linalg.inv(A) | float
 linalg.inv_ex | A, *, check_errors=False | (jnp.linalg.inv(A), _zero_pivot(A)) | pair fields=inverse,info
@@ -38,8 +38,8 @@ linalg.eigvals | A | jnp.linalg.eigvals(A) | complex
 linalg.svd | A, full_matrices=True, *, driver=None | jnp.linalg.svd(A, full_matrices=full_matrices) | pair fields=U,S,Vh
 linalg.svdvals | A, *, driver=None | jnp.linalg.svd(A, compute_uv=False) | float
 +pinverse | input, rcond=1e-15 | jnp.linalg.pinv(input, rtol=(rcond)) | float
-linalg.matrix_rank | A, *, atol=None, rtol=None, hermitian=False | jnp.linalg.matrix_rank(A, rtol=rtol) | int
-linalg.matrix_rank | A, tol, hermitian=False | jnp.linalg.matrix_rank(A, rtol=tol / jnp.linalg.norm(A, ord=2, axis=(-2, -1))) | int
+linalg.matrix_rank | A, *, atol=None, rtol=None, hermitian=False | _matrix_rank(A, atol=atol, rtol=rtol, hermitian=hermitian) | int
+linalg.matrix_rank | A, tol, hermitian=False | _matrix_rank(A, atol=tol, hermitian=hermitian) | int
 linalg.cond | A, p=None | jnp.linalg.cond(A, p=p) | float
 linalg.lstsq | A, B, rcond=None, *, driver=None | _lstsq(A, B, rcond) | pair fields=solution,residuals,rank,singular_values
 linalg.lu_factor | A, *, pivot=True | _lu_factor(A) | pair fields=LU,pivots
@@ -49,7 +49,7 @@ torch.lu_unpack | LU_data, LU_pivots, *, unpack_data=True, unpack_pivots=True | 
 +cross | input, other, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
 linalg.cross | input, other, *, dim=-1 | jnp.cross(input, other, axis=dim) | promoted
 linalg.vecdot | x, y, *, dim=-1 | jnp.linalg.vecdot(x, y, axis=dim) | promoted
-linalg.vander | x, N=None | jnp.vander(x, N=N, increasing=True) | same
+linalg.vander | x, N=None | _vander(x, N) | same large
 linalg.tensorinv | A, ind=2 | jnp.linalg.tensorinv(A, ind=ind) | float
 linalg.tensorsolve | A, B, dims=None | jnp.linalg.tensorsolve(A, B, axes=dims) | float
 linalg.householder_product | A, tau | jax.lax.linalg.householder_product(A, tau) | float
@@ -163,15 +163,25 @@ add_operation(
 )
 
 
-def _build_pinv(call: Call) -> str:
-    if call.is_given("atol"):
-        raise Refuse("atol has no counterpart in JAX; use rtol")
-    return "jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)"
-
-
-add_operation("linalg.pinv", "A, *, atol=None, rtol=None, hermitian=False", _build_pinv, "float")
 add_operation(
-    "linalg.pinv", "A, rcond, hermitian=False", "jnp.linalg.pinv(A, rtol=(rcond), hermitian=hermitian)", "float"
+    "linalg.pinv",
+    "A, *, atol=None, rtol=None, hermitian=False",
+    lambda call: (
+        "_pinv(A, atol=atol, rtol=rtol, hermitian=hermitian)"
+        if call.is_given("atol")
+        else "jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)"
+    ),
+    "float",
+)
+add_operation(
+    "linalg.pinv",
+    "A, rcond, hermitian=False",
+    lambda call: (
+        "_pinv(A, rtol=rcond, hermitian=hermitian)"
+        if call.is_given("hermitian")
+        else "jnp.linalg.pinv(A, rtol=(rcond))"
+    ),
+    "float",
 )
 
 

@@ -37,6 +37,7 @@ F.bilinear torch.bilinear | input1, input2, weight, bias=None | _bilinear(input1
 F.normalize | input, p=2.0, dim=1, eps=1e-12, out=None | _normalize(input, p=p, axis=dim, eps=eps) | float
 torch.rms_norm F.rms_norm | input, normalized_shape, weight=None, eps=None | _rms_norm(input, normalized_shape, weight=weight, eps=eps) | float
 torch.layer_norm F.layer_norm | input, normalized_shape, weight=None, bias=None, eps=1e-05 | _layer_norm(input, normalized_shape, weight, bias, eps=eps) | float
+torch._safe_softmax | input, dim, dtype=None | _safe_softmax(input, dim, dtype) | float
 torch.native_layer_norm | input, normalized_shape, weight, bias, eps | _native_layer_norm(input, normalized_shape, weight, bias, eps) | pair fields=output,mean,rstd
 torch.group_norm F.group_norm | input, num_groups, weight=None, bias=None, eps=1e-05 | _group_norm(input, num_groups, weight, bias, eps=eps) | float
 F.local_response_norm | input, size, alpha=0.0001, beta=0.75, k=1.0 | _local_response_norm(input, size, alpha=alpha, beta=beta, k=k) | float
@@ -388,3 +389,4 @@ mark_column(
     "precise", "F.avg_pool1d F.avg_pool2d F.avg_pool3d F.interpolate F.upsample F.upsample_bilinear F.layer_norm"
 )
 mark_column("precise", "torch._softmax_backward_data torch._log_softmax_backward_data torch.native_layer_norm")
+mark_column("precise", "F.batch_norm torch.batch_norm F.instance_norm F.group_norm F.rms_norm F.local_response_norm")

@@ -1,7 +1,7 @@
 """Random draws: each takes a key, which the ported Function gets as its last argument."""
 
 from fnjax.torch._table.creation import PLACE
-from fnjax.torch._table.record import Call, Refuse, Template
+from fnjax.torch._table.record import Call, Template
 from fnjax.torch._table.registry import add_lines, add_operation
 
 _NEW = f"generator=None, dtype=None, {PLACE}"
@@ -9,12 +9,12 @@ add_lines(f"""
 torch.rand | *size, {_NEW} | jax.random.uniform(key, size, dtype=dtype) | float random made
 torch.randn | *size, {_NEW} | jax.random.normal(key, size, dtype=dtype) | float random made
 torch.randperm | n, *, {_NEW} | jax.random.permutation(key, n) | int random
-+bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | float random each
++bernoulli | input, *, generator=None | jax.random.bernoulli(key, input).astype(input.dtype) | same random each
 +bernoulli | input, p, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
 .bernoulli_ | input, p=0.5, *, generator=None | jax.random.bernoulli(key, p, input.shape).astype(input.dtype) | same random each
 torch.normal | mean, std, size, *, {_NEW} | mean + std * jax.random.normal(key, size) | float random each
-torch.normal | mean: tensor, std=1.0, *, generator=None | mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype) | float random each
-torch.normal | mean: static, std: tensor, *, generator=None | mean + std * jax.random.normal(key, std.shape, std.dtype) | float random each
+torch.normal | mean: tensor, std=1.0, *, generator=None | jax.lax.stop_gradient(mean + std * jax.random.normal(key, jnp.broadcast_shapes(jnp.shape(mean), jnp.shape(std)), mean.dtype)) | float random each
+torch.normal | mean: static, std: tensor, *, generator=None | jax.lax.stop_gradient(mean + std * jax.random.normal(key, std.shape, std.dtype)) | float random each
 torch.poisson | input, generator=None | jax.random.poisson(key, input).astype(input.dtype) | float random
 torch.binomial | count, prob, generator=None | jax.random.binomial(key, count, prob, dtype=count.dtype) | float random
 .exponential_ | input, lambd=1, *, generator=None | jax.random.exponential(key, input.shape, input.dtype) / lambd | float random each
@@ -102,18 +102,14 @@ for _name, _layers, _draw in (
     add_operation(_names, "input, p, train", _make_dropout(_draw, "train"), "float", random=True)
 
 
-def _build_undrawn_dropout(call: Call) -> str:
-    if call.read_literal("training") is False:
-        return "input"
-    raise Refuse("alpha dropout that draws: write it with jax.random, or pass training=False")
-
-
-add_operation(
-    "F.alpha_dropout F.feature_alpha_dropout",
-    "input, p=0.5, training=False, inplace=False",
-    _build_undrawn_dropout,
-    "float",
-)
+for _names, _draw in {
+    "F.alpha_dropout": "_alpha_dropout(key, input, p, input.shape)",
+    "F.feature_alpha_dropout": "_alpha_dropout(key, input, p, input.shape[:2] + (1,) * (input.ndim - 2))",
+}.items():
+    _signature = "input, p=0.5, training=False, inplace=False"
+    add_operation(_names, _signature, _make_dropout(_draw, "training"), "float", random=True)
+    _name = f"torch.{_names[2:]}"
+    add_operation(f"{_name} {_name}_", "input, p, train", _make_dropout(_draw, "train"), "float", random=True)
 
 
 def _build_multinomial(call: Call) -> str:

@@ -215,12 +215,13 @@ add_operation("torch.nuclear_norm", "input, dim=None, keepdim=False", _build_nuc
 
 
 def _build_gradient(call: Call) -> str:
-    """Central differences; jnp's edge_order is one less than its own."""
-    if call.is_given("edge_order"):
-        raise Refuse("edge_order=2 has no counterpart in JAX")
+    """Central differences; jnp has edge_order 1 only."""
+    if call.read_literal("edge_order") not in (1, 2):
+        raise Refuse("edge_order must be 1 or 2 as a literal")
     axis = ", axis=dim" if call.is_given("dim") else ""
     spacing = ", spacing" if call.is_given("spacing") else ""
-    return f"_gradient(input{spacing}{axis})"
+    order = ", edge_order=2" if call.is_given("edge_order") else ""
+    return f"_gradient(input{spacing}{axis}{order})"
 
 
-add_operation("torch.gradient", "input, *, spacing=1, dim=None, edge_order=1", _build_gradient, "list")
+add_operation("torch.gradient", "input, *, spacing=1, dim=None, edge_order=1", _build_gradient, "list", quotient=True)
