@@ -2,7 +2,7 @@
 
 python benchmarks/custom_rules.py
 
-Four rules, each for the loss sum(F(x) ** 3), beside its closed form: a sine that saves its input; an exponential that
+Four rules, each for the loss sum(F(x) ** 3), next to its closed form: a sine that saves its input; an exponential that
 saves its output; a sine that NumPy computes; rounding with the gradient of the identity. A custom_vjp is written in two
 ways: its forward rule computes the output, or calls the function itself, which then has the custom rule at each order.
 A hijax primitive has rules for reverse mode and calls itself, as JAX's documentation says.

@@ -1,4 +1,4 @@
-"""Devices: a tensor-parallel MLP on four forced devices, beside the same on one and beside PyTorch.
+"""Devices: a tensor-parallel MLP on four forced devices, next to the same on one and next to PyTorch.
 
 python -m benchmarks.devices [--rounds 15]
 

@@ -1,10 +1,10 @@
-"""Eager: what a call costs outside jit, and what a jitted call costs, beside hand-written jax.custom_vjp.
+"""Eager: what a call costs outside jit, and what a jitted call costs, next to hand-written jax.custom_vjp.
 
 python -m benchmarks.eager [--rounds 40]
 
 Time of this thread's processor on eight numbers, so that the numbers themselves cost next to nothing. Goals: a plain
-call costs at most 3 µs more than its body; jit(F.apply) at most 1.05 of jitted custom_vjp; un-jitted jax.grad of a
-Function of a few operations at most 1.0 of custom_vjp's. The bare identity is shown beside it: there nothing but the
+call costs at most 3 µs more than its body; jit(F.apply) at most 1.05 of jitted custom_vjp; outside jit jax.grad of a
+Function of a few operations at most 1.0 of custom_vjp's. The bare identity is shown next to it: there nothing but the
 library is left.
 """
 
@@ -72,7 +72,7 @@ FORMS = {
 
 
 def pullback(f):
-    """Forward and backward, un-jitted, with nothing of a sum around it."""
+    """Forward and backward, outside jit, with nothing of a sum around it."""
     return lambda: jax.block_until_ready(jax.vjp(f, X)[1](X))
 
 

@@ -1,4 +1,4 @@
-"""On a GPU: the tests marked gpu, training steps beside custom_vjp and PyTorch, and memory, into benchmarks/GPU.md.
+"""On a GPU: the tests marked gpu, training steps next to custom_vjp and PyTorch, and memory, into benchmarks/GPU.md.
 
 python -m benchmarks.gpu [--only PART ...] [--rounds 101] [--limit 600]
 python -m benchmarks.gpu --platform cpu --output FOLDER     a rehearsal, with the CPU as the other device
@@ -201,7 +201,7 @@ def layers(report, options):
 
 
 def packed(report, options):
-    """Dense swish layers whose saved inputs go through hooks: whether XLA keeps what was packed, and nothing beside."""
+    """Dense swish layers whose saved inputs go through hooks: whether XLA keeps what was packed, and nothing else."""
     from benchmarks.memory import packed_layers
 
     packed_layers(report)
@@ -322,7 +322,7 @@ def driver():
 def surroundings(platform):
     """Return the environment variables of the parts."""
     environment = os.environ | {"FNJAX_GPU_PLATFORM": platform}
-    # No TF32, so that the two sides and the CPU compute the same; and room for PyTorch beside JAX.
+    # No TF32, so that the two sides and the CPU compute the same; and room for PyTorch next to JAX.
     environment |= {"JAX_DEFAULT_MATMUL_PRECISION": "float32", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     if platform == "cpu":
         environment["JAX_PLATFORMS"] = "cpu"

@@ -1,4 +1,4 @@
-"""gradcheck beside PyTorch's: f(a, b, c, d) = a b + sin(c) d at 10x20 and 64x64, and a layer that mixes its inputs.
+"""gradcheck next to PyTorch's: f(a, b, c, d) = a b + sin(c) d at 10x20 and 64x64, and a layer that mixes its inputs.
 
 python benchmarks/gradcheck_speed.py [--repeats 3]
 

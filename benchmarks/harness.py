@@ -55,7 +55,7 @@ class Report:
 
 
 def run(measure, doc, **numbers):
-    """Run a script: `measure(report, options)`; its options are whole numbers with these defaults.
+    """Run a script: `measure(report, options)`; its options are integers with these defaults.
 
     Returns the exit status: 1 if a goal was missed.
     """

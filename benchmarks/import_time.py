@@ -3,7 +3,7 @@
 python -m benchmarks.import_time [--rounds 11]
 
 Each measurement is a fresh process that imports jax first, in processor time. `import fnjax` by itself imports next to
-nothing, so what is measured is the name that every port asks for first, and all names together. Beside fnjax stands
+nothing, so what is measured is the name that every port asks for first, and all names together. Next to fnjax stands
 `jax.extend`, which JAX wants for primitives of one's own and which loads all of Pallas: that part is not fnjax's to
 save. Byte code is compiled before, as an installed package has it. Goals: at most 50 ms for all names, 300 ms for
 `fnjax.torch` with its table of operations.

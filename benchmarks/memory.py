@@ -1,4 +1,4 @@
-"""Memory: what a compiled program keeps, beside what save_for_backward was given, and what the barrier costs.
+"""Memory: what a compiled program keeps, next to what save_for_backward was given, and what the barrier costs.
 
 python -m benchmarks.memory [--rounds 151]
 

@@ -1,4 +1,4 @@
-"""How many of megatron-core's Functions with collectives `fnjax port` ports: four gloo processes beside four devices.
+"""How many of megatron-core's Functions with collectives `fnjax port` ports: four gloo processes next to four devices.
 
     python benchmarks/port_devices.py FOLDER
 

@@ -1,11 +1,11 @@
-"""How many custom operators of public packages `fnjax port` ports: PyTorch beside JAX, eager and jitted.
+"""How many custom operators of public packages `fnjax port` ports: PyTorch next to JAX, eager and jitted.
 
     pip download --no-deps -d WHEELS executorch==1.5.1 litert-torch==0.10.0 torch-tensorrt==2.14.0 spikingjelly==2.0.0
     for wheel in WHEELS/*.whl; do unzip -qo $wheel -d FOLDER; done
     (mlcg is no package there: src/mlcg of github.com/ClementiGroup/mlcg at 3eed724, as FOLDER/mlcg)
     python benchmarks/port_library.py FOLDER [--op NAME]... [--ports FOLDER]
 
-The operators are plain ones: their bodies, mlcg's as register_kernel("cpu") gives them beside Triton's, are calls of
+The operators are plain ones: their bodies, mlcg's as register_kernel("cpu") gives them next to Triton's, are calls of
 PyTorch and NumPy that run on a CPU. PyTorch's own are taken from the installed PyTorch. The list was written down
 before the first of them was ported. Of each package the files below are ported as one folder; in PyTorch they are
 imported as they are, with stand-ins for modules that are not there. Each operator gets the same numbers on both
@@ -111,7 +111,7 @@ def floats(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
 
 
 def whole(high: int, *shape: int, seed: int = 0) -> np.ndarray:
-    """Random whole numbers below `high`."""
+    """Random integers below `high`."""
     return np.random.default_rng(seed).integers(0, high, shape)
 
 
@@ -544,7 +544,7 @@ class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def witness(picked: str, jobs: str, answers: str) -> None:
-    """Run the cases in PyTorch, where the files lie beside stand-ins."""
+    """Run the cases in PyTorch, where the files lie next to stand-ins."""
     import torch
 
     sys.path.append(picked)  # behind the installed PyTorch

@@ -4,7 +4,7 @@ python -m benchmarks.port_speed [--rounds 3]
 
 The files repeat the classes that the tests port (tests/port/classes_*.py), under other names, easy and hard ones in
 turn, and the time is processor time beyond that of a file of one class. LibCST's own parse of the same text stands
-beside it. Goals: at most 3 ms a line whatever the length, 400 MB for 10,000 lines, and 0.5 s for an `elif` of 12 arms
+next to it. Goals: at most 3 ms a line whatever the length, 400 MB for 10,000 lines, and 0.5 s for an `elif` of 12 arms
 on tensors.
 """
 

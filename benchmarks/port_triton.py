@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a line for each case
-"""How many of liger-kernel's Functions `fnjax port` ports: Triton's interpreter beside jitted JAX.
+"""How many of liger-kernel's Functions `fnjax port` ports: Triton's interpreter next to jitted JAX.
 
     python benchmarks/port_triton.py FOLDER [--witness PYTHON] [--class NAME]... [--ports FOLDER]
 
@@ -37,7 +37,7 @@ def floats(*shape: int, seed: int = 0, scale: float = 1.0) -> np.ndarray:
 
 
 def whole(high: int, *shape: int, seed: int = 0) -> np.ndarray:
-    """Random whole numbers below `high`."""
+    """Random integers below `high`."""
     return np.random.default_rng(seed).integers(0, high, shape)
 
 

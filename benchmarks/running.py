@@ -1,4 +1,4 @@
-"""Running: the compiled program of every Function of the zoo and of the models, beside hand-written jax.custom_vjp.
+"""Running: the compiled program of every Function of the zoo and of the models, next to hand-written jax.custom_vjp.
 
 python -m benchmarks.running [--rounds 151]
 

@@ -1,4 +1,4 @@
-"""The classes of tests/port as fnjax.torch runs them, beside PyTorch.
+"""The classes of tests/port as fnjax.torch runs them, next to PyTorch.
 
     python -m benchmarks.torch_classes [--second] [--part 0/2] [NAME ...]
 

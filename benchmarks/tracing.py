@@ -1,4 +1,4 @@
-"""Tracing: chains of calls, bare and each under a jit of its own, beside hand-written jax.custom_vjp likewise.
+"""Tracing: chains of calls, bare and each under a jit of its own, next to hand-written jax.custom_vjp likewise.
 
 python -m benchmarks.tracing [--rounds 7]
 
@@ -6,7 +6,7 @@ swish saves its input, tanh its output; with a static argument both take a numbe
 and backward are written out. What is timed is jit(grad(...)).trace(), alone and with lower(), in time of this thread's
 processor, and the whole way to the first step, XLA's compilation included; ratios are medians over interleaved rounds.
 Warm: the Function was traced before, in another program; cleared: after jax.clear_caches(). By hand there is no barrier
-on the residuals, which fnjax has (docs/guides/saving-and-memory.md); the column "with barrier" is beside the same with
+on the residuals, which fnjax has (docs/guides/saving-and-memory.md); the column "with barrier" is next to the same with
 it.
 Goals: of bare custom_vjp at most 1.05 at 100 and 1000 calls, 1.1 at 1 and 10; of the equally jitted 1.05, inline 1.1;
 trace and lower together 1.1, and so the first step.

@@ -1,4 +1,4 @@
-"""Triton kernels on the CPU: fnjax.triton beside hand-written jnp twins and Triton's interpreter.
+"""Triton kernels on the CPU: fnjax.triton next to hand-written jnp twins and Triton's interpreter.
 
 python -m benchmarks.triton_speed [--rounds 31] [--page benchmarks/TRITON.md]
 

@@ -1,7 +1,7 @@
 """x³ computed by NumPy, in forward and in backward, and differentiated three times all the same.
 
 JAX cannot look into NumPy, so backward is a Function of its own. Unlike in PyTorch, NumPy is called through
-`jax.pure_callback`: so it also runs inside jit, vmap and scan, where there are no numbers yet to convert.
+`jax.pure_callback`: so it also runs inside jit, vmap and scan, where there are not numbers yet to convert.
 """
 
 import jax
@@ -48,7 +48,7 @@ X = np.array([1.0, -2.0, 0.5], np.float32)
 
 
 def check(wrap=lambda f: f):
-    """Value and derivatives beside the closed forms; `wrap` may be jax.jit."""
+    """Value and derivatives next to the closed forms; `wrap` may be jax.jit."""
     first = jax.grad(lambda x: Cube.apply(x).sum())
     second = jax.grad(lambda x: first(x).sum())
     third = jax.grad(lambda x: second(x).sum())

@@ -1,6 +1,6 @@
 """Sinh in two forms, one of which PyTorch gets wrong at second order: it saves what forward computed on its way.
 
-PyTorch takes such intermediates for constants, in silence; returning them as extra outputs mends that. In fnjax both
+PyTorch takes such intermediates for constants, silently; returning them as extra outputs fixes that. In fnjax both
 forms are right, so the extra outputs can go.
 """
 
@@ -42,7 +42,7 @@ class SinhOutputs(fnjax.Function):
 
 
 def check(wrap=lambda f: f):
-    """Value and two derivatives of sinh² at 0.7 beside the closed forms; `wrap` may be jax.jit."""
+    """Value and two derivatives of sinh² at 0.7 next to the closed forms; `wrap` may be jax.jit."""
     functions = {
         "intermediates saved": lambda x: SinhIntermediates.apply(x) ** 2,
         "returned as outputs": lambda x: SinhOutputs.apply(x)[0] ** 2,

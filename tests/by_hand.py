@@ -1,4 +1,4 @@
-"""The zoo's Functions beside the same rules written by hand with jax.custom_vjp."""
+"""The zoo's Functions next to the same rules written by hand with jax.custom_vjp."""
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,7 @@ def _unbroadcast(grad, shape):
     return grad.sum(tuple(range(grad.ndim - len(shape)))) if grad.ndim > len(shape) else grad.sum(1, keepdims=True)
 
 
-# Each Function beside the same rules written by hand, and the shapes of their arguments.
+# Each Function next to the same rules written by hand, and the shapes of their arguments.
 PAIRS = {
     "saved_input": (
         SavedInput.apply,

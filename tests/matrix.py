@@ -105,7 +105,7 @@ CONCRETE = {"eager", "vmap"}
 
 
 def outcomes(case: Case, wrapper: str, want: dict[str, object]) -> dict[str, str]:
-    """What happens with a Function in a wrapper, by quantity: yes, wrong, or the name of the error."""
+    """Return the outcome of a Function in a wrapper, by quantity: yes, wrong, or the name of the error."""
     f, v = of_vector(case, WRAPPERS[wrapper](case.apply))
     run = eager if wrapper in CONCRETE else jax.jit
     if wrapper not in CONCRETE:
@@ -188,7 +188,7 @@ STATED = [
 ]
 
 
-# What tests/test_refs.py proves.
+# What tests/test_refs.py verifies.
 REFS = [
     "",
     "## Refs",

@@ -1,4 +1,4 @@
-"""backward beside JAX's own derivative of forward: what agrees, what is found, where, and what the command prints."""
+"""backward next to JAX's own derivative of forward: what agrees, what is found, where, and what the command prints."""
 
 import functools
 
@@ -63,7 +63,7 @@ def test_the_zoo_agrees(case):
 
 
 def test_it_is_asked_for():
-    """It is not among the tests that run by default."""
+    """test_against_forward is not among the tests that opcheck runs by default."""
     assert "test_against_forward" not in fnjax.opcheck(Scaled.apply, (X, W), raise_exception=False)
 
 
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_found_with_its_place(factor, says):
 
 
 def test_a_wrong_gradient_of_large_arrays_is_found():
-    """As many numbers as a kernel has, of which finite differences would take hours."""
+    """Inputs may be as large as a kernel's, for which finite differences would take hours."""
     x, w = np.ones((512, 256), np.float32), np.ones(256, np.float32)
     results = against_forward(wrong(lambda g: g.at[:, 255].set(0)), x, w, raise_exception=False)
     assert "512 of 131072 entries differ, all within [0:512, 255:256]" in str(results["test_against_forward"])

@@ -188,7 +188,7 @@ def test_programs_are_opened_in_one_place():
 
 
 def test_insides_of_jax_are_read_in_one_place():
-    """What traces, tracers and the equations of loops and branches hold, beyond public names, one file knows."""
+    """Only one file reads attributes of traces, tracers and equations that have no public name."""
     inside = re.compile(
         r"\b_trace\b|parent_trace|tangent_trace|axis_data|is_high|to_lojax|call_jaxpr"
         r"|params\[.(jaxpr|branches|body_jaxpr|\w+_nconsts|mesh|\w+_specs|newly_manual_axes)"

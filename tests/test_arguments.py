@@ -1,4 +1,4 @@
-"""Binding of arguments, needs_input_grad and gradients, for signatures and shapes that Hypothesis makes up."""
+"""Arguments bind as in PyTorch, with its needs_input_grad and gradients, for signatures drawn by Hypothesis."""
 
 import inspect
 

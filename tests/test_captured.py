@@ -1,4 +1,4 @@
-"""Classes that are made where a trace is at work, around its arrays: constants in every mode."""
+"""Classes that are defined during a trace and close over its arrays: these are constants in every mode."""
 
 import os
 

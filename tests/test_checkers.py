@@ -1,4 +1,4 @@
-"""Checkers find what is wrong: their random numbers are none of the inputs, and planted faults are seen."""
+"""The checkers find planted faults, and their random numbers are independent of the inputs."""
 
 import os
 from pathlib import Path
@@ -151,7 +151,7 @@ FLOAT32 = rf"computes in float32 \(from .*test_checkers.py:{CAST}:.*eps=0.01, at
 
 
 def test_a_function_that_computes_in_float32():
-    """It passes with the tolerances of float32, the cast is named by its line, and a wrong gradient is found."""
+    """A cast to float32 inside widens the tolerances and is named by line, and a wrong gradient is found."""
     tests = ["test_gradcheck", "test_gradgradcheck", "test_linearity", "test_jit", "test_scan", "test_vmap"]
     with pytest.warns(UserWarning, match=FLOAT32):
         results = opcheck(norm_in(jnp.float32), X, test_utils=tests)
@@ -192,7 +192,7 @@ def test_where_a_function_narrows():
 
 
 def test_a_surrogate_gradient_is_said_to_be_one():
-    """Where a function is constant piece by piece, gradcheck says so instead of calling backward wrong alone."""
+    """For a piecewise constant function gradcheck names that cause, next to the mismatch of backward."""
 
     class Spike(fnjax.Function):
         @staticmethod

@@ -1,4 +1,4 @@
-"""jax.experimental.checkify and jax.debug_nans see into forward and backward."""
+"""jax.experimental.checkify and jax.debug_nans report errors inside forward and backward."""
 
 import jax
 import jax.numpy as jnp

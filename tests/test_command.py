@@ -1,4 +1,4 @@
-"""The command `fnjax check`."""
+"""`fnjax check` prints the results of opcheck, with exit status 0, 1 or 2."""
 
 import os
 import subprocess
@@ -84,7 +84,7 @@ def target(tmp_path):
     ids=" ".join,
 )
 def test_success(target, capsys, arguments):
-    """What passes is a table of SUCCESS, and exit 0."""
+    """A passing function prints a table of SUCCESS, and the exit status is 0."""
     name, *rest = arguments
     assert main(["check", f"{target}:{name}", *rest]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -93,7 +93,7 @@ def test_success(target, capsys, arguments):
 
 
 def test_place_of_an_exception(tmp_path, capsys):
-    """What the user's code raises is shown with file and line, in backward and in forward."""
+    """Exceptions of the user's forward or backward are shown with file and line."""
     path = tmp_path / "broken.py"
     path.write_text(BROKEN)
     for name, line, status in ("Backward", 10, 1), ("Forward", 15, 2):
@@ -125,7 +125,7 @@ def test_broken_pipe(target):
 
 
 def test_failure(target, capsys):
-    """What fails is in the table and in full below it, and exit 1."""
+    """A failure is in the table and in full below it, and the exit status is 1."""
     assert main(["check", f"{target}:Wrong", "--args", "randn(2)"]) == 1
     out = capsys.readouterr().out
     assert "test_gradcheck      FAILED   GradcheckError: Jacobian mismatch" in out
@@ -153,7 +153,7 @@ def test_failure(target, capsys):
     ],
 )
 def test_unusable_input(target, capsys, name, arguments, message):
-    """What cannot be used is said on stderr, and exit 2."""
+    """A usage error is printed on stderr, and the exit status is 2."""
     assert main(["check", f"{target}:{name}", *arguments]) == 2
     assert message in capsys.readouterr().err
 
@@ -195,7 +195,7 @@ def test_help(capsys):
 
 @pytest.mark.parametrize("command", [[], ["check"], ["graph"], ["port"], ["compare"]], ids=" ".join)
 def test_help_waits_for_nothing(command):
-    """Neither JAX nor NumPy, libcst or PyTorch is loaded to show help."""
+    """Help is shown without loading JAX, NumPy, libcst or PyTorch."""
     heavy = ("jax", "numpy", "libcst", "torch")
     code = (
         f"import sys\nfrom fnjax.__main__ import main\ntry: main({[*command, '--help']})\nfinally:\n"
@@ -207,7 +207,7 @@ def test_help_waits_for_nothing(command):
 
 
 def test_help_names_what_there_is():
-    """What help spells out without importing it is what there is."""
+    """The names that help repeats without importing them are those of the package."""
     assert tuple(opcheck.TESTS) == check_command.TESTS
     assert tuple(compare.TOLERANCES) == compare_command.DTYPES
 

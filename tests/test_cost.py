@@ -1,4 +1,4 @@
-"""What the benchmarks measure, guarded by counts and lowered text: memory, equations, shared functions."""
+"""Figures of the benchmarks hold by counts and lowered text: memory, equations, shared functions."""
 
 import re
 

@@ -150,7 +150,7 @@ def test_x64(x64):
 
 
 def test_float64_of_a_body_is_that_of_the_run():
-    """What NumPy computes in float64 becomes float32 under jit as it does outside."""
+    """A float64 result of NumPy becomes float32 under jit as it does outside."""
     if jax.config.jax_enable_x64:
         pytest.skip("about 32-bit numbers")
 
@@ -304,7 +304,7 @@ def test_no_kernel_for_the_platform():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_forward_mode(kind):
-    """It is the transpose of the registered backward."""
+    """Forward mode of an operator is the transpose of the registered backward."""
     value, tangent = jax.jvp(KINDS[kind](), (X,), (X,))
     np.testing.assert_allclose([value, tangent], [X**3, 3 * X**3], rtol=1e-6)
 
@@ -547,7 +547,7 @@ def test_a_name_of_overloads_alone():
 
 
 def test_wrap_triton():
-    """What can be launched comes back as it is; anything else is refused as in PyTorch."""
+    """wrap_triton returns a kernel unchanged, and refuses anything else as PyTorch does."""
     kernel = {"grid": lambda *args: args}
     assert fnjax.wrap_triton(kernel) is kernel
     with pytest.raises(RuntimeError, match="only works on functions annotated with triton"):
@@ -556,7 +556,7 @@ def test_wrap_triton():
 
 @pytest.mark.parametrize(("kind", "given", "wanted"), [("SymInt", 2.5, 2), ("float", 2, 2.0), ("bool", 2, True)])
 def test_a_number_that_is_an_array_is_cast(kind, given, wanted):
-    """What the schema says of a number holds under jit, too, where it is an array."""
+    """A number's type in the schema is enforced under jit, too, where it is an array."""
     op = fnjax.custom_op("casts::f", lambda x, n: x * n, mutates_args=(), schema=f"(Tensor x, {kind} n) -> (Tensor)")
     x = jnp.ones(2, jnp.float16)
     for found in (op(x, jnp.asarray(given)), jax.jit(lambda n: op(x, n))(given)):

@@ -267,7 +267,7 @@ def two_ways(forward, backward):
 
 @pytest.mark.parametrize("name", SUMMED)
 def test_a_shared_output_counts_once(name):
-    """Of an output that does not vary the gradients are those of plain JAX, for arguments that vary and for others."""
+    """For a replicated output the gradients are those of plain JAX, for device-varying and replicated arguments."""
     forward, backward = SUMMED[name]
     apply, _ = two_ways(forward, backward)
     x, w, specs = jnp.arange(1.0, 9.0), jnp.array([2.0, 3.0]), (P("i"), P())
@@ -484,7 +484,7 @@ COPIES = {"identity": (BareCopy, lambda x: x), "exp": (CopyOfExp, jnp.exp)}
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("helper", [lambda f: f, jax.jit, jax.checkpoint], ids=["plain", "jit", "remat"])
 def test_device_copies(name, helper):
-    """Where backward sums over the devices, outputs vary; gradients, also of second order, are those of plain JAX."""
+    """If backward sums over devices, outputs are device-varying; all derivatives are those of plain JAX."""
     Fn, twin = COPIES[name]
     specs = P(), P("i")
     x, a = jnp.array([0.5, 1.0]), jnp.arange(1.0, 9.0)

@@ -1,4 +1,4 @@
-"""The demo, `examples/digits.py`: its Functions beside their plain twins, its training, its check, its options."""
+"""The demo, `examples/digits.py`: its Functions next to their plain twins, its training, its check, its options."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""The documentation says what happens: its code runs, its links lead somewhere, its tables are tried."""
+"""The documentation is true: its code runs, its links resolve, its tables are verified."""
 
 import ast
 import contextlib
@@ -216,7 +216,7 @@ def _rounded(text):
 
 @pytest.mark.slow
 def test_the_comparison_of_the_design_page_is_what_the_script_prints(capsys):
-    """The table of derivatives beside custom_vjp and hijax is printed so on every version, and fnjax is right in it."""
+    """The table of derivatives of custom_vjp and hijax is that of the script, and fnjax is right in all of it."""
     runpy.run_path(str(ROOT / "benchmarks" / "custom_rules.py"), run_name="__main__")
     _, *printed = capsys.readouterr().out.splitlines()
     (shown,) = [b.code for b in blocks((ROOT / "docs/design.md").read_text()) if "custom_rules.py" in b.code]
@@ -280,7 +280,7 @@ TWO = jnp.asarray(2.0)
 
 
 def shard_mapped():
-    """The gradient for an argument that all devices share, beside one that is spread over them."""
+    """The gradient for an argument that all devices share, next to one that is spread over them."""
     mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
     P = jax.sharding.PartitionSpec
     f = jax.shard_map(Product.apply, mesh=mesh, in_specs=(P("i"), P()), out_specs=P("i"))

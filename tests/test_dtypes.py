@@ -1,4 +1,4 @@
-"""Gradients of dtypes that JAX lets others define, and numbers of JAX's own."""
+"""Gradients of extended dtypes and of JAX's own scalar types are those of jax.custom_vjp."""
 
 import jax
 import jax.numpy as jnp
@@ -43,7 +43,7 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_gradient_of_an_extended_dtype(use):
-    """It reaches the caller as jax.custom_vjp's does, added up as its dtype says (of flax's the larger one counts)."""
+    """A gradient of an extended dtype is that of jax.custom_vjp, accumulated by the dtype's own rule."""
     dtype = pytest.importorskip("flax.linen.fp8_ops", reason="flax is not installed").fp32_max_grad
 
     def gradients(f, x, meta):
@@ -72,7 +72,7 @@ class Square(fnjax.Function):
 @pytest.mark.parametrize("wrap", [eager, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("number", [3.0, 3.0 + 1.0j], ids=["float", "complex"])
 def test_numbers_of_jax_are_arrays(wrap, number):
-    """What stop_gradient or the rule of a custom_jvp makes of a Python number is an array outside jit as well."""
+    """stop_gradient, or the rule of a custom_jvp, turns a Python number into an array outside jit as well."""
     holomorphic = isinstance(number, complex)
     constant = lambda x: x * Square.apply(jax.lax.stop_gradient(x))
     np.testing.assert_allclose(wrap(jax.grad(constant, holomorphic=holomorphic))(number), number**2)

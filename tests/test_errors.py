@@ -1,4 +1,4 @@
-"""Each misuse has an error with PyTorch's phrase, the names, what was expected, what came, and the way out."""
+"""Each misuse is an error with PyTorch's phrase, the names, the expected and the received value, and the remedy."""
 
 import functools
 from typing import NamedTuple
@@ -310,7 +310,7 @@ def test_container_that_is_differentiated_warns():
 
 
 def test_warnings_stand_at_the_users_line():
-    """The warning about containers points at the call of apply, not into fnjax, un-jitted and jitted."""
+    """The warning about containers points at the call of apply, not into fnjax, outside jit and jitted."""
     Fn = function(lambda ctx, xs: xs[0] * 2, lambda ctx, g: None)
     for wrap in (lambda f: f, jax.jit):
         with pytest.warns(UserWarning, match="is a container") as warned:

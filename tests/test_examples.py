@@ -1,4 +1,4 @@
-"""The examples run as scripts, compute what they should, in eager and under jit, and are shown in the gallery."""
+"""The examples run as scripts, agree with closed forms, eager and under jit, and are shown in the gallery."""
 
 import ast
 import importlib.util

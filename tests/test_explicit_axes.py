@@ -345,7 +345,7 @@ def test_without_a_context():
 
 
 def test_what_backward_does_happens_once():
-    """It is tried before it runs with Auto axes; in the compiled program a debug callback stands once."""
+    """Backward is tried before it runs with Auto axes; a debug callback occurs once in the compiled program."""
     seen = []
 
     class Told(Product):

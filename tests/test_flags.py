@@ -1,4 +1,4 @@
-"""JAX's coming implementations of custom_vjp and jax.checkpoint, which flags turn on."""
+"""Functions are right with JAX's coming implementations of custom_vjp and jax.checkpoint, which flags turn on."""
 
 import contextlib
 

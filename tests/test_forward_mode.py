@@ -172,7 +172,7 @@ def returning(value):
     ids=["few", "many", "constant", "number", "shape", "complex"],
 )
 def test_jvp_messages(value, phrase):
-    """What jvp returns is checked, in PyTorch's words."""
+    """The tangents that jvp returns are checked, with PyTorch's messages."""
     with pytest.raises(fnjax.errors.GradientError) as info:
         returning(value)()
     assert phrase in str(info.value)

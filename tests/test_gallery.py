@@ -1,4 +1,4 @@
-"""The gallery's scripts, in a short form: each reaches what it claims, which a broken gradient does not."""
+"""Each script of the gallery, shortened, reaches its claimed result, and a broken gradient does not."""
 
 import importlib.util
 import sys
@@ -211,7 +211,7 @@ ARGUMENTS = {
 
 
 def test_every_script_has_its_form():
-    """Each script has the PyTorch form of its Function beside it; those of f and g run in tests/parity."""
+    """Each script has the PyTorch form of its Function next to it; those of f and g run in tests/parity."""
     assert sorted(path.stem for path in FORMS.glob("*.py")) == sorted(ARGUMENTS)
     assert {*ARGUMENTS, "tensor_parallelism"} == set(NAMES)
 

@@ -1,4 +1,4 @@
-"""On a GPU: derivatives beside the CPU's, donation, shard_map, callbacks, memory of the host, FFI, Pallas and Triton.
+"""On a GPU derivatives agree with the CPU's; donation, shard_map, callbacks, host memory, FFI, Pallas, Triton work.
 
 Where JAX sees no GPU these are skipped. FNJAX_GPU_PLATFORM=cpu takes the last of the forced CPU devices for the GPU.
 """
@@ -46,7 +46,7 @@ TOLERANCES = {"float32": {"rtol": 1e-4, "atol": 1e-5}, "float64": {"rtol": 1e-10
 
 @pytest.fixture(autouse=True)
 def on_the_device():
-    """What has no place of its own goes to the device, and matrix products keep their 32 bits (no TF32)."""
+    """Uncommitted arrays go to the device, and matrix products keep their 32 bits (no TF32)."""
     with jax.default_device(DEVICE), jax.default_matmul_precision("float32"):
         yield
 
@@ -61,7 +61,7 @@ def setting(request):
 
 
 def on_cpu(f, *args):
-    """What `f` gives on the CPU."""
+    """Return the result of `f` on the CPU."""
     cpu = jax.devices("cpu")[0]
     with jax.default_device(cpu):
         return f(*jax.device_put(args, cpu))

@@ -1,4 +1,4 @@
-"""What of `make gpu` needs no GPU: that its tests are there, what it says, the report, and what is lowered for CUDA."""
+"""The parts of `make gpu` that need no GPU: its tests exist, its messages, its report, and the lowering for CUDA."""
 
 import argparse
 import importlib.util
@@ -61,7 +61,7 @@ TESTS = figures("Outcomes", ("test_derivatives", "13", "1", "0"), met=False, not
 
 
 def test_marked_tests_are_skipped_with_the_reason():
-    """Where JAX sees no GPU the tests marked gpu are collected, and each is skipped and says why."""
+    """Without a GPU the tests marked gpu are collected, and each is skipped with a reason."""
     done = start(sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/test_gpu.py")
     assert done.returncode == 0, done.stdout
     count = int(re.search(r"(\d+) skipped in", done.stdout)[1])
@@ -73,7 +73,7 @@ def test_marked_tests_are_skipped_with_the_reason():
 
 @pytest.mark.parametrize("by", ["make", "python"])
 def test_says_in_one_line_that_there_is_no_gpu(by, tmp_path):
-    """Where JAX sees no GPU the command says so with the versions, writes nothing, and ends with 0."""
+    """Without a GPU the command says so with the versions, writes nothing, and the exit status is 0."""
     if by == "make":
         if shutil.which("make") is None or not (ROOT / "Makefile").exists():
             pytest.skip("make is not installed, or this is a source distribution")
@@ -256,7 +256,7 @@ def test_processes_that_end_badly(tmp_path):
 
 
 def test_an_error_in_a_part_is_in_its_figures(monkeypatch, tmp_path):
-    """What a part raises is written beside the figures that it had by then."""
+    """The exception of a part is written next to the figures that it had by then."""
 
     def train(report, options, name):
         report.note("the first figure")
@@ -395,7 +395,7 @@ def test_parts_are_all_models():
 
 
 def test_pallas_softmax_lowers_for_cuda():
-    """Where the backend is a GPU, the softmax of the examples and its gradient become kernels of Triton."""
+    """Lowered for a GPU, the softmax of the examples and its gradient become Triton kernels."""
     path = ROOT / "examples" / "kernels" / "softmax_pallas.py"
     spec = importlib.util.spec_from_file_location("softmax_pallas", path)
     example = importlib.util.module_from_spec(spec)
@@ -434,7 +434,7 @@ def test_rehearsal_on_the_cpu(tmp_path):
 
 @pytest.mark.parity
 def test_rehearsal_of_pytorch(tmp_path):
-    """PyTorch's step is beside fnjax's, with its numbers."""
+    """PyTorch's step is next to fnjax's, with its numbers."""
     command = [
         "--platform",
         "cpu",

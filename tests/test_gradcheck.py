@@ -1,4 +1,4 @@
-"""gradcheck and gradgradcheck: what PyTorch's do (rows N and O of the table), and what they must reject."""
+"""gradcheck and gradgradcheck behave as PyTorch's (rows N and O of the table), and reject wrong derivatives."""
 
 import functools
 import importlib.util
@@ -336,7 +336,7 @@ def test_n18_fast_mode():
 
 
 def test_n19_no_differentiable_output():
-    """Where no output can have a gradient the function must be constant."""
+    """A function none of whose outputs can have a gradient must be constant."""
     assert gradcheck(lambda x: jnp.ones(2, jnp.int64) + 0 * jnp.argsort(x), X)
     stopped = lambda x: jax.lax.stop_gradient(x) * 2
     for fast_mode in (False, True):
@@ -347,7 +347,7 @@ def test_n19_no_differentiable_output():
 
 @pytest.mark.parametrize("fast_mode", [False, True])
 def test_stopped_output_beside_another(fast_mode):
-    """An output without gradient is not looked at beside one that has one, as in PyTorch."""
+    """An output without gradient is not looked at next to one that has one, as in PyTorch."""
     assert gradcheck(lambda x: (x**2, jax.lax.stop_gradient(x)), X, fast_mode=fast_mode)
 
 
@@ -480,7 +480,7 @@ def test_n26_integers_and_statics():
 
 
 def test_n27_straight_through():
-    """A straight-through estimator is no derivative."""
+    """A straight-through estimator is not a derivative."""
     f = function(lambda ctx, x: jnp.round(x), lambda ctx, g: g).apply
     assert "numerical:[[0.]]\nanalytical:[[1.]]" in failure(gradcheck, f, np.array([0.3]))
 
@@ -530,7 +530,7 @@ def test_o01_o02_second_derivatives(fast_mode):
 
 @pytest.mark.parametrize("fast_mode", [False, True])
 def test_a_stopped_gradient_beside_another(fast_mode):
-    """A gradient without a derivative of its own is a wrong second derivative, also beside a right one."""
+    """A gradient without a derivative of its own is a wrong second derivative, also next to a right one."""
 
     def forward(ctx, x, y):
         ctx.save_for_backward(x, y)
@@ -572,7 +572,7 @@ def test_o04_flags():
 
 
 def test_o05_grad_outputs():
-    """Given gradients are taken; surplus ones do not matter; another shape or too few are RuntimeErrors."""
+    """Given gradients are taken; extra ones do not matter; another shape or too few are RuntimeErrors."""
     assert gradgradcheck(good, X, (np.array([1.0, 2.0]),))
     assert gradgradcheck(good, X, np.array([1.0, 2.0]))
     assert gradgradcheck(good, X, (np.array([1.0, 2.0]), np.array([1.0, 2.0])))
@@ -667,7 +667,7 @@ def test_rejects_faults(fault, shape, fast_mode):
 
 
 def test_fast_mode_doubts_one_entry_of_many():
-    """One per cent too much in one of 4096 entries is a doubt for each seed, and a right gradient is none."""
+    """An error of one per cent in one of 4096 entries is found with each seed, and a right gradient is accepted."""
     inputs = [np.random.default_rng(0).uniform(0.5, 1.5, (64, 64)) for _ in range(4)]
     with jax.enable_x64(True):
         for fault, doubted in ((FAULTS["1.01 times"], True), (lambda g, at: g, False)):
@@ -696,7 +696,7 @@ NONLINEAR = {
 @pytest.mark.parametrize("fast_mode", [False, True])
 @pytest.mark.parametrize("of", NONLINEAR.values(), ids=NONLINEAR)
 def test_nonlinear_backward(of, fast_mode):
-    """What is right for unit vectors but not linear in grad_output is found, and let pass on demand."""
+    """A backward that is right for unit vectors but not linear in grad_output is found, and accepted on request."""
     f = doubling(lambda ctx, g: 2 * of(g))
     text = failure(gradcheck, f, X, fast_mode=fast_mode)
     assert text.startswith("backward is not linear in grad_output")
@@ -723,7 +723,7 @@ def test_rounding_is_linear(dtype):
 
 
 def test_fast_mode_leaves_rough_functions_to_slow_mode():
-    """Where finite differences are rough, slow mode decides."""
+    """If finite differences are inaccurate, slow mode decides."""
     kinked = lambda x: jnp.abs(x - 3e-6)  # between the step and twice the step
     assert gradcheck(kinked, np.array([0.0, 1.0, 2.0]), fast_mode=True)
 
@@ -731,7 +731,7 @@ def test_fast_mode_leaves_rough_functions_to_slow_mode():
 @pytest.mark.parametrize("forward", [False, True])
 @pytest.mark.filterwarnings("ignore:Input #0 requires gradient:UserWarning")
 def test_fast_mode_is_not_blind_where_rounding_is_large(forward):
-    """What rounding would explain altogether, as with 32 bits and a small step, slow mode decides."""
+    """If rounding could explain any difference, as with 32 bits and a small step, slow mode decides."""
     modes = {"check_forward_ad": forward, "check_backward_ad": not forward, "fast_mode": True}
     single = X.astype(np.float32)
     for by in (0.0, -2.0, 3.0):
@@ -826,7 +826,7 @@ def test_undefined_tangents():
 
 
 def test_numpy_inside():
-    """A function that needs concrete values is checked un-jitted, one step after the other."""
+    """A function that needs concrete values is checked outside jit, one step after the other."""
 
     def forward(ctx, x):
         y = np.exp(np.asarray(x))
@@ -887,7 +887,7 @@ def test_a_backward_that_prints(capfd):
 
 
 def test_large_jacobians_are_cut():
-    """Of a large Jacobian the message shows the part around the worst entry."""
+    """The message shows the block of a large Jacobian around the worst entry."""
     text = failure(gradcheck, scaled(3.0), np.linspace(0, 1, 100))
     assert re.search(r"\(rows \d+ to \d+ of 100, columns \d+ to \d+ of 100\)", text)
     assert len(text) < 3000
@@ -912,7 +912,7 @@ def test_diagnosis(by):
     ("f", "x"), [(jnp.sin, np.nan), (jnp.sin, np.inf), (jnp.log, 0.0), (jnp.sqrt, 0.0), (jnp.exp, 800.0)]
 )
 def test_diagnosis_where_the_function_is_not_finite(f, x, fast_mode):
-    """Where the function is not finite backward is not blamed."""
+    """If the function is not finite, the message does not blame backward."""
     text = failure(gradcheck, f, np.array([1.0, x]), fast_mode=fast_mode)
     assert "the function is not finite there, or a step away in input 0" in text
     assert "backward" not in text
@@ -925,7 +925,7 @@ def test_zeros_are_shown_without_a_sign():
 
 
 def test_linearity_beside_nan():
-    """What is not a number for one element says nothing of backward's linearity in another."""
+    """A NaN in one element does not affect the linearity check of another."""
     x = np.array([0.5, np.nan])
     assert opcheck(lambda x: x * x, x, test_utils="test_linearity")["test_linearity"] == "SUCCESS"
 
@@ -1019,7 +1019,7 @@ def test_wrong_gradient_in_a_container():
 
 
 def test_argnums_and_containers():
-    """It is argnums that chooses inputs, containers among them, and then paths are named."""
+    """`argnums` selects inputs, also containers, whose arrays are then named by their paths."""
     f = lambda p, x: p["w"] * x
     inputs = ({"w": X, "n": 3}, X + 1)
     assert gradcheck(f, inputs, argnums=(0, 1))
@@ -1134,7 +1134,7 @@ def test_gallery(name):
 
 
 def test_gallery_straight_through():
-    """FakeQuantize is a straight-through estimator on purpose: gradcheck says that it is no derivative."""
+    """FakeQuantize is a straight-through estimator on purpose: gradcheck says that it is not a derivative."""
     f = example("digits").FakeQuantize.apply
     assert "Jacobian mismatch" in failure(gradcheck, f, (np.array([0.3, 0.72]), 4, 1.0))
 
@@ -1223,7 +1223,7 @@ def test_shapes_dtypes_argnums(shapes, kinds, data):
         assert result is not seen
 
 
-# --------------------------------------------------------------------------- beside PyTorch
+# --------------------------------------------------------------------------- next to PyTorch
 
 
 @pytest.mark.parity

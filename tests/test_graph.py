@@ -1,4 +1,4 @@
-"""make_dot, saved_report and `fnjax graph`: what is drawn is what JAX does."""
+"""make_dot, saved_report and `fnjax graph` show what JAX runs and saves."""
 
 import importlib.util
 import shutil
@@ -327,7 +327,7 @@ def test_report_prints_a_table():
 
 
 def test_report_without_functions():
-    """Where no Function is differentiated the report says so; a Function that saves nothing has a row of its own."""
+    """The report says if no Function is differentiated; a Function that saves nothing has a row of its own."""
     sine = str(fnjax.saved_report(jnp.sin, X))
     assert sine == "No Function is differentiated here. JAX's own operations keep 3.9 KiB."
     lines = str(fnjax.saved_report(OnceWithoutSaved.apply, X)).splitlines()
@@ -335,7 +335,7 @@ def test_report_without_functions():
 
 
 def test_arrays_in_a_pytree_have_their_paths():
-    """What a Function with pytree = True keeps of a container is named with its place there."""
+    """Arrays that a Function with pytree = True keeps of a container are named by their path in it."""
     report = fnjax.saved_report(Dictionary.apply, {"w": X, "b": X}, X)
     assert [r.name for r in report.rows] == ["input parameters.b", "input parameters.w", "input x"]
 
@@ -347,7 +347,7 @@ def test_a_class_stands_for_its_apply():
 
 
 def test_report_of_a_checkpoint():
-    """What a call inside jax.checkpoint keeps is marked as recomputed."""
+    """Arrays kept by a call inside jax.checkpoint are marked as recomputed."""
     report = fnjax.saved_report(jax.checkpoint(SavedOutput.apply), X)
     assert [r.recomputed for r in report.rows] == [True]
     assert "(recomputed)" in str(report)
@@ -442,7 +442,7 @@ def test_sizes(n, text):
     ],
 )
 def test_unusable_input(make, message):
-    """What cannot be drawn is said in a sentence."""
+    """A function that cannot be drawn is an error with one sentence."""
     with pytest.raises(ValueError, match=message):
         make()
 
@@ -456,7 +456,7 @@ def test_unusable_input(make, message):
     ],
 )
 def test_what_is_no_function_or_no_array(func, arg, message):
-    """What is no function of JAX arrays, and PyTorch's tensors, are refused by name."""
+    """Objects other than functions of JAX arrays, and PyTorch's tensors, are refused by name."""
     for make in (fnjax.make_dot, fnjax.saved_report):
         with pytest.raises(TypeError, match=message):
             make(func, arg)
@@ -588,6 +588,6 @@ def test_command_draws(target, capsys, tmp_path):
     ],
 )
 def test_command_with_unusable_input(target, capsys, arguments, message):
-    """What cannot be drawn is said on stderr, and exit 2."""
+    """A function that cannot be drawn is reported on stderr, and the exit status is 2."""
     assert main(["graph", f"{target}:Power", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Kernels that JAX cannot see into, behind Functions: C++ through jax.ffi, Pallas, and SciPy in a callback."""
+"""Functions of kernels that JAX cannot trace are right: C++ through jax.ffi, Pallas, and SciPy in a callback."""
 
 import importlib.util
 import runpy
@@ -203,6 +203,6 @@ def test_bessel_gradients(x64):
 
 @pytest.mark.parametrize("name", ["softmax_pallas", "bessel_scipy"])
 def test_scripts_run(name, capsys):
-    """As a script each prints how far it is off."""
+    """Run as a script, each example prints its error."""
     runpy.run_path(str(KERNELS / f"{name}.py"), run_name="__main__")
     assert capsys.readouterr().out.count("off by") == 3

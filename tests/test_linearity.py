@@ -1,4 +1,4 @@
-"""The transpose of a backward (or of a jvp): what is linear has one, what is not is refused."""
+"""A linear backward (or jvp) is transposed, and a nonlinear one is refused."""
 
 import jax
 import jax.numpy as jnp
@@ -106,7 +106,7 @@ def test_an_affine_backward_has_no_transpose(rule):
 
 @pytest.mark.parametrize("rule", LINEAR.values(), ids=LINEAR)
 def test_a_linear_backward_is_transposed(rule):
-    """What only adds zeros is linear: forward over reverse is reverse over reverse, jitted inside and outside."""
+    """Adding zeros keeps a backward linear: forward over reverse equals reverse over reverse, jitted or not."""
     if rule is LINEAR["checkpoint"] and jax.config.jax_remat3:
         pytest.skip("with JAX_REMAT3=1 jax.linear_transpose has no rule for jax.checkpoint")
     f, x = with_backward(rule), jnp.array([0.7, -0.2, 0.1])
@@ -143,7 +143,7 @@ def fail(*_):
 @pytest.mark.parametrize("wrap", [eager, jax.jit, jax.vmap], ids=["eager", "jit", "vmap"])
 @pytest.mark.parametrize("nested", [False, True], ids=["direct", "nested"])
 def test_exceptions_of_the_users_pass_through_a_transpose(wrap, nested):
-    """What backward or jvp raise while JAX transposes them arrives as it was raised."""
+    """Exceptions of backward or jvp during JAX's transposition pass unchanged."""
 
     class Both(fnjax.Function):
         forward = staticmethod(lambda ctx, x: x * 2)
@@ -221,7 +221,7 @@ class OnHost(CubeSlope):
 
 @pytest.mark.parametrize("slope", [Clipped, OnHost], ids=lambda c: c.__name__)
 def test_a_backward_whose_function_is_not_seen_to_be_linear(slope):
-    """Where its forward is not linear in grad_output, or is not seen to be, the Hessian is refused, never guessed."""
+    """If the inner forward is not recognised as linear in grad_output, the Hessian is refused, never guessed."""
     Fn = type("Fn", (Cube,), {"slope": slope})
     loss = lambda x: jnp.sin(Fn.apply(x) * 0.7) * x
     assert jnp.isfinite(jax.jacrev(jax.grad(loss))(jnp.float64(1.3)))

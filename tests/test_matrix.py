@@ -1,4 +1,4 @@
-"""The support matrix holds, and its page shows it; rules that are not derivatives give what they say."""
+"""The support matrix holds, and its page shows it; rules that are not derivatives are applied as written."""
 
 import functools
 import re
@@ -28,7 +28,7 @@ def test_cell(case, wrapper):
 
 
 def test_the_page_shows_the_matrix():
-    """docs/support.md is what `python -m tests.matrix` writes of the outcomes that test_cell proves."""
+    """docs/support.md is what `python -m tests.matrix` writes of the outcomes that test_cell verifies."""
     if not PAGE.exists():
         pytest.skip("the documentation is not part of a source distribution")
     cells = {(c.name, w, q): expected(c, w, q) for c in CASES for w in WRAPPERS for q in QUANTITIES}

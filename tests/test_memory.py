@@ -1,4 +1,4 @@
-"""What is kept between forward and backward, and who may change it."""
+"""Only saved arrays are kept between forward and backward, with hooks, offloading and checkpoint policies."""
 
 import contextlib
 import functools
@@ -72,7 +72,7 @@ COMPILED = {
 
 @pytest.mark.parametrize("kind", COMPILED)
 def test_compiled_functions_ask_for_the_hooks(kind):
-    """What is compiled has the hooks of each call, in every order; hooks that are made anew are not other hooks."""
+    """A compiled program has the hooks of each call, in every order; equal hooks do not recompile it."""
     traced, news = [], []
 
     def square(x):
@@ -93,7 +93,7 @@ def test_compiled_functions_ask_for_the_hooks(kind):
 
 
 def test_hooks_with_other_captures_are_others():
-    """What a hook closes over tells it apart: a number by its value, a list as itself, another function likewise."""
+    """Hooks differ by the values they close over: numbers by value, lists by identity, functions likewise."""
     seen = [[], []]
     gradient = jax.jit(jax.grad(SavedInput.apply))
 
@@ -186,7 +186,7 @@ class Slope(fnjax.Function):
 
 
 def kept_by_policy(policy, Fn):
-    """How many arrays the pullback of three calls under jax.checkpoint keeps."""
+    """Return the number of arrays that the pullback of three calls under jax.checkpoint keeps."""
     f = jax.checkpoint(lambda x: Fn.apply(Fn.apply(Fn.apply(x))), policy=policy)
     x = jnp.linspace(0.1, 1, 50)
     np.testing.assert_allclose(
@@ -291,7 +291,7 @@ def test_the_program_keeps_what_is_packed(packing, dense, form):
 
 @pytest.mark.parametrize("wrap", [jax.jit, jax.vmap, jax.checkpoint], ids=["jit", "vmap", "remat"])
 def test_second_derivatives_through_half_floats(wrap):
-    """What stands for a packed bfloat16 has its derivative: the second derivative is that of the un-jitted call."""
+    """The encoding of a packed bfloat16 is differentiable: the second derivative is that of the call outside jit."""
     pack, unpack, _ = PACKINGS["bfloat16"]
     swish, x = hooked(pack, unpack), jnp.array([0.5, 1.25, -2.0], jnp.float32)
     second = lambda f: jax.grad(lambda x: jnp.sin(jax.grad(lambda x: f(x).sum())(x)).sum())

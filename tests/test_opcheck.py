@@ -1,4 +1,4 @@
-"""opcheck: what it finds."""
+"""opcheck finds each planted fault, and accepts right functions."""
 
 import inspect
 
@@ -214,7 +214,7 @@ def no_derivative(info, in_dims, x, i):
     ids=lambda x: getattr(x, "__name__", None),
 )
 def test_rules_that_forget_something(rule, message):
-    """What a rule for batches may overlook: the axis, an integer array, derivatives."""
+    """A batching rule that overlooks the axis, an integer array or derivatives is found."""
     failures = failing(variant("vmap", rule), X, ORDER, test_utils="test_vmap")
     assert message in str(failures["test_vmap"])
 

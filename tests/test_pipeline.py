@@ -1,4 +1,4 @@
-"""The example of a pipeline: its schedules, and its gradients beside those of one device."""
+"""The example of a pipeline: its schedules, and its gradients next to those of one device."""
 
 import collections
 import itertools

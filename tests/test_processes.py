@@ -1,4 +1,4 @@
-"""Two processes that train one model together."""
+"""Two processes train one model together, to the result of one process."""
 
 import os
 import socket

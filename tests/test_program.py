@@ -14,7 +14,7 @@ from tests.zoo import CASES
 
 
 def operations(f, *args):
-    """How often each operation stands in the compiled program of `f`."""
+    """Return the number of occurrences of each operation in the compiled program of `f`."""
     text = jax.jit(f).lower(*args).compile().as_text()
     return collections.Counter(re.findall(r" = \S+ ([a-z][a-z0-9-]*)\(", text))
 
@@ -57,6 +57,6 @@ def test_batched_program_is_that_of_custom_vjp(name):
 
 @pytest.mark.parametrize("case", [c for c in CASES if c.name != "numpy_forward"], ids=lambda c: c.name)
 def test_forward_program_is_that_of_the_body(case):
-    """Where nobody differentiates, the compiled program is that of the plain formula."""
+    """Without differentiation the compiled program is that of the plain formula."""
     args = [jnp.asarray(x) for x in case.inputs(np.random.default_rng(0))]
     assert operations(case.apply, *args) == operations(case.twin, *args)

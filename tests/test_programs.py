@@ -1,4 +1,4 @@
-"""Functions in programs as JAX runs them: export, donation, asynchronous dispatch, callbacks."""
+"""Functions work in export, donation, asynchronous dispatch and callbacks."""
 
 import jax
 import jax.numpy as jnp

@@ -120,7 +120,7 @@ SINCE_0_12 = {"jit grad cond"}
 
 
 def outcome(run, f, x):
-    """What comes out and what is in the Refs then."""
+    """Return the result of a call and the values of the Refs after it."""
     refs = [jax.new_ref(jnp.zeros_like(x)) for _ in range(3)]
     return jax.tree.map(np.asarray, (run(f, x, *refs), [ref[...] for ref in refs]))
 
@@ -220,7 +220,7 @@ WRONG = {
 
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_uses(name):
-    """What cannot be done with a Ref is an error that names the Function, the remedy and where to read on."""
+    """An unsupported use of a Ref is an error with the Function, the remedy and the heading of the errors page."""
     Fn, wrap, kind, anchor = WRONG[name]
     with pytest.raises(kind) as info:
         wrap(Fn.apply)(X, jax.new_ref(X))
@@ -367,7 +367,7 @@ class Norm(fnjax.Function):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_a_ref_in_a_pytree(wrap):
-    """A Ref in a traversed container has None for its gradient, beside arrays that have one."""
+    """A Ref in a traversed container has None for its gradient, next to arrays that have one."""
     count = jax.new_ref(jnp.zeros_like(X))
     f = lambda x, scale, count: Norm.apply(x, {"count": count, "scale": scale}).sum()
     grads = wrap(jax.grad(f, (0, 1)))(XS, X, count)
@@ -397,7 +397,7 @@ def test_a_ref_in_a_list(wrap):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_jvp_and_vmap_methods_write_to_refs(wrap):
-    """What jvp and vmap write stays written, also in a compiled program."""
+    """Writes of jvp and vmap methods persist, also in a compiled program."""
 
     def jvp(ctx, tangent, _):
         ctx.ref[...] += 10

@@ -1,4 +1,4 @@
-"""What is saved, and what a second derivative makes of it."""
+"""Saved values are told apart as inputs, outputs and intermediates, and second derivatives are right for each."""
 
 import jax
 import jax.numpy as jnp
@@ -117,7 +117,7 @@ def test_hooks_around_a_saved_output_by_hand():
 
 
 def test_unpacking_another_array_is_an_error():
-    """What is unpacked must be able to count as what was saved."""
+    """An unpacked array must have the shape and dtype of the saved one."""
     with fnjax.saved_tensors_hooks(lambda x: x, lambda kept: kept[:1]):
         _, pullback = jax.vjp(jax.jit(lambda x: Rule.apply(x, "input")), jnp.ones(2, jnp.float32))
         with pytest.raises(fnjax.errors.ArgumentError, match=r"(?s)cannot stand for.*float32\[2\].*float32\[1\]"):

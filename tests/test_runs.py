@@ -1,4 +1,4 @@
-"""How often the methods run: as often as those of a custom_vjp in the Function's place."""
+"""The methods run as often as the rules of a custom_vjp would."""
 
 import functools
 from collections import Counter
@@ -49,7 +49,7 @@ by_hand.defvjp(_forward, _backward)
 
 @pytest.fixture(autouse=True)
 def fresh():
-    """What one test made JAX remember does not count in the next."""
+    """JAX's caches are cleared between tests."""
     global scale
     scale = 1.0
     jax.clear_caches()
@@ -124,7 +124,7 @@ def test_a_pullback_called_three_times(f):
 
 
 class Settings:
-    """What a method may read, and nobody can list."""
+    """List places that a method may read and that cannot be listed in advance."""
 
     def __init__(self, value):
         self.value = value
@@ -132,7 +132,7 @@ class Settings:
 
 @pytest.mark.parametrize("way", ["attribute", "class attribute", "closure", "partial", "dict", "another Function"])
 def test_nothing_is_stale(way):
-    """What forward reads is read at each call, also within one program: fnjax remembers nothing."""
+    """Globals are read at each call of forward, also within one program: fnjax caches nothing."""
     settings, listed, table = Settings(2.0), [2.0], {"value": 2.0}
 
     class Other(fnjax.Function):

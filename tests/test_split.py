@@ -1,4 +1,4 @@
-"""split_vjp: the two halves of a backward pass beside jax.vjp."""
+"""split_vjp: the two halves of a backward pass next to jax.vjp."""
 
 import re
 import warnings
@@ -190,7 +190,7 @@ def test_operations_are_done_once(name):
 
 
 def test_a_scan_in_each_half():
-    """Of a scan of layers each half is a scan, and of each layer no more is pending than of one by itself."""
+    """Both halves of a scan over layers are scans, with the residuals of one layer for each."""
     seconds = []
     one = jax.eval_shape(lambda w, x: first_half(block, w, x, BATCH, seconds)[2], W, BATCH)
     run = lambda w, x: first_half(scanned(block), w, x, BATCH, seconds)[2]
@@ -230,7 +230,7 @@ def test_one_second_half_for_all():
 
 
 def test_compiled_apart():
-    """What split_vjp returns leaves jit: forward and both halves are three programs, each compiled once."""
+    """Results of split_vjp can be returned from jit: forward and both halves are three programs, each compiled once."""
     compiled = []
 
     def counted(name, f):
@@ -248,7 +248,7 @@ def test_compiled_apart():
 
 
 def test_captured():
-    """What f closes over is pending, too: another scale or mask per microbatch is not that of the first."""
+    """Arrays that f closes over are residuals, too: each microbatch has its own scale or mask."""
     seconds = []
     pendings = [first_half(lambda w, x, m=m: x @ w * m, W["q"], X, X, seconds)[2] for m in (X, X + 1)]
     expected = by_vjp(lambda w, x: x @ w * (X + 1), W["q"], X, X)[1]
@@ -310,7 +310,7 @@ def test_cotangents_that_do_not_fit():
 
 
 def test_pending_of_another_function():
-    """What is pending of another function, of another number in it, or of other shapes is refused."""
+    """Residuals of another function, of another number in it, or of other shapes are refused."""
     _, _, pending = first_half(lambda w, x: jnp.sin(x @ w) * 2.0, W["q"], X, X, seconds := [])
     for other, x in ((lambda w, x: jnp.cos(x @ w), X), (lambda w, x: jnp.sin(x * 3.0 @ w), X), (mlp, X)):
         weights = [(W["q"], W["gain"])] if other is mlp else W["q"]
@@ -410,7 +410,7 @@ DISTINCT = [
 
 
 def test_programs_are_told_apart():
-    """Of each program the key is that of its next trace, and no other program's."""
+    """The key of a program is that of its next trace, and differs from other programs' keys."""
     first, again = ([identify(jax.make_jaxpr(lambda *x, f=f: f(*x))(1.0, 2.0)) for f in DISTINCT] for _ in range(2))
     assert [[one == other for other in again] for one in first] == np.eye(len(DISTINCT), dtype=bool).tolist()
     assert list(map(hash, first)) == list(map(hash, again))
@@ -431,7 +431,7 @@ def test_traced_again(f):
 
 
 def test_rules_that_cannot_be_compared():
-    """What is pending of a trace goes through that trace's rules, whichever backward_weight it is given to."""
+    """Residuals of a trace are evaluated by that trace's rules, whichever backward_weight gets them."""
     seconds = []
 
     def total(x, f):
@@ -444,6 +444,6 @@ def test_rules_that_cannot_be_compared():
 
 
 def test_leaves_that_are_no_arrays():
-    """A leaf that is no array is refused, with its place."""
+    """A leaf that is not an array is refused, with its place."""
     with pytest.raises(fnjax.errors.ArgumentError, match=r"leaf in weights.name that is no array\n.*\n  got: str 'a'"):
         fnjax.split_vjp(lambda w, x: x, {"name": "a"}, X)

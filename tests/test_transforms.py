@@ -89,7 +89,7 @@ def test_gradient_in_one_argument(case, wrap):
 
 @pytest.mark.parametrize("case", SEVERAL, ids=lambda c: c.name)
 def test_batch_that_shares_arguments(case):
-    """Whichever arguments a batch shares, each example has its own values and gradients."""
+    """With any subset of unbatched arguments, each example has its own values and gradients."""
     args = arrays(case)
     slopes = lambda f: jax.grad(case.loss(f), tuple(range(len(args))))
     for axes in itertools.product((0, None), repeat=len(args)):

@@ -1,4 +1,4 @@
-"""The traps that were measured before fnjax was written, one by one."""
+"""None of the traps that were measured before fnjax was written occurs."""
 
 import gc
 import math
@@ -187,7 +187,7 @@ def test_saved_weight_stays_unbatched_under_vmap():
 
 
 def test_gradient_dtype_is_cast():
-    """A float64 gradient for a float32 input, which JAX accepts in silence, comes out as float32."""
+    """A float64 gradient for a float32 input, which JAX accepts silently, comes out as float32."""
 
     class Wide(fnjax.Function):
         @staticmethod
@@ -328,7 +328,7 @@ def test_static_arguments_and_classes_die():
 
 
 def test_the_first_call_of_a_process_may_be_traced():
-    """What fnjax finds out about JAX once does not depend on where the first call stands: here in scan."""
+    """Facts that fnjax determines once do not depend on the context of the first call: here inside scan."""
     code = """
 import jax, jax.numpy as jnp, fnjax
 
@@ -417,7 +417,7 @@ class Ordered(fnjax.Function):
     "wrap", [lambda f: f, jax.jit, jax.vmap, jax.checkpoint], ids=["eager", "jit", "vmap", "remat"]
 )
 def test_dictionaries_on_ctx_keep_their_order(wrap):
-    """What forward enters first comes first in backward."""
+    """Context managers are entered in backward in the order of forward."""
     x = jnp.arange(1.0, 4.0)
     gradient = jax.grad(lambda x: wrap(Ordered.apply)(x).sum())(x)
     np.testing.assert_array_equal(gradient, 2 * x * x)
@@ -427,7 +427,7 @@ def test_dictionaries_on_ctx_keep_their_order(wrap):
     "transform", ["jax.grad(f)", "jax.jit(jax.grad(f))", "jax.grad(jax.jit(f))", "jax.grad(jax.checkpoint(f))"]
 )
 def test_first_touched_inside_a_transformation(transform):
-    """Whoever names fnjax.Function first inside a trace, and so loads the core there, gets the custom backward too."""
+    """A first use of fnjax.Function inside a trace, which loads the core there, has the custom backward too."""
     code = f"""
 import jax, jax.numpy as jnp, fnjax
 
@@ -450,7 +450,7 @@ print({transform}(3.0), {transform}(3.0), type(f(3.0)).__name__)
 @pytest.mark.parametrize("argnums", [1, (0, 1)])
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_differentiated_captures_are_told_of_under_jit(wrap, argnums):
-    """A class made around an array that is being differentiated is refused by name, un-jitted and jitted."""
+    """A class made around an array that is being differentiated is refused by name, outside jit and jitted."""
 
     def scaled(x, w):
         class Scaled(fnjax.Function):
@@ -469,7 +469,7 @@ def test_differentiated_captures_are_told_of_under_jit(wrap, argnums):
 
 
 def test_hessian_with_a_typed_key():
-    """A typed key on ctx is no number that could be zero: forward over reverse works un-jitted as jitted."""
+    """A typed key on ctx is not a number that could be zero: forward over reverse works outside jit as jitted."""
 
     class Noisy(fnjax.Function):
         @staticmethod

@@ -1,4 +1,4 @@
-"""The user's own batching rule, in every order of vmap and grad."""
+"""The user's batching rule is used in every order of vmap and grad."""
 
 import jax
 import jax.numpy as jnp
@@ -161,7 +161,7 @@ def ruled(rule, **members):
     ids=["one", "three", "lengths", "shapes", "both"],
 )
 def test_messages(Fn, phrase):
-    """What a rule returns is checked, in PyTorch's words."""
+    """The results of a batching rule are checked, with PyTorch's messages."""
     with pytest.raises(fnjax.errors.BatchingError) as info:
         jax.vmap(Fn.apply)(jnp.ones((3, 2)))
     assert phrase in str(info.value)
@@ -222,7 +222,7 @@ def test_containers_in_in_dims(differentiated):
 
 
 def test_a_batch_of_another_size():
-    """A rule that gives fewer examples than it was given is an error; PyTorch takes it in silence."""
+    """A rule that gives fewer examples than it was given is an error; PyTorch takes it silently."""
 
     class Half(fnjax.Function):
         @staticmethod

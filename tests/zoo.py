@@ -1,4 +1,4 @@
-"""Functions with their plain-JAX twins and inputs: the source for tests and benchmarks."""
+"""Functions with their plain-JAX twins and inputs, shared by tests and benchmarks."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def mutants(source: str) -> Iterator[Mutant]:
 
     - sign: a sum for a difference and the reverse, a minus left out, a returned gradient negated;
     - factor: a product or a quotient doubled;
-    - axis: another `axis=`, where that is a whole number;
+    - axis: another `axis=`, where that is a integer;
     - mask: `jnp.where(mask, a, b)` is a, a product with a comparison or with something called a mask is its other half;
     - stop more: a saved array, or a returned gradient, is constant to further derivatives;
     - stop fewer: a `jax.lax.stop_gradient` is left out;

@@ -4,7 +4,7 @@
 
 Backward is cut in two by `fnjax.split_vjp`: a stage hands the gradients of its inputs on at once, and computes those
 of its weights when it would wait. The gradients are compared with those of one device. The picture shows the schedule
-beside 1F1B's, each turn as long as XLA counts its work.
+next to 1F1B's, each turn as long as XLA counts its work.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Pair:
 
 
 def check_pairs(*pairs):
-    """A parametrisation of a parity test: each pair, un-jitted, jitted, and as the derivative of a jitted function."""
+    """A parametrisation of a parity test: each pair, eager, jitted, and as the derivative of a jitted function."""
     table = pytest.mark.parametrize("pair", pairs, ids=lambda pair: pair.name)
     return lambda test: table(pytest.mark.parametrize("mode", ["eager", "jit", "grad-of-jit"])(test))
 

@@ -1,4 +1,4 @@
-"""What PyTorch printed, and how a twin is compared with it.
+"""PyTorch's recorded results, and the comparison of a twin with them.
 
 `data/pytorch-2.13.json` holds, for each case, what PyTorch 2.13 gave for a class that the test of the same id types
 again with `fnjax.Function`: arrays with their dtype, and for errors their type and message.
@@ -33,7 +33,7 @@ def _decode(value):
 
 
 def recorded(case, *path):
-    """What PyTorch gave in a case, or the part of it that `path` leads to."""
+    """Return PyTorch's recorded result of a case, or the entry at `path`."""
     value = _decode(_RECORDED[case]["outcome"])
     for key in path:
         value = value[key]
@@ -58,13 +58,13 @@ def same(got, want):
 
 
 def check(case, **got):
-    """Assert that each result is what PyTorch gave in this case under the same name."""
+    """Assert that each result equals PyTorch's recorded one of the same name."""
     for name, value in got.items():
         same(value, recorded(case, name))
 
 
 def gradients_eagerly(f, *args):
-    """The gradients of the sum of `f` in all its arguments, un-jitted."""
+    """The gradients of the sum of `f` in all its arguments, outside jit."""
     return jax.grad(lambda *args: f(*args).sum(), tuple(range(len(args))))(*args)
 
 
@@ -111,7 +111,7 @@ def refuses(error, phrase, name):
 
 
 def is_zero(array):
-    """Whether an array is all zeros."""
+    """Return whether an array is all zeros."""
     return not np.any(np.asarray(array))
 
 

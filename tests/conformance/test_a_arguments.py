@@ -88,7 +88,7 @@ def test_A05_default_of_the_style_with_ctx():
 
 
 def test_A06_default_of_the_style_with_setup_context():
-    """Beside setup_context defaults are bound: inputs and needs_input_grad have full length."""
+    """Next to setup_context defaults are bound: inputs and needs_input_grad have full length."""
     seen = {}
 
     class Fn(fnjax.Function):
@@ -110,7 +110,7 @@ def test_A06_default_of_the_style_with_setup_context():
 
 
 def test_A07_keyword_arguments_out_of_order():
-    """Beside setup_context keyword arguments are bound by the signature of forward."""
+    """Next to setup_context keyword arguments are bound by the signature of forward."""
     seen = {}
 
     class Fn(fnjax.Function):
@@ -173,7 +173,7 @@ def test_A09_unknown_keyword(style, function, args):
     ],
 )
 def test_A10_too_many_arguments(style, function, args, phrase):
-    """A surplus argument is a TypeError in Python's words, in both styles."""
+    """An extra argument is a TypeError in Python's words, in both styles."""
     with refuses(recorded("A10", style), phrase, function.__name__):
         function.apply(jnp.array([1.0]), *args)
 
@@ -217,7 +217,7 @@ def test_A12_lists_are_not_traversed():
 
 
 def test_A13_list_beside_an_array():
-    """A list gets no gradient also where the array beside it does."""
+    """A list gets no gradient also where the array next to it does."""
 
     class Fn(fnjax.Function):
         @staticmethod
@@ -303,7 +303,7 @@ def test_A17_same_array_twice():
 
 
 def test_A18_forward_is_not_being_differentiated():
-    """Decision 9: JAX has no grad mode; under un-jitted grad forward and backward see concrete arrays."""
+    """Decision 9: JAX has no grad mode; under outside jit grad forward and backward see concrete arrays."""
     seen = []
     fn = answering(lambda ctx, g: seen.append(g) or g * 2, lambda ctx, x: seen.append(x * 2) or x * 2)
     gradients_eagerly(fn.apply, jnp.array([1.0]))

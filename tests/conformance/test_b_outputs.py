@@ -1,4 +1,4 @@
-"""Section B: what forward returns."""
+"""Section B of the conformance table: outputs of forward."""
 
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ def test_B03_tuple_of_two():
 )
 @pytest.mark.parametrize("run", [lambda f: f, jax.jit, jax.grad], ids=["eager", "jit", "grad"])
 def test_containers_are_refused(ret, where, run):
-    """Decision 2: PyTorch cuts the gradient of a list, a dict or a nested tuple in silence; here it is an error."""
+    """Decision 2: PyTorch cuts the gradient of a list, a dict or a nested tuple silently; here it is an error."""
     with pytest.raises(TypeError, match=f"{where} .*return a tuple"):
         run(returning(ret).apply)(jnp.array([1.0]))
 
@@ -177,7 +177,7 @@ def test_B18_captured_array_returned():
 
 @pytest.mark.parametrize("run", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_B19_captured_array_is_a_constant(run):
-    """Decision 1: a captured array is a constant; PyTorch drops its gradient in silence, here that is an error."""
+    """Decision 1: a captured array is a constant; PyTorch drops its gradient silently, here that is an error."""
     x, w = jnp.array([3.0]), jnp.array([4.0])
 
     def f(x, w):

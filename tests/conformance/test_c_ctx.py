@@ -49,7 +49,7 @@ def test_C01_none_keeps_its_place():
 )
 @pytest.mark.parametrize("run", [lambda f: f, gradients], ids=["eager", "grad"])
 def test_save_for_backward_takes_arrays(request, save, path, phrase, run):
-    """Saving what is no array is a TypeError; decision 3 has no exception for a call that nobody differentiates."""
+    """Saving what is not an array is a TypeError; decision 3 has no exception for a call that nobody differentiates."""
     error = recorded(request.node.callspec.id.split("-")[-1], *path)
     with refuses(error, f"save_for_backward can only save variables, but {phrase}", "Fn"):
         fn = saving(save, lambda ctx, g: g)

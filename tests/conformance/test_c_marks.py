@@ -44,7 +44,7 @@ def test_C18_dirty_input_that_is_not_returned():
 
 
 def test_C19_mark_dirty_of_what_is_no_input():
-    """Marking an array that is no input as dirty warns."""
+    """Marking an array that is not an input as dirty warns."""
     (warning,) = recorded("C19", "warnings")
 
     def fwd(ctx, x):
@@ -156,7 +156,7 @@ def test_C27_second_mark():
 
 
 def test_C28_materialised_gradients():
-    """By default an unused output gives zeros of its shape and dtype, and what is no array gives None."""
+    """By default an unused output gives zeros of its shape and dtype, and what is not an array gives None."""
     seen = {}
 
     def bwd(ctx, a, b, s, i):

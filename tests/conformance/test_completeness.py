@@ -1,4 +1,4 @@
-"""Nothing of PyTorch's behaviour is forgotten: each case has a twin, or a reason why it has none."""
+"""Each recorded case of PyTorch's behaviour has a twin, or a reason why it has none."""
 
 import ast
 import json

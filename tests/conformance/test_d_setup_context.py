@@ -49,7 +49,7 @@ def test_D02_tuple_output():
 
 
 def test_D03_setup_context_and_ctx_in_forward():
-    """A forward that takes ctx beside setup_context is a TypeError (here already when the class is defined)."""
+    """A forward that takes ctx next to setup_context is a TypeError (here already when the class is defined)."""
     with refuses(recorded("D03"), "missing a required argument: 'x'", "Fn"):
         setting_up(lambda ctx, x: x * 2, lambda ctx, inputs, output: None).apply(jnp.array([1.0]))
 

@@ -1,4 +1,4 @@
-"""Section E: what backward returns."""
+"""Section E of the conformance table: gradients returned by backward."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Section K: what a class may look like."""
+"""Section K of the conformance table: forms of a class."""
 
 import threading
 

@@ -43,7 +43,7 @@ class Once3(fnjax.Function):
 
 @pytest.mark.parametrize("path", ["backward()", "backward() mixed"])
 def test_P01_once_differentiable(path):
-    """Decision 4: the second derivative raises, also where PyTorch's grad drops the term in silence (5 for 485)."""
+    """Decision 4: the second derivative raises, also where PyTorch's grad drops the term silently (5 for 485)."""
     assert recorded("P01", "grad(inputs=x) mixed", "ok") == [5]
     first = slope(lambda x: Once3.apply(x) ** 2)
     loss = first if path == "backward()" else lambda x: first(x) + 5 * x

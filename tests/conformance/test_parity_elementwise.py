@@ -75,7 +75,7 @@ class TorchHundredfold(torch.autograd.Function):
 
 
 class Hundredfold(fnjax.Function):
-    """A rule that is no derivative, through an output kept as an attribute."""
+    """A rule that is not a derivative, through an output kept as an attribute."""
 
     @staticmethod
     def forward(ctx, x):

@@ -64,7 +64,7 @@ class TorchPolar(torch.autograd.Function):
 
 
 class Polar(fnjax.Function):
-    """Two arrays, a default, and outputs that are no arrays."""
+    """Two arrays, a default, and outputs that are not arrays."""
 
     @staticmethod
     def forward(x, y, scale=2.0):

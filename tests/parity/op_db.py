@@ -81,7 +81,7 @@ def list_samples(op, dtype, most):
 
 
 def compare(name, op, sample):
-    """What differs between PyTorch and the table in one sample; nothing if they are equal."""
+    """Return the difference between PyTorch and the table in one sample; an empty string if they are equal."""
     tensors = {}
     try:
         given = (sample.input, *sample.args)
@@ -144,7 +144,7 @@ def compare_entry(key, most, dtypes=DTYPES):
 
 
 def is_departure(found):
-    """Whether a difference is a known one."""
+    """Return whether a difference is a known one."""
     return any(re.search(pattern, found) for pattern in DEPARTURES)
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.parity
 
 
 class InTorch:
-    """What a behaviour is written with, in PyTorch."""
+    """Return the names with which a behaviour is written, in PyTorch."""
 
     Tensor, dtype, Number, device = torch.Tensor, torch.dtype, torch.types.Number, torch.device
     custom_op, infer_schema, triton_op = (
@@ -136,7 +136,7 @@ def plain(value):
 
 
 def outcome(f, world):
-    """What a behaviour comes to: a value, or an exception."""
+    """Run a behaviour; return its value or its exception."""
     try:
         return plain(f(world))
     except Exception as e:  # noqa: BLE001 - the exception is what is looked at

@@ -1,4 +1,4 @@
-"""The table of operations beside samples of PyTorch's own operator tests, with 64 bits."""
+"""The table of operations next to samples of PyTorch's own operator tests, with 64 bits."""
 
 import jax
 import pytest

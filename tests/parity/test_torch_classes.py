@@ -1,4 +1,4 @@
-"""Classes of PyTorch source as fnjax.torch runs them, beside PyTorch; benchmarks/torch_classes.py runs all of them."""
+"""Classes of PyTorch source as fnjax.torch runs them, next to PyTorch; benchmarks/torch_classes.py runs all of them."""
 
 import pytest
 

@@ -108,7 +108,7 @@ def widen(tensor):
 
 
 def differ(expected, found, make_reference, values=True, ties=False):
-    """What differs between results of PyTorch and of fnjax.torch; nothing if they are equal."""
+    """Return the difference between results of PyTorch and of fnjax.torch; an empty string if they are equal."""
     if isinstance(expected, torch.Size):
         return "" if tuple(expected) == tuple(found) else f"value: {found} for {expected}"
     expected, found = flatten(expected), flatten(found)
@@ -193,7 +193,7 @@ def is_view(x, given):
 
 
 def share(x, result):
-    """Whether a tensor of PyTorch shows another's memory."""
+    """Return whether a PyTorch tensor is a view of another."""
     return result.numel() > 0 and x.untyped_storage().data_ptr() == result.untyped_storage().data_ptr()
 
 

@@ -1,6 +1,6 @@
 """A launch that Triton's interpreter and fnjax.triton both run, described without either.
 
-Inputs are drawn as whole numbers over a power of two, so that no machine's mathematics library decides their bits. What
+Inputs are drawn as integers over a power of two, so that no machine's mathematics library decides their bits. What
 a kernel writes into begins as a number of its own, and what it leaves alone is compared too.
 """
 

@@ -1,4 +1,4 @@
-"""Kernels with one fault each, and what is right beside it."""
+"""Kernels with one fault each, and what is right next to it."""
 
 import fnjax.triton as triton
 import fnjax.triton.language as tl

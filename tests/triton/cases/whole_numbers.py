@@ -76,7 +76,7 @@ case("wrapping", "wrapping", 1, out_ptr=out(2, dtype=np.int32))
 case("halves", "halves", 1, x_ptr=floats(180, 8, dtype=np.float16), out_ptr=out(3, 8), N=8)
 for n in (16, 64):
     case(f"static-{n}", "static", 1, x_ptr=integers(181, n), out_ptr=out(n, dtype=np.int32), N=n)
-# The interpreter leaves a helper's number a number; here are the compiler's types: int32, but int8 beside constexprs.
+# The interpreter leaves a helper's number a number; here are the compiler's types: int32, but int8 next to constexprs.
 WIDE = SMALL.astype(np.int32)
 returned = [WIDE * 3, WIDE * 50 + np.trunc(WIDE * 2.5).astype(np.int32), WIDE * 50, WIDE * 50]
 returned += [(SMALL * np.int8(50)).astype(np.int32), (SMALL + np.int8(100)).astype(np.int32), WIDE + 100]
