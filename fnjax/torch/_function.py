@@ -26,7 +26,7 @@ from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_
 
 
 class _Kind(NamedTuple):
-    """What a tensor is beside its array."""
+    """Attributes of a tensor other than its array."""
 
     dtype: dtype
     requires_grad: bool = False

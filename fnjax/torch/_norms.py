@@ -74,7 +74,7 @@ def batch_norm_with_flags(
     eps: float,
     cudnn_enabled: bool = True,
 ) -> Tensor:
-    """As torch.nn.functional.batch_norm."""
+    """Apply torch.nn.functional.batch_norm."""
     return batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps)
 
 
@@ -104,7 +104,7 @@ def native_batch_norm(
 @known("torch._native_batch_norm_legit")
 @with_out
 def native_batch_norm_legit(input: Tensor, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: A002 - as above
-    """As native_batch_norm; the running statistics may be left out."""
+    """Apply native_batch_norm; the running statistics may be left out."""
     rest = rest if len(rest) == 5 else (None, None, *rest)
     return native_batch_norm(input, weight, bias, *rest)
 
@@ -112,7 +112,7 @@ def native_batch_norm_legit(input: Tensor, weight: Any, bias: Any, *rest: Any) -
 @known("torch._batch_norm_with_update")
 @with_out
 def batch_norm_with_update(input: Tensor, *rest: Any) -> tuple[Tensor, ...]:  # noqa: A002 - as above
-    """As native_batch_norm in training, with an empty tensor for what a backend would keep."""
+    """Apply native_batch_norm in training; also return an empty tensor in place of a backend's reserve."""
     found = native_batch_norm(input, *rest[:4], True, *rest[4:])
     return (*found, make(jnp.zeros(0, jnp.uint8), DTYPES["uint8"]))
 

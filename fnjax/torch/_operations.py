@@ -173,7 +173,7 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Attention; the dropout of its weights draws random numbers."""
+    """Compute attention; the dropout of its weights draws random numbers."""
     name, options = "torch.nn.functional.scaled_dot_product_attention", {"scale": scale, "enable_gqa": enable_gqa}
     if not dropout_p:
         return run(name, (query, key, value, attn_mask, 0.0, is_causal), options)

@@ -79,7 +79,7 @@ def copy(x: Tensor) -> Tensor:
 
 @view(".view")
 def view_as_shape(x: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
-    """A view of another shape, which must be one; or of the bits as another dtype (a copy)."""
+    """Return a view of another shape, or raise; or a copy of the bits as another dtype."""
     given = shape[0] if len(shape) == 1 else dtype
     if given is not None and not isinstance(given, (int, tuple, list)) and not hasattr(given, "__index__"):
         return _reinterpret(x, given)
@@ -103,7 +103,7 @@ def _reinterpret(x: Tensor, own: dtype) -> Tensor:
 
 @view("torch.view_as_real")
 def view_as_real(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
-    """The real and imaginary parts along a last axis."""
+    """Return the real and imaginary parts along a last axis."""
     return derive(
         input,
         lambda a: jnp.stack([a.real, a.imag], -1),
@@ -114,7 +114,7 @@ def view_as_real(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
 
 @view("torch.view_as_complex")
 def view_as_complex(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
-    """Complex numbers of the pairs along the last axis."""
+    """Return complex numbers of the pairs along the last axis."""
     return derive(
         input,
         lambda a: jax.lax.complex(a[..., 0], a[..., 1]),
@@ -125,7 +125,7 @@ def view_as_complex(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
 
 @view("+reshape")
 def reshape(x: Tensor, *shape: Any) -> Tensor:
-    """A view of another shape where there is one, else a copy."""
+    """Return a view of another shape if there is one, else a copy."""
     sizes = _fill(_sizes(shape), x.layout.size)
     found = _layout.reshape(x.layout, sizes)
     return x.show(found) if found is not None else reshape(copy(x), *sizes)
@@ -133,25 +133,25 @@ def reshape(x: Tensor, *shape: Any) -> Tensor:
 
 @view(".view_as")
 def view_as(x: Tensor, other: Tensor) -> Tensor:
-    """A view of another's shape."""
+    """Return a view of the shape of another tensor."""
     return view_as_shape(x, *other.shape)
 
 
 @view(".reshape_as")
 def reshape_as(x: Tensor, other: Tensor) -> Tensor:
-    """The shape of another."""
+    """Return the tensor reshaped to another's shape."""
     return reshape(x, *other.shape)
 
 
 @view("+ravel")
 def ravel(x: Tensor) -> Tensor:
-    """One axis."""
+    """Return the tensor flattened to one axis."""
     return reshape(x, -1) if x.ndim else reshape(x, 1)
 
 
 @view("+flatten")
 def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-    """Some axes as one."""
+    """Merge some axes into one."""
     if not x.ndim:
         return reshape(x, 1)
     start, end = _axis(start_dim, x.ndim), _axis(end_dim, x.ndim)
@@ -161,7 +161,7 @@ def flatten(x: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
 
 @view("+unflatten")
 def unflatten(x: Tensor, dim: int, sizes: Any) -> Tensor:
-    """One axis as several."""
+    """Split one axis into several."""
     dim = _axis(dim, x.ndim)
     shape = x.layout.shape
     return view_as_shape(x, *shape[:dim], *_fill(_sizes([sizes]), shape[dim]), *shape[dim + 1 :])
@@ -169,7 +169,7 @@ def unflatten(x: Tensor, dim: int, sizes: Any) -> Tensor:
 
 @view("+t")
 def t(x: Tensor) -> Tensor:
-    """The transpose of a matrix."""
+    """Return the transpose of a matrix."""
     if x.ndim > 2:
         raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {x.ndim}D")
     return x.show(x.layout.T)
@@ -177,7 +177,7 @@ def t(x: Tensor) -> Tensor:
 
 @view("+transpose +swapaxes +swapdims")
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
-    """Two axes exchanged."""
+    """Exchange two axes."""
     return x.show(np.swapaxes(x.layout, _axis(dim0, x.ndim), _axis(dim1, x.ndim)) if x.ndim else x.layout)
 
 
@@ -189,19 +189,19 @@ for _name in ("swapaxes", "swapdims"):
 
 @view("+permute")
 def permute(x: Tensor, *dims: Any) -> Tensor:
-    """Axes in another order."""
+    """Reorder the axes."""
     return x.show(np.transpose(x.layout, _sizes(dims)))
 
 
 @view("+movedim +moveaxis")
 def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
-    """Axes at other places."""
+    """Move axes to other positions."""
     return x.show(np.moveaxis(x.layout, source, destination))
 
 
 @view("+unsqueeze")
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """One more axis, with PyTorch's stride for it."""
+    """Insert an axis, with PyTorch's stride for it."""
     layout = x.layout
     dim = _axis(dim, layout.ndim + 1)
     stride = layout.shape[dim] * layout.strides[dim] if dim < layout.ndim else 1
@@ -213,7 +213,7 @@ def unsqueeze(x: Tensor, dim: int) -> Tensor:
 
 @view("+squeeze")
 def squeeze(x: Tensor, *dims: Any, dim: Any = None) -> Tensor:
-    """Without axes of one entry."""
+    """Remove axes of size 1."""
     if not dims and dim is None:
         return x.show(np.squeeze(x.layout))
     wanted = {_axis(d, x.ndim) for d in _sizes(dims or [dim])}
@@ -222,7 +222,7 @@ def squeeze(x: Tensor, *dims: Any, dim: Any = None) -> Tensor:
 
 @view("+select")
 def select(x: Tensor, dim: int, index: int) -> Tensor:
-    """One entry of an axis, without the axis."""
+    """Select one entry of an axis, and remove the axis."""
     dim = _axis(dim, x.ndim)
     n = x.layout.shape[dim]
     if not -n <= index < n:
@@ -232,7 +232,7 @@ def select(x: Tensor, dim: int, index: int) -> Tensor:
 
 @view("+narrow")
 def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
-    """Some entries of an axis from one on."""
+    """Return a range of an axis by its start and length."""
     dim = _axis(dim, x.ndim)
     start = int(start)
     start += x.layout.shape[dim] if start < 0 else 0
@@ -243,13 +243,13 @@ def narrow(x: Tensor, dim: int, start: Any, length: int) -> Tensor:
 
 @view("torch.slice")
 def slice_axis(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Tensor:
-    """Entries of an axis: torch.ops.aten.slice."""
+    """Slice an axis, as torch.ops.aten.slice does."""
     return x.show(x.layout[(slice(None),) * _axis(dim, x.ndim) + (slice(start, end, step),)])
 
 
 @view("+split +unsafe_split +split_with_sizes +unsafe_split_with_sizes")
 def split(x: Tensor, split_size_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
-    """An axis in sections of one size, or of these sizes."""
+    """Split an axis into sections of one size, or of these sizes."""
     sizes = split_size_or_sections if split_size_or_sections is not None else next(iter(named.values()))
     dim = _axis(dim, x.ndim)
     n = x.layout.shape[dim]
@@ -266,14 +266,14 @@ def split(x: Tensor, split_size_or_sections: Any = None, dim: int = 0, **named: 
 
 @view("+chunk +unsafe_chunk")
 def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """An axis in at most so many sections of one size."""
+    """Split an axis into at most so many sections of one size."""
     n = x.layout.shape[_axis(dim, x.ndim)]
     return split(x, max(-(-n // chunks), 1), dim) if n else split(x, [0] * chunks, dim)
 
 
 @view("+tensor_split")
 def tensor_split(x: Tensor, indices_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
-    """An axis in so many sections, or at these indices."""
+    """Split an axis into so many sections, or at these indices."""
     at = indices_or_sections if indices_or_sections is not None else next(iter(named.values()))
     at = np.asarray(at.array).tolist() if isinstance(at, Tensor) else at
     return tuple(x.show(part) for part in np.array_split(x.layout, at, _axis(dim, x.ndim)))
@@ -292,25 +292,25 @@ for _name, _at in {"hsplit": 1, "vsplit": 0, "dsplit": 2}.items():
 
 @view("+unbind")
 def unbind(x: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
-    """The entries of an axis."""
+    """Return the slices along an axis."""
     return tuple(select(x, dim, i) for i in range(x.layout.shape[_axis(dim, x.ndim)]))
 
 
 @view("+diagonal")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """The entries on a diagonal."""
+    """Return the entries on a diagonal."""
     return x.show(np.diagonal(x.layout, offset, dim1, dim2))
 
 
 @view("torch.linalg.diagonal")
 def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 - PyTorch's
-    """The entries on a diagonal of the last two axes."""
+    """Return the entries on a diagonal of the last two axes."""
     return diagonal(A, offset, dim1, dim2)
 
 
 @view(".expand .broadcast_to torch.broadcast_to")
 def expand(x: Tensor, *size: Any) -> Tensor:
-    """Axes of one entry repeated; -1 leaves one as it is."""
+    """Repeat axes of size 1; -1 leaves an axis unchanged."""
     sizes = _sizes(size)
     own = (None,) * (len(sizes) - x.ndim) + x.layout.shape
     return x.show(np.broadcast_to(x.layout, [o if s == -1 else s for s, o in zip(sizes, own, strict=True)]))
@@ -318,13 +318,13 @@ def expand(x: Tensor, *size: Any) -> Tensor:
 
 @view(".expand_as")
 def expand_as(x: Tensor, other: Tensor) -> Tensor:
-    """Repeated to another's shape."""
+    """Expand to another's shape."""
     return expand(x, *other.shape)
 
 
 @view("torch.broadcast_tensors")
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All of one shape."""
+    """Expand all tensors to one shape."""
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     return tuple(expand(t, *shape) for t in tensors)
 
@@ -350,7 +350,7 @@ for _rank in (1, 2, 3):
 
 @view("torch.meshgrid torch.functional.meshgrid")
 def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
-    """Coordinates along an axis each, repeated along the others."""
+    """Return coordinates along one axis each, repeated along the others."""
     given = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (tuple, list)) else list(tensors)
     swapped = indexing == "xy" and len(given) > 1
     if swapped:
@@ -367,7 +367,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 
 @view(".unfold")
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
-    """Windows of an axis, which may overlap."""
+    """Return windows of an axis, which may overlap."""
     dim = _axis(dimension, x.ndim)
     windows = np.lib.stride_tricks.sliding_window_view(x.layout, size, dim, writeable=True)
     return x.show(windows[(slice(None),) * dim + (slice(None, None, step),)])
@@ -375,7 +375,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 @view("+as_strided")
 def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """Any entries of the storage."""
+    """Return a view of any entries of the storage, by size, strides and offset."""
     whole = x.memory.layout
     offset = _layout.offset_of(x.layout, whole) if storage_offset is None else storage_offset
     last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
@@ -387,19 +387,19 @@ def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = N
 
 @view("+detach .detach_")
 def detach(x: Tensor) -> Tensor:
-    """The same memory, without history."""
+    """Return a tensor of the same memory, without history."""
     return x.show(x.layout, detached=True)
 
 
 @view("torch.positive .positive .as_subclass torch.alias")
 def alias(x: Tensor, *_: Any) -> Tensor:
-    """The tensor once more."""
+    """Return a view of the whole tensor."""
     return x.show(x.layout)
 
 
 @view("+conj")
 def conj(x: Tensor) -> Tensor:
-    """The conjugates, in the same memory."""
+    """Return the conjugates, as a view of the same memory."""
     return derive(x, jnp.conj, lambda a, v: jnp.conj(v)) if x.dtype.is_complex else x.show(x.layout)
 
 

@@ -16,20 +16,20 @@ from fnjax.torch._support.derivatives import _norm
 
 
 def _to(x, target):
-    """The array as the dtype that is named, or as another array's; devices change nothing."""
+    """Return an array in the named dtype, or in another array's; devices have no effect."""
     if target is None or isinstance(target, str):
         return x
     return x.astype(target.dtype if isinstance(target, jax.Array) else target)
 
 
 def _difference(a, b):
-    """The difference, and 0 where both are the same: under jit XLA may round a product otherwise than its difference."""
+    """Return the difference, 0 where both are equal: under jit XLA may round a product differently in it."""
     found = a - b
     return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
 
 
 def _linspace(start, end, steps, dtype=None):
-    """Equally spaced numbers as PyTorch counts them: from both ends; whole numbers lose what is behind the point."""
+    """Return equally spaced numbers, counted from both ends as in PyTorch; integers are truncated."""
     dtype = jnp.result_type(float if dtype is None else dtype)
     kind = np.float64 if jnp.issubdtype(dtype, jnp.integer) else jnp.promote_types(dtype, jnp.float32)
     start, end = (v if isinstance(v, jax.Array) else np.asarray(v).astype(dtype).astype(kind) for v in (start, end))
@@ -41,7 +41,7 @@ def _linspace(start, end, steps, dtype=None):
 
 
 def _log(x, base):
-    """The logarithm to base 2.0 or 10.0, exact for the base's whole powers."""
+    """Return the logarithm to base 2.0 or 10.0, exact for integer powers of the base."""
     found = jnp.log2(x) if base == 2 else jnp.log10(x)
     whole = jnp.round(found)
     exact = jnp.isfinite(found) & (base**whole == x)
@@ -49,14 +49,14 @@ def _log(x, base):
 
 
 def _floor_divide(x, y):
-    """The quotient rounded down; for floats as PyTorch does it, infinite where y is zero."""
+    """Return the quotient rounded down; for floats infinite where y is zero, as in PyTorch."""
     if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
         return jnp.floor_divide(x, y)
     return jnp.where(jnp.equal(y, 0), x / y, jnp.floor_divide(x, y))
 
 
 def _truncated_divide(x, y):
-    """The quotient rounded towards zero; integers stay integers."""
+    """Return the quotient rounded towards zero; integers stay integers."""
     if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
         quotient = jnp.floor_divide(x, y)
         return quotient + ((quotient < 0) & (quotient * y != x)).astype(quotient.dtype)
@@ -64,27 +64,27 @@ def _truncated_divide(x, y):
 
 
 def _picked(x, indices, axis, keepdims):
-    """The entries at these indices along an axis, with the indices, as a pair."""
+    """Return the pair of the entries at these indices along an axis, and the indices."""
     values = jnp.take_along_axis(x, indices, axis=axis)
     return (values, indices) if keepdims else (jnp.squeeze(values, axis), jnp.squeeze(indices, axis))
 
 
 def _max(x, axis, keepdims=False):
-    """Largest entries along an axis and where they are; the gradient goes to that one entry, as in PyTorch."""
+    """Return the largest entries along an axis and their indices; the gradient goes to that one entry, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     return _picked(x, jnp.argmax(x, axis=axis, keepdims=True), axis, keepdims)
 
 
 def _min(x, axis, keepdims=False):
-    """Smallest entries along an axis and where they are; the gradient goes to that one entry, as in PyTorch."""
+    """Return the smallest entries along an axis and their indices; the gradient goes to that one entry, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     return _picked(x, jnp.argmin(x, axis=axis, keepdims=True), axis, keepdims)
 
 
 def _sort(x, axis=-1, descending=False):
-    """Sorted entries, and where they stood."""
+    """Return sorted entries, and their former indices."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     indices = jnp.argsort(x, axis=axis, descending=descending)
@@ -92,14 +92,14 @@ def _sort(x, axis=-1, descending=False):
 
 
 def _topk(x, k, axis=-1, largest=True):
-    """The k largest (or smallest) entries along an axis in order, and where they stand."""
+    """Return the k largest (or smallest) entries along an axis in order, and their indices."""
     indices = jnp.argsort(x, axis=axis, descending=largest)
     indices = jax.lax.slice_in_dim(indices, 0, k, axis=axis % x.ndim)
     return jnp.take_along_axis(x, indices, axis=axis), indices
 
 
 def _kthvalue(x, k, axis=-1, keepdims=False):
-    """The k-th smallest entries along an axis, counted from 1, and where they stand."""
+    """Return the k-th smallest entries along an axis, counted from 1, and their indices."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     indices = jnp.argsort(x, axis=axis)
@@ -107,7 +107,7 @@ def _kthvalue(x, k, axis=-1, keepdims=False):
 
 
 def _median_along(x, axis, keepdims=False):
-    """The lower median along an axis and where it stands; NaN where there is one."""
+    """Return the lower median along an axis and its index; NaN where there is one."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     order = jnp.argsort(x, axis=axis)
@@ -118,12 +118,12 @@ def _median_along(x, axis, keepdims=False):
 
 
 def _median(x):
-    """The lower median of all entries, as PyTorch defines it."""
+    """Return the lower median of all entries, as PyTorch defines it."""
     return _median_along(x.ravel(), 0)[0]
 
 
 def _nanmedian_along(x, axis, keepdims=False):
-    """The lower median of what is no NaN along an axis, and where it stands."""
+    """Return the lower median of the entries along an axis that are not NaN, and its index."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     count = jnp.sum(~jnp.isnan(x), axis=axis, keepdims=True)
@@ -132,12 +132,12 @@ def _nanmedian_along(x, axis, keepdims=False):
 
 
 def _nanmedian(x):
-    """The lower median of all entries that are no NaN."""
+    """Return the lower median of all entries that are not NaN."""
     return _nanmedian_along(x.ravel(), 0)[0]
 
 
 def _mode(x, axis=-1, keepdims=False):
-    """The most frequent entry along an axis (the smallest of them), and the last place where it stands."""
+    """Return the most frequent entry along an axis (the smallest of them), and its last index."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     moved = jnp.moveaxis(x, axis, -1)
@@ -151,7 +151,7 @@ def _mode(x, axis=-1, keepdims=False):
 
 
 def _extreme_so_far(x, axis, better):
-    """The running extreme along an axis and the last place where it stood."""
+    """Return the running extreme along an axis, and its last index so far."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     places = jnp.broadcast_to(
@@ -166,30 +166,30 @@ def _extreme_so_far(x, axis, better):
 
 
 def _cummax(x, axis):
-    """The largest entry so far along an axis, and the last place where it stood."""
+    """Return the largest entry so far along an axis, and its last index."""
     return _extreme_so_far(x, axis, jnp.greater_equal)
 
 
 def _cummin(x, axis):
-    """The smallest entry so far along an axis, and the last place where it stood."""
+    """Return the smallest entry so far along an axis, and its last index."""
     return _extreme_so_far(x, axis, jnp.less_equal)
 
 
 def _logcumsumexp(x, axis):
-    """Logarithms of the running sums of exponentials along an axis."""
+    """Return the logarithms of the running sums of exponentials along an axis."""
     if jnp.iscomplexobj(x) and x.ndim:
         return jax.lax.associative_scan(_logaddexp, x, axis=axis % x.ndim)
     return jax.lax.cumlogsumexp(x, axis=axis % x.ndim) if x.ndim else x
 
 
 def _logaddexp(x, y):
-    """The logarithm of a sum of exponentials; complex ones keep their number of turns."""
+    """Return the logarithm of a sum of exponentials; for complex numbers the imaginary part is not wrapped."""
     larger, smaller = jnp.where(x.real < y.real, y, x), jnp.where(x.real < y.real, x, y)
     return larger + jnp.log1p(jnp.exp(smaller - larger))
 
 
 def _cumulative_trapezoid(y, x=None, dx=1, axis=-1):
-    """Running integrals by the trapezoidal rule."""
+    """Return running integrals by the trapezoidal rule."""
     y = jnp.moveaxis(y, axis, -1)
     if x is not None:
         dx = jnp.diff(jnp.moveaxis(x, axis, -1) if x.ndim == y.ndim else x, axis=-1)
@@ -197,7 +197,7 @@ def _cumulative_trapezoid(y, x=None, dx=1, axis=-1):
 
 
 def _gradient(x, spacing=1, axis=None, edge_order=1):
-    """Derivatives by central differences, one array for each axis."""
+    """Return derivatives by central differences, one array for each axis."""
     spacing = (1,) if spacing is None else spacing if isinstance(spacing, (list, tuple)) else (spacing,)
     found = jnp.gradient(x, *spacing, axis=axis)
     found = tuple(found) if isinstance(found, (list, tuple)) else (found,)
@@ -209,7 +209,7 @@ def _gradient(x, spacing=1, axis=None, edge_order=1):
 
 
 def _second_order_edges(x, found, spacing, axis):
-    """Central differences along an axis, at both ends by three entries."""
+    """Return central differences along an axis, at both ends by three entries."""
     x, found = jnp.moveaxis(x, axis, 0), jnp.moveaxis(found, axis, 0)
     steps = jnp.diff(spacing) if jnp.ndim(spacing) else jnp.full(x.shape[0] - 1, spacing)
 
@@ -222,7 +222,7 @@ def _second_order_edges(x, found, spacing, axis):
 
 
 def _searchsorted(sequence, values, side=None, right=False, sorter=None):
-    """Where values belong in sorted sequences, row by row where there are several."""
+    """Return the indices at which values belong in sorted sequences, row by row if there are several."""
     if sorter is not None:
         sequence = jnp.take_along_axis(sequence, sorter, axis=-1)
     side = side or ("right" if right else "left")
@@ -234,7 +234,7 @@ def _searchsorted(sequence, values, side=None, right=False, sorter=None):
 
 
 def _histc(x, bins=100, low=0, high=0):
-    """How many entries fall into each of equal bins; those outside are not counted."""
+    """Count the entries in each of equal bins; entries outside are not counted."""
     if low == high:
         low, high = jnp.min(x), jnp.max(x)
         low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
@@ -244,26 +244,26 @@ def _histc(x, bins=100, low=0, high=0):
 
 
 def _bincount(x, length, weights=None):
-    """How often each number comes, or its weights' sum; under jit all numbers must be below the length."""
+    """Count each number, or sum its weights; under jit all numbers must be below the length."""
     if not isinstance(x, jax.core.Tracer):
         length = max(length, int(jnp.max(x, initial=-1)) + 1)
     return jnp.bincount(x, weights=weights, length=length)
 
 
 def _renorm(x, p, axis, maxnorm):
-    """Slices along an axis, those with too large a norm scaled down to it."""
+    """Scale slices along an axis down to a largest norm."""
     others = tuple(i for i in range(x.ndim) if i != axis % x.ndim)
     norm = _norm(x, ord=p, axis=others, keepdims=True)
     return jnp.where(norm > maxnorm, x * (maxnorm / (norm + 1e-7)), x)
 
 
 def _zeta(x, q):
-    """Hurwitz's zeta function, which is not defined below 1."""
+    """Evaluate Hurwitz's zeta function, which is not defined below 1."""
     return jnp.where(x < 1, jnp.nan, jax.scipy.special.zeta(x, q))
 
 
 def _polygamma(n, x):
-    """Derivatives of digamma; JAX's hold for positive numbers only. Numbers below -24 have none."""
+    """Return derivatives of digamma, where JAX's hold for positive numbers only; those below -24 have none."""
     if not isinstance(n, int) or n == 0:
         return jax.scipy.special.polygamma(n, x)
     if n == 1:
@@ -276,7 +276,7 @@ def _polygamma(n, x):
 
 
 def _integer_power(x, exponent):
-    """A power of integers: 0 where its exponent is negative, but for powers of 1 and -1."""
+    """Return a power of integers: 0 for a negative exponent, except for powers of 1 and -1."""
     exponent = jnp.asarray(exponent).astype(jnp.result_type(x, exponent))
     odd = jnp.where(exponent % 2 == 0, 1, x)
     below = jnp.where(jnp.abs(x) == 1, odd, 0)
@@ -284,34 +284,34 @@ def _integer_power(x, exponent):
 
 
 def _sum_to_size(x, shape):
-    """The sums that undo a broadcast from this shape."""
+    """Sum a gradient to the shape before broadcasting."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     x = jnp.sum(x, axis=tuple(range(x.ndim - len(shape))))
     return jnp.sum(x, axis=tuple(i for i, n in enumerate(shape) if n == 1 and x.shape[i] != 1), keepdims=True)
 
 
 def _squeeze(x, axis):
-    """Without these axes, as far as their size is 1."""
+    """Remove these axes if their size is 1."""
     axes = (axis,) if isinstance(axis, int) else axis
     return jnp.squeeze(x, tuple(a for a in axes if x.ndim and x.shape[a] == 1))
 
 
 def _unflatten(x, axis, sizes):
-    """One axis parted into several; a size may be -1."""
+    """Split one axis into several; a size may be -1."""
     axis = axis % x.ndim
     rest = -x.shape[axis] // math.prod(sizes)
     return x.reshape((*x.shape[:axis], *(rest if n == -1 else n for n in sizes), *x.shape[axis + 1 :]))
 
 
 def _resize(x, shape):
-    """The first entries in another shape; where there are too few, zeros for what PyTorch leaves open."""
+    """Return the first entries in another shape; zeros for missing ones, which PyTorch leaves uninitialised."""
     size = math.prod(shape)
     flat = x.ravel()[:size]
     return jnp.pad(flat, (0, size - flat.size)).reshape(shape)
 
 
 def _flatten(x, start, end=-1):
-    """The axes from start to end as one."""
+    """Merge the axes from start to end into one."""
     if x.ndim == 0:
         return x.reshape(1)
     start, end = start % x.ndim, end % x.ndim
@@ -326,19 +326,19 @@ def _expand(x, shape):
 
 
 def _chunk(x, chunks, axis=0):
-    """At most so many pieces of one size, the last of them perhaps smaller."""
+    """Split an axis into at most so many pieces of one size; the last may be smaller."""
     return _split(x, -(-x.shape[axis] // chunks), axis) if x.shape[axis] else (x,) * chunks
 
 
 def _split(x, size, axis=0):
-    """Pieces of one size (the last perhaps smaller), or of the given sizes."""
+    """Split an axis into pieces of one size (the last may be smaller), or of the given sizes."""
     if isinstance(size, int):
         return tuple(jnp.split(x, list(range(size, x.shape[axis], size)), axis=axis))
     return tuple(jnp.split(x, list(itertools.accumulate(size))[:-1], axis=axis))
 
 
 def _diag_embed(x, offset=0, axis1=-2, axis2=-1):
-    """Matrices with the last axis on a diagonal."""
+    """Return matrices with the last axis on a diagonal."""
     size = x.shape[-1] + abs(offset)
     rows = jnp.arange(x.shape[-1]) + max(-offset, 0)
     columns = jnp.arange(x.shape[-1]) + max(offset, 0)
@@ -347,26 +347,26 @@ def _diag_embed(x, offset=0, axis1=-2, axis2=-1):
 
 
 def _cartesian_prod(*arrays):
-    """All tuples of entries, a row each."""
+    """Return all tuples of entries, one per row."""
     if len(arrays) == 1:
         return arrays[0]
     return jnp.stack([a.ravel() for a in jnp.meshgrid(*arrays, indexing="ij")], axis=-1)
 
 
 def _combinations(x, r=2, with_replacement=False):
-    """All combinations of r entries, a row each."""
+    """Return all combinations of r entries, one per row."""
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     return x[np.array(list(choose(range(x.shape[0]), r)), dtype=int).reshape(-1, r)]
 
 
 def _atleast_3d(*arrays):
-    """With at least three axes; those that are missing come last for matrices, around a vector."""
+    """Return the array with at least three axes: new ones come last for matrices, and around a vector."""
     found = [jnp.atleast_3d(a) for a in arrays]
     return found[0] if len(found) == 1 else found
 
 
 def _windows(x, axis, size, step):
-    """Windows of one size along an axis, their entries as a new last axis."""
+    """Return windows of one size along an axis, with their entries as a new last axis."""
     if x.ndim == 0:
         return x.reshape(1)[:size]
     starts = jnp.arange(0, x.shape[axis] - size + 1, step)
@@ -375,7 +375,7 @@ def _windows(x, axis, size, step):
 
 
 def _pixel_shuffle(x, factor):
-    """Channels become pixels: (*, c f f, h, w) to (*, c, h f, w f)."""
+    """Move channels to pixels: (*, c f f, h, w) to (*, c, h f, w f)."""
     *batch, c, h, w = x.shape
     x = x.reshape(*batch, c // factor**2, factor, factor, h, w)
     n = len(batch)
@@ -384,7 +384,7 @@ def _pixel_shuffle(x, factor):
 
 
 def _pixel_unshuffle(x, factor):
-    """Pixels become channels: (*, c, h f, w f) to (*, c f f, h, w)."""
+    """Move pixels to channels: (*, c, h f, w f) to (*, c f f, h, w)."""
     *batch, c, h, w = x.shape
     x = x.reshape(*batch, c, h // factor, factor, w // factor, factor)
     n = len(batch)
@@ -393,6 +393,6 @@ def _pixel_unshuffle(x, factor):
 
 
 def _channel_shuffle(x, groups):
-    """Channels of all groups in turn."""
+    """Interleave the channels of all groups."""
     n, c, *rest = x.shape
     return jnp.swapaxes(x.reshape(n, groups, c // groups, *rest), 1, 2).reshape(x.shape)

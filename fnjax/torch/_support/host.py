@@ -8,7 +8,7 @@ import numpy as np
 
 
 def _on_host(f, like, *args):
-    """What a function of NumPy arrays gives, run outside JAX: an array of the shape and dtype of `like`."""
+    """Call a function of NumPy arrays outside JAX; return an array of the shape and dtype of `like`."""
 
     def call(*arrays):
         return np.asarray(f(*map(np.asarray, arrays))).astype(like.dtype, casting="same_kind")
@@ -17,6 +17,6 @@ def _on_host(f, like, *args):
 
 
 def _on_host_entrywise(f, *args):
-    """What a function of NumPy arrays gives that works entry by entry, run outside JAX."""
+    """Call an elementwise function of NumPy arrays outside JAX."""
     args = jnp.broadcast_arrays(*args)
     return _on_host(f, jax.ShapeDtypeStruct(args[0].shape, jnp.result_type(*args, float)), *args)

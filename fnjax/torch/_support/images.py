@@ -13,7 +13,7 @@ from fnjax.torch._support.layers import _adaptive_avg_pool, _each
 
 
 def _pad(x, pad, mode="constant", value=None):
-    """Padding from the last axis backwards, as in torch.nn.functional; negative widths cut."""
+    """Pad from the last axis backwards, as in torch.nn.functional; negative widths crop."""
     pairs = [(0, 0)] * (x.ndim - len(pad) // 2) + [(pad[i], pad[i + 1]) for i in range(len(pad) - 2, -1, -2)]
     if mode == "constant":
         return jax.lax.pad(x, jnp.array(0 if value is None else value, x.dtype), [(a, b, 0) for a, b in pairs])
@@ -25,7 +25,7 @@ def _pad(x, pad, mode="constant", value=None):
 
 
 def _patches(x, size, dilation, padding, stride):
-    """Patches of images, (batch, channels, h, w), as (batch, channels, kh, kw, oh, ow)."""
+    """Return patches of images, (batch, channels, h, w), as (batch, channels, kh, kw, oh, ow)."""
     size, dilation, padding, stride = (_each(v, 2) for v in (size, dilation, padding, stride))
     x = jnp.pad(x, ((0, 0), (0, 0), (padding[0],) * 2, (padding[1],) * 2))
     counts = [(n - d * (k - 1) - 1) // s + 1 for n, k, d, s in zip(x.shape[2:], size, dilation, stride, strict=True)]
@@ -37,7 +37,7 @@ def _patches(x, size, dilation, padding, stride):
 
 
 def _unfold(x, size, dilation=1, padding=0, stride=1):
-    """Patches as columns: (batch, channels * kernel, patches)."""
+    """Return patches as columns: (batch, channels * kernel, patches)."""
     single = x.ndim == 3
     found = _patches(x[None] if single else x, size, dilation, padding, stride)
     n, c, kh, kw, oh, ow = found.shape
@@ -46,7 +46,7 @@ def _unfold(x, size, dilation=1, padding=0, stride=1):
 
 
 def _fold(x, output_size, size, dilation=1, padding=0, stride=1):
-    """Patches summed back into images: the transpose of unfold."""
+    """Sum patches back into images: the transpose of unfold."""
     single = x.ndim == 2
     x = x[None] if single else x
     kernel = math.prod(_each(size, 2))
@@ -56,7 +56,7 @@ def _fold(x, output_size, size, dilation=1, padding=0, stride=1):
 
 
 def _resized(x, axis, size, scale, mode, align_corners):
-    """One axis resized."""
+    """Resize one axis."""
     n = x.shape[axis]
     ratio = n / size if scale is None else 1 / scale
     out = np.arange(size)
@@ -81,7 +81,7 @@ def _resized(x, axis, size, scale, mode, align_corners):
 
 
 def _interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=None, recompute=None):
-    """Spatial axes resized, as in torch.nn.functional."""
+    """Resize the spatial axes, as in torch.nn.functional."""
     rank = x.ndim - 2
     if size is None:
         scales = _each(scale_factor, rank)
@@ -97,7 +97,7 @@ def _interpolate(x, size=None, scale_factor=None, mode="nearest", align_corners=
 
 
 def _grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=None):
-    """Images (n, c, h, w), or volumes, read at the places (n, oh, ow, 2) of a grid from -1 to 1."""
+    """Sample images (n, c, h, w), or volumes, at the positions (n, oh, ow, 2) of a grid from -1 to 1."""
     sizes = x.shape[2:]
 
     def place(coordinate, n):
@@ -132,7 +132,7 @@ def _grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=N
 
 
 def _cubic_weights(t):
-    """The weights of the four entries around a place, which is t behind the second of them."""
+    """Return the weights of the four entries around a position at distance t after the second."""
     a = -0.75
 
     def near(d):
@@ -145,7 +145,7 @@ def _cubic_weights(t):
 
 
 def _affine_grid(theta, size, align_corners=None):
-    """The sampling grid of affine maps, (n, 2, 3) or (n, 3, 4), for images of this size."""
+    """Return the sampling grid of affine maps, (n, 2, 3) or (n, 3, 4), for images of this size."""
 
     def places(n):
         places = jnp.linspace(-1, 1, n, dtype=theta.dtype) if n > 1 else jnp.zeros(1, theta.dtype)

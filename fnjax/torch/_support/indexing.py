@@ -7,20 +7,20 @@ import jax.numpy as jnp
 
 
 def _grid(shape, axis, index):
-    """An index for every axis: the given one along its axis, the own place along the others."""
+    """Return an index for every axis: the given one along its axis, the identity along the others."""
     places = jnp.meshgrid(*(jnp.arange(n) for n in shape), indexing="ij", sparse=True)
     return tuple(index if i == axis % len(shape) else place for i, place in enumerate(places))
 
 
 def _gather(x, index, axis):
-    """Entries at indices along an axis; along the others the index may be smaller than the array."""
+    """Return entries at indices along an axis; along the others the index may be smaller than the array."""
     if x.ndim == 0 or index.ndim == 0:
         return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
     return x[_grid(index.shape, axis, index)]
 
 
 def _padded_embedding(indices, weight, padding_idx):
-    """Rows of the weight, of which that of padding_idx takes no gradient."""
+    """Return rows of the weight; that of padding_idx gets no gradient."""
     rows = weight[indices]
     if padding_idx is None:
         return rows
@@ -29,7 +29,7 @@ def _padded_embedding(indices, weight, padding_idx):
 
 
 def _cat(arrays, axis=0):
-    """Arrays in a row, without empty vectors, which PyTorch leaves out."""
+    """Concatenate arrays, without empty vectors, which PyTorch leaves out."""
     some = [a for a in arrays if a.shape != (0,)] or arrays
     return jnp.concatenate(some, axis=axis).astype(jnp.result_type(*arrays))
 
@@ -40,7 +40,7 @@ def _trimmed(value, target):
 
 
 def _scatter(x, index, source, axis, how="set"):
-    """Entries, or one number, set at indices along an axis; or joined to what stands there: add, multiply, max, min."""
+    """Set entries, or one number, at indices along an axis; or combine them with x: add, multiply, max, min."""
     index = jnp.atleast_1d(index)
     source = jnp.asarray(source, x.dtype)
     source = source[tuple(slice(n) for n in index.shape[: source.ndim])]
@@ -49,7 +49,7 @@ def _scatter(x, index, source, axis, how="set"):
 
 
 def _scatter_reduce(x, index, source, axis, how, include_self=True):
-    """Entries joined to those at indices along an axis; how is add, multiply, max, min or mean."""
+    """Combine entries with those at indices along an axis; how is add, multiply, max, min or mean."""
     index = jnp.atleast_1d(index)
     source = jnp.atleast_1d(source)[tuple(slice(n) for n in index.shape)]
     place = _grid(index.shape, axis, index)
@@ -57,7 +57,7 @@ def _scatter_reduce(x, index, source, axis, how, include_self=True):
 
 
 def _joined(x, place, source, how, include_self):
-    """Entries joined to what stands at a place or, without that, among themselves."""
+    """Combine entries with those of x at an index or, without these, among themselves."""
     if not include_self:
         limits = jnp.finfo(x.dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype)
         low, high = (-jnp.inf, jnp.inf) if jnp.issubdtype(x.dtype, jnp.inexact) else (limits.min, limits.max)
@@ -71,7 +71,7 @@ def _joined(x, place, source, how, include_self):
 
 
 def _index_write(x, index, source, axis, how="set"):
-    """Slices, or one number, set at indices along an axis; or joined to what stands there: add, multiply, max, min."""
+    """Set slices, or one number, at indices along an axis; or combine them with x: add, multiply, max, min."""
     source = jnp.asarray(source, x.dtype)
     source = jnp.moveaxis(source, axis, 0) if source.ndim else source
     moved = jnp.moveaxis(jnp.atleast_1d(x), axis, 0).at[jnp.ravel(index)]
@@ -79,14 +79,14 @@ def _index_write(x, index, source, axis, how="set"):
 
 
 def _index_reduce(x, index, source, axis, how, include_self=True):
-    """Slices joined to those at indices along an axis; how is multiply, max, min or mean."""
+    """Combine slices with those at indices along an axis; how is multiply, max, min or mean."""
     moved, source = (jnp.moveaxis(jnp.atleast_1d(a), axis, 0) for a in (x, source))
     moved = _joined(moved, jnp.ravel(index), source, how, include_self)
     return jnp.moveaxis(moved, 0, axis).reshape(x.shape)
 
 
 def _scatter_joined(x, index, source, axis, how, include_self=True):
-    """Entries joined to those at indices along an axis: multiply, max or min."""
+    """Combine entries with those at indices along an axis: multiply, max or min."""
     index = jnp.atleast_1d(index)
     source = jnp.atleast_1d(source)[tuple(slice(n) for n in index.shape)]
     joined = _accumulated(jnp.atleast_1d(x), _grid(index.shape, axis, index), source, how, include_self)
@@ -94,13 +94,13 @@ def _scatter_joined(x, index, source, axis, how, include_self=True):
 
 
 def _index_joined(x, index, source, axis, how, include_self=True):
-    """Slices joined to those at indices along an axis: multiply, max or min."""
+    """Combine slices with those at indices along an axis: multiply, max or min."""
     moved, source = (jnp.moveaxis(jnp.atleast_1d(a), axis, 0) for a in (x, source))
     return jnp.moveaxis(_accumulated(moved, jnp.ravel(index), source, how, include_self), 0, axis).reshape(x.shape)
 
 
 def _accumulated(x, place, source, how, include_self):
-    """Entries joined to what stands at a place or, without that, among themselves; equal extremes share the derivative.
+    """Combine entries with those of x at an index, or among themselves; equal extremes share the derivative.
 
     PyTorch counts what stands there among them, joined or not.
     """
@@ -118,7 +118,7 @@ def _accumulated(x, place, source, how, include_self):
 
 
 def _products(x, place, source):
-    """The products of what comes to each entry of x, from sorted places: JAX cannot differentiate `x.at[i].multiply`."""
+    """Return the products of the values for each entry of x, by sorted indices: `x.at[i].multiply` has no derivative."""
     if not source.size:
         return jnp.ones_like(x)
     at = jnp.arange(x.size).reshape(x.shape)[place].ravel()
@@ -135,37 +135,37 @@ def _products(x, place, source):
 
 
 def _masked_scatter(x, mask, source):
-    """The entries of source, one after another, where the mask is true."""
+    """Return x with the entries of source, one after another, where the mask is true."""
     x, mask = jnp.broadcast_arrays(x, mask)
     order = jnp.cumsum(mask.ravel()) - 1
     return jnp.where(mask, source.ravel()[jnp.maximum(order, 0)].reshape(x.shape), x)
 
 
 def _masked_select(x, mask):
-    """The entries where the mask is true, in a row."""
+    """Return the entries where the mask is true, in one axis."""
     x, mask = jnp.broadcast_arrays(x, mask)
     return x[mask]
 
 
 def _put(x, index, source, accumulate=False):
-    """Entries written at indices into the flattened array."""
+    """Write entries at indices into the flattened array."""
     flat = x.ravel().at[index.ravel()]
     return (flat.add(source.ravel()) if accumulate else flat.set(source.ravel())).reshape(x.shape)
 
 
 def _select_scatter(x, source, axis, index):
-    """One slice along an axis replaced."""
+    """Return x with one slice along an axis replaced."""
     return jnp.moveaxis(jnp.moveaxis(x, axis, 0).at[index].set(source), 0, axis)
 
 
 def _slice_scatter(x, source, axis=0, start=None, end=None, step=1):
-    """A range of slices along an axis replaced."""
+    """Return x with a range of slices along an axis replaced."""
     moved = jnp.moveaxis(x, axis, 0).at[slice(start, end, step)].set(jnp.moveaxis(source, axis, 0))
     return jnp.moveaxis(moved, 0, axis)
 
 
 def _diagonal_scatter(x, source, offset=0, axis1=0, axis2=1):
-    """A diagonal replaced."""
+    """Return x with a diagonal replaced."""
     moved = jnp.moveaxis(x, (axis1, axis2), (-2, -1))
     rows = jnp.arange(source.shape[-1]) + max(-offset, 0)
     columns = jnp.arange(source.shape[-1]) + max(offset, 0)
@@ -173,6 +173,6 @@ def _diagonal_scatter(x, source, offset=0, axis1=0, axis2=1):
 
 
 def _associative_scan(function, xs, axis, reverse=False):
-    """jax.lax.associative_scan, which takes no negative axis in reverse."""
+    """Apply jax.lax.associative_scan, which takes no negative axis in reverse."""
     axis = axis % jax.tree.leaves(xs)[0].ndim
     return jax.lax.associative_scan(function, xs, reverse=reverse, axis=axis)

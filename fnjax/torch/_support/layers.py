@@ -13,53 +13,53 @@ from fnjax.torch._support.general import _max
 
 
 def _each(value, rank):
-    """One value for each spatial axis."""
+    """Return one value for each spatial axis."""
     value = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     return value * rank if len(value) == 1 else value
 
 
 def _prelu(x, weight):
-    """Rectified, with a learned slope below zero for each channel."""
+    """Rectify x, with a learned slope below zero for each channel."""
     if weight.size > 1 and x.ndim > 1:
         weight = weight.reshape(-1, *(1,) * (x.ndim - 2))
     return jnp.where(x > 0, x, weight.reshape(()) * x if weight.size == 1 else weight * x)
 
 
 def _softplus(x, beta=1.0, threshold=20.0):
-    """log(1 + exp(beta x)) / beta, and x itself above the threshold."""
+    """Return log(1 + exp(beta x)) / beta, and x itself above the threshold."""
     return jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta)
 
 
 def _safe_softmax(x, axis, dtype=None):
-    """Softmax, and zeros where all entries are minus infinity."""
+    """Return the softmax, and zeros where all entries are minus infinity."""
     x = x if dtype is None else x.astype(dtype)
     nothing = jnp.all(x == -jnp.inf, axis=axis, keepdims=True)
     return jnp.where(nothing, 0, jax.nn.softmax(jnp.where(nothing, 0, x), axis=axis))
 
 
 def _softmax_grad(grad, output, axis):
-    """The gradient of softmax, from its output."""
+    """Return the gradient of softmax, from its output."""
     return output * (grad - jnp.sum(grad * output, axis=axis, keepdims=True))
 
 
 def _log_softmax_grad(grad, output, axis):
-    """The gradient of log-softmax, from its output."""
+    """Return the gradient of log-softmax, from its output."""
     return grad - jnp.exp(output) * jnp.sum(grad, axis=axis, keepdims=True)
 
 
 def _linear(x, weight, bias=None):
-    """A matrix product with the transposed weight, and the bias."""
+    """Return the matrix product with the transposed weight, plus the bias."""
     return x @ weight.T if bias is None else x @ weight.T + bias
 
 
 def _bilinear(x, y, weight, bias=None):
-    """A bilinear form for each output."""
+    """Return a bilinear form for each output."""
     out = jnp.einsum("...i,oij,...j->...o", x, weight, y)
     return out if bias is None else out + bias
 
 
 def _conv(x, weight, bias=None, rank=2, stride=1, padding=0, dilation=1, groups=1):
-    """A convolution over the last axes, (channels, ...) or (batch, channels, ...), as in torch.nn.functional."""
+    """Convolve over the last axes, (channels, ...) or (batch, channels, ...), as in torch.nn.functional."""
     single = x.ndim == rank + 1
     pads = padding.upper() if isinstance(padding, str) else [(p, p) for p in _each(padding, rank)]
     if pads == "SAME":  # PyTorch puts the odd one at the end, whatever the stride, which is 1
@@ -79,7 +79,7 @@ def _conv(x, weight, bias=None, rank=2, stride=1, padding=0, dilation=1, groups=
 
 
 def _conv_transpose(x, weight, bias=None, rank=2, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
-    """A transposed convolution over the last axes, as in torch.nn.functional."""
+    """Apply a transposed convolution over the last axes, as in torch.nn.functional."""
     single = x.ndim == rank + 1
     stride, dilation, size = _each(stride, rank), _each(dilation, rank), weight.shape[2:]
     pads = [
@@ -103,21 +103,21 @@ def _conv_transpose(x, weight, bias=None, rank=2, stride=1, padding=0, output_pa
 
 
 def _conv_input_grad(shape, weight, grad, rank=2, stride=1, padding=0, dilation=1, groups=1):
-    """The gradient of a convolution with respect to its input."""
+    """Return the gradient of a convolution with respect to its input."""
     like = jnp.zeros(shape, grad.dtype)
     _, pullback = jax.vjp(lambda x: _conv(x, weight, None, rank, stride, padding, dilation, groups), like)
     return pullback(grad)[0]
 
 
 def _conv_weight_grad(x, shape, grad, rank=2, stride=1, padding=0, dilation=1, groups=1):
-    """The gradient of a convolution with respect to its weight."""
+    """Return the gradient of a convolution with respect to its weight."""
     like = jnp.zeros(shape, grad.dtype)
     _, pullback = jax.vjp(lambda weight: _conv(x, weight, None, rank, stride, padding, dilation, groups), like)
     return pullback(grad)[0]
 
 
 def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_padding, groups):
-    """A convolution, or a transposed one, over as many axes as the weight says."""
+    """Apply a convolution, or a transposed one, over as many axes as the weight has spatial ones."""
     rank = weight.ndim - 2
     if transposed:
         return _conv_transpose(x, weight, bias, rank, stride, padding, output_padding, groups, dilation)
@@ -125,7 +125,7 @@ def _convolution(x, weight, bias, stride, padding, dilation, transposed, output_
 
 
 def _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode):
-    """Window, strides and paddings over all axes; with ceil_mode the last window may reach over the end."""
+    """Return window, strides and paddings over all axes; with ceil_mode the last window may extend beyond the end."""
     size = _each(size, rank)
     stride = _each(stride, rank) if stride else size
     padding, dilation = _each(padding, rank), _each(dilation, rank)
@@ -141,14 +141,14 @@ def _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode):
 
 
 def _max_pool(x, size, rank=2, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """The largest entry of each window over the last axes."""
+    """Return the largest entry of each window over the last axes."""
     window, strides, pads, dilation = _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode)
     low = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     return jax.lax.reduce_window(x, low, jax.lax.max, window, strides, pads, window_dilation=dilation)
 
 
 def _max_pool_with_indices(x, size, rank=2, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """The largest entry of each window, and its place in the flattened last axes."""
+    """Return the largest entry of each window, and its index in the flattened last axes."""
     window, strides, pads, dilation = _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode)
     spatial = x.shape[x.ndim - rank :]
     places = jnp.broadcast_to(jnp.arange(math.prod(spatial)).reshape(spatial), x.shape)
@@ -171,7 +171,7 @@ def _max_pool_with_indices(x, size, rank=2, stride=None, padding=0, dilation=1, 
 
 
 def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=None):
-    """The largest entries of windows at their places again, and zeros between."""
+    """Write the largest entries of windows back to their indices; zeros elsewhere."""
     size, padding = _each(size, rank), _each(padding, rank)
     stride = _each(stride, rank) if stride else size
     leading, spatial = x.shape[: x.ndim - rank], x.shape[x.ndim - rank :]
@@ -187,7 +187,7 @@ def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=No
 
 
 def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-    """The mean of each window over the last axes."""
+    """Return the mean of each window over the last axes."""
     window, strides, pads, _ = _pool_layout(x, size, rank, stride, padding, 1, ceil_mode)
 
     def total(array, pads):
@@ -207,13 +207,13 @@ def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_in
 
 
 def _lp_pool(x, p, size, rank=2, stride=None, ceil_mode=False):
-    """The p-norm of each window over the last axes."""
+    """Return the p-norm of each window over the last axes."""
     mean = _avg_pool(x**p, size, rank, stride, ceil_mode=ceil_mode)
     return (jax.nn.relu(mean) * math.prod(_each(size, rank))) ** (1.0 / p)
 
 
 def _adaptive_bins(x, output_size, rank):
-    """For each of the last axes the bounds of its bins."""
+    """Return for each of the last axes the bounds of its bins."""
     sizes = _each(output_size, rank)
     for axis, size in zip(range(x.ndim - rank, x.ndim), sizes, strict=True):
         n = x.shape[axis]
@@ -222,7 +222,7 @@ def _adaptive_bins(x, output_size, rank):
 
 
 def _adaptive_avg_pool(x, output_size, rank=2):
-    """Means of so many bins over the last axes."""
+    """Return the means of so many bins over the last axes."""
     for axis, bins in _adaptive_bins(x, output_size, rank):
         means = [jnp.mean(jax.lax.slice_in_dim(x, a, b, axis=axis), axis=axis) for a, b in bins]
         x = jnp.stack(means, axis=axis)
@@ -230,7 +230,7 @@ def _adaptive_avg_pool(x, output_size, rank=2):
 
 
 def _adaptive_max_pool(x, output_size, rank=2):
-    """Largest entries of so many bins over the last axes."""
+    """Return the largest entries of so many bins over the last axes."""
     for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):  # the first of equal entries in their order
         largest = [_max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis)[0] for a, b in bins]
         x = jnp.stack(largest, axis=axis)
@@ -238,7 +238,7 @@ def _adaptive_max_pool(x, output_size, rank=2):
 
 
 def _adaptive_max_pool_with_indices(x, output_size, rank=2):
-    """As _adaptive_max_pool, with the place of each in the flattened last axes."""
+    """Return the result of _adaptive_max_pool, and the index of each entry in the flattened last axes."""
     places = jnp.broadcast_to(jnp.arange(math.prod(x.shape[-rank:])).reshape(x.shape[-rank:]), x.shape)
     for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):
         at = [(_max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis, keepdims=True)[1] + a) for a, b in bins]
@@ -248,7 +248,7 @@ def _adaptive_max_pool_with_indices(x, output_size, rank=2):
 
 
 def _layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
-    """Normalised over the last axes, of this shape."""
+    """Normalise x over the last axes, of this shape."""
     axes = tuple(range(-1 if isinstance(shape, int) else -len(shape), 0))
     mean, var = jnp.mean(x, axis=axes, keepdims=True), jnp.var(x, axis=axes, keepdims=True)
     out = (x - mean) * jax.lax.rsqrt(var + eps)
@@ -257,14 +257,14 @@ def _layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
 
 
 def _native_layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
-    """As _layer_norm, with mean and reciprocal standard deviation."""
+    """Return the result of _layer_norm, with mean and reciprocal standard deviation."""
     axes = tuple(range(-len(shape), 0))
     mean, var = jnp.mean(x, axis=axes, keepdims=True), jnp.var(x, axis=axes, keepdims=True)
     return _layer_norm(x, shape, weight, bias, eps), mean, jax.lax.rsqrt(var + eps)
 
 
 def _rms_norm(x, shape, weight=None, eps=None):
-    """Divided by the root mean square over the last axes, of this shape."""
+    """Divide x by its root mean square over the last axes, of this shape."""
     axes = tuple(range(-1 if isinstance(shape, int) else -len(shape), 0))
     eps = jnp.finfo(x.dtype).eps if eps is None else eps
     out = x * jax.lax.rsqrt(jnp.mean(jnp.square(x), axis=axes, keepdims=True) + eps)
@@ -272,28 +272,28 @@ def _rms_norm(x, shape, weight=None, eps=None):
 
 
 def _by_channel(x, weight, bias):
-    """Scaled and shifted with one number for each channel, the second axis."""
+    """Scale and shift x with one number for each channel, the second axis."""
     shape = (-1, *(1,) * (x.ndim - 2))
     out = x if weight is None else x * weight.reshape(shape)
     return (out if bias is None else out + bias.reshape(shape)).astype(x.dtype)
 
 
 def _group_norm(x, groups, weight=None, bias=None, eps=1e-5):
-    """Normalised over groups of channels, for each image."""
+    """Normalise x over groups of channels, for each image."""
     parts = x.reshape(x.shape[0], groups, -1)
     mean, var = jnp.mean(parts, axis=-1, keepdims=True), jnp.var(parts, axis=-1, keepdims=True)
     return _by_channel(((parts - mean) * jax.lax.rsqrt(var + eps)).reshape(x.shape), weight, bias)
 
 
 def _instance_norm(x, weight=None, bias=None, eps=1e-5):
-    """Normalised over each channel of each image."""
+    """Normalise x over each channel of each image."""
     axes = tuple(range(2, x.ndim))
     mean, var = jnp.mean(x, axis=axes, keepdims=True), jnp.var(x, axis=axes, keepdims=True)
     return _by_channel((x - mean) * jax.lax.rsqrt(var + eps), weight, bias)
 
 
 def _batch_norm(x, mean=None, var=None, weight=None, bias=None, eps=1e-5):
-    """Normalised over the batch for each channel, with the given statistics or the batch's own."""
+    """Normalise x over the batch for each channel, with the given statistics or the batch's own."""
     axes = (0, *range(2, x.ndim))
     mean, var = (jnp.mean(x, axis=axes), jnp.var(x, axis=axes)) if mean is None else (mean, var)
     shape = (-1, *(1,) * (x.ndim - 2))
@@ -302,7 +302,7 @@ def _batch_norm(x, mean=None, var=None, weight=None, bias=None, eps=1e-5):
 
 
 def _local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1.0):
-    """Divided by a power of the mean square over neighbouring channels."""
+    """Divide x by a power of the mean square over neighbouring channels."""
     square = jnp.pad(jnp.square(x), [(0, 0), (size // 2, (size - 1) // 2)] + [(0, 0)] * (x.ndim - 2))
     window = (1, size, *(1,) * (x.ndim - 2))
     mean = jax.lax.reduce_window(square, 0.0, jax.lax.add, window, (1,) * x.ndim, "VALID") / size
@@ -310,7 +310,7 @@ def _local_response_norm(x, size, alpha=1e-4, beta=0.75, k=1.0):
 
 
 def _attention(query, key, value, mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
-    """Scaled dot-product attention over the last two axes; heads are the axis before them."""
+    """Compute scaled dot-product attention over the last two axes; heads are the axis before them."""
     if dropout_p:
         raise NotImplementedError("scaled_dot_product_attention: dropout_p draws random numbers, and has no key here")
     if enable_gqa:

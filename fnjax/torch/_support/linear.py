@@ -11,20 +11,20 @@ from fnjax.torch._support.derivatives import _norm
 
 
 def _logdet(x):
-    """The logarithm of the determinant; NaN where that is negative."""
+    """Return the logarithm of the determinant; NaN where that is negative."""
     sign, logarithm = jnp.linalg.slogdet(x)
     return jnp.where(sign < 0, jnp.nan, logarithm)
 
 
 def _solve(a, b):
-    """The solution of a x = b; b may be a batch of vectors, as in PyTorch."""
+    """Return the solution of a x = b; b may be a batch of vectors, as in PyTorch."""
     if b.ndim == 1 or (a.ndim - 1 == b.ndim and b.shape == a.shape[:-1]):
         return jnp.linalg.solve(a, b[..., None])[..., 0]
     return jnp.linalg.solve(a, b)
 
 
 def _hermitian(x, upper=False):
-    """One triangle of matrices and its mirror; the gradient is symmetric, and PyTorch's."""
+    """Return matrices of one triangle and its mirror; the gradient is symmetric, as PyTorch's."""
     half = jnp.triu(x, 1) if upper else jnp.tril(x, -1)
     diagonal = jnp.einsum("...ii->...i", x).real
     whole = half + half.mT.conj() + diagonal[..., None] * jnp.eye(x.shape[-1], dtype=x.dtype)
@@ -33,18 +33,18 @@ def _hermitian(x, upper=False):
 
 
 def _cholesky_inverse(factor, lower):
-    """The inverse of the matrices of which these are Cholesky factors."""
+    """Return the inverse of the matrices with these Cholesky factors."""
     identity = jnp.broadcast_to(jnp.eye(factor.shape[-1], dtype=factor.dtype), factor.shape)
     return jax.scipy.linalg.cho_solve((factor, lower), identity)
 
 
 def _matrices(a, b):
-    """The right side with as many axes as a: jax.scipy takes it for matrices, not for a batch of vectors."""
+    """Return the right side with as many axes as a: jax.scipy takes matrices, not a batch of vectors."""
     return b.reshape((1,) * (a.ndim - b.ndim) + b.shape)
 
 
 def _triangular_solve(b, a, **options):
-    """The solution of a x = b, and a for each of its matrices."""
+    """Return the solution of a x = b, and a broadcast to its matrices."""
     x = jax.scipy.linalg.solve_triangular(a, _matrices(a, b), **options)
     return x, jnp.broadcast_to(a, (*x.shape[:-2], *a.shape[-2:]))
 
@@ -58,7 +58,7 @@ def _tolerance(x, largest, atol, rtol):
 
 
 def _matrix_rank(x, atol=None, rtol=None, hermitian=False):
-    """The number of singular values above a tolerance."""
+    """Return the number of singular values above a tolerance."""
     if not x.size:
         return jnp.zeros(x.shape[:-2], int)
     sizes = jnp.abs(jnp.linalg.eigvalsh(_hermitian(x))) if hermitian else jnp.linalg.svd(x, compute_uv=False)
@@ -66,7 +66,7 @@ def _matrix_rank(x, atol=None, rtol=None, hermitian=False):
 
 
 def _pinv(x, atol=None, rtol=None, hermitian=False):
-    """The pseudo-inverse, without the singular values up to a tolerance."""
+    """Return the pseudo-inverse, without the singular values up to a tolerance."""
     if not x.size:
         return jnp.zeros((*x.shape[:-2], x.shape[-1], x.shape[-2]), x.dtype)
     x = _hermitian(x) if hermitian else x
@@ -76,7 +76,7 @@ def _pinv(x, atol=None, rtol=None, hermitian=False):
 
 
 def _householder(x, scales):
-    """The product of Householder reflections, of which the vectors are below the diagonal."""
+    """Return the product of Householder reflections, whose vectors are below the diagonal."""
     vectors = jnp.tril(x, -1) + jnp.eye(*x.shape[-2:], dtype=x.dtype)
     start = jnp.broadcast_to(jnp.eye(*x.shape[-2:], dtype=x.dtype), x.shape)
 
@@ -89,7 +89,7 @@ def _householder(x, scales):
 
 
 def _vander(x, count=None):
-    """Powers of each entry of the last axis, from the first on."""
+    """Return powers of each entry of the last axis, from the first on."""
     x = jnp.atleast_1d(x)
     count = x.shape[-1] if count is None else count
     powers = jnp.broadcast_to(x[..., None], (*x.shape, max(count - 1, 0)))
@@ -97,42 +97,42 @@ def _vander(x, count=None):
 
 
 def _lu(x):
-    """jax.scipy.linalg.lu of each matrix."""
+    """Apply jax.scipy.linalg.lu to each matrix."""
     return jnp.vectorize(jax.scipy.linalg.lu, signature="(m,n)->(m,m),(m,k),(k,n)")(x)
 
 
 def _lstsq(a, b, rcond=None):
-    """Least squares in PyTorch's form: solution, residuals, rank, singular values; like its driver gelsy without two of them."""
+    """Solve least squares; return solution, residuals, rank, singular values; as with driver gelsy, two are empty."""
     solution = jnp.linalg.pinv(a, rtol=rcond) @ b
     nothing = jnp.zeros(0, solution.dtype)
     return solution, nothing, jnp.linalg.matrix_rank(a, rtol=rcond), nothing
 
 
 def _svd(x, full_matrices=False):
-    """Singular values with V itself, not its conjugate transpose."""
+    """Return the singular value decomposition with V itself, not its conjugate transpose."""
     u, s, vh = jnp.linalg.svd(x, full_matrices=full_matrices)
     return u, s, jnp.conj(vh.mT)
 
 
 def _with_info(factor):
-    """Cholesky's factor, and 0 for each matrix, or 1 where there is none: JAX's entries are not finite then."""
+    """Return the Cholesky factor, and for each matrix 0, or 1 where there is none: JAX's entries are not finite then."""
     return factor, 1 - jnp.isfinite(factor).all((-2, -1)).astype(jnp.int32)
 
 
 def _zero_pivot(x):
-    """Counted from 1, the first pivot of each matrix that is 0, or 0 where none is: what PyTorch calls info."""
+    """Return the index, from 1, of the first zero pivot of each matrix, or 0 without one: PyTorch's info."""
     zero = jnp.diagonal(jax.scipy.linalg.lu_factor(x)[0], axis1=-2, axis2=-1) == 0
     return jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(jnp.int32)
 
 
 def _lu_factor(x):
-    """Both factors in one matrix, and pivots that count from 1."""
+    """Return both factors in one matrix, and pivots that count from 1."""
     factors, pivots = jax.scipy.linalg.lu_factor(x)
     return factors, pivots + 1
 
 
 def _lu_unpack(factors, pivots):
-    """The permutation and the two factors that stand in one matrix."""
+    """Return the permutation and the two factors that one matrix contains."""
     rows, rank = factors.shape[-2], min(factors.shape[-2:])
     order = jax.lax.linalg.lu_pivots_to_permutation(pivots - 1, rows)
     permutation = jax.nn.one_hot(order, rows, dtype=factors.dtype).mT
@@ -141,31 +141,31 @@ def _lu_unpack(factors, pivots):
 
 
 def _cdist(x, y, p=2.0):
-    """Distances between all rows of one and of the other."""
+    """Return the distances between all rows of one and of the other."""
     return _norm(x[..., :, None, :] - y[..., None, :, :], axis=-1, ord=p)
 
 
 def _pdist(x, p=2.0):
-    """Distances between all pairs of rows."""
+    """Return the distances between all pairs of rows."""
     rows, columns = jnp.triu_indices(x.shape[0], 1)
     return _norm(x[rows] - x[columns], axis=-1, ord=p)
 
 
 def _cosine_similarity(x, y, axis=1, eps=1e-8):
-    """The cosine of the angle between vectors along an axis."""
+    """Return the cosine of the angle between vectors along an axis."""
     norms = [jnp.maximum(_norm(v, axis=axis, keepdims=True), eps) for v in (x, y)]
     return jnp.sum((x / norms[0]) * (y / norms[1]), axis=axis)
 
 
 def _normalize(x, p=2.0, axis=1, eps=1e-12):
-    """Vectors along an axis, scaled to norm 1."""
+    """Scale vectors along an axis to norm 1."""
     return x / jnp.maximum(_norm(x, ord=p, axis=axis, keepdims=True), eps)
 
 
 def _stft(
     x, n_fft, hop=None, width=None, window=None, center=True, pad_mode="reflect", normalized=False, onesided=None
 ):
-    """The Fourier transforms of windows of the last axis: (..., frequencies, windows)."""
+    """Return the Fourier transforms of windows of the last axis: (..., frequencies, windows)."""
     hop, width = n_fft // 4 if hop is None else hop, n_fft if width is None else width
     window = jnp.ones(width, x.real.dtype) if window is None else window
     left = (n_fft - width) // 2

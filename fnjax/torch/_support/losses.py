@@ -9,30 +9,30 @@ import jax.numpy as jnp
 
 
 def _reduced(loss, reduction):
-    """The mean or the sum of a loss's entries, or these as they are."""
+    """Return the mean or the sum of a loss's entries, or the entries unchanged."""
     return {"mean": jnp.mean, "sum": jnp.sum, "none": lambda x: x}[reduction](loss)
 
 
 def _huber(difference, delta):
-    """Quadratic near zero, linear from delta on."""
+    """Return a loss that is quadratic near zero, linear from delta on."""
     size = jnp.abs(difference)
     return jnp.where(size < delta, 0.5 * jnp.square(difference), delta * (size - 0.5 * delta))
 
 
 def _smooth_l1(difference, beta):
-    """Quadratic near zero, linear from beta on, with slope 1; at zero the slope is 0."""
+    """Return a loss that is quadratic near zero, linear with slope 1 from beta on; at zero the slope is 0."""
     size = jnp.where(difference == 0, 0, jnp.abs(difference))
     return jnp.where(size < beta, 0.5 * jnp.square(difference) / beta, size - 0.5 * beta) if beta else size
 
 
 def _mean_of_kept(loss, weights, kept):
-    """The weighted mean; where nothing is kept it is NaN, with gradient 0."""
+    """Return the weighted mean; NaN with gradient 0 if no entry is kept."""
     some = jnp.any(kept)
     return jnp.where(some, jnp.sum(loss) / jnp.where(some, jnp.sum(weights), 1), jnp.nan)
 
 
 def _nll_loss(logp, target, weight=None, ignore_index=-100, reduction="mean"):
-    """Negative log likelihood of classes; logp is (classes,) or (batch, classes, ...)."""
+    """Return the negative log likelihood of classes; logp is (classes,) or (batch, classes, ...)."""
     axis = 0 if logp.ndim == 1 else 1
     kept = target != ignore_index
     index = jnp.where(kept, target, 0)
@@ -43,7 +43,7 @@ def _nll_loss(logp, target, weight=None, ignore_index=-100, reduction="mean"):
 
 
 def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="mean", label_smoothing=0.0):
-    """Cross entropy of logits with classes, or with probabilities of the logits' shape."""
+    """Return the cross entropy of logits with classes, or with probabilities of the logits' shape."""
     axis = 0 if logits.ndim == 1 else 1
     logp = jax.nn.log_softmax(logits, axis=axis)
     classes = logits.shape[axis]
@@ -67,7 +67,7 @@ def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="me
 
 
 def _binary_cross_entropy(p, target, weight=None, reduction="mean"):
-    """Cross entropy of probabilities, as in PyTorch: logarithms of at least -100, and a finite slope at 0 and 1."""
+    """Return the cross entropy of probabilities, with logarithms of at least -100 and a finite slope at 0 and 1."""
 
     def logarithms(p):
         return jnp.maximum(jnp.log(p), -100), jnp.maximum(jnp.log1p(-p), -100)
@@ -89,20 +89,20 @@ def _binary_cross_entropy(p, target, weight=None, reduction="mean"):
 
 
 def _binary_cross_entropy_with_logits(x, target, weight=None, reduction="mean", pos_weight=None):
-    """Cross entropy of logits."""
+    """Return the binary cross entropy of logits."""
     scale = 1 if pos_weight is None else pos_weight
     loss = -(scale * target * jax.nn.log_sigmoid(x) + (1 - target) * jax.nn.log_sigmoid(-x))
     return _reduced(loss if weight is None else loss * weight, reduction)
 
 
 def _kl_div(x, target, reduction="mean", log_target=False):
-    """Kullback-Leibler divergence of log probabilities x from the target."""
+    """Return the Kullback-Leibler divergence of log probabilities x from the target."""
     loss = jnp.exp(target) * (target - x) if log_target else jax.scipy.special.xlogy(target, target) - target * x
     return jnp.sum(loss) / x.shape[0] if reduction == "batchmean" else _reduced(loss, reduction)
 
 
 def _poisson_nll_loss(x, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
-    """Negative log likelihood of counts."""
+    """Return the negative log likelihood of counts."""
     loss = jnp.exp(x) - target * x if log_input else x - target * jnp.log(x + eps)
     if full:
         stirling = target * jnp.log(target) - target + 0.5 * jnp.log(2 * math.pi * target)
@@ -111,7 +111,7 @@ def _poisson_nll_loss(x, target, log_input=True, full=False, eps=1e-8, reduction
 
 
 def _gaussian_nll_loss(x, target, var, full=False, eps=1e-6, reduction="mean"):
-    """Negative log likelihood of normal variables."""
+    """Return the negative log likelihood of normal variables."""
     var = jnp.full_like(x, var) if jnp.ndim(var) == 0 else var
     var = var[..., None] if var.ndim == x.ndim - 1 else var
     var = jnp.maximum(var, eps)
@@ -120,14 +120,14 @@ def _gaussian_nll_loss(x, target, var, full=False, eps=1e-6, reduction="mean"):
 
 
 def _cosine_embedding_loss(x, y, target, margin=0.0):
-    """One minus the cosine for pairs that belong together, what exceeds the margin for the others."""
+    """Return one minus the cosine for matching pairs, and the excess of the cosine over the margin for the others."""
     square = [jnp.sum(v * v, axis=-1) + 1e-12 for v in (x, y)]
     cosine = jnp.sum(x * y, axis=-1) / jnp.sqrt(square[0] * square[1])
     return jnp.where(target == 1, 1 - cosine, 0) + jnp.where(target == -1, jnp.maximum(cosine - margin, 0), 0)
 
 
 def _triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, swap=False):
-    """How much nearer the positive should be than the negative."""
+    """Return by how much the positive is too far away, compared with the negative and a margin."""
 
     def distance(x, y):
         return jnp.linalg.vector_norm(x - y + eps, ord=p, axis=-1)
@@ -136,7 +136,7 @@ def _triplet_margin_loss(anchor, positive, negative, margin=1.0, p=2, eps=1e-6, 
 
 
 def _triplet_distance_loss(anchor, positive, negative, distance=None, margin=1.0, swap=False):
-    """How much nearer the positive should be than the negative, by a distance; Euclid's by default."""
+    """Return by how much the positive is too far away, compared with the negative, by a distance (Euclidean by default)."""
     distance = distance or (lambda x, y: jnp.linalg.vector_norm(x - y + 1e-6, axis=-1))
     far = distance(anchor, negative)
     if swap:
@@ -145,7 +145,7 @@ def _triplet_distance_loss(anchor, positive, negative, distance=None, margin=1.0
 
 
 def _multilabel_margin_loss(x, target):
-    """How much the other classes come within 1 of each of the right ones, which end at the first -1."""
+    """Return by how much other classes come within 1 of each right one; these end at the first -1."""
     x, target = jnp.atleast_1d(x), jnp.atleast_1d(target)
     right = jnp.cumprod(target >= 0, axis=-1).astype(bool)[..., None]
     places = jnp.where(right[..., 0], target, 0)
@@ -155,13 +155,13 @@ def _multilabel_margin_loss(x, target):
 
 
 def _multilabel_soft_margin_loss(x, target, weight=None):
-    """Binary cross entropy over classes, their mean for each row."""
+    """Return the mean binary cross entropy over classes for each row."""
     loss = -(target * jax.nn.log_sigmoid(x) + (1 - target) * jax.nn.log_sigmoid(-x))
     return jnp.mean(loss if weight is None else loss * weight, axis=-1)
 
 
 def _multi_margin_loss(x, target, p=1, margin=1.0, weight=None):
-    """How much the other classes come within the margin of the right one."""
+    """Return by how much the other classes come within the margin of the right one."""
     x = jnp.atleast_1d(x)
     target = target.reshape(x.shape[:-1])  # of one sample its class may be a vector of one
     right = jnp.take_along_axis(x, target[..., None], axis=-1)

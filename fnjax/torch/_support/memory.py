@@ -12,7 +12,7 @@ import numpy as np
 
 
 def _index(index):
-    """An index as PyTorch takes it: a list or a range is an array, of booleans one that jit has to know."""
+    """Convert an index as PyTorch does: a list or a range is an array, one of booleans must be known under jit."""
     if not isinstance(index, (list, range)):
         return index
     if any(isinstance(i, (jax.Array, slice)) for i in index):  # one index for each axis
@@ -22,21 +22,21 @@ def _index(index):
 
 
 def _write(x, view, value):
-    """A copy of x of which the entries that `view(x)` shows are `value`."""
+    """Return a copy of x in which the entries that `view(x)` shows are `value`."""
     places = view(jnp.arange(x.size).reshape(x.shape))
     value = jnp.broadcast_to(value, places.shape).astype(x.dtype)
     return x.ravel().at[places].set(value).reshape(x.shape)
 
 
 def _mask(mask, x):
-    """A mask over the first axes of x, with further axes so that it broadcasts against x."""
+    """Return a mask over the first axes of x with further axes, so that it broadcasts against x."""
     if mask.dtype != bool:
         raise TypeError(f"this was ported as an index by a boolean mask, and is one of {mask.dtype}")
     return mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
 
 
 def _selected(x, index):
-    """A mask over x: the entries at an index that has one boolean mask among slices and numbers."""
+    """Return a mask over x of the entries at an index that has one boolean mask among slices and numbers."""
     at = next((i for i, e in enumerate(index) if hasattr(e, "dtype") and e.dtype == bool), None)
     if at is None:
         raise TypeError("this was ported as an index with a boolean mask in it, and has none")
@@ -48,7 +48,7 @@ def _selected(x, index):
 
 
 def _spread(values, mask, x=None):
-    """What stands beside the entries of x that a mask selects, one value for each or one for all, at their places."""
+    """Expand values for the entries of x that a mask selects, one each or one for all, to the shape of x."""
     if jnp.ndim(values) <= (mask if x is None else x).ndim - mask.ndim:
         return values
     if not len(values):  # none is selected
@@ -58,21 +58,21 @@ def _spread(values, mask, x=None):
 
 
 def _set(x, index, value):
-    """A copy of x with `value` at an index: a mask, for whose entries there is one value or one each, or any other."""
+    """Return a copy of x with `value` at an index: a mask, with one value for all entries or one each, or any other."""
     if not (hasattr(index, "dtype") and index.dtype == bool):
         return x.at[_index(index)].set(value)
     return jnp.where(_mask(index, x), _spread(value, index, x), x).astype(x.dtype)
 
 
 def _fill(x, index, number):
-    """A copy of x with one number at an index: a boolean mask or any other."""
+    """Return a copy of x with one number at an index: a boolean mask or any other."""
     if not (hasattr(index, "dtype") and index.dtype == bool):
         return x.at[_index(index)].set(number)
     return jnp.where(index.reshape(index.shape + (1,) * (x.ndim - index.ndim)), number, x).astype(x.dtype)
 
 
 def _update(x, index, new):
-    """A copy of x with the entries of `new`, an array with the same axes, at an index: a boolean mask or any other."""
+    """Return a copy of x with the entries of `new`, of the same axes, at an index: a boolean mask or any other."""
     if hasattr(index, "dtype") and index.dtype == bool:
         return jnp.where(_mask(index, x), new, x).astype(x.dtype)
     index = _index(index)
@@ -80,7 +80,7 @@ def _update(x, index, new):
 
 
 def _axes(side, rest):
-    """The axes of one side of an einops pattern, of which those in parentheses are one; `rest` are those of `...`."""
+    """Return the axes of one side of an einops pattern; those in parentheses are merged, `rest` are those of `...`."""
     groups, grouped, ones = [], False, 0
     for word in side.replace("(", " ( ").replace(")", " ) ").split():
         if word in "()":
@@ -97,7 +97,7 @@ def _axes(side, rest):
 
 
 def _rearrange(tensor, pattern, reduction=None, **sizes):
-    """The tensor with its axes as an einops pattern has them; those that it leaves out are reduced."""
+    """Rearrange the axes of a tensor by an einops pattern; omitted axes are reduced."""
     x = jnp.stack(tensor) if isinstance(tensor, (list, tuple)) else tensor
     left, right = pattern.split("->")
     rest = [f"... {i}" for i in range(x.ndim - len(_axes(left, [])))]
@@ -121,5 +121,5 @@ def _rearrange(tensor, pattern, reduction=None, **sizes):
 
 
 def _strides(x):
-    """How far apart the entries of each axis lie in a row-major array, in entries."""
+    """Return the strides of a row-major array, in entries."""
     return tuple(math.prod(x.shape[axis + 1 :]) for axis in range(x.ndim))

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def _multinomial(key, weights, count, replacement=False):
-    """Indices drawn with the probabilities of their weights, in each row."""
+    """Draw indices with probabilities proportional to their weights, in each row."""
     if replacement:
         return jnp.moveaxis(jax.random.categorical(key, jnp.log(weights), shape=(count, *weights.shape[:-1])), 0, -1)
     noise = jax.random.gumbel(key, weights.shape)
@@ -15,17 +15,17 @@ def _multinomial(key, weights, count, replacement=False):
 
 
 def _dropout(key, x, p):
-    """Entries zeroed with probability p, the others scaled up."""
+    """Set entries to zero with probability p, and scale the others up."""
     return jnp.where(jax.random.bernoulli(key, 1 - p, x.shape), x / (1 - p), 0)
 
 
 def _dropout_channels(key, x, p):
-    """Channels zeroed with probability p, the others scaled up."""
+    """Set channels to zero with probability p, and scale the others up."""
     return jnp.where(jax.random.bernoulli(key, 1 - p, x.shape[:2] + (1,) * (x.ndim - 2)), x / (1 - p), 0)
 
 
 def _alpha_dropout(key, x, p, shape):
-    """Entries set to the limit of selu below with probability p; mean and variance stay."""
+    """Set entries to selu's lower limit with probability p, keeping mean and variance."""
     low = -1.7580993408473766  # -alpha * scale of selu
     kept = jax.random.bernoulli(key, 1 - p, shape)
     scale = 0.0 if p == 1 else ((1 - p) * (1 + p * low**2)) ** -0.5
@@ -33,7 +33,7 @@ def _alpha_dropout(key, x, p, shape):
 
 
 def _gumbel_softmax(key, logits, tau=1, hard=False, axis=-1):
-    """Samples of the Gumbel-softmax distribution; hard ones are one-hot with the soft ones' gradient."""
+    """Draw samples of the Gumbel-softmax distribution; hard ones are one-hot with the soft ones' gradient."""
     soft = jax.nn.softmax((logits + jax.random.gumbel(key, logits.shape, logits.dtype)) / tau, axis=axis)
     if not hard:
         return soft
@@ -42,20 +42,20 @@ def _gumbel_softmax(key, logits, tau=1, hard=False, axis=-1):
 
 
 def _logits(probs):
-    """The logits of probabilities that are kept off 0 and 1."""
+    """Return the logits of probabilities, clipped away from 0 and 1."""
     eps = jnp.finfo(jnp.result_type(probs)).eps
     probs = jnp.clip(probs, eps, 1 - eps)
     return jnp.log(probs) - jnp.log1p(-probs)
 
 
 def _log_probs(weights):
-    """The logarithms of weights that are normalised along the last axis and kept off 0 and 1."""
+    """Return the logarithms of weights, normalised along the last axis and clipped away from 0 and 1."""
     eps = jnp.finfo(weights.dtype).eps
     return jnp.log(jnp.clip(weights / jnp.sum(weights, axis=-1, keepdims=True), eps, 1 - eps))
 
 
 def _categorical_log_prob(logits, value):
-    """The logarithms of the probabilities of these classes."""
+    """Return the logarithms of the probabilities of these classes."""
     shape = jnp.broadcast_shapes(value.shape, logits.shape[:-1])
     logits = jnp.broadcast_to(logits, (*shape, logits.shape[-1]))
     classes = jnp.broadcast_to(value, shape).astype(int)[..., None]
@@ -63,5 +63,5 @@ def _categorical_log_prob(logits, value):
 
 
 def _categorical_entropy(logits):
-    """The entropy of classes with these logarithms of probabilities."""
+    """Return the entropy of classes with these log probabilities."""
     return -jnp.sum(jax.nn.softmax(logits) * jnp.maximum(logits, jnp.finfo(logits.dtype).min), axis=-1)

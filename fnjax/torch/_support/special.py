@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 
 def _polynomial(x, n, first, step):
-    """Orthogonal polynomials of degree n by their recurrence: p(k + 1) = step(k, p(k), p(k - 1)), p(0) = 1."""
+    """Evaluate orthogonal polynomials of degree n by recurrence: p(k + 1) = step(k, p(k), p(k - 1)), p(0) = 1."""
     x, n = jnp.broadcast_arrays(x, jnp.trunc(n).astype(int))
 
     def advance(state):
@@ -20,7 +20,7 @@ def _polynomial(x, n, first, step):
 
 
 def _chebyshev(x, n, kind):
-    """Chebyshev's polynomials of degree n; kind is t, u, v or w."""
+    """Evaluate Chebyshev's polynomials of degree n; kind is t, u, v or w."""
     first = jnp.broadcast_to(
         {"t": x, "u": 2 * x, "v": 2 * x - 1, "w": 2 * x + 1}[kind], jnp.broadcast_shapes(x.shape, jnp.shape(n))
     )
@@ -28,32 +28,32 @@ def _chebyshev(x, n, kind):
 
 
 def _hermite(x, n, scale):
-    """Hermite's polynomials of degree n: the physicists' for scale 2, the probabilists' for 1."""
+    """Evaluate Hermite's polynomials of degree n: the physicists' for scale 2, the probabilists' for 1."""
     first = jnp.broadcast_to(scale * x, jnp.broadcast_shapes(x.shape, jnp.shape(n)))
     return _polynomial(x, n, first, lambda k, here, last: scale * (x * here - k * last))
 
 
 def _laguerre(x, n):
-    """Laguerre's polynomials of degree n."""
+    """Evaluate Laguerre's polynomials of degree n."""
     first = jnp.broadcast_to(1 - x, jnp.broadcast_shapes(x.shape, jnp.shape(n)))
     return _polynomial(x, n, first, lambda k, here, last: ((2 * k + 1 - x) * here - k * last) / (k + 1))
 
 
 def _legendre(x, n):
-    """Legendre's polynomials of degree n."""
+    """Evaluate Legendre's polynomials of degree n."""
     first = jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, jnp.shape(n)))
     return _polynomial(x, n, first, lambda k, here, last: ((2 * k + 1) * x * here - k * last) / (k + 1))
 
 
 def _window(size, sym, function):
-    """A window: a function of places from 0 to 1, of which the periodic one leaves the last out."""
+    """Evaluate a window function at positions from 0 to 1; the periodic form omits the last."""
     if size < 2:
         return jnp.ones(size)
     return function(jnp.arange(size) / (size - 1 if sym else size))
 
 
 def _cosine_sum(size, factors, sym=True):
-    """A window of cosines with these factors."""
+    """Return a sum of cosines with these factors, as a window."""
 
     def sum_up(place):
         return sum((-1) ** k * a * jnp.cos(2 * jnp.pi * k * place) for k, a in enumerate(factors))
@@ -62,12 +62,12 @@ def _cosine_sum(size, factors, sym=True):
 
 
 def _places(size, sym, center=None):
-    """The distances of a window's entries from its center."""
+    """Return the distances of a window's entries from its center."""
     return jnp.arange(size) - ((size - 1 if sym or size < 2 else size) / 2 if center is None else center)
 
 
 def _istft(x, n_fft, hop=None, width=None, window=None, center=True, normalized=False, length=None, cplx=False):
-    """The signal of which these are the Fourier transforms of windows: (..., frequencies, windows)."""
+    """Return the signal with these Fourier transforms of windows: (..., frequencies, windows)."""
     hop, width = n_fft // 4 if hop is None else hop, n_fft if width is None else width
     window = jnp.ones(width, x.real.dtype) if window is None else window
     left = (n_fft - width) // 2
@@ -86,7 +86,7 @@ def _istft(x, n_fft, hop=None, width=None, window=None, center=True, normalized=
 
 
 def _ctc_loss(logp, targets, steps, lengths, blank=0, reduction="mean", zero_infinity=False):
-    """Connectionist temporal classification; logp is (time, batch, classes)."""
+    """Return the loss of connectionist temporal classification; logp is (time, batch, classes)."""
     single = logp.ndim == 2
     logp = logp[:, None] if single else logp
     steps, lengths = (jnp.atleast_1d(jnp.asarray(n)) for n in (steps, lengths))

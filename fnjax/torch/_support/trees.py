@@ -6,7 +6,7 @@ import collections
 
 
 def _tree_map(f, tree):
-    """The tree with f of its leaves; as PyTorch has it, None is a leaf and dictionaries keep their order."""
+    """Apply f to the leaves of a tree; as in PyTorch, None is a leaf and dictionaries keep their order."""
     if type(tree) in (dict, collections.OrderedDict, collections.defaultdict):
         made = tree.copy()
         for key, value in tree.items():
@@ -18,12 +18,12 @@ def _tree_map(f, tree):
 
 
 def _tree_flatten(tree):
-    """The leaves of a tree, and the tree with None in their places."""
+    """Return the leaves of a tree, and the tree with None in place of each leaf."""
     leaves = []
     return leaves, _tree_map(leaves.append, tree)
 
 
 def _tree_unflatten(leaves, tree):
-    """The tree with these leaves."""
+    """Return the tree with these leaves."""
     rest = iter(leaves)
     return _tree_map(lambda _: next(rest), tree)

@@ -119,7 +119,7 @@ torch.get_default_dtype | | jnp.result_type(float) | dtype
 
 
 def _build_size(call: Call) -> str:
-    """A torch.Size as the tuple that a shape is."""
+    """Render a torch.Size as the tuple that a shape is."""
     a_tuple = not call.is_passed("shape") or call.find_role("shape") in {"tuple", "size"}
     return "shape" if a_tuple else "tuple(shape)"
 
@@ -128,7 +128,7 @@ add_operation("torch.Size", "shape=()", _build_size, "size")
 
 
 def make_conjugated(template: str) -> Callable[[Call], str]:
-    """A conjugate transpose, without the conjugate of whole numbers; results that are called floats may be complex."""
+    """Render a conjugate transpose, without a conjugate for integers; results declared as floats may be complex."""
 
     def build(call: Call) -> str:
         return template if call.find_dtype("input") in {"int", "bool"} else f"jnp.conj({template})"
@@ -157,7 +157,7 @@ add_operation(
 
 
 def _build_device(call: Call) -> str:
-    """Its name, which compares as PyTorch's device does; a number is that of an accelerator."""
+    """Render a device as its name, which compares as PyTorch's device does; a number is that of an accelerator."""
     if call.is_given("index"):
         return '":".join((type, str(index)))'
     return f'"cuda:{call.read_literal("type")}"' if isinstance(call.read_literal("type"), int) else "type"
@@ -187,7 +187,7 @@ _OPTIONS = "non_blocking=False, copy=False, *, memory_format=None"
 
 
 def _build_to(call: Call) -> str:
-    """`x.to(target)`: a dtype, a device, or another tensor, of which the dtype is taken."""
+    """Render `x.to(target)`: a dtype, a device, or another tensor, whose dtype is used."""
     if call.is_given("dtype"):
         return "input.astype((dtype))"
     if call.is_passed("non_blocking") and not isinstance(call.read_literal("non_blocking"), bool):
@@ -203,12 +203,12 @@ def _build_to(call: Call) -> str:
 
 
 def _write_narrow_dtype(call: Call, name: str) -> str:
-    """The dtype that a parameter names; `int` and `float` for 64-bit ones, which are JAX's 32-bit ones as it is set up."""
+    """Return the dtype of a parameter; `int` and `float` for 64-bit ones, which depend on jax_enable_x64."""
     return WIDE.get(call.find_named_dtype(name), name)
 
 
 def _build_type(call: Call) -> str:
-    """`x.type(dtype)`, also with the name of a tensor type."""
+    """Render `x.type(dtype)`, also with the name of a tensor type."""
     name = call.read_literal("dtype")
     if name is MISSING:
         return f"input.astype({_write_narrow_dtype(call, 'dtype')})"
@@ -236,7 +236,7 @@ add_operation(".type", "input, dtype, non_blocking=False", _build_type, alias="m
 
 
 def _make_constructor(dtype: str, empty: str) -> Template:
-    """`x.new(2, 3)` and `torch.FloatTensor(2, 3)` have a shape, `x.new([1., 2.])` and `x.new(y)` data."""
+    """Return the rule of `x.new` and `torch.FloatTensor`: `(2, 3)` is a shape, `([1., 2.])` and `(y)` are data."""
 
     def build(call: Call) -> str:
         if not call.is_passed("data"):

@@ -28,7 +28,7 @@ torch.vander | x, N=None, increasing=False | jnp.vander(x, N=N, increasing=incre
 
 
 def _make_single(name: str, number: str) -> Template:
-    """`torch.zeros(())` makes no other's dtype wider, as a number does not."""
+    """Return the rule of `torch.zeros(())`: like a number, it does not promote another dtype."""
 
     def build(call: Call) -> str:
         alone = call.read_literal("size") in {(), ((),)} and not call.is_given("dtype")
@@ -42,7 +42,7 @@ for _name, _number in {"zeros": "0.0", "ones": "1.0"}.items():
 
 
 def _build_arange(call: Call) -> str:
-    """The step is left out where it is 1."""
+    """Render an arange; a step of 1 is left out."""
     return (
         "jnp.arange(start, end, step, dtype=dtype)" if call.is_given("step") else "jnp.arange(start, end, dtype=dtype)"
     )
@@ -52,7 +52,7 @@ add_operation("torch.arange", f"start, end, step=1, *, {_NEW}", _build_arange, "
 
 
 def _build_linspace(call: Call) -> str:
-    """Exact where numbers are rounded: jnp.linspace may stay below a whole number that PyTorch gives."""
+    """Render linspace, exact if the file rounds numbers: jnp.linspace may be below PyTorch's integer."""
     whole = call.is_given("dtype") and re.search("int|long|short", call.find_named_dtype("dtype"))
     name = "_linspace" if whole or call.rounding else "jnp.linspace"
     return f"{name}(start, end, steps, dtype=dtype)"
@@ -69,7 +69,7 @@ add_operation("torch.scalar_tensor", f"s, *, {_NEW}", _build_scalar)
 
 
 def _make_new_like(template: str) -> Template:
-    """`x.new_zeros(size)`: of x's dtype unless one is given."""
+    """Return the rule of `x.new_zeros(size)`, which has x's dtype by default."""
 
     def build(call: Call) -> str:
         return template.replace("DTYPE", "(dtype)" if call.is_given("dtype") else "input.dtype")
@@ -92,7 +92,7 @@ add_operation(".new_tensor", f"input, data, *, {_NEW}", _make_new_like("jnp.arra
 
 
 def _make_window(name: str) -> Template:
-    """A window of jnp, of which the periodic form is the symmetric one of one more entry."""
+    """Render a window of jnp; the periodic form is the symmetric one with one more entry."""
 
     def build(call: Call) -> str:
         periodic = call.read_literal("periodic")

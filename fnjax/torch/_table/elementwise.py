@@ -116,7 +116,7 @@ add_operation("~bitwise_or", "input, other", "input | other", "promoted", each=T
 
 
 def _build_copy(call: Call) -> str:
-    """A variable takes the other's entries in its own shape and dtype; a number, and what may be one, fills it."""
+    """Render copy_: the other's entries in the variable's shape and dtype; a number fills it."""
     if not call.is_variable("input") or call.find_kind("src") != "tensor" or call.find_rank("src") == 0:
         return "jnp.full_like(input, src)"
     if call.have_same_shape("input", "src"):
@@ -128,7 +128,7 @@ add_operation(".copy_", "input, src, non_blocking=False", _build_copy, each=True
 
 
 def _build_masked_fill(call: Call) -> str:
-    """jnp.where; integers and booleans keep their dtype whatever the value."""
+    """Render masked_fill as jnp.where; integers and booleans keep their dtype whatever the value."""
     filled = "jnp.where(mask, value, input)"
     return f"{filled}.astype(input.dtype)" if call.find_dtype("input") in {"int", "bool"} else filled
 
@@ -137,7 +137,7 @@ add_operation("~masked_fill", "input, mask, value", _build_masked_fill, each=Tru
 
 
 def make_rounding(template: str) -> Template:
-    """A rounding operation: on integers it changes nothing, where jnp's would give floats."""
+    """Render a rounding operation: integers are unchanged, where jnp's returns floats."""
     return lambda call: "input" if call.find_dtype("input") in {"int", "bool"} else template
 
 
@@ -161,13 +161,13 @@ def _build_rsqrt(call: Call) -> str:
 
 
 def _build_float_power(call: Call) -> str:
-    """In 64 bits, where JAX has them."""
+    """Render float_power, in 64 bits if JAX has them."""
     wide = "complex" if "complex" in (call.find_dtype("input"), call.find_dtype("exponent")) else "float"
     return f"jnp.power(jnp.asarray(input, dtype={wide}), exponent)"
 
 
 def _build_heaviside(call: Call) -> str:
-    """JAX gives floats, PyTorch what it is given."""
+    """Render heaviside in the dtype of its argument; JAX's returns floats."""
     cast = ".astype(input.dtype)" if call.find_dtype("input") in {"int", "bool"} else ""
     return f"jnp.heaviside(input, values){cast}"
 
@@ -177,7 +177,7 @@ add_operation("~heaviside", "input, values", _build_heaviside, "same", each=True
 
 
 def _build_complex(call: Call) -> str:
-    """JAX's own takes two arrays of one shape."""
+    """Render torch.complex; JAX's own takes two arrays of one shape."""
     ranks = {call.find_rank("real"), call.find_rank("imag")}
     parts = "*jnp.broadcast_arrays(real, imag)" if len(ranks) == 2 and None not in ranks else "real, imag"
     return f"jax.lax.complex({parts})"
@@ -187,7 +187,7 @@ add_operation("torch.complex", "real, imag", _build_complex, "complex")
 
 
 def _build_logaddexp(call: Call) -> str:
-    """JAX keeps the imaginary part between -pi and pi, and PyTorch does not."""
+    """Render logaddexp; JAX keeps the imaginary part between -pi and pi, and PyTorch does not."""
     known = call.find_dtype("input"), call.find_dtype("other")
     return "_logaddexp(input, other)" if "complex" in known else "jnp.logaddexp(input, other)"
 
@@ -206,7 +206,7 @@ add_operation("*logit special.logit", "input, eps=None", _build_logit, "float", 
 
 
 def _make_logarithm(name: str) -> Template:
-    """A logarithm, exact for powers of its base where the file rounds numbers."""
+    """Render a logarithm, exact for powers of its base if the file rounds numbers."""
 
     def build(call: Call) -> str:
         base = name.removeprefix("log")
@@ -241,7 +241,7 @@ add_operation("torch.rsub", "input, other, alpha=1", _build_rsub, "promoted")
 
 
 def _build_div(call: Call) -> str:
-    """True division, unless a rounding mode is named."""
+    """Render a true division, unless a rounding mode is named."""
     mode = call.read_literal("rounding_mode")
     if mode is None:
         return "input / other"
@@ -265,7 +265,7 @@ add_operation(
 
 
 def _build_pow(call: Call) -> str:
-    """Powers of integers with negative exponents are 0, but for those of 1 and -1."""
+    """Render a power; those of integers with negative exponents are 0, except for 1 and -1."""
     whole = {call.find_dtype(n) for n in ("input", "exponent")} <= {"int", "bool"}
     negative = call.is_surely_tensor("exponent") and whole
     return "_integer_power(input, exponent)" if negative else "input ** exponent"
@@ -275,7 +275,7 @@ add_operation("~pow", "input, exponent", _build_pow, "promoted", each=True, pole
 
 
 def _build_clamp(call: Call) -> str:
-    """jnp.clip, with its bounds by position where both are there."""
+    """Render jnp.clip, with its bounds by position if both are given."""
     low, high = call.read_literal("min") is not None, call.read_literal("max") is not None
     if low and high:
         return "jnp.clip(input, min, max)"

@@ -25,7 +25,7 @@ fft.ifftshift | input, dim=None | jnp.fft.ifftshift(input, axes=dim) | same
 
 
 def _make_several(name: str, suffix: str) -> Template:
-    """A transform over several axes, or over one that is given as a number."""
+    """Return the template of a transform over several axes, or over one that is given as a number."""
 
     def build(call: Call) -> str:
         if isinstance(call.read_literal("dim"), int):
@@ -36,7 +36,7 @@ def _make_several(name: str, suffix: str) -> Template:
 
 
 def _make_hermitian(template: str) -> Template:
-    """A transform of a signal with Hermitian symmetry, by the inverse one, whose norm is the other way round."""
+    """Return the template of a transform of Hermitian signals, by the inverse one with the inverse norm."""
 
     def build(call: Call) -> str:
         try:

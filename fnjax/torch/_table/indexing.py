@@ -25,7 +25,7 @@ torch.unravel_index | indices, shape | jnp.unravel_index(indices, shape) | list
 
 
 def _make_embedding(indices: str) -> Template:
-    """The rows; where the port differentiates, that of padding_idx takes no gradient."""
+    """Render the selection of rows; if it is differentiated, that of padding_idx gets no gradient."""
 
     def build(call: Call) -> str:
         if call.is_given("max_norm"):
@@ -83,7 +83,7 @@ add_operation("~scatter", "input, dim, index, value, *, reduce=None", _make_scat
 
 
 def _make_reduced(write: str, reduction: str, joined: str, source: str) -> Template:
-    """scatter_reduce and index_reduce."""
+    """Return the rule of scatter_reduce or index_reduce."""
 
     def build(call: Call) -> str:
         reduce = call.read_literal("reduce")

@@ -60,7 +60,7 @@ torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
 
 
 def _make_product(product: str) -> Template:
-    """`beta * input + alpha * product`, as short as the call allows."""
+    """Return the rule of `beta * input + alpha * product`, as short as the call allows."""
 
     def build(call: Call) -> str:
         scaled = {name for name in ("beta", "alpha") if call.is_given(name) and call.read_literal(name) != 1}
@@ -86,7 +86,7 @@ for _names, _factors, _inner in (
 
 
 def read_flag(call: Call, name: str) -> bool:
-    """A parameter that decides the form of the code and so must be a literal."""
+    """Return a parameter that determines the generated code and so must be a literal."""
     value = call.read_literal(name)
     if not isinstance(value, bool):
         raise Refuse(f"{name} must be True or False as a literal")
@@ -94,7 +94,7 @@ def read_flag(call: Call, name: str) -> bool:
 
 
 def _build_cholesky(call: Call) -> str:
-    """PyTorch reads the lower triangle alone; with upper=True the upper one."""
+    """Render cholesky; PyTorch reads the lower triangle only, or the upper one with upper=True."""
     upper = call.read_literal("upper")
     if not isinstance(upper, bool):
         return "jnp.linalg.cholesky(A, upper=upper)"
@@ -148,7 +148,7 @@ add_operation("+svd", "input, some=True, compute_uv=True", _build_svd, "pair", f
 
 
 def _build_symeig(call: Call) -> str:
-    """Of PyTorch before 2.0, which read the upper triangle."""
+    """Render symeig of PyTorch before 2.0, which read the upper triangle."""
     half = {True: '"U"', False: '"L"'}.get(call.read_literal("upper"), '"U" if upper else "L"')
     options = f"input, UPLO={half}, symmetrize_input=False"
     return (
@@ -186,7 +186,7 @@ add_operation(
 
 
 def _write_right_side(call: Call, a: str, b: str) -> str:
-    """The right side of a system; jax.scipy would take (3, 3) beside (3, 3, 3) for three vectors."""
+    """Render the right side of a system; jax.scipy would take (3, 3) with (3, 3, 3) for three vectors."""
     ranks = call.find_rank(a), call.find_rank(b)
     return b if ranks[0] == 2 or (None not in ranks and ranks[0] == ranks[1]) else f"_matrices({a}, {b})"
 

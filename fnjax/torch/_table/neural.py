@@ -62,7 +62,7 @@ F.gaussian_nll_loss | input, target, var, full=False, eps=1e-06, reduction="mean
 
 
 def _make_softmax_gradient(helper: str) -> Template:
-    """The last argument is a dtype; up to PyTorch 1.10 it was the tensor that has it."""
+    """Render the last argument as a dtype; up to PyTorch 1.10 it was a tensor of that dtype."""
 
     def build(call: Call) -> str:
         dtype = "input_dtype.dtype" if call.find_kind("input_dtype") == "tensor" else "input_dtype"
@@ -81,7 +81,7 @@ for _name in ("_softmax", "_log_softmax"):
 
 
 def add_each_rank(pattern: str, signature: str, template: str, result: str = "float", *, fields: str = "") -> None:
-    """The same operation for one, two and three spatial axes; `RANK` stands for their number."""
+    """Enter an operation for one, two and three spatial axes; `RANK` is replaced by their number."""
     for rank in (1, 2, 3):
         add_operation(
             pattern.replace("RANK", str(rank)), signature, template.replace("RANK", str(rank)), result, fields=fields
@@ -181,7 +181,7 @@ add_each_rank(
 
 
 def _build_gelu(call: Call) -> str:
-    """jax.nn.gelu is the approximate one unless told otherwise; torch's the exact one."""
+    """Render gelu; jax.nn.gelu is the approximation by default, torch's is exact."""
     form = call.read_literal("approximate")
     if form not in {"none", "tanh"}:
         raise Refuse("approximate must be 'none' or 'tanh' as a literal")
@@ -239,7 +239,7 @@ add_operation("F.linear", "input, weight, bias=None", _build_linear, "float")
 
 
 def _build_batch_norm(call: Call) -> str:
-    """Batch statistics, or those that are given; PyTorch would update the given ones in place."""
+    """Render batch_norm with the batch's or the given statistics, which PyTorch would update in place."""
     training = call.read_literal(
         "training" if "training" in {p.name for p in call.overload.parameters} else "use_input_stats"
     )
@@ -335,7 +335,7 @@ for _kernel, _mode in {
 
 
 def _make_loss(formula: str) -> Template:
-    """A loss by entries, reduced as `reduction` says."""
+    """Return the template of an elementwise loss, reduced by `reduction`."""
 
     def build(call: Call) -> str:
         reduction = call.read_literal("reduction")

@@ -45,7 +45,7 @@ add_operation(
 
 
 def _make_randint(low: str) -> Template:
-    """Whole numbers of any dtype."""
+    """Return the rule of randint, for integers of any dtype."""
 
     def build(call: Call) -> str:
         return f"jax.random.randint(key, size, {low}, high){'.astype(dtype)' if call.is_given('dtype') else ''}"

@@ -142,7 +142,7 @@ class Overload:
         return parse_signature(self.signature)
 
     def may_take(self, count: int) -> bool:
-        """Whether a call may have this many positional arguments."""
+        """Return whether a call may have this many positional arguments."""
         places = [p for p in self.parameters if not p.keyword]
         return count <= len(places) or any(p.variadic for p in places)
 

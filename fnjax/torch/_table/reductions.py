@@ -86,7 +86,7 @@ add_operation(
 
 
 def _make_spread(function: str) -> Template:
-    """Standard deviation and variance: unbiased unless the call says otherwise."""
+    """Render standard deviation and variance: unbiased by default."""
 
     def build(call: Call) -> str:
         rest = "axis=dim, keepdims=keepdim"
@@ -147,7 +147,7 @@ add_operation(
 
 
 def _build_topk(call: Call) -> str:
-    """lax.top_k where it is that: the largest along the last axis."""
+    """Render topk, as lax.top_k for the largest along the last axis."""
     if call.read_literal("dim") in {-1, None} and call.read_literal("largest") is True:
         return "jax.lax.top_k(input, k)"
     return "_topk(input, k, axis=dim, largest=largest)"
@@ -157,7 +157,7 @@ add_operation("+topk", "input, k, dim=-1, largest=True, sorted=True", _build_top
 
 
 def _build_norm(call: Call) -> str:
-    """torch.norm: that of a vector, whatever the number of axes, but for the nuclear norm."""
+    """Render torch.norm: a vector norm for any number of axes, except for the nuclear norm."""
     p = call.read_literal("p")
     if p == "nuc":
         return "jnp.linalg.norm(input, ord='nuc', axis=dim, keepdims=keepdim)"
@@ -215,7 +215,7 @@ add_operation("torch.nuclear_norm", "input, dim=None, keepdim=False", _build_nuc
 
 
 def _build_gradient(call: Call) -> str:
-    """Central differences; jnp has edge_order 1 only."""
+    """Render gradient by central differences; jnp has edge_order 1 only."""
     if call.read_literal("edge_order") not in (1, 2):
         raise Refuse("edge_order must be 1 or 2 as a literal")
     axis = ", axis=dim" if call.is_given("dim") else ""

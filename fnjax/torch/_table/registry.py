@@ -47,7 +47,7 @@ def _list_itself(name: str) -> list[str]:
 
 
 def qualify_name(name: str) -> str:
-    """A name as the table's lines write it, in full: `.add` is a method, `F.` torch.nn.functional."""
+    """Return the full name for one in a line of the table: `.add` is a method, `F.` torch.nn.functional."""
     space, _, last = name.rpartition(".")
     return _SPACES.get(space, f"{space}.") + last
 
@@ -126,7 +126,7 @@ def add_absent_modules(modules: str, reason: str, remedy: str) -> None:
 
 
 def list_dtype_names(*dtypes: str) -> frozenset[str]:
-    """The names under which torch has these of jnp's dtypes: `torch.int64` and `torch.long`."""
+    """Return torch's names of these dtypes of jnp: `torch.int64` and `torch.long`."""
     known = ((name, o.first) for name, o in TABLE.items() if isinstance(o, Operation) and o.inplace is None)
     return frozenset(name for name, first in known if first.dtype in dtypes)
 
@@ -146,5 +146,5 @@ def mark_column(column: str, names: str) -> None:
 
 
 def find_operation(name: str) -> Operation | Absent | None:
-    """What the table says of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None: it is not torch's."""
+    """Return the entry of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None if it is not torch's."""
     return TABLE.get(name) or _WITHIN.get(name.rpartition(".")[0])

@@ -79,13 +79,13 @@ torch.constant_pad_nd | input, pad, value=0 | _pad(input, pad, value=value) | sa
 
 
 def _build_chunk(call: Call) -> str:
-    """Two variables take what jnp.array_split gives; of more pieces, PyTorch's have one size but the last."""
+    """Render chunk: jnp.array_split for two variables; PyTorch's pieces have one size except for the last."""
     two = call.read_literal("chunks") == call.unpacked == 2
     return "jnp.array_split(input, chunks, axis=dim)" if two else "_chunk(input, chunks, axis=dim)"
 
 
 def _build_split(call: Call) -> str:
-    """jnp.split takes where the pieces begin: sums of the sizes that are written out, or of one size for each variable."""
+    """Render split: jnp.split takes the starts of the pieces, sums of the written sizes or of one size for each variable."""
     name = next(p.name for p in call.overload.parameters if p.name.startswith("split"))
     begins = call.list_section_starts(name)
     if not begins:
@@ -118,7 +118,7 @@ add_operation(
 
 
 def _build_expand(call: Call) -> str:
-    """jnp.broadcast_to, unless a size may be -1."""
+    """Render expand as jnp.broadcast_to, unless a size may be -1."""
     return "jnp.broadcast_to(input, size)" if call.is_positive("size") else "_expand(input, size)"
 
 
@@ -127,7 +127,7 @@ add_operation("torch.broadcast_to torch.expand_copy", "input, size", _build_expa
 
 
 def _build_view(call: Call) -> str:
-    """A view of another shape, or of the same bits as another dtype."""
+    """Render a view of another shape, or of the same bits as another dtype."""
     if call.find_role("shape") == "dtype":
         return "input.view(shape)"
     return "input.reshape(shape)"

@@ -19,7 +19,7 @@ class RemovableHandle:
         self._extra = [] if extra_dict is None else extra_dict if isinstance(extra_dict, list) else [extra_dict]
 
     def remove(self) -> None:
-        """Take the hook away."""
+        """Remove the hook."""
         for hooks in (self._hooks, *self._extra):
             hooks.pop(self.id, None)
 
