@@ -115,7 +115,7 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 
 
 def message(head: str, see: str, *, expected: str = "", got: str = "", fix: str = "") -> str:
-    """Return the text of an error: the fault, then what was expected, what came, the fix, and where to read more."""
+    """Return the text of an error: the fault, the expected and the received value, the fix, and where to read more."""
     lines = [head]
     lines += [f"  {label}: {text}" for label, text in (("expected", expected), ("got", got), ("fix", fix)) if text]
     lines.append(f"  see: {see}")

@@ -33,7 +33,7 @@ PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "cuda": ("cuda",), "rocm"
 
 @dataclasses.dataclass(frozen=True)
 class Implementation:
-    """Bodies of an operator and what is needed to run them.
+    """Bodies of an operator, with its schema, its fake and its name.
 
     Attributes:
         operator: the operator, for messages.

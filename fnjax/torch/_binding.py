@@ -72,7 +72,7 @@ class BoundCall:
         return value.ndim if isinstance(value, Tensor) else None
 
     def find_role(self, name: str) -> str:
-        """Return what a Python value is for."""
+        """Return the kind of a Python value passed for a parameter: `dtype`, `size`, `int`, ...; "" for others."""
         value = self._get(name)
         if isinstance(value, dtype) or (isinstance(value, type) and value in {bool, int, float, complex}):
             return "dtype"

@@ -58,7 +58,7 @@ def truth(value: Any) -> bool | Tensor:
 
 
 def guard(changed: Any) -> None:
-    """Raise where a branch that may not be taken changes an object that no one can take back.
+    """Raise if a branch that may not be taken changes an object in a way that cannot be undone.
 
     Tensors and ctx are taken back (_journal).
     """

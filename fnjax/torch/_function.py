@@ -65,7 +65,7 @@ def _wrap(array: Any, kind: _Kind) -> Tensor:
 
 
 def _enter(array: Any, kind: _Kind, object_: Tensor | None) -> Tensor:
-    """Return an argument as a tensor: as the one that it was, where modules or closures may reach that."""
+    """Return an argument as a tensor: the caller's own one if modules or closures may refer to it."""
     if object_ is None:
         return _wrap(array, kind)
     install(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
@@ -73,7 +73,7 @@ def _enter(array: Any, kind: _Kind, object_: Tensor | None) -> Tensor:
 
 
 def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Value], own: FunctionCtx) -> None:
-    """Raise NeedsInputs for what forward read or wrote, or left on ctx, without having been given it."""
+    """Raise NeedsInputs for tensors that forward read, wrote or left on ctx and that are not arguments."""
     given = [t for t in tensors if isinstance(t, Tensor)]
     known_memory = {id(t.memory) for t in given}
     found = [v.leaf for v in read if v.node is None and v.leaf is not None and v.leaf.value is v]

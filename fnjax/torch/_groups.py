@@ -113,7 +113,7 @@ class Exchange(NamedTuple):
 
 @contextmanager
 def exchanging() -> Iterator[None]:
-    """Begin a function of its own sends and receives."""
+    """Collect the sends and receives of one function while the context lasts."""
     token = _EXCHANGE.set(Exchange([], []))
     try:
         yield

@@ -198,7 +198,7 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
 
 
 def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
-    """Return the view that integers, slices and None give, the tensors, and the index of their arrays into that view.
+    """Return the view by integers, slices and None, the index tensors, and the index of their arrays into that view.
 
     Unlike NumPy, PyTorch takes integers out before it looks where the tensors stand.
     """

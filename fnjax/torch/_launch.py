@@ -61,7 +61,7 @@ def _base(x: Any) -> Any:
 
 
 def _show(x: Tensor, array: jax.Array) -> Tensor:
-    """Return a pointer's array as the tensor that hooks see; what they write to it, the kernel gets."""
+    """Return a pointer's array as the tensor that hooks get; the kernel sees their writes to it."""
     whole = _layout.make_layout(array.shape)
     layout = whole if _is_plain(x) else np.lib.stride_tricks.as_strided(whole, x.layout.shape, x.layout.strides)
     return Tensor.over(Storage(Value(array), whole), layout, x.dtype)
@@ -87,7 +87,7 @@ def _pointer(x: Tensor, array: jax.Array) -> jax.Array:
 
 
 def _leave(x: Tensor, result: jax.Array) -> jax.Array:
-    """Return the tensor's entries of what a kernel left behind its pointer."""
+    """Return the tensor's entries of a result of a kernel, which begins at its pointer."""
     if _is_plain(x):
         return result.reshape(x.layout.shape)
     offset = _layout.offset_of(x.layout, x.memory.layout)

@@ -100,7 +100,7 @@ def _positions(layout: Layout, offset: int) -> jax.Array:
 
 
 def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
-    """Return what a layout shows of a storage's array."""
+    """Return the array that a layout selects from a storage's array."""
     shape = layout.shape
     if not layout.size:
         return jnp.zeros(shape, value.dtype)

@@ -206,7 +206,7 @@ def _hasattr(value: Any, name: str) -> bool:
 
 
 def _make_import(importer: _Loaded, tries: Sequence[tuple[int, int]]) -> Any:
-    """Return the `__import__` of a module's code."""
+    """Return the `__import__` function for a module's code: names of torch are fnjax.torch's."""
     space = vars(importer)
     root: Root = space["_fnjax_root"]
 

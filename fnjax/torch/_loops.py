@@ -109,7 +109,7 @@ class _Carry:
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
 
     def enter(self, arrays: Sequence[Any]) -> list[Any]:
-        """Put arrays into the variables and storages."""
+        """Replace the arrays of the variables and storages."""
         given = iter(arrays)
         full = []
         for tree, leaves, kinds in zip(self.trees, self.leaves, self.kinds, strict=True):
@@ -121,7 +121,7 @@ class _Carry:
         return full
 
     def write(self, arrays: Any) -> None:
-        """Put arrays into the storages."""
+        """Replace the arrays of the storages."""
         for storage, array in zip(self.storages, arrays, strict=False):
             note_storage(storage)
             storage.value = Value(array)

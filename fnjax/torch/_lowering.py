@@ -95,7 +95,7 @@ def _list_written(body: Iterable[ast.AST]) -> list[str]:
 
 
 def _is_bound_outside(body: Iterable[ast.AST], name: str) -> bool:
-    """Return whether a name is bound by something else than comprehensions."""
+    """Return whether a name is bound by anything but comprehensions."""
     inside = {
         id(n)
         for node in body
@@ -234,7 +234,7 @@ class _Statements:
         ]
 
     def _loop(self, statement: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
-        """Return a loop's body without jumps, what initialises its flags, and the flag of break."""
+        """Return a loop's body without jumps, the statements that initialise its flags, and the flag of break."""
         body, before, flag = statement.body, list[ast.stmt](), None
         breaks = has_loop_jump(body, ast.Break)
         if has_loop_jump(body, (ast.Break, ast.Continue)):

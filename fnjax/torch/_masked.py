@@ -128,7 +128,7 @@ def norm(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the norm of what a mask selects."""
+    """Return the norm of the entries that a mask selects."""
     filled = _fill(input, mask, np.inf if ord == -np.inf else 0)
     dims = tuple(range(input.ndim)) if dim is None or dim == () else dim
     return _call("linalg.vector_norm", filled, ord, dims, keepdim, dtype=dtype)

@@ -146,7 +146,7 @@ _COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def install() -> None:
-    """Give Tensor its methods."""
+    """Install the methods of Tensor."""
     for name, operation in TABLE.items():
         space, _, last = name.rpartition(".")
         if space != "torch.Tensor" or not isinstance(operation, Operation):

@@ -10,7 +10,7 @@ Affine = tuple[dict[Any, int], int]  # by the traced integer its coefficient; an
 
 
 def set_affine(x: Tensor, affine: Affine | None) -> Tensor:
-    """Note the affine expression of a traced integer, as long as nobody writes to it."""
+    """Record the affine expression of a traced integer, valid until it is written to."""
     if affine is not None:
         vars(x)["affine"] = (x.value, affine)
     return x

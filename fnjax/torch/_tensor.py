@@ -192,7 +192,7 @@ class Tensor:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether no recorded operation made it."""
+        """True if it is not the result of a recorded operation."""
         return self.value.node is None
 
     @property

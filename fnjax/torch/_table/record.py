@@ -187,7 +187,7 @@ class Call(Protocol):
 
     @property
     def operation(self) -> Operation:
-        """The operation."""
+        """The operation of the table that the call is of."""
 
     @property
     def overload(self) -> Overload:

@@ -75,7 +75,7 @@ def functional_call(
 def stateful_call(
     model: Module, state: State, args: Any = None, kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return what a module gives with these parameters and buffers, and its new state; leave the module as it was.
+    """Return the result of a module with these parameters and buffers, and its new state; the module is unchanged.
 
     Args:
         model: the module; what is not named keeps its value.

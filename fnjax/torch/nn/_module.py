@@ -307,7 +307,7 @@ class Module(Members, StateDict, Stateful):
         return self._trace(args, kwargs)
 
     def _trace(self, args: Any, kwargs: Any) -> Any:
-        """Call the module under a transform, where nobody takes its new state.
+        """Call the module under a transform, where its new state is dropped.
 
         Raises:
             NotSupported: forward writes to the state.
