@@ -11,28 +11,12 @@ from typing import Any
 
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, is_loading
+from fnjax.triton import driver
+from fnjax.triton.driver import OutOfResources
 
 VERSION = "3.5.0"  # of Triton's language, which fnjax.triton has
 
 
-class OutOfResources(Exception):  # noqa: N818 - Triton's name
-    """A kernel that needs too much of a GPU; it is never raised."""
-
-
-_Driver = types.SimpleNamespace
-_TARGET = _Driver(backend="cuda", arch=80, warp_size=32)
-_PROPERTIES = {"max_shared_mem": 166912, "multiprocessor_count": 108, "warpSize": 32, "max_num_regs": 65536}
-_ACTIVE = _Driver(
-    get_current_target=lambda: _TARGET,
-    get_current_device=lambda: 0,
-    get_current_stream=lambda device=None: 0,
-    get_active_torch_device=lambda: "cuda",
-    get_device_interface=lambda: None,
-    get_device_capability=lambda device=None: (8, 0),
-    utils=_Driver(get_device_properties=lambda device=None: dict(_PROPERTIES)),
-    is_active=lambda: True,
-)
-_DRIVER = _Driver(active=_ACTIVE, set_active=lambda driver: None)
 _ALIASES = {  # names in modules of Triton's → names of fnjax.triton
     "runtime.autotuner": ("Autotuner", "Config", "Heuristics", "autotune", "heuristics"),
     "runtime.jit": ("JITFunction", "jit"),
@@ -40,9 +24,9 @@ _ALIASES = {  # names in modules of Triton's → names of fnjax.triton
 }
 _VALUES: dict[str, Any] = {
     "__version__": VERSION,
-    "set_allocator": lambda allocator: None,
-    "runtime.driver": _DRIVER,
-    "runtime.driver.active": _ACTIVE,
+    "set_allocator": driver.set_allocator,
+    "runtime.driver": driver,
+    "runtime.driver.active": driver.active,
     "runtime.errors.OutOfResources": OutOfResources,
     "runtime.autotuner.OutOfResources": OutOfResources,
     "runtime.OutOfResources": OutOfResources,
@@ -52,7 +36,7 @@ _VALUES: dict[str, Any] = {
     "compiler.CompilationError": OutOfResources,
     "CompilationError": OutOfResources,
     "OutOfResources": OutOfResources,
-    "backends.backends": {"nvidia": _Driver(driver=_ACTIVE, compiler=None)},
+    "backends.backends": {"nvidia": types.SimpleNamespace(driver=driver.active, compiler=None)},
 }
 _MODULES = {name.rpartition(".")[0] for name in (*_VALUES, *(f"{m}.x" for m in _ALIASES))} - {"", "runtime.driver"}
 _MODULES |= {name.partition(".")[0] for name in _MODULES}

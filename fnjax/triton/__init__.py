@@ -8,11 +8,15 @@ from fnjax._lazy import lazy as _lazy
 _HOMES = {
     "Config": "fnjax.triton.tuning",
     "JITFunction": "fnjax.triton.launch",
+    "OutOfResources": "fnjax.triton.driver",
     "KernelError": "fnjax.triton.values.exceptions",
     "autotune": "fnjax.triton.tuning",
     "backend": "fnjax.triton.backends",
+    "constexpr_function": "fnjax.triton.language._core",
     "heuristics": "fnjax.triton.tuning",
     "jit": "fnjax.triton.launch",
+    "reinterpret": "fnjax.triton.reinterpretation",
+    "set_allocator": "fnjax.triton.driver",
 }
 
 
@@ -35,18 +39,26 @@ def processor_count() -> int:
 
 if _typing.TYPE_CHECKING:
     from fnjax.triton import language as language
+    from fnjax.triton import runtime as runtime
+    from fnjax.triton import testing as testing
     from fnjax.triton.backends import backend as backend
+    from fnjax.triton.driver import OutOfResources as OutOfResources
+    from fnjax.triton.driver import set_allocator as set_allocator
+    from fnjax.triton.language._core import constexpr_function as constexpr_function
     from fnjax.triton.launch import JITFunction as JITFunction
     from fnjax.triton.launch import jit as jit
+    from fnjax.triton.reinterpretation import reinterpret as reinterpret
     from fnjax.triton.tuning import Config as Config
     from fnjax.triton.tuning import autotune as autotune
     from fnjax.triton.tuning import heuristics as heuristics
     from fnjax.triton.values.exceptions import KernelError as KernelError
 else:
     __all__ = ["Config", "JITFunction", "KernelError", "autotune", "backend", "cdiv", "heuristics", "jit", "language"]
-    __all__ += ["next_power_of_2", "processor_count"]
+    __all__ += ["OutOfResources", "constexpr_function", "next_power_of_2", "processor_count", "reinterpret", "runtime"]
+    __all__ += ["set_allocator", "testing"]
     _attribute, __dir__ = _lazy(__name__, _HOMES)
 
     def __getattr__(name):
         """Import a public name when it is first used, so that the porter can read kernels without loading JAX."""
-        return _importlib.import_module("fnjax.triton.language") if name == "language" else _attribute(name)
+        modules = ("language", "runtime", "testing", "tools")
+        return _importlib.import_module(f"fnjax.triton.{name}") if name in modules else _attribute(name)

@@ -13,6 +13,8 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.backends import run
+from fnjax.triton.compiled import Compiled
+from fnjax.triton.containers import Container, is_array, iter_members, open_containers, results_of
 from fnjax.triton.debug.check import Check
 from fnjax.triton.debug.draw import Draw
 from fnjax.triton.interpreter.carry import alike
@@ -77,7 +79,7 @@ class Launcher:
 
         Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
         """
-        for given in (*args, *named.values()):
+        for given in (leaf for value in (*args, *named.values()) for leaf in iter_members(value)):
             value = given.base if isinstance(given, TensorDescriptor) else given
             if hasattr(type(value), "__triton_launch__"):
                 return type(value).__triton_launch__(self.kernel, self.grid, args, named)
@@ -91,6 +93,13 @@ class Kernel:
 
     def __getitem__(self, grid):
         return Launcher(self, grid)
+
+    def warmup(self, *args, grid=None, **named):
+        """Return the kernel as launchers ask a compiled one for registers and memory; nothing is run or compiled.
+
+        `kernel.warmup(..., grid=(1,))[grid](*args, **meta)` launches it.
+        """
+        return Compiled(self)
 
     @property
     def stores(self):
@@ -169,6 +178,8 @@ class JITFunction(Kernel):
             KernelError: arguments are missing or do not fit, or the grid is not valid.
         """
         given = self.bind(args, named)
+        if warmup:
+            return Compiled(self)
         return _launch(self.source, grid, given, tuple((k, named[k]) for k in COMPILED if k in named))
 
 
@@ -184,17 +195,20 @@ def _launch(source, grid, given, options):
     for parameter in source.parameters:
         given[parameter] = _checked(name, parameter, given[parameter], parameter in source.constants)
     sizes = grid_of(name, grid, given)
+    members = open_containers(source, given, _checked)
     described = {p: v.facts() for p, v in given.items() if isinstance(v, TensorDescriptor)}
     given |= {p: given[p].base for p in described}
     arrays: list = []
     traced: list = []
     parameters: dict = {}
     seen: dict[int, int] = {}
-    for parameter in source.parameters:
-        value = given[parameter]
-        if parameter in source.constants or value is None or not _is_array(value):
+    for parameter in (*source.parameters, *members):
+        value, whole = given[parameter], members.get(parameter, parameter)
+        if isinstance(value, Container):
+            parameters[parameter] = "container", value
+        elif parameter in source.constants or value is None or not is_array(value):
             parameters[parameter] = "value", value
-        elif np.ndim(value) == 0 and parameter not in source.pointed:
+        elif np.ndim(value) == 0 and whole not in source.pointed:
             _refuse_dtype(source, parameter, value)
             parameters[parameter] = "traced", len(traced)
             traced.append(jnp.asarray(value))
@@ -204,8 +218,11 @@ def _launch(source, grid, given, options):
                 seen[id(value)] = len(arrays)
                 arrays.append(value)
             parameters[parameter] = "array", seen[id(value)]
-    outs = [(p, seen[id(given[p])]) for p in source.stored if _is_array(given[p]) and id(given[p]) in seen]
-    stored = tuple(sorted({i for _, i in outs}))
+    changed = [p for p in (*source.stored, *members) if members.get(p, p) in source.stored]
+    outs = {p: seen[id(given[p])] for p in changed if is_array(given[p]) and id(given[p]) in seen}
+    if 0 in sizes:  # no program runs
+        return results_of(source, given, {p: jnp.asarray(arrays[i]) for p, i in outs.items()})
+    stored = tuple(sorted({*outs.values()}))
     parameters = {p: (k, v + len(arrays) if k == "traced" else v) for p, (k, v) in parameters.items()}
     parameters |= {p: ("described", (parameters[p][1], *facts)) for p, facts in described.items()}
     launch = Launch(source, sizes, parameters, len(arrays), stored, options)
@@ -214,9 +231,7 @@ def _launch(source, grid, given, options):
         flat = run(launch, [*(jnp.asarray(a).reshape(-1) for a in arrays), *traced])
     else:
         flat = how(launch, arrays, traced)
-    results = tuple(flat[stored.index(i)].reshape(np.shape(arrays[i])) for _, i in outs)
-    results = results if len(outs) == len(source.stored) else _with_none(source, given, outs, results)
-    return results[0] if len(results) == 1 else results
+    return results_of(source, given, {p: flat[stored.index(i)].reshape(np.shape(arrays[i])) for p, i in outs.items()})
 
 
 class Launch:
@@ -226,7 +241,8 @@ class Launch:
         source: the kernel's.
         grid: three sizes.
         parameters: by name ("array", operand), ("described", (operand, shape, strides, block, padding)),
-            ("traced", operand) or ("value", the value); operands are given by their index.
+            ("traced", operand), ("container", a `Container` of other parameters) or ("value", the value); operands
+            are given by their index.
         arrays: the number of operands that are flat arrays; they come first, then the traced scalars.
         stored: indices of the operands that are stored to.
         options: of Triton's compiler, as pairs.
@@ -242,7 +258,7 @@ class Launch:
         self._key = source, grid, values, arrays, stored, options
 
     name = property(lambda self: self.source.name)
-    described = property(lambda self: any(kind == "described" for kind, _ in self.parameters.values()))
+    described = property(lambda self: any(k in ("described", "container") for k, _ in self.parameters.values()))
 
     def __eq__(self, other):
         return isinstance(other, Launch) and self._key == other._key
@@ -276,23 +292,22 @@ class Launch:
                 operand, *facts = value
                 base = pointer_to(operand, types.type_of_array(operands[operand].dtype))
                 names[parameter] = make_tensor_descriptor(base, *facts)
+            elif kind == "container":
+                continue
             elif kind == "traced":
                 x = operands[value]
                 names[parameter] = Tensor(x.reshape((1,) * LEAD), types.type_of_array(x.dtype), ())
             else:
                 plain_ = parameter in self.source.constants or not _is_number(value)
                 names[parameter] = value if plain_ else as_tensor(value)
-        return names
+        for parameter, (kind, value) in reversed(self.parameters.items()):  # members come behind what holds them
+            if kind == "container":
+                names[parameter] = value.filled(names)
+        return {parameter: names[parameter] for parameter in self.source.parameters}
 
     def original(self, *operands):
         """Return the arrays that are stored, computed by the original kernel on a GPU."""
         return call_original(self, operands)
-
-
-def _with_none(source, given, outs, results):
-    """Return the results with None for parameters that are stored to in some branch and are None in this launch."""
-    found = dict(zip((p for p, _ in outs), results, strict=True))
-    return tuple(found.get(p) for p in source.stored)
 
 
 def _refuse_dtype(source, parameter, array):
@@ -301,10 +316,6 @@ def _refuse_dtype(source, parameter, array):
     except TypeError as error:
         text = f"kernel {source.name}, parameter {parameter}: {error}: convert the array with .astype(...)"
         raise KernelError(text) from None
-
-
-def _is_array(value):
-    return isinstance(value, jax.Array | np.ndarray) or hasattr(value, "aval")
 
 
 def _is_number(value):
@@ -341,7 +352,7 @@ def grid_of(kernel, grid, given):
         given: the parameters by name.
 
     Raises:
-        KernelError: the grid is not made of one to three positive integers, or the function fails.
+        KernelError: the grid is not made of one to three integers from 0 on, or the function fails.
     """
     try:
         found = grid(view(given)) if callable(grid) else grid
@@ -359,10 +370,8 @@ def grid_of(kernel, grid, given):
         remedy = "take them from shapes, or make the argument static (jax.jit(static_argnums=...))"
         text = f"kernel {kernel}: the grid {found} must be made of whole numbers of Python's: {remedy}"
         raise KernelError(text) from None
-    if min(found) <= 0:
-        raise KernelError(
-            f"kernel {kernel}: the grid {found} has no programs: leave the launch out where there is nothing to do"
-        )
+    if min(found) < 0:
+        raise KernelError(f"kernel {kernel}: the grid {found} has a negative size")
     return found + (1,) * (GRID - len(found))
 
 

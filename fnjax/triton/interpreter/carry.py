@@ -57,11 +57,12 @@ def rebuilt(value, given):
     if isinstance(value, Tensor | bool | int | float | np.number):
         return next(given)
     if isinstance(value, Pointer):
-        return Pointer(value.buffer, value.element, next(given))
+        return value.at(next(given))
     if isinstance(value, SelectedPointer):
         return SelectedPointer(next(given), rebuilt(value.yes, given), rebuilt(value.no, given))
     if isinstance(value, tuple | list):
-        return type(value)(rebuilt(item, given) for item in value)
+        items = [rebuilt(item, given) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     if hasattr(value, "parts"):
         return value.replaced([rebuilt(item, given) for item in value.parts()])
     return value

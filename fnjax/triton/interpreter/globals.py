@@ -59,10 +59,11 @@ def read_attribute(owner, name):
 
 
 def _may_be_read(value):
-    """Return True for a global that Triton lets kernels read: a module, constexpr, type, kernel or namedtuple class."""
+    """Return True for a global that Triton lets kernels read: a module, constexpr, type, kernel, class of tuples."""
     if value is None or isinstance(value, python.ModuleType | types.constexpr | types.dtype) or _is_ours(value):
         return True
-    return isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+    named = isinstance(value, type) and issubclass(value, tuple) and hasattr(value, "_fields")
+    return named or getattr(value, "__triton_aggregate__", False)
 
 
 def _is_ours(value):

@@ -220,7 +220,7 @@ def _if(frame, node, after):
         return interpret(frame, node.body if found else node.orelse)
     state = current()
     test = as_mask(test)
-    if test.shape != ():
+    if test.shape != () and not state.elementwise:
         raise TypeError("an if decides for a whole program: its condition must be one truth, not a block of them")
     alive, returned = state.active, frame.returned
     before = dict(frame.names)
@@ -262,8 +262,8 @@ def _select(test, name, a, b):
         return tuple(_select(test, name, x, y) for x, y in zip(a, b, strict=True))
     if hasattr(a, "chosen") and type(a) is type(b):
         return a.chosen(b, functools.partial(_select, test, name))
-    if isinstance(a, Pointer) and isinstance(b, Pointer) and a.buffer == b.buffer:
-        return Pointer(a.buffer, a.element, where(test, a.offset, b.offset))
+    if isinstance(a, Pointer) and isinstance(b, Pointer) and (a.buffer, a.element) == (b.buffer, b.element):
+        return a.at(where(test, a.offset, b.offset))
     if isinstance(a, Pointer | SelectedPointer) and isinstance(b, Pointer | SelectedPointer):
         return SelectedPointer(test, a, b)
     if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):

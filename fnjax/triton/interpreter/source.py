@@ -9,8 +9,21 @@ import textwrap
 from fnjax.triton.interpreter.installed import translate
 
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg", "cas")
-WRITES = ("store", "store_tensor_descriptor", *(f"atomic_{name}" for name in ATOMICS))
-READS = ("load", "load_tensor_descriptor", "make_block_ptr", "make_tensor_descriptor")
+WRITES = (
+    "store",
+    "store_tensor_descriptor",
+    "_experimental_descriptor_store",
+    "scatter",
+    *(f"atomic_{name}" for name in ATOMICS),
+)
+READS = (
+    "load",
+    "load_tensor_descriptor",
+    "_experimental_descriptor_load",
+    "gather",
+    "make_block_ptr",
+    "make_tensor_descriptor",
+)
 
 
 class Source:
@@ -120,7 +133,7 @@ def _roots(node, origins, source):
         return _roots(node.left, origins, source) or _roots(node.right, origins, source)
     if isinstance(node, ast.IfExp):
         return _roots(node.body, origins, source) | _roots(node.orelse, origins, source)
-    if isinstance(node, ast.Subscript | ast.Starred):
+    if isinstance(node, ast.Subscript | ast.Starred | ast.Attribute):
         return _roots(node.value, origins, source)
     if isinstance(node, ast.Tuple | ast.List):
         return set().union(*(_roots(item, origins, source) for item in node.elts))

@@ -442,6 +442,9 @@ setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 
 
 
 def __getattr__(name):
-    if name in ("math", "extra"):  # they are made of this module
+    if name in ("math", "extra", "core", "standard"):  # they are made of this module
         return importlib.import_module(f"fnjax.triton.language.{name}")
+    core = importlib.import_module("fnjax.triton.language._core")
+    if name in core.NAMES:
+        return getattr(core, name)
     raise AttributeError(f"fnjax.triton.language has no {name}")

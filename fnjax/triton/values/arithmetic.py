@@ -152,6 +152,7 @@ def true_divide(a, b):
     """Return `a / b`: of two integers in float32, else in the type of the float operand."""
     kinds = [x.dtype if isinstance(x, Tensor) else types.type_of_number(_plain(x)) for x in (a, b)]
     if kinds[0].is_int() and kinds[1].is_int():
+        to_common_type(a, b, division=True)
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
     else:
         a, b, kind = to_common_type(a, b, division=True)

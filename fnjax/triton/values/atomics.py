@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values.affine import LEAD
-from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
 from fnjax.triton.values.memory import SelectedPointer, _active_lanes, flat_lanes
@@ -47,13 +47,17 @@ def update(name, pointer, value, mask, sem=None):
         sem: Triton's memory order; only `kernel.check` looks at it.
 
     Raises:
-        TypeError: the pointer is a selection among arrays.
         IndexError: an unmasked lane is certainly outside of the array.
         NeedsSequence: it is "xchg", whose result depends on the order of programs, in a grid of several programs.
         NotVectorizable: programs run in sequence, and a loop is vectorised.
     """
     if isinstance(pointer, SelectedPointer):
-        raise TypeError(f"tl.atomic_{name} on a pointer that was chosen among arrays: choose the value instead")
+        mask = as_tensor(True) if mask is None else as_tensor(mask)
+        old = [
+            update(name, side, value, logical_and(mask, lanes), sem)
+            for side, lanes in ((pointer.yes, pointer.mask), (pointer.no, logical_not(pointer.mask)))
+        ]
+        return old[0] if isinstance(old[0], UnusedOldValue) else where(pointer.mask, *old)
     state = current()
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)

@@ -1,6 +1,7 @@
 """Block pointers and tensor descriptors: blocks of an array, given by base, shape, strides and offsets."""
 
 import dataclasses
+import functools
 import operator
 
 import numpy as np
@@ -68,6 +69,41 @@ class Descriptor(BlockPointer):
     def atomic_min(self, offsets, value):
         """Replace memory at these offsets by its minimum with a block."""
         self._update("min", offsets, value)
+
+    def atomic_and(self, offsets, value):
+        """Replace memory at these offsets by its bitwise and with a block."""
+        self._update("and", offsets, value)
+
+    def atomic_or(self, offsets, value):
+        """Replace memory at these offsets by its bitwise or with a block."""
+        self._update("or", offsets, value)
+
+    def atomic_xor(self, offsets, value):
+        """Replace memory at these offsets by its bitwise exclusive or with a block."""
+        self._update("xor", offsets, value)
+
+    def gather(self, x_offsets, y_offset):
+        """Return one row of the array for each offset, from the column `y_offset` on; outside it is the padding."""
+        pointer, mask = self._rows(x_offsets, y_offset)
+        return memory.load(pointer, mask, float("nan") if self.padding == "nan" else 0)
+
+    def scatter(self, value, x_offsets, y_offset):
+        """Store one row of a block for each offset, from the column `y_offset` on; what is outside is dropped."""
+        pointer, mask = self._rows(x_offsets, y_offset)
+        memory.store(pointer, value, mask)
+
+    def _rows(self, x_offsets, y_offset):
+        """Return the pointer to rows at any offsets, and the mask of the elements inside of the array.
+
+        Raises:
+            TypeError: the descriptor's blocks are not single rows.
+        """
+        if len(self.block_shape) != 2 or self.block_shape[0] != 1:
+            raise TypeError(f"gather and scatter take a descriptor of blocks (1, n), not {self.block_shape}")
+        block = self._at([0, y_offset])
+        columns, rows = _indices(block, 1), as_tensor(x_offsets)[:, None]
+        inside = functools.reduce(logical_and, (rows >= 0, rows < self.sizes[0], columns >= 0, columns < self.sizes[1]))
+        return self.base + _whole(rows) * self.strides[0] + columns * self.strides[1], inside
 
     def _update(self, name, offsets, value):
         """Apply an atomic to memory at these offsets; elements outside of the array are dropped."""

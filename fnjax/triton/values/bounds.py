@@ -8,13 +8,11 @@ from fnjax.triton.values.views import Axis, merged, strides_of
 
 
 def refuse_outside(does, pointer, lanes, length):
-    """Raise where an unmasked lane certainly accesses memory outside of its array, whatever the values in memory.
+    """Raise where an unmasked lane certainly writes outside of its array, whatever the values in memory; warn of reads.
 
     Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which
     bounds one of them. Everything else is left alone (such reads return arbitrary values, such writes are dropped), and
-    `kernel.check` finds it. A load without a mask whose last block extends past the end is a warning, since kernels in
-    use do that and ignore the values; if a whole block is outside, or there is a mask, the wrong array must have been
-    passed.
+    `kernel.check` finds it. A load is a warning, since kernels in use read past the end and mask the values afterwards.
 
     Args:
         does: "reads", "writes" or "updates", for the message.
@@ -23,7 +21,7 @@ def refuse_outside(does, pointer, lanes, length):
         length: the number of elements of the array.
 
     Raises:
-        IndexError: an address is certainly outside.
+        IndexError: an address that is written is certainly outside.
     """
     affine = pointer.offset.affine
     if affine is None or current().varies_in_loops(affine):
@@ -36,22 +34,15 @@ def refuse_outside(does, pointer, lanes, length):
     at = found[1] if found[1] >= length else found[0]
     elements = "element" if length == 1 else "elements"
     text = f"{does} {_name_of(pointer.buffer)}[{at}], which has {length} {elements}"
-    if does == "reads" and lanes is None and not _is_block_outside(affine, length):
+    held = "it has no mask" if lanes is None else "the mask lets it through"
+    if does == "reads":
         frame = current().frames[-1]
         where = f"kernel {frame.source.name}, line {frame.line} of {frame.source.file}"
-        warnings.warn(f"{where} {text}, and has no mask: what it finds there is unknown", RuntimeWarning, stacklevel=2)
+        text = f"{where} {text} ({held}): what it finds there is unknown, see {frame.source.name}.check"
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
         return
-    held = "it has no mask" if lanes is None else "the mask lets it through"
     remedy = "pass a larger array, or mask what is outside" if at >= 0 else "mask what is outside"
     raise IndexError(f"{text} ({held}): {remedy}")
-
-
-def _is_block_outside(affine, length):
-    """Return True where all lanes of some program are outside of the array."""
-    spans = [s * (n - 1) for s, n in zip(affine.strides, affine.shape, strict=True)]
-    first = affine.base + sum(s for s in spans if s < 0)
-    last = affine.base + sum(s for s in spans if s > 0)
-    return bool((first >= length).any() or (last < 0).any())
 
 
 def _name_of(buffer):

@@ -14,42 +14,50 @@ from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logi
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor, as_block, canonical
+from fnjax.triton.values.tensor import Tensor, as_block, canonical, is_narrowed, needs_64_bits
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pointer:
-    """Address in a buffer: the number of elements, of type `element`, from its start."""
+    """Address in a buffer: the number of elements, of type `element`, from its start.
+
+    `own` is the type of the array where its bits are read as another, else None.
+    """
 
     buffer: int
     element: types.dtype
     offset: Tensor
+    own: types.dtype | None = None
 
     dtype = property(lambda self: types.pointer_type(self.element))
     type = dtype
     shape = property(lambda self: self.offset.shape)
 
     def __add__(self, other):
-        return Pointer(self.buffer, self.element, add(self.offset, _offset(other)))
+        return self.at(add(self.offset, _offset(other)))
 
     __radd__ = __add__
 
     def __sub__(self, other):
-        return Pointer(self.buffer, self.element, add(self.offset, -_offset(other)))
+        return self.at(add(self.offset, -_offset(other)))
 
     def __getitem__(self, index):
-        return Pointer(self.buffer, self.element, self.offset[index])
+        return self.at(self.offset[index])
 
-    def to(self, kind, bitcast=False):
-        """Return the pointer as one to another type, which must be its own.
+    def at(self, offset):
+        """Return the pointer with another offset."""
+        return dataclasses.replace(self, offset=offset)
+
+    def to(self, kind, fp_downcast_rounding=None, bitcast=False):
+        """Return the pointer as one to another type: loads and stores reinterpret the bits of the array.
 
         Raises:
-            TypeError: `kind` is another type: arrays are not reinterpreted.
+            TypeError: `kind` is not a pointer's type, or memory cannot be read in it (`reinterpreted`).
         """
         kind = types.as_type(kind)
-        if isinstance(kind, types.pointer_type) and kind.element_ty == self.element:
-            return self
-        raise TypeError(f"a pointer to {self.element} cannot be read as {kind}: pass the array in that dtype")
+        if not isinstance(kind, types.pointer_type):
+            raise TypeError(f"a pointer to {self.element} is no number of type {kind}: arrays have no addresses in JAX")
+        return self if kind.element_ty == self.element else reinterpreted(self, kind.element_ty)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -63,6 +71,10 @@ class SelectedPointer:
     dtype = property(lambda self: self.yes.dtype)
     element = property(lambda self: self.yes.element)
     shape = property(lambda self: np.broadcast_shapes(self.yes.shape, self.no.shape))
+
+    def to(self, kind, fp_downcast_rounding=None, bitcast=False):
+        """Return the selection with both pointers converted."""
+        return SelectedPointer(self.mask, self.yes.to(kind), self.no.to(kind))
 
     def __add__(self, other):
         return SelectedPointer(self.mask, self.yes + other, self.no + other)
@@ -195,6 +207,8 @@ def load(pointer, mask=None, other=None, volatile=False):
         mask = _everywhere(mask)
         yes, no = logical_and(mask, pointer.mask), logical_and(mask, logical_not(pointer.mask))
         return where(pointer.mask, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
+    if pointer.own is not None:
+        return load_bits(pointer, mask, other, volatile)
     state = current()
     element = pointer.element
     shape = pointer.shape
@@ -241,6 +255,9 @@ def store(pointer, value, mask=None):
     if isinstance(pointer, SelectedPointer):
         store(pointer.yes, value, logical_and(_everywhere(mask), pointer.mask))
         store(pointer.no, value, logical_and(_everywhere(mask), logical_not(pointer.mask)))
+        return
+    if pointer.own is not None:
+        store_bits(pointer, value, mask)
         return
     state = current()
     value = cast(as_tensor(value), pointer.element)
@@ -321,3 +338,92 @@ def _scatter(memory, pointer, lanes, value):
     last = jnp.full(memory.shape, -1, jnp.int32).at[index].max(order, mode="drop")
     index = jnp.where(last.at[index].get(mode="fill", fill_value=-1) == order, index, memory.shape[0])
     current().buffers[pointer.buffer] = memory.at[index].set(data.astype(canonical(pointer.element)), mode="drop")
+
+
+# ------------------------------------------------------------------------------- arrays whose bits are read as others
+
+
+def reinterpreted(pointer, kind):
+    """Return a pointer that reads the bits of its array as elements of another type.
+
+    Raises:
+        TypeError: the types differ in width, and one has 64 bits that JAX leaves off, or is of truths.
+    """
+    own = pointer.own or pointer.element
+    if kind == own:
+        return Pointer(pointer.buffer, own, _in_units(pointer, own))
+    if _has_width(own, kind):
+        return Pointer(pointer.buffer, kind, _in_units(pointer, kind), own)
+    for each in (own, kind):
+        if is_narrowed(each):
+            raise needs_64_bits(f"a pointer to {own} as one to {kind}")
+    if types.int1 in (own, kind):
+        raise TypeError(f"a pointer to {own} cannot be read as one to {kind}: convert the array with .astype(...)")
+    offset = _in_units(pointer, kind)
+    # Addresses in other units are compared with nothing: they stay arrays, and memory is gathered.
+    return Pointer(pointer.buffer, kind, Tensor(offset.array(), types.int64, offset.shape), own)
+
+
+def _has_width(a, b):
+    return a.itemsize == b.itemsize
+
+
+def _in_units(pointer, kind):
+    """Return the offset of a pointer in elements of another type."""
+    old, new = pointer.element.itemsize, kind.itemsize
+    if old == new:
+        return pointer.offset
+    return pointer.offset * (old // new) if old > new else pointer.offset // (new // old)
+
+
+def _as_bits(value, kind):
+    """Return a value of the same width with its bits read as another type; truths are 0 and 1."""
+    return cast(value, kind, bitcast=types.int1 not in (value.dtype, kind))
+
+
+def load_bits(pointer, mask, other, volatile):
+    """Return elements whose bits are read as another type than the array's."""
+    own, kind = pointer.own, pointer.element
+    if _has_width(own, kind):
+        other = None if other is None else _as_bits(cast(as_tensor(other), kind), own)
+        return _as_bits(load(Pointer(pointer.buffer, own, pointer.offset), mask, other, volatile), kind)
+    state, before = _buffers_of(pointer), current().buffers[pointer.buffer]
+    state.buffers[pointer.buffer] = _with_type(before, kind)
+    try:
+        return load(Pointer(pointer.buffer, kind, pointer.offset), mask, other, volatile)
+    finally:
+        state.buffers[pointer.buffer] = before
+
+
+def store_bits(pointer, value, mask):
+    """Store elements whose bits the array holds as another type."""
+    own, kind = pointer.own, pointer.element
+    value = cast(as_tensor(value), kind)
+    if _has_width(own, kind):
+        store(Pointer(pointer.buffer, own, pointer.offset), _as_bits(value, own), mask)
+        return
+    state = _buffers_of(pointer)
+    state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], kind)
+    try:
+        store(Pointer(pointer.buffer, kind, pointer.offset), value, mask)
+    finally:
+        state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], own)
+
+
+def _buffers_of(pointer):
+    """Return the state whose buffers are read in another type.
+
+    Raises:
+        TypeError: `kernel.check` executes the kernel, which follows each element of an array.
+    """
+    if current().execution is not None:
+        raise TypeError(f"kernel.check does not follow an array of {pointer.own} that is read as {pointer.element}")
+    return current()
+
+
+def _with_type(memory, kind):
+    """Return flat memory with its bits as another type; bits that do not fill an element are an error of JAX's."""
+    target = canonical(kind)
+    ratio = target.itemsize // memory.dtype.itemsize
+    shaped = memory.reshape(-1, ratio) if ratio > 1 else memory
+    return lax.bitcast_convert_type(shaped, target).reshape(-1)

@@ -1,6 +1,7 @@
 """Matrix product of two blocks; leading axes (grid, loops) become batches or rows."""
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fnjax.triton.values.affine import LEAD
@@ -45,6 +46,79 @@ def dot(
         return acc + (result if acc.dtype == summed else cast(result, acc.dtype))
     out = as_type(out_dtype)
     return cast(result, out) if out in (float16, bfloat16) else result
+
+
+_FORMATS = {"e4m3": "float8_e4m3fn", "e5m2": "float8_e5m2", "bf16": "bfloat16", "fp16": "float16"}
+_FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)  # E2M1, by the lower three bits
+
+
+def dot_scaled(
+    lhs,
+    lhs_scale,
+    lhs_format,
+    rhs,
+    rhs_scale,
+    rhs_format,
+    acc=None,
+    fast_math=False,
+    lhs_k_pack=True,
+    rhs_k_pack=True,
+    out_dtype=float32,
+):
+    """Return the matrix product of two blocks in microscaling formats (OCP MX), computed in float32.
+
+    Args:
+        lhs: a block of 4-bit floats in pairs, 8-bit floats, or 16-bit floats.
+        lhs_scale: for each row and 32 columns a power of two, as its exponent plus 127; None for none.
+        lhs_format: "e2m1", "e4m3", "e5m2", "bf16" or "fp16".
+        rhs: likewise.
+        rhs_scale: the scales of the columns of `rhs`, one row for each.
+        rhs_format: as `lhs_format`.
+        acc: is added.
+        fast_math: ignored.
+        lhs_k_pack: pairs of 4-bit floats are along the contracted axis.
+        rhs_k_pack: likewise.
+        out_dtype: float32.
+
+    Raises:
+        TypeError: the format is not known, or the shapes do not fit.
+    """
+    x = _scaled(lhs, lhs_scale, lhs_format, 1, 1 if lhs_k_pack else 0)
+    y = _scaled(rhs, rhs_scale, rhs_format, 0, 0 if rhs_k_pack else 1)
+    if x.shape[-1] != y.shape[-2]:
+        raise TypeError(f"tl.dot_scaled of blocks of shape {x.shape[-2:]} and {y.shape[-2:]}")
+    result = Tensor(product(x, y, np.dtype("float32")), float32, (x.shape[-2], y.shape[-1]))
+    return result if acc is None else acc + result
+
+
+def _scaled(block, scale, kind, contracted, packed):
+    """Return a block of a microscaling format in float32.
+
+    Args:
+        block: the block.
+        scale: its scales, or None.
+        kind: the format.
+        contracted: the axis that is contracted.
+        packed: the axis along which pairs of 4-bit floats are packed.
+    """
+    kind = getattr(kind, "value", kind)
+    data = _ranked(block.array(), block.shape)
+    if kind == "e2m1":
+        pairs = jnp.stack([data & 15, (data >> 4) & 15], LEAD + packed + 1).astype(jnp.int32)
+        sizes = [n * 2 if d == LEAD + packed else n for d, n in enumerate(data.shape)]
+        pairs = pairs.reshape(sizes)
+        wide = jnp.where(pairs < 8, 1, -1) * jnp.asarray(_FP4)[pairs & 7]
+    elif kind in _FORMATS:
+        target = jnp.dtype(_FORMATS[kind])
+        wide = (data if data.dtype == target else lax.bitcast_convert_type(data, target)).astype(jnp.float32)
+    else:
+        raise TypeError(f"tl.dot_scaled knows e2m1, {', '.join(_FORMATS)}, not {kind}")
+    if scale is None:
+        return wide
+    exponents = _ranked(scale.array(), scale.shape).astype(jnp.int32) - 127
+    factors = jnp.where(exponents == 128, jnp.nan, jnp.ldexp(jnp.float32(1), exponents))
+    factors = jnp.repeat(factors, wide.shape[LEAD + contracted] // scale.shape[1], LEAD + 1)
+    return wide * (factors if contracted else jnp.swapaxes(factors, -1, -2))
 
 
 def product(x, y, kind, over=None):

@@ -39,12 +39,13 @@ def _widened(input):
 
 
 def sum(input, axis=None, keep_dims=False, dtype=None):
-    """Return the sum along an axis, or of all elements."""
+    """Return the sum along an axis, or of all elements; floats of 16 bits are added up in float32, and rounded once."""
     input = as_tensor(input)
     input = _widened(input) if dtype is None else values.cast(input, dtype)
     input, axis, shape = _along(input, axis, keep_dims)
     data, xp = (filled(input), jnp) if (exact := _exact(input)) is None else (exact, np)
-    return _result(xp.sum(data, LEAD + axis, dtype=data.dtype), input.dtype, shape)
+    wide = jnp.float32 if input.dtype.is_floating() and input.dtype.primitive_bitwidth < 32 else data.dtype
+    return _result(xp.sum(data, LEAD + axis, dtype=wide).astype(data.dtype), input.dtype, shape)
 
 
 def _exact(input):

@@ -37,6 +37,7 @@ class State:
         self.written = set()
         self.frames = []  # calls that have not returned, the innermost last
         self.marks = None  # where endless waits are recorded (`waits.Marks`) when programs run in sequence
+        self.elementwise = False  # within tl.map_elementwise, whose function is called on blocks in place of scalars
         self.execution = None  # the `execution.Execution` that executes programs on NumPy arrays, if any
 
     def program(self, axis):

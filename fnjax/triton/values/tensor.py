@@ -165,6 +165,7 @@ class Tensor:
 
     def __getitem__(self, index):
         index = index if isinstance(index, tuple) else (index,)
+        index = (*index, *[slice(None)] * (len(self.shape) - sum(item is not None for item in index)))
         shape, strides, at = [], [], 0
         axes = [slice(None)] * LEAD
         for item in index:
@@ -177,10 +178,8 @@ class Tensor:
                 strides.append(at)
                 axes.append(slice(None))
                 at += 1
-            else:
-                raise TypeError("blocks are indexed with : and None only, each axis once (tl.gather takes elements)")
-        if at != len(self.shape):
-            raise TypeError(f"a block of shape {self.shape} is indexed with {at} colons")
+            elif item != slice(None):  # a colon beyond the last axis does nothing, as in `pid[:, None]` of a scalar
+                raise TypeError("blocks are indexed with : and None only (tl.gather takes elements)")
 
         def moved(affine):
             return affine.reshaped(

@@ -171,7 +171,7 @@ def promote(a, b, a_is_number=False, b_is_number=False, division=False):
         b: the type of the right operand.
         a_is_number: the left operand is a Python number, whose type yields to a tensor's of the same kind.
         b_is_number: as `a_is_number`, for the right operand.
-        division: 16-bit floats are divided in float32.
+        division: 16-bit floats are divided in float32; signed and unsigned integers are not divided.
 
     Raises:
         TypeError: there is no common type.
@@ -193,6 +193,11 @@ def promote(a, b, a_is_number=False, b_is_number=False, division=False):
         return a if a == b else float16
     if not (a.is_int() and b.is_int()):
         raise TypeError(f"{a} and {b} have no common type in Triton: convert one of them with .to()")
+    if division and "b" not in (a.kind, b.kind) and a.kind != b.kind:
+        raise TypeError(
+            f"Cannot use /, //, or % with {a} and {b} because they have different signedness; this is unlikely to "
+            "result in a useful answer. Cast them to the same signedness."
+        )
     if a.is_int_unsigned() == b.is_int_unsigned():
         return a if a.primitive_bitwidth > b.primitive_bitwidth else b
     unsigned, signed = (a, b) if a.is_int_unsigned() else (b, a)

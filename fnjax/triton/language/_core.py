@@ -1,0 +1,187 @@
+"""Names of `tl.core` and `tl.standard`, functions of functions, assembly by a substitute, and aggregates."""
+
+import functools
+import math
+
+import numpy as np
+
+from fnjax.triton.interpreter.interpreter import to_tensors
+from fnjax.triton.interpreter.source import Source
+from fnjax.triton.values import arithmetic as values
+from fnjax.triton.values import types
+from fnjax.triton.values.arithmetic import as_tensor
+from fnjax.triton.values.blocks import Descriptor
+from fnjax.triton.values.products import dot_scaled
+from fnjax.triton.values.state import current
+from fnjax.triton.values.types import constexpr
+
+CONSTEXPR_0 = constexpr(0)
+NAMES = ["CONSTEXPR_0", "add", "sub", "mul", "get_int_dtype", "constexpr_function", "map_elementwise", "dot_scaled"]
+NAMES += ["inline_asm_elementwise", "_aggregate", "_log2", "_unwrap_if_constexpr", "_constexpr_to_value"]
+NAMES += ["_experimental_descriptor_load", "_experimental_descriptor_store"]
+
+
+def add(x, y, sanitize_overflow=True):
+    """Return x + y."""
+    return as_tensor(x) + y
+
+
+def sub(x, y, sanitize_overflow=True):
+    """Return x - y."""
+    return as_tensor(x) - y
+
+
+def mul(x, y, sanitize_overflow=True):
+    """Return x * y."""
+    return as_tensor(x) * y
+
+
+def get_int_dtype(bitwidth, signed):
+    """Return the type of integers with this many bits."""
+    return getattr(types, f"{'int' if signed or bitwidth == 1 else 'uint'}{bitwidth}")
+
+
+def _unwrap_if_constexpr(value):
+    """Return the value that a constexpr wraps; other values as they are."""
+    return value.value if isinstance(value, constexpr) else value
+
+
+_constexpr_to_value = _unwrap_if_constexpr
+
+
+def _log2(i):
+    """Return the binary logarithm of a power of two."""
+    return int(math.log2(_unwrap_if_constexpr(i)))
+
+
+class constexpr_function:
+    """Function of plain Python that kernels may call with constexprs: `@triton.constexpr_function`."""
+
+    def __init__(self, fn):
+        self.fn = fn
+        functools.update_wrapper(self, fn)
+        self.__module__ = __name__  # kernels may read it
+
+    def __call__(self, *args, **named):
+        """Call the function with plain values.
+
+        Raises:
+            TypeError: an argument is a value of the kernel.
+        """
+        plain = [[_unwrap_if_constexpr(x) for x in given] for given in (args, named.values())]
+        if any(isinstance(x, values.Tensor) and x.uniform() is None for part in plain for x in part):
+            raise TypeError(f"{self.fn.__name__} is a constexpr_function, and takes constexprs, no values of a kernel")
+        known = [[x.uniform() if isinstance(x, values.Tensor) else x for x in part] for part in plain]
+        return self.fn(*known[0], **dict(zip(named, known[1], strict=True)))
+
+
+def map_elementwise(scalar_fn, *args, pack=1):
+    """Return what a function of scalars returns for each element; its `if` and `return` are taken element by element.
+
+    Args:
+        scalar_fn: a function under `@triton.jit`, without loops on values, loads and stores.
+        args: blocks that broadcast together.
+        pack: the number of elements that one call gets, each as an argument of its own; 1 is supported.
+
+    Raises:
+        NotImplementedError: `pack` is not 1.
+    """
+    if getattr(pack, "value", pack) != 1:
+        raise NotImplementedError("tl.map_elementwise(pack=...) gives a function neighbouring elements: use pack=1")
+    tensors = [as_tensor(x) for x in args]
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    state = current()
+    before, state.elementwise = state.elementwise, True
+    try:
+        found = scalar_fn(*(values.broadcast(t, shape) for t in tensors))
+    finally:
+        state.elementwise = before
+    return found
+
+
+def inline_asm_elementwise(asm, constraints, args, dtype, is_pure, pack, substitute=None):
+    """Return what `substitute` returns for the arguments: the text of the assembly is for one kind of GPU.
+
+    Args:
+        asm: the text.
+        constraints: of its registers.
+        args: the operands.
+        dtype: the type of the result, or a tuple of types.
+        is_pure: whether it has no other effect.
+        pack: the number of elements that one run of the text takes.
+        substitute: a function under `@triton.jit` that computes the same from `args`.
+
+    Raises:
+        NotImplementedError: there is no substitute.
+    """
+    if substitute is None:
+        raise NotImplementedError(
+            "inline assembly is for one kind of GPU: give a function under @triton.jit that computes the same, "
+            "tl.inline_asm_elementwise(..., substitute=function)"
+        )
+    found = to_tensors(substitute(*args))
+    kinds = dtype if isinstance(dtype, tuple | list) else [dtype]
+    items = found if isinstance(found, tuple | list) else (found,)
+    if len(items) != len(kinds):
+        raise TypeError(f"the substitute of inline assembly returned {len(items)} values, not {len(kinds)}")
+    cast = tuple(values.cast(x, types.as_type(kind)) for x, kind in zip(items, kinds, strict=True))
+    return cast if isinstance(dtype, tuple | list) else cast[0]
+
+
+def _experimental_descriptor_load(desc_pointer, offsets, shape, dtype):
+    """Return the block of a descriptor at these offsets: Triton's older name of `desc.load`."""
+    return values.cast(_descriptor(desc_pointer).load(offsets), types.as_type(dtype))
+
+
+def _experimental_descriptor_store(desc_pointer, value, offsets):
+    """Store a block through a descriptor at these offsets: Triton's older name of `desc.store`."""
+    _descriptor(desc_pointer).store(offsets, value)
+
+
+def _descriptor(given):
+    if not isinstance(given, Descriptor):
+        raise TypeError(
+            f"a descriptor is needed, not {given!r}: pass fnjax.triton.tools.tensor_descriptor.TensorDescriptor"
+        )
+    return given
+
+
+class _Aggregate:
+    """Base of aggregates: values of a kernel with fields, which branches select and loops carry field by field."""
+
+    __triton_aggregate__ = True
+    _fields_read: tuple = ()
+
+    def parts(self):
+        """Return the fields in their order."""
+        return [getattr(self, name) for name in self._fields_read]
+
+    def replaced(self, parts):
+        """Return an aggregate with other fields."""
+        made = object.__new__(type(self))
+        vars(made).update(zip(self._fields_read, parts, strict=True))
+        return made
+
+    def chosen(self, other, choose):
+        """Return an aggregate whose fields `choose` selects from those of two."""
+        return self.replaced([choose(a, b) for a, b in zip(self.parts(), other.parts(), strict=True)])
+
+
+def _aggregate(cls):
+    """Return a class as an aggregate of its annotated fields: `@tl.core._aggregate`.
+
+    Raises:
+        AttributeError: when it is called, if its constructor leaves a field out.
+    """
+
+    def construct(self, *args, **named):
+        cls.__init__(self, *args, **named)
+        for name in cls.__annotations__:
+            if name not in vars(self):
+                raise AttributeError(f"constructor for {cls.__name__} did not initialize attribute {name!r}")
+            setattr(self, name, to_tensors(getattr(self, name)))
+
+    kernels = {k: v for k, v in vars(cls).items() if isinstance(getattr(v, "source", None), Source)}
+    bound = {k: property(lambda self, kernel=v: functools.partial(kernel, self)) for k, v in kernels.items()}
+    space = {"__init__": construct, "_fields_read": tuple(cls.__annotations__), "__doc__": cls.__doc__, **bound}
+    return type(cls.__name__, (_Aggregate, cls), {**space, "__module__": cls.__module__})

@@ -1,0 +1,115 @@
+"""`triton.testing`: timings of functions, and tables of them."""
+
+import functools
+import itertools
+import time
+
+import jax
+import numpy as np
+
+
+def do_bench(fn, warmup=25, rep=100, grad_to_none=None, quantiles=None, return_mode="mean"):
+    """Return the time of a call in milliseconds, measured until its results are there.
+
+    Args:
+        fn: a function without arguments.
+        warmup: milliseconds of calls before the measurement.
+        rep: milliseconds of calls that are measured.
+        grad_to_none: ignored; gradients are results here.
+        quantiles: return these quantiles of the times, as a list, or one number for one of them.
+        return_mode: "min", "max", "mean", "median" or "all".
+
+    Raises:
+        ValueError: `return_mode` is none of these.
+    """
+    if return_mode not in ("min", "max", "mean", "median", "all"):
+        raise ValueError(f"return_mode must be min, max, mean, median or all, not {return_mode!r}")
+
+    def once():
+        begin = time.perf_counter()
+        jax.block_until_ready(fn())
+        return 1000 * (time.perf_counter() - begin)
+
+    once()  # compiles
+    estimate = max(min(once() for _ in range(3)), 1e-4)
+    for _ in range(int(warmup / estimate)):
+        once()
+    times = [once() for _ in range(max(1, int(rep / estimate)))]
+    if quantiles is not None:
+        found = np.quantile(times, quantiles).tolist()
+        return found[0] if len(found) == 1 else found
+    return times if return_mode == "all" else float(getattr(np, return_mode)(times))
+
+
+do_bench_cudagraph = do_bench
+
+
+class Benchmark:
+    """Table of measurements: one row for each value of `x_names`, one column for each of `line_vals`."""
+
+    def __init__(
+        self, x_names, x_vals, line_arg, line_vals, line_names, plot_name, args, xlabel="", ylabel="", **options
+    ):
+        self.x_names, self.x_vals, self.line_arg, self.line_vals = list(x_names), list(x_vals), line_arg, line_vals
+        self.line_names, self.plot_name, self.args, self.ylabel = line_names, plot_name, dict(args), ylabel
+
+
+class Mark:
+    """Function to be measured for one or several benchmarks: what `perf_report` makes of it."""
+
+    def __init__(self, fn, benchmarks):
+        self.fn, self.benchmarks = fn, benchmarks
+        functools.update_wrapper(self, fn)
+
+    def run(self, show_plots=False, print_data=False, save_path="", return_df=False, **kwargs):
+        """Measure; print the tables with `print_data`, and return them with `return_df`, as lists of dicts by column.
+
+        Plots and files are not made.
+        """
+        several = isinstance(self.benchmarks, list | tuple)
+        tables = [self._measure(b, kwargs) for b in (self.benchmarks if several else [self.benchmarks])]
+        for benchmark, table in zip(self.benchmarks if several else [self.benchmarks], tables, strict=True):
+            if print_data:
+                print(f"{benchmark.plot_name}:")
+                print(*itertools.chain.from_iterable(_write(table)), sep="\n")
+        if return_df:
+            return tables if several else tables[0]
+        return None
+
+    def _measure(self, benchmark, kwargs):
+        table = []
+        for x in benchmark.x_vals:
+            values = x if isinstance(x, list | tuple) else [x] * len(benchmark.x_names)
+            row = dict(zip(benchmark.x_names, values, strict=True))
+            for line, name in zip(benchmark.line_vals, benchmark.line_names, strict=True):
+                found = self.fn(**row_of(benchmark, row), **{benchmark.line_arg: line}, **benchmark.args, **kwargs)
+                row[name] = found[0] if isinstance(found, tuple | list) else found
+            table.append(row)
+        return table
+
+
+def row_of(benchmark, row):
+    """Return the arguments of a row, without what was measured in it."""
+    return {name: row[name] for name in benchmark.x_names}
+
+
+def _write(table):
+    """Return the lines of a table."""
+    yield [" ".join(f"{name:>12}" for name in table[0])] if table else []
+    yield from ([" ".join(f"{value:>12.6g}" for value in row.values())] for row in table)
+
+
+def perf_report(benchmarks):
+    """Return a decorator that makes a function a `Mark`: `bench.run(print_data=True)` measures it."""
+    return lambda fn: Mark(fn, benchmarks)
+
+
+def assert_close(x, y, atol=None, rtol=None, err_msg=""):
+    """Raise an AssertionError where two arrays differ by more than `atol` (1e-2) and `rtol` (0)."""
+    found = [np.asarray(v, np.float32) for v in (x, y)]
+    np.testing.assert_allclose(*found, atol=1e-2 if atol is None else atol, rtol=rtol or 0.0, err_msg=err_msg)
+
+
+def nvsmi(attrs):
+    """Return zeros for the attributes of a GPU that are asked for: there is no nvidia-smi."""
+    return [0 for _ in attrs]

@@ -1,0 +1,350 @@
+"""What kernels of packages use beside loads, products and reductions; numbers by NumPy, PyTorch's types by their bits."""
+
+import collections
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import fnjax.triton.language as tl
+from fnjax import triton
+
+X = np.arange(8, dtype=np.float32) - 2.5
+Pair = collections.namedtuple("Pair", "first scale")  # noqa: PYI024 - as kernels write it
+
+
+@triton.jit
+def indexed_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    program = tl.program_id(0)
+    lanes = tl.arange(0, N)
+    rows = tl.load(x_ptr + lanes)[None] + tl.zeros((2, N), tl.float32)[:]
+    rows += (program[:, None] * 10).to(tl.float32)
+    tl.store(out_ptr + program * 2 * N + tl.arange(0, 2)[:, None] * N + lanes[None], rows)
+
+
+def test_indices_as_tritons():
+    """`x[None]` and `x[:]` leave further axes as they are, and a colon of a scalar does nothing."""
+    found = indexed_kernel[(2,)](X, jnp.zeros((2, 2, 8)), N=8)
+    np.testing.assert_array_equal(found, X + np.array([0, 10])[:, None, None] + np.zeros((2, 2, 8)))
+
+
+@triton.jit
+def number_kernel(x_ptr, out_ptr, SCALED: tl.constexpr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    scale = tl.load(x_ptr + 1) if SCALED else 1
+    tl.store(out_ptr + lanes, tl.load(x_ptr + lanes) * scale.to(tl.float32))
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+def test_a_number_that_is_assigned_is_a_tensor(scaled):
+    """`s = tl.load(p) if C else 1` has `.to`, whichever side is taken."""
+    np.testing.assert_array_equal(number_kernel[(1,)](X, jnp.zeros(8), scaled, N=8), X * (X[1] if scaled else 1))
+
+
+@triton.jit
+def divided_kernel(x_ptr, y_ptr, out_ptr, OP: tl.constexpr, N: tl.constexpr):
+    x, y = tl.load(x_ptr + tl.arange(0, N)), tl.load(y_ptr + tl.arange(0, N))
+    if OP == "//":
+        tl.store(out_ptr + tl.arange(0, N), x // y)
+    elif OP == "%":
+        tl.store(out_ptr + tl.arange(0, N), x % y)
+    elif OP == "/":
+        tl.store(out_ptr + tl.arange(0, N), x / y)
+    else:
+        tl.store(out_ptr + tl.arange(0, N), x // 3)
+
+
+@pytest.mark.parametrize("op", ["//", "%", "/"])
+def test_signed_and_unsigned_integers_are_not_divided(op):
+    """The words are those of Triton 3.5; a literal takes the tensor's type."""
+    x, y = jnp.arange(8, dtype=jnp.uint32), jnp.arange(8, dtype=jnp.int32) + 1
+    for one, other in ((x, y), (y, x)):
+        with pytest.raises(triton.KernelError, match=re.escape("Cannot use /, //, or % with") + ".*Cast them"):
+            divided_kernel[(1,)](one, other, jnp.zeros(8), op, N=8)
+    np.testing.assert_array_equal(divided_kernel[(1,)](x, y, jnp.zeros(8), "literal", N=8), np.arange(8) // 3)
+
+
+@triton.jit
+def sum_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    total = tl.sum(tl.load(x_ptr + tl.arange(0, N)), 0)
+    tl.static_assert(total.dtype == tl.float16)
+    tl.store(out_ptr, total)
+
+
+def test_sums_of_float16_are_rounded_once():
+    """As Triton's interpreter, which adds up in float32 (NumPy's sum of float16)."""
+    x = np.full(4096, 0.3, np.float16)
+    found = sum_kernel[(1,)](x, jnp.zeros(1), N=4096)
+    np.testing.assert_array_equal(found, np.float16(x.astype(np.float32).sum()))
+    assert float(found[0]) == 1229.0
+
+
+@triton.jit
+def bits_kernel(x_ptr, out_ptr, KIND: tl.constexpr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out_ptr + lanes, tl.load(tl.cast(x_ptr, tl.pointer_type(KIND)) + lanes))
+
+
+@pytest.mark.parametrize("kind", ["int32", "uint16", "uint8"])
+def test_pointers_to_other_types_read_bits(kind):
+    """`p.to(tl.pointer_type(...))` of an array, in types of the same and of smaller width."""
+    wanted = X.view(kind)
+    found = jax.jit(lambda x: bits_kernel[(1,)](x, jnp.zeros(len(wanted), kind), getattr(tl, kind), len(wanted)))(X)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@triton.jit
+def write_bits_kernel(x_ptr, out_ptr, KIND: tl.constexpr, N: tl.constexpr):
+    program = tl.program_id(0)
+    into = (out_ptr + program * 4).to(tl.pointer_type(KIND), bitcast=True)
+    lanes = tl.arange(0, N)
+    tl.store(into + lanes, tl.load(x_ptr + program * N + lanes) + 1, mask=lanes < N - 1)
+
+
+@pytest.mark.parametrize("kind", ["int32", "int16"])
+def test_pointers_to_other_types_write_bits(kind):
+    """What is stored in another type is found in the array's own; the rest of its bits stays."""
+    n = 16 // np.dtype(kind).itemsize
+    bits = X.view(kind)
+    wanted = np.zeros(8, np.float32).view(kind).copy()
+    for row in range(2):
+        wanted[row * n : (row + 1) * n - 1] = bits[row * n : (row + 1) * n - 1] + 1
+    found = write_bits_kernel[(2,)](bits, jnp.zeros(8), getattr(tl, kind), n)
+    np.testing.assert_array_equal(np.asarray(found).view(kind), wanted)
+
+
+@triton.jit
+def tuple_kernel(pair, others, out_ptr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    total = tl.load(pair.first + lanes) * pair.scale
+    for i in tl.static_range(len(others)):
+        total += tl.load(others[i] + lanes)
+        tl.store(others[i] + lanes, total)
+    tl.store(out_ptr + lanes, total)
+
+
+def test_tuples_of_arrays():
+    """Tuples and namedtuples hold arrays and numbers; what is stored through one comes back as a tuple."""
+    found = jax.jit(lambda x: tuple_kernel[(1,)](Pair(x, 3.0), (x + 1, x + 2), jnp.zeros(8), N=8))(X)
+    wanted = ([X * 3 + X + 1, X * 3 + X + 1 + X + 2], X * 3 + X + 1 + X + 2)
+    assert isinstance(found[0], tuple)
+    jax.tree.map(np.testing.assert_allclose, (list(found[0]), found[1]), wanted)
+    slope = jax.grad(lambda x: tuple_kernel[(1,)](Pair(x, 3.0), (x, x), jnp.zeros(8), N=8)[1].sum())(X)
+    np.testing.assert_allclose(slope, np.full(8, 8.0))  # one array, and so one buffer: 3x + x, then that and itself
+
+
+@triton.jit
+def copy_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    tl.store(out_ptr + tl.arange(0, N), tl.load(x_ptr + tl.arange(0, N)))
+
+
+def test_a_grid_of_no_program_does_nothing():
+    """The arrays come back as they were passed; kernel.check finds nothing."""
+    np.testing.assert_array_equal(copy_kernel[(0,)](X, jnp.ones(8), N=8), np.ones(8))
+    np.testing.assert_array_equal(copy_kernel[(3, 0)](X, jnp.ones(8), N=8), np.ones(8))
+
+
+@triton.jit
+def outside_kernel(x_ptr, out_ptr, n, N: tl.constexpr):
+    row, lanes = tl.program_id(0), tl.arange(0, N)
+    x = tl.load(x_ptr + row * N + lanes, mask=lanes < N - 1)
+    tl.store(out_ptr + lanes, tl.where(lanes < n, x, 0.0), mask=(lanes < n) & (row == 0))
+
+
+def test_reads_outside_that_nobody_sees():
+    """A read outside of an array is a warning where its values are masked away afterwards, and a finding of check."""
+    with pytest.warns(RuntimeWarning, match=r"reads x_ptr\[\d+\], which has 8 .*is unknown, see outside_kernel.check"):
+        found = outside_kernel[(2,)](X, jnp.zeros(8), 8, N=16)
+    np.testing.assert_array_equal(found, X)
+    report = outside_kernel.check[(2,)](X, jnp.zeros(8), 8, N=16)
+    assert {finding.kind for finding in report.findings} == {"out of bounds"}
+
+
+@triton.jit
+def selected_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
+    program, lanes = tl.program_id(0), tl.arange(0, N)
+    chosen = tl.where(program == 0, x_ptr, y_ptr).to(tl.pointer_type(tl.float32))
+    tl.atomic_add(2 + chosen + lanes - 2, 1.0 * lanes)
+    tl.store(out_ptr + program * N + lanes, tl.load(chosen + lanes))
+
+
+def test_pointers_that_are_selected():
+    """They are converted, moved from both sides, and updated by atomics."""
+    x, y, out = selected_kernel[(2,)](X, X + 10, jnp.zeros(16), N=8)
+    np.testing.assert_array_equal(out, np.concatenate([X + np.arange(8), X + 10 + np.arange(8)]))
+    np.testing.assert_array_equal(x, X + np.arange(8))
+    np.testing.assert_array_equal(y, X + 10 + np.arange(8))
+
+
+@triton.jit
+def selu(x, scale):
+    if x > 0:
+        return x
+    if x > -1:
+        y = x * scale
+    else:
+        y = -scale
+    return y * 2
+
+
+@triton.jit
+def mapped_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    tl.store(out_ptr + tl.arange(0, N), tl.map_elementwise(selu, x, 3.0))
+
+
+def test_functions_of_scalars_are_mapped():
+    """Branches and early returns of the function are taken element by element."""
+    wanted = np.where(X > 0, X, 2 * np.where(X > -1, X * 3, -3.0))
+    np.testing.assert_array_equal(jax.jit(lambda: mapped_kernel[(1,)](X, jnp.zeros(8), N=8))(), wanted)
+
+
+@triton.jit
+def relu_of(x, y):
+    return tl.maximum(x, 0.0) + y
+
+
+@triton.jit
+def assembly_kernel(x_ptr, out_ptr, GIVEN: tl.constexpr, N: tl.constexpr):
+    x = tl.load(x_ptr + tl.arange(0, N))
+    if GIVEN:
+        y = tl.inline_asm_elementwise("max.f32 $0, $1, 0;", "=f,f,f", [x, x], tl.float32, True, 1, substitute=relu_of)
+    else:
+        y = tl.inline_asm_elementwise("max.f32 $0, $1, 0;", "=f,f,f", [x, x], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(out_ptr + tl.arange(0, N), y)
+
+
+def test_assembly_has_a_substitute():
+    """Its text is for a GPU: a function stands for it, and without one the error says so."""
+    found = assembly_kernel[(1,)](X, jnp.zeros(8), True, N=8)
+    np.testing.assert_array_equal(found, np.maximum(X, 0) + X)
+    with pytest.raises(triton.KernelError, match=r"inline assembly is for one kind of GPU.*substitute=function"):
+        assembly_kernel[(1,)](X, jnp.zeros(8), False, N=8)
+
+
+@triton.jit
+def scaled_kernel(a_ptr, a_scale, b_ptr, b_scale, out_ptr, A: tl.constexpr, B: tl.constexpr, K: tl.constexpr):
+    m, n = tl.arange(0, 16), tl.arange(0, 16)
+    wide: tl.constexpr = K // 2 if A == "e2m1" else K
+    a = tl.load(a_ptr + m[:, None] * wide + tl.arange(0, wide)[None, :])
+    b = tl.load(b_ptr + tl.arange(0, K)[:, None] * 16 + n[None, :])
+    of_a = tl.load(a_scale + m[:, None] * (K // 32) + tl.arange(0, K // 32)[None, :])
+    of_b = tl.load(b_scale + n[:, None] * (K // 32) + tl.arange(0, K // 32)[None, :])
+    out = tl.dot_scaled(a, of_a, A, b, of_b, B)
+    tl.store(out_ptr + m[:, None] * 16 + n[None, :], out)
+
+
+@pytest.mark.parametrize(("a", "b"), [("e4m3", "e5m2"), ("e2m1", "e4m3")])
+def test_products_in_microscaling_formats(a, b):
+    """The numbers are those of ml_dtypes' formats times powers of two, multiplied in float64."""
+    kinds = {"e4m3": jnp.float8_e4m3fn, "e5m2": jnp.float8_e5m2, "e2m1": jnp.float4_e2m1fn}
+    draw = np.random.default_rng(5)
+    x = draw.normal(size=(16, 64)).astype(np.float32).astype(kinds[a])
+    y = draw.normal(size=(64, 16)).astype(np.float32).astype(kinds[b])
+    of_x, of_y = (draw.integers(124, 130, (16, 2)).astype(np.uint8) for _ in range(2))
+    wide = [np.asarray(v).astype(np.float64) for v in (x, y)]
+    wanted = (wide[0] * np.repeat(2.0 ** (of_x.astype(int) - 127), 32, 1)) @ (
+        wide[1] * np.repeat(2.0 ** (of_y.astype(int) - 127), 32, 1).T
+    )
+    bits = np.asarray(x).view(np.uint8)
+    packed = bits[:, ::2] & 15 | bits[:, 1::2] << 4 if a == "e2m1" else bits
+    found = scaled_kernel[(1,)](packed, of_x, np.asarray(y).view(np.uint8), of_y, jnp.zeros((16, 16)), a, b, 64)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+@triton.jit
+def rows_kernel(x_ptr, rows_ptr, out_ptr, n, N: tl.constexpr):
+    described = tl.make_tensor_descriptor(x_ptr, [n, N], [N, 1], [1, N])
+    into = tl.make_tensor_descriptor(out_ptr, [n, N], [N, 1], [1, N])
+    rows = tl.load(rows_ptr + tl.arange(0, 4))
+    into.scatter(described.gather(rows, 1), rows, 0)
+
+
+def test_descriptors_gather_and_scatter_rows():
+    """Rows at any offsets, from a column on; what is outside of the array is zero, and dropped."""
+    x = np.arange(24, dtype=np.float32).reshape(6, 4)
+    rows = np.array([4, 0, 9, 2], np.int32)
+    wanted = np.zeros((6, 4), np.float32)
+    for row in (4, 0, 2):
+        wanted[row, :3] = x[row, 1:]
+    np.testing.assert_array_equal(rows_kernel[(1,)](x, rows, jnp.zeros((6, 4)), 6, N=4), wanted)
+
+
+@triton.jit
+def norm_of(self):
+    return tl.sqrt(self.x * self.x + self.y * self.y)
+
+
+@tl.core._aggregate
+class Point:
+    x: tl.tensor
+    y: tl.tensor
+    norm = norm_of
+
+    def __init__(self, x, y):
+        self.x = x
+        self.y = y
+
+
+@triton.constexpr_function
+def doubled(n):
+    return [2 * n][0]
+
+
+@triton.jit
+def aggregate_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    point = Point(tl.load(x_ptr + lanes), 1.0)
+    for i in range(5):
+        point = Point(point.x, tl.add(point.y, 1.0))
+    wide: tl.constexpr = doubled(N) + tl.core._unwrap_if_constexpr(tl.standard._log2(N))
+    tl.store(out_ptr + lanes, point.norm() + wide)
+
+
+def test_aggregates_and_functions_of_constexprs():
+    """Fields are carried by loops, and methods are kernels; plain functions are called with constexprs."""
+    found = aggregate_kernel[(1,)](X, jnp.zeros(8), N=8)
+    np.testing.assert_allclose(found, np.sqrt(X**2 + 36) + 16 + 3, rtol=1e-6)
+
+
+def test_names_of_the_host():
+    """Launchers find a driver, errors to catch, a warmed-up kernel to ask, and `reinterpret`."""
+    properties = triton.runtime.driver.active.utils.get_device_properties(0)
+    assert properties["multiprocessor_count"] > 0
+    assert issubclass(triton.runtime.errors.OutOfResources, triton.OutOfResources)
+    triton.set_allocator(lambda size, alignment, stream: None)
+    compiled = copy_kernel.warmup(X, X, N=8, grid=(1,))
+    compiled._init_handles()
+    assert compiled.n_regs * compiled.metadata.num_warps > 0
+    np.testing.assert_array_equal(compiled[(1,)](X, jnp.zeros(8), N=8), X)
+    assert copy_kernel.run(X, X, N=8, grid=(1,), warmup=True).metadata.shared == 0
+    np.testing.assert_array_equal(triton.reinterpret(X, tl.int32), X.view(np.int32))
+    with pytest.raises(TypeError, match="one width, not float32 and int8"):
+        triton.reinterpret(X, tl.int8)
+
+
+def test_tables_of_measurements(capsys):
+    """`perf_report` calls the function for each row and line, and prints what it returned; do_bench gives times."""
+    given = []
+
+    @triton.testing.perf_report(
+        triton.testing.Benchmark(
+            ["n", "m"], [2, (3, 4)], "provider", ["a", "b"], ["A", "B"], plot_name="of two", args={"c": 1}
+        )
+    )
+    def measured(n, m, provider, c):
+        given.append((n, m, provider, c))
+        return 1.5 * n * m if provider == "a" else (2.5, 2.0, 3.0)
+
+    assert measured.run(print_data=True, return_df=True) == [
+        {"n": 2, "m": 2, "A": 6.0, "B": 2.5},
+        {"n": 3, "m": 4, "A": 18.0, "B": 2.5},
+    ]
+    assert given == [(2, 2, "a", 1), (2, 2, "b", 1), (3, 4, "a", 1), (3, 4, "b", 1)]
+    assert capsys.readouterr().out.split()[:6] == ["of", "two:", "n", "m", "A", "B"]
+    times = triton.testing.do_bench(lambda: jnp.zeros(3), warmup=1, rep=2, quantiles=[0.2, 0.8])
+    assert 0 < times[0] <= times[1]
+    with pytest.raises(ValueError, match="return_mode"):
+        triton.testing.do_bench(lambda: None, return_mode="modal")
