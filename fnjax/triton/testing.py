@@ -1,7 +1,7 @@
 """`triton.testing`: timings of functions, and tables of them."""
 
 import functools
-import itertools
+import sys
 import time
 
 import jax
@@ -70,8 +70,8 @@ class Mark:
         tables = [self._measure(b, kwargs) for b in (self.benchmarks if several else [self.benchmarks])]
         for benchmark, table in zip(self.benchmarks if several else [self.benchmarks], tables, strict=True):
             if print_data:
-                print(f"{benchmark.plot_name}:")
-                print(*itertools.chain.from_iterable(_write(table)), sep="\n")
+                lines = [f"{benchmark.plot_name}:", *_list_lines(table)]
+                sys.stdout.write("\n".join(lines) + "\n")
         if return_df:
             return tables if several else tables[0]
         return None
@@ -93,10 +93,10 @@ def row_of(benchmark, row):
     return {name: row[name] for name in benchmark.x_names}
 
 
-def _write(table):
-    """Return the lines of a table."""
-    yield [" ".join(f"{name:>12}" for name in table[0])] if table else []
-    yield from ([" ".join(f"{value:>12.6g}" for value in row.values())] for row in table)
+def _list_lines(table):
+    """Return the lines of a table, the names of its columns first."""
+    rows = [" ".join(f"{value:>12.6g}" for value in row.values()) for row in table]
+    return [" ".join(f"{name:>12}" for name in table[0]), *rows] if table else []
 
 
 def perf_report(benchmarks):

@@ -69,10 +69,9 @@ def test_a_grid_has_one_to_three_sizes():
     says(lambda: launch(()), "grid", "one to three")
 
 
-def test_a_grid_has_programs():
-    """A size of zero, or below."""
-    says(lambda: launch((0,)), "no programs", "leave the launch out")
-    says(lambda: launch((2, -1)), "no programs", "leave the launch out")
+def test_a_grid_has_no_negative_size():
+    """A size below zero."""
+    says(lambda: launch((2, -1)), "grid", "negative size")
 
 
 def test_a_grid_is_of_whole_numbers():
@@ -130,12 +129,16 @@ def test_a_function_that_gives_the_grid_fails():
 
 @pytest.mark.parametrize("compiled", [lambda f: f, jax.jit])
 def test_an_array_is_large_enough(compiled):
-    """What a launch certainly reads or writes outside is an error: parameter, address, size and line."""
+    """What a launch certainly writes outside is an error, what it reads a warning: name, address, size and line."""
     line = copy_kernel.source.node.body[1].lineno
-    says(lambda: compiled(lambda x: launch(x=x))(X[:5]), "reads x_ptr[7]", "5 elements", f"line {line}", "larger array")
+    with pytest.warns(RuntimeWarning, match=rf"line {line} of .* reads x_ptr\[7\], which has 5 elements .*is NaN"):
+        found = compiled(lambda x: launch(x=x))(X[:5])
+    np.testing.assert_array_equal(found, [*range(5), np.nan, np.nan, np.nan])
     says(lambda: compiled(lambda x: launch(out=x))(X[:7]), "writes out_ptr[7]", "7 elements", "larger array")
     says(lambda: compiled(lambda x: launch(x=X, out=x))(X[:0]), "writes out_ptr[7]", "0 elements")
-    says(lambda: launch(x=jnp.float32(3), out=X), "reads x_ptr[7]", "1 element")
+    with pytest.warns(RuntimeWarning, match=r"reads x_ptr\[7\], which has 1 element "):
+        found = jax.jit(lambda x: launch(x=x, out=X))(jnp.float32(3))
+    np.testing.assert_array_equal(found, [3, *[np.nan] * 7])
     np.testing.assert_array_equal(compiled(lambda x: launch(x=x, n=5))(X[:5]), [*range(5), 5, 6, 7])
 
 
@@ -146,17 +149,23 @@ def tiles(size, masked, rows=3, columns=7):
 
 
 def test_masks_of_rows_and_columns_are_understood():
-    """What they hold back is no error; one element too few is."""
+    """What they hold back is not told; one element too few is, and shows as NaN."""
     tiles(21, True)
-    with pytest.raises(triton.KernelError, match=r"reads x_ptr\[20\], which has 20 .*the mask lets it through"):
+    with (
+        pytest.warns(RuntimeWarning, match=r"reads x_ptr\[20\], which has 20 .*the mask lets it through"),
+        pytest.raises(AssertionError, match=r"19., nan"),
+    ):
         tiles(20, True)
 
 
 def test_a_load_without_a_mask_may_hang_over():
-    """People's kernels read a bit too much and do not use it: a warning; a block of nothing is an error."""
+    """People's kernels read a bit too much and do not use it: a warning; a block of nothing is NaN."""
     with pytest.warns(RuntimeWarning, match=r"tiles_kernel, line \d+ of .*reads x_ptr\[28\], which has 21 elements"):
         tiles(21, False)
-    with pytest.raises(triton.KernelError, match=r"\(it has no mask\): pass a larger array, or mask what is outside"):
+    with (
+        pytest.warns(RuntimeWarning, match=r"\(it has no mask\): what it finds there is NaN"),
+        pytest.raises(AssertionError, match=r"(.|\n)*nan"),
+    ):
         tiles(14, False, rows=4)
 
 

@@ -12,7 +12,8 @@ def refuse_outside(does, pointer, lanes, length):
 
     Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which
     bounds one of them. Everything else is left alone (such reads return arbitrary values, such writes are dropped), and
-    `kernel.check` finds it. A load is a warning, since kernels in use read past the end and mask the values afterwards.
+    `kernel.check` finds it. A load is a warning, since kernels in use read past the end and mask the values afterwards;
+    if a whole block is outside, or there is a mask, the array is probably the wrong one, and what is read is NaN.
 
     Args:
         does: "reads", "writes" or "updates", for the message.
@@ -20,17 +21,20 @@ def refuse_outside(does, pointer, lanes, length):
         lanes: the mask, or None.
         length: the number of elements of the array.
 
+    Returns:
+        True where what is read outside must show: as NaN, or 0 for integers.
+
     Raises:
         IndexError: an address that is written is certainly outside.
     """
     affine = pointer.offset.affine
     if affine is None or current().varies_in_loops(affine):
-        return
+        return False
     if lanes is not None and (lanes.conditions is None or lanes.rest is not None):
-        return
+        return False
     found = reach(affine, () if lanes is None else lanes.conditions)
     if found is None or (found[0] >= 0 and found[1] < length):
-        return
+        return False
     at = found[1] if found[1] >= length else found[0]
     elements = "element" if length == 1 else "elements"
     text = f"{does} {_name_of(pointer.buffer)}[{at}], which has {length} {elements}"
@@ -38,11 +42,21 @@ def refuse_outside(does, pointer, lanes, length):
     if does == "reads":
         frame = current().frames[-1]
         where = f"kernel {frame.source.name}, line {frame.line} of {frame.source.file}"
-        text = f"{where} {text} ({held}): what it finds there is unknown, see {frame.source.name}.check"
+        hangs_over = lanes is None and not _is_block_outside(affine, length)
+        found_there = "unknown" if hangs_over else "NaN, or 0 for integers"
+        text = f"{where} {text} ({held}): what it finds there is {found_there}, see {frame.source.name}.check"
         warnings.warn(text, RuntimeWarning, stacklevel=2)
-        return
+        return not hangs_over
     remedy = "pass a larger array, or mask what is outside" if at >= 0 else "mask what is outside"
     raise IndexError(f"{text} ({held}): {remedy}")
+
+
+def _is_block_outside(affine, length):
+    """Return True where all lanes of some program are outside of the array."""
+    spans = [s * (n - 1) for s, n in zip(affine.strides, affine.shape, strict=True)]
+    first = affine.base + sum(s for s in spans if s < 0)
+    last = affine.base + sum(s for s in spans if s > 0)
+    return bool((first >= length).any() or (last < 0).any())
 
 
 def _name_of(buffer):

@@ -220,7 +220,11 @@ def load(pointer, mask=None, other=None, volatile=False):
     if state.execution is not None:
         return state.execution.load(pointer, shape, lanes, other, volatile)
     memory = state.buffers[pointer.buffer]
-    refuse_outside("reads", pointer, lanes, memory.shape[0])
+    if refuse_outside("reads", pointer, lanes, memory.shape[0]):
+        inside = logical_and(pointer.offset >= 0, pointer.offset < memory.shape[0])
+        nothing = float("nan") if element.is_floating() else 0
+        mask = inside if mask is None else logical_and(as_tensor(mask), inside)
+        return where(inside, load(pointer, mask, other, volatile), as_tensor(nothing, element))
     view, remaining = _find_view("read", pointer, lanes, memory.shape[0])
     if view is not None:
         fill = None if other is None else other.uniform()
