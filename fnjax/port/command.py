@@ -31,9 +31,11 @@ def add(commands: Any) -> None:
         "port",
         help="translate torch.autograd.Function classes into JAX source",
         description="Translate files with torch.autograd.Function classes into JAX source with fnjax.Function classes. "
-        "The files are read, and run with --verify only. Exit status: 0 if every class is ported whole, 1 if something "
-        "is left for the hand (each on standard error) or a file of a folder cannot be read, 2 if the input cannot be "
-        "used, 3 if --verify found that a port differs from its original.",
+        "What cannot be translated, modules, and functions that use Functions or kernels stay PyTorch source, which "
+        "fnjax.torch runs. The files are read, and run with --verify only. Exit status: 0 if all is JAX source, 1 if "
+        "something stays as it is, or with --strict is left to port by hand (each on standard error), or a file of a "
+        "folder cannot be read, 2 if the input cannot be used, 3 if --verify found that a port differs from its "
+        "original.",
         epilog="example: fnjax port activations.py -o activations_jax.py",
     )
     parser.add_argument("source", nargs="+", metavar="SOURCE", help="a file, a folder, or - for standard input")
@@ -43,6 +45,12 @@ def add(commands: Any) -> None:
     parser.add_argument("--diff", action="store_true", help="show what changes as a diff")
     parser.add_argument(
         "--class", dest="classes", action="append", metavar="NAME", help="port this class only; may be repeated"
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="leave a raise in the place of what cannot be translated; without it the class stays PyTorch source, "
+        "which fnjax.torch runs",
     )
     parser.add_argument("--report", metavar="FILE", help="write what was found as JSON")
     parser.add_argument(
@@ -75,7 +83,8 @@ def _run_port(options: argparse.Namespace) -> int:
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
     gc.freeze()  # what is there stays; looking through it for what may go takes a tenth of the time
     try:
-        found = port_files(texts, roots, options.classes, make_progress() if len(sources) > 1 else None)
+        progress = make_progress() if len(sources) > 1 else None
+        found = port_files(texts, roots, options.classes, progress, strict=options.strict)
     finally:
         gc.unfreeze()
     for source in readable:
@@ -96,13 +105,26 @@ def _run_port(options: argparse.Namespace) -> int:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "
             print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
+        _say_summary(source.name, ported)
         _emit_port(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
     verdicts = _verify_in_folder(options, results, len(sources) > 1) if options.verify else {}
     if options.report:
         _write_file(Path(options.report), json.dumps(_make_report(results, verdicts), indent=2) + "\n", folders=False)
     if any(v.status == DIFFERS for v in verdicts.values()):
         return DIFFERENT
-    return int(bool(unusable) or any(c.status != "ported" for _, ported in results for c in ported.classes))
+    whole = all(not p.as_is and all(c.status == "ported" for c in p.classes) for _, p in results)
+    return int(bool(unusable) or not whole)
+
+
+def _say_summary(name: str, ported: Ported) -> None:
+    """Print what of a file is JAX source, what stays as it is, and what is left out, where not all is JAX."""
+    if not ported.as_is and not (ported.left_out and ported.classes):
+        return
+    done = sum(c.status == "ported" for c in ported.classes)
+    parts = [f"{done} class{'es' * (done != 1)} in JAX"]
+    parts += [f"{len(ported.as_is)} as they are: {', '.join(ported.as_is)}"] if ported.as_is else []
+    parts += [f"left out: {', '.join(ported.left_out)}"] if ported.left_out else []
+    print(f"{name}: {'; '.join(parts)}", file=sys.stderr)
 
 
 def _verify_in_folder(
@@ -137,7 +159,7 @@ def _verify_all(
         )
         for c in ported.classes:
             left = {f.code for f in c.findings if f.severity == "error"}
-            if c.status == "ported" or (c.status == "partial" and left <= {"untraced"}):
+            if c.status in {"ported", "as_is"} or (c.status == "partial" and left <= {"untraced"}):
                 verdict = verify(
                     source.name,
                     source.text,
@@ -285,11 +307,13 @@ def _make_report(results: list[tuple[Text, Ported]], verdicts: dict[tuple[str, s
     keys = ("line", "col", "code", "severity", "message")
     many = len(results) > 1
     return {
+        "as_is": {source.name: ported.as_is for source, ported in results if ported.as_is},
+        "left_out": {source.name: ported.left_out for source, ported in results if ported.left_out},
         "classes": [
             ({"file": source.name} if many else {})
             | {"name": c.name, "status": c.status, "findings": [{k: getattr(f, k) for k in keys} for f in c.findings]}
             | ({"verified": verdicts[source.name, c.name].make_json()} if verdicts else {})
             for source, ported in results
             for c in ported.classes
-        ]
+        ],
     }

@@ -32,7 +32,9 @@ class PortedClass:
 
     Attributes:
         name: its qualified name.
-        status: "ported", "partial" (an error is among its findings) or "failed" (no code could be made of it).
+        status: "ported"; "as_is" (an error is among its findings: it stays PyTorch source, which fnjax.torch runs);
+            with `strict` "partial" (there is a `raise` in the place of what is not translated); "failed" (no code could
+            be made of it).
         findings: what was found in it and in what it needs of the file.
     """
 
@@ -51,6 +53,9 @@ class Ported:
         problem: why the input could not be used: a syntax error, no Function class. Empty otherwise.
         readable: False where the problem is that the text is no Python that the porter can read.
         axes: the constants of the code that name mesh axes, and that its caller sets.
+        as_is: the functions and classes that stay PyTorch source.
+        in_jax: the classes, operators and wrappers that are JAX source, where others are not.
+        left_out: the functions and classes of the source that are not in the code.
     """
 
     code: str = ""
@@ -58,6 +63,9 @@ class Ported:
     problem: str = ""
     readable: bool = True
     axes: tuple[str, ...] = ()
+    as_is: tuple[str, ...] = ()
+    in_jax: frozenset[str] = frozenset()
+    left_out: tuple[str, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -30,6 +30,7 @@ import typing as _typing
 from importlib.util import find_spec as _find_spec
 
 if _typing.TYPE_CHECKING:
+    from fnjax.torch._block import execute_block as execute_block
     from fnjax.torch._errors import NotSupported as NotSupported
     from fnjax.torch._function import jax_view as jax_view
     from fnjax.torch._function import torch_view as torch_view

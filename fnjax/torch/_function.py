@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -372,13 +373,17 @@ def torch_view(x: Any) -> Any:
     """Return arrays as tensors, in any pytree; of a function of arrays, one of tensors.
 
     Args:
-        x: a JAX or NumPy array, a pytree of them, or a function.
+        x: a JAX or NumPy array, a pytree of them, a function, or a fnjax.Function class, whose apply is meant.
 
     Returns:
         A `fnjax.torch.Tensor` in each array's place; what JAX traces requires grad, as far as it is differentiable.
     """
-    if callable(x) and not isinstance(x, Tensor):
-        return _between(x, jax_view, torch_view)
+    if isinstance(x, type) and issubclass(x, fnjax.Function):
+        return types.SimpleNamespace(apply=torch_view(x.apply), __name__=x.__name__)
+    if isinstance(x, (types.ModuleType, type)) or (isinstance(x, functools.partial) and hasattr(x, "__self__")):
+        return x  # apply of a torch.autograd.Function takes tensors already
+    if callable(x) and not is_node(x):
+        return _record(x)
 
     def wrap(leaf: Any) -> Any:
         if not _is_array(leaf):
@@ -406,6 +411,32 @@ def jax_view(x: Any) -> Any:
     if callable(x) and not isinstance(x, Tensor):
         return _between(x, torch_view, jax_view)
     return jax.tree.map(lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=is_node)
+
+
+def _record(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays as one of tensors that autograd records."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        made: list[Any] = []
+
+        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+            full = list(leaves)
+            for i, array in zip(at, arrays, strict=True):
+                full[i] = array
+            given, named = jax.tree.unflatten(tree, full)
+            results, structure = jax.tree.flatten(function(*given, **named))
+            made[:] = [structure, [None if _is_array(r) else r for r in results]]
+            return tuple(r for r in results if _is_array(r))
+
+        values = compute(on_arrays, [leaves[i].value for i in at], f"{function.__name__}Backward")
+        tensors = iter([make(v.array, dtype_of(v.array), value=v) for v in values])
+        structure, others = made
+        return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
+
+    return call
 
 
 def _between(

@@ -84,7 +84,7 @@ class Root:
         if file is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
         is_package = file.is_dir() or file.name == "__init__.py"
-        made = _Package(self, name, file) if is_package else _Loaded(self, name, file)
+        made = _Package(self, name, file) if is_package else Loaded(self, name, file)
         self.modules[name] = sys.modules[made.__name__] = made
         parent, _, last = name.rpartition(".")
         if parent and (not isinstance(package := self.load(parent), _Package) or last not in package.shadowing):
@@ -98,7 +98,7 @@ class Root:
         return f"{self._prefix}.{name}"
 
 
-class _Loaded(types.ModuleType):
+class Loaded(types.ModuleType):
     """A module that was loaded."""
 
     def __init__(self, root: Root, name: str, file: Path) -> None:
@@ -111,10 +111,13 @@ class _Loaded(types.ModuleType):
         file = Path(vars(self)["__file__"])
         if file.is_dir():
             return
-        source = file.read_text(encoding="utf-8")
-        tree = lower(ast.parse(source, str(file)))
-        assert isinstance(tree, ast.Module)
+        self.run(ast.parse(file.read_text(encoding="utf-8"), str(file)))
+
+    def run(self, tree: ast.Module) -> None:
+        """Run statements one by one; the names that one which fails would bind raise when they are used."""
+        lower(tree)
         space = vars(self)
+        file = space["__file__"]
         tries = [(n.lineno, n.end_lineno or 0) for n in ast.walk(tree) if isinstance(n, ast.Try) and _catches(n)]
         space["__builtins__"] = {**vars(builtins), "__import__": _make_import(self, tries), "hasattr": _hasattr}
         space[RUNTIME] = _control
@@ -126,13 +129,13 @@ class _Loaded(types.ModuleType):
                     continue
                 body = ast.Module([statement], [])
                 try:
-                    exec(compile(body, str(file), "exec", flags, dont_inherit=True), space)
+                    exec(compile(body, file, "exec", flags, dont_inherit=True), space)
                 except Exception as e:  # noqa: BLE001 - whatever it is, its names raise it when they are used
-                    for name in _list_names(statement):
+                    for name in list_names(statement):
                         space.setdefault(name, Missing(name, e))
 
 
-class _Package(_Loaded):
+class _Package(Loaded):
     """A package: its modules are loaded when they are asked for, and its `__init__` when a name is none of them."""
 
     def __init__(self, root: Root, name: str, file: Path) -> None:
@@ -182,7 +185,7 @@ def _catches(node: ast.Try) -> bool:
     )
 
 
-def _list_names(node: ast.AST) -> Iterator[str]:
+def list_names(node: ast.AST) -> Iterator[str]:
     """Return the names that a top-level statement binds; what functions and classes bind within is theirs."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
         yield node.name
@@ -193,7 +196,7 @@ def _list_names(node: ast.AST) -> Iterator[str]:
         yield from ((a.asname or a.name).partition(".")[0] for a in node.names)
     elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         for child in ast.iter_child_nodes(node):
-            yield from _list_names(child)
+            yield from list_names(child)
 
 
 def _hasattr(value: Any, name: str) -> bool:
@@ -205,7 +208,7 @@ def _hasattr(value: Any, name: str) -> bool:
     return hasattr(value, name)
 
 
-def _make_import(importer: _Loaded, tries: Sequence[tuple[int, int]]) -> Any:
+def _make_import(importer: Loaded, tries: Sequence[tuple[int, int]]) -> Any:
     """Return the `__import__` function for a module's code: names of torch are fnjax.torch's."""
     space = vars(importer)
     root: Root = space["_fnjax_root"]

@@ -17,6 +17,7 @@ from fnjax.torch import (
     _operations,
     _operators,
 )
+from fnjax.torch._block import execute_block
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
@@ -42,7 +43,8 @@ ENTERING = (
     _containers,
     _functional_call,
 )  # names of torch, when they are imported
-OWN = {x.__name__: x for x in (NotSupported, jax_view, torch_view, import_module, load, seed, Tensor, nnx)}
+_HERE = (NotSupported, execute_block, jax_view, torch_view, import_module, load, seed, Tensor, nnx)
+OWN = {x.__name__: x for x in _HERE}
 
 _operators.install()
 # By attribute `fnjax.torch.nn` is the names of torch.nn, and not this package of ours.

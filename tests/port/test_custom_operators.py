@@ -349,7 +349,7 @@ def test_an_operator_of_another_file_is_a_finding():
     ported = port_source(text + "    return torch.ops.elsewhere.g(x)\n")
     (finding,) = [f for f in ported.findings if f.severity == "error"]
     assert finding.message == ("the file does not define the operator elsewhere::g: define it with fnjax.custom_op")
-    assert {c.name: c.status for c in ported.classes}["portd::f"] == "partial"
+    assert {c.name: c.status for c in ported.classes}["portd::f"] == "as_is"
 
 
 def test_a_schema_that_is_inferred(tmp_path):
@@ -434,7 +434,7 @@ def test_a_body_that_asks_for_numbers_keeps_its_branches(tmp_path):
 def test_without_shapes_such_a_body_is_a_finding():
     """No callback can take its place under jit."""
     (cls,) = port_source(ASKING.replace("torch.library.register_fake", "print")).classes
-    assert cls.status == "partial"
+    assert cls.status == "as_is"
     assert "untraced" in {f.code for f in cls.findings}
 
 
@@ -504,7 +504,7 @@ def test_a_lambda_that_mutates_is_a_finding():
     """Nothing returns the new value."""
     text = BODIES.replace("squared(Tensor x)", "squared(Tensor(a!) x)")
     found = {c.name: c for c in port_source(text).classes}["portb::squared"]
-    assert found.status == "partial"
+    assert found.status == "as_is"
     assert "portb::squared mutates x: let a function of the file return its new value" in found.findings[0].message
 
 
@@ -544,7 +544,7 @@ def calls(x: torch.Tensor) -> torch.Tensor:
 
 def test_what_the_file_does_not_define_is_a_finding(tmp_path):
     """Bodies for operators of elsewhere are functions of the port, which can be imported; their use raises."""
-    ported = port_source(UNDEFINED)
+    ported = port_source(UNDEFINED, strict=True)
     found = {c.name: c for c in ported.classes}
     assert {name: c.status for name, c in found.items()} == {
         "portu::f": "partial",
@@ -766,7 +766,7 @@ def test_bodies_on_numpy_arrays_have_libraries_of_their_own():
         text.replace("from skimage", "from .skimage"),
         text.replace("a > 0)", "a > 0, torch.cuda.current_stream())"),
     ):
-        assert {c.name: c.status for c in port_source(other).classes}["portn::label"] == "partial"
+        assert {c.name: c.status for c in port_source(other).classes}["portn::label"] == "as_is"
 
 
 def test_a_file_that_only_registers_says_for_what():

@@ -3,10 +3,14 @@
 import importlib
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fnjax.torch
 from fnjax.__main__ import main
+from fnjax.port.engine.as_is import OPENING
 from fnjax.port.engine.folder import port_files
 from fnjax.port.source.linking import link_files
 
@@ -99,7 +103,9 @@ def test_helpers_of_other_files_are_followed(package, capsys):
     out = package / "pkg_jax"
     assert main(["port", str(package / "pkg"), "-o", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"{package}/pkg/other.py:13:16 unknown the porter does not know torch.no_such_operation"
+        f"{package}/pkg/other.py:13:16 unknown the porter does not know torch.no_such_operation",
+        f"{package}/pkg/other.py: 0 classes in JAX; 1 as they are: Swish",
+        f"{package}/pkg/swish.py: 1 class in JAX; 1 as they are: helper",
     ]
     assert sorted(str(p.relative_to(out)) for p in out.rglob("*.py")) == ["helpers/common.py", "other.py", "swish.py"]
     common, swish = (out / "helpers/common.py").read_text(), (out / "swish.py").read_text()
@@ -108,13 +114,17 @@ def test_helpers_of_other_files_are_followed(package, capsys):
     for name in ("EPS", "scale_", "smooth as soft"):
         assert f"from .helpers.common import {name}\n" in swish
     assert "y = scale_(y, 3.0)" in swish  # it writes to its argument, as its own file says
-    assert "__" not in swish + common
+    assert "__" not in swish.partition(OPENING)[0] + common
 
     ported = importlib.import_module("pkg_jax.swish").Swish
     x = np.linspace(-1, 1, 5, dtype=np.float32)
     sigmoid = 1 / (1 + np.exp(-x))
     expected = 3 * x * sigmoid + 1.25 * np.log1p(np.exp(x)) + 0.25 + 0.0625 + np.pi * x
     np.testing.assert_allclose(ported.apply(x), expected, rtol=1e-5)
+    kept = importlib.import_module("pkg_jax.other").Swish  # PyTorch source, on the class that is JAX
+    np.testing.assert_allclose(kept.apply(x), expected + np.pi * x, rtol=1e-5)
+    with pytest.raises(fnjax.torch.NotSupported, match="no_such_operation"):
+        jax.grad(lambda x: kept.apply(x).sum())(jnp.asarray(x))
 
 
 @pytest.mark.parity

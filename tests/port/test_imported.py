@@ -70,7 +70,7 @@ class Plain(torch.autograd.Function):
 
 def test_what_was_left_in_a_branch_is_none_there(tmp_path):
     """Nothing of the top level raises when the file is imported, wherever it stands."""
-    ported = port_source(IN_A_BRANCH)
+    ported = port_source(IN_A_BRANCH, strict=True)
     assert [c.status for c in ported.classes] == ["partial", "ported"]
     made = module(tmp_path, "ported_branch", ported.code)
     assert made.table is None
@@ -79,7 +79,7 @@ def test_what_was_left_in_a_branch_is_none_there(tmp_path):
 
 def test_what_was_left_does_not_keep_the_file_from_being_imported(tmp_path):
     """A class that needs none of it runs, the other says what is missing."""
-    ported = port_source(LEFT, "left.py")
+    ported = port_source(LEFT, "left.py", strict=True)
     needing, plain = ported.classes
     assert (needing.status, plain.status) == ("partial", "ported")
     messages = " ".join(f.message for f in needing.findings)
@@ -124,7 +124,7 @@ class Plain(torch.autograd.Function):
 
 def test_an_annotation_follows_a_base_that_went(tmp_path):
     """A class that has lost its generic base takes no subscript; one of Python's keeps it."""
-    ported = port_source(GENERIC, "generic.py")
+    ported = port_source(GENERIC, "generic.py", strict=True)
     assert "kind: Base = None, other: Listed[int] = None) -> Base:" in ported.code
     assert module(tmp_path, "ported_generic", ported.code).Plain.apply(2.0) == 18
 

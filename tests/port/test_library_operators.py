@@ -271,7 +271,7 @@ def test_names_that_a_variable_holds(made):
     _, ported = made(NAMES)
     assert {c.name: c.status for c in ported.classes} == {
         "portp::first": "ported",
-        "portp::second": "partial",
+        "portp::second": "as_is",
         "portp::third": "ported",
         "portp::grown": "ported",
     }

@@ -42,14 +42,18 @@ def test_prints_the_port(whole, capsys):
 
 
 def test_findings_on_stderr(tmp_path, capsys):
-    """What is left for the hand stands on stderr with file, line, column and code; the status is 1."""
+    """What stays as it is, or is left to port by hand, is on stderr with file, line, column and code; status 1."""
     path = tmp_path / "partial.py"
     path.write_text(PARTIAL)
     report = tmp_path / "report.json"
-    assert main(["port", str(path), "--report", str(report)]) == 1
-    assert f"{path}:7:" in capsys.readouterr().err
-    (cls,) = json.loads(report.read_text())["classes"]
-    assert (cls["name"], cls["status"]) == ("Partial", "partial")
+    for options, status in ([], "as_is"), (["--strict"], "partial"):
+        assert main(["port", str(path), "--report", str(report), *options]) == 1
+        out, err = capsys.readouterr()
+        assert f"{path}:7:" in err
+        assert (f"{path}: 0 classes in JAX; 1 as they are: Partial\n" in err) == (status == "as_is")
+        assert ("raise NotImplementedError" in out) == (status == "partial")
+        (cls,) = json.loads(report.read_text())["classes"]
+        assert (cls["name"], cls["status"]) == ("Partial", status)
     assert set(cls["findings"][0]) == {"line", "col", "code", "severity", "message"}
 
 
@@ -110,7 +114,7 @@ def test_progress_leaves_its_line(whole, tmp_path, capsys, monkeypatch):
 def test_interrupted(whole, tmp_path, capsys, monkeypatch):
     """Ctrl-C ends the command with a word and the shell's status; nothing is written."""
 
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("fnjax.port.engine.folder.port_files", interrupt)

@@ -164,7 +164,7 @@ def test_what_a_long_chain_of_helpers_gives():
 def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
     """Where rounds go on to tell something new, nothing is guessed."""
     monkeypatch.setattr(walk, "_ROUNDS", -100)
-    ported = port_source(of(["y = 0.0", "for i in range(3):", "    y = y + x"]))
+    ported = port_source(of(["y = 0.0", "for i in range(3):", "    y = y + x"]), strict=True)
     assert [c.status for c in ported.classes] == ["partial"]
     assert "what i, y may be changes with each round of this loop" in ported.findings[0].message
 
@@ -172,7 +172,9 @@ def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
 def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
     """The same for what functions say of each other."""
     monkeypatch.setattr(settling, "_ROUNDS", -100)
-    ported = port_source(of(["y = f(x)"], helpers="def f(x):\n    return f(x[1:]) if len(x) > 1 else x.exp()\n\n\n"))
+    ported = port_source(
+        of(["y = f(x)"], helpers="def f(x):\n    return f(x[1:]) if len(x) > 1 else x.exp()\n\n\n"), strict=True
+    )
     assert [c.status for c in ported.classes] == ["partial"]
     assert "depends on itself" in ported.findings[0].message
 

@@ -30,7 +30,11 @@ _OURS = {
 
 
 def assemble(
-    program: Program, units: Sequence[Unit], tree: cst.Module | None = None, brought: Mapping[str, str] | None = None
+    program: Program,
+    units: Sequence[Unit],
+    tree: cst.Module | None = None,
+    brought: Mapping[str, str] | None = None,
+    block: str = "",
 ) -> str:
     """The text of the port.
 
@@ -39,6 +43,7 @@ def assemble(
         units: what stands in the port.
         tree: the part of the source that the port stands for; all of it by default.
         brought: the imports that bring names of other files.
+        block: PyTorch source to put at the end.
     """
     tree = tree or program.source.tree
     order: dict[cst.CSTNode, int] = {node: i for i, node in enumerate(tree.body)}
@@ -52,8 +57,9 @@ def assemble(
     axes = list_mesh_axes(units)
     bound = {s.name.value for s in body if isinstance(s, (cst.FunctionDef, cst.ClassDef))} | set(helpers)
     asked = (read - bound) | modules | ({"collectives"} if axes else set())
-    head = _write_imports(program, tree, units, asked, modules, brought or {})
-    text = "\n\n\n".join([*([_write_axis_constants(axes)] if axes else []), *helpers.values(), written])
+    head = _write_imports(program, tree, units, asked, modules, brought or {}, block)
+    parts = [*([_write_axis_constants(axes)] if axes else []), *helpers.values(), written, block.rstrip()]
+    text = "\n\n\n".join(filter(None, parts))
     docstring = tree.get_docstring(clean=False)
     opening = ""
     if docstring is not None:
@@ -111,11 +117,12 @@ def _write_imports(
     read: set[str],
     modules: frozenset[str],
     brought: Mapping[str, str],
+    block: str,
 ) -> str:
     """The imports of names that are read: the source's own, and what rules and support functions name."""
     future: list[str] = []
     standard = {f"import {n}" for n in modules - _OURS.keys()}
-    third: set[str] = set()
+    third = {"import fnjax.torch as torch"} if block else set[str]()
     libraries = program.importable
     for statement in tree.body:
         for small in statement.body if isinstance(statement, cst.SimpleStatementLine) else ():

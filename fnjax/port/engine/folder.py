@@ -11,17 +11,20 @@ import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import libcst as cst
 
 from fnjax.port.analysis.program import Class, Program
 from fnjax.port.analysis.terms import Unit
+from fnjax.port.engine.as_is import Block, put_block, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes, share_axes
+from fnjax.port.engine.block_imports import bring_files
+from fnjax.port.engine.halves import divide
 from fnjax.port.engine.porting import normalize_line_ends, port_parsed, port_source, write_whole
 from fnjax.port.result import Finding, Ported, PortedClass
 from fnjax.port.source.linking import Linked, link_files
-from fnjax.port.source.naming import Source
+from fnjax.port.source.naming import Source, iter_bindings
 from fnjax.port.tree.located import forget_nodes
 
 _WORTH = 3000  # lines; a process takes a second to start
@@ -32,6 +35,8 @@ def port_files(
     roots: Mapping[str, str],
     classes: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
+    *,
+    strict: bool = False,
 ) -> dict[str, Ported]:
     """Port files, and what their classes need of each other: the port of a file imports that of the other.
 
@@ -40,6 +45,7 @@ def port_files(
         roots: for each file the folder that the files' modules are named from.
         classes: the Function classes to port, by name; all by default.
         progress: is told what is done; nothing at the end.
+        strict: leave a `raise` in the place of what cannot be translated, and nothing as it is.
 
     Returns:
         The ports by name. A file without a Function class of which a class of another needs something has one, too.
@@ -49,17 +55,17 @@ def port_files(
     groups = link_files(files, roots)
     groups += [name for name in files if not any(name in _list_names(g) for g in groups)]  # no Python: it is said there
     found: dict[str, Ported] = {}
-    jobs = [(group, {name: files[name] for name in _list_names(group)}, classes) for group in groups]
+    jobs = [_Job(group, {name: files[name] for name in _list_names(group)}, classes, strict) for group in groups]
     show, done = progress or (lambda text: None), 0
     try:
         for job, made in zip(jobs, _port_each(jobs, sum(text.count("\n") for text in files.values())), strict=True):
             found.update(made)
-            done += len(job[1])
+            done += len(job.files)
             show(f"[{'#' * (20 * done // len(files)):20}] {done} of {len(files)} files")
     finally:
         show("")
     ported = ((name, found[name]) for name in files if name in found)
-    kept = dict(ported)
+    kept = bring_files(dict(ported), files, roots)
     for root in {roots[name] for name in kept}:
         ports = {name: made for name, made in kept.items() if roots[name] == root}
         kept |= share_axes(ports, Path(root).resolve().name)
@@ -70,7 +76,13 @@ def _list_names(group: Linked | str) -> list[str]:
     return [group] if isinstance(group, str) else list(group.starts)
 
 
-_Job = tuple[Linked | str, dict[str, str], Sequence[str] | None]  # files, their texts, the classes
+class _Job(NamedTuple):
+    """Files to port together, or one."""
+
+    group: Linked | str
+    files: dict[str, str]
+    classes: Sequence[str] | None
+    strict: bool
 
 
 def _port_each(jobs: Sequence[_Job], lines: int) -> Iterator[dict[str, Ported]]:
@@ -90,19 +102,18 @@ def _begin_worker() -> None:
 
 
 def _port_group(job: _Job) -> dict[str, Ported]:
-    group, files, classes = job
-    if not isinstance(group, str):
+    if not isinstance(job.group, str):
         with contextlib.suppress(ValueError):  # each by itself, then
-            return _port_linked(group, classes)
-    return {name: port_source(text, name, classes) for name, text in files.items()}
+            return _port_linked(job.group, job)
+    return {name: port_source(text, name, job.classes, strict=job.strict) for name, text in job.files.items()}
 
 
-def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[str, Ported]:
+def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
     """Port files that import from each other; by their names, without those that no class needs.
 
     Args:
         linked: the files.
-        classes: the Function classes to port, by name; all by default.
+        job: their texts, and what is asked.
 
     Raises:
         ValueError: where they cannot be ported together.
@@ -112,11 +123,11 @@ def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[s
         whole = write_whole(program, functions, units)
         if not whole.code:
             raise ValueError
-        return _split_whole(linked, program, functions, units, whole)
+        return _split_whole(linked, job, program, functions, units, whole)
 
     try:
         found = port_parsed(
-            Source.parse(linked.text, "<linked>"), linked.text, linked.rename_classes(classes), write=write
+            Source.parse(linked.text, "<linked>"), linked.text, linked.rename_classes(job.classes), write=write
         )
     except Exception as e:
         raise ValueError(f"{type(e).__name__}: {e}") from e
@@ -128,7 +139,12 @@ def _port_linked(linked: Linked, classes: Sequence[str] | None = None) -> dict[s
 
 
 def _split_whole(
-    linked: Linked, program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit], whole: Ported
+    linked: Linked,
+    job: _Job,
+    program: Program,
+    functions: list[Class],
+    units: dict[cst.CSTNode, Unit],
+    whole: Ported,
 ) -> dict[str, Ported]:
     """The port of each file."""
     source, here = program.source, next(iter(linked.starts))
@@ -137,23 +153,37 @@ def _split_whole(
         if statement in source.positions:
             here, _ = linked.find_place(source.locate(statement)[0])
         files.setdefault(here, []).append(statement)
+    halves = None if job.strict else divide(program, functions, whole.classes, units)
+    if halves is not None:
+        units = halves.units
     found = {}
     for name, body in files.items():
         own = [units[s] for s in body if s in units]
-        if not own:
+        block, in_jax = Block(), frozenset[str]()
+        if halves is not None:
+            names = {n: linked.restore_names(name, n) for s in body for n, _ in iter_bindings(s)}
+            kept, in_jax, bound = (
+                frozenset(names[n] for n in half & names.keys()) for half in (halves.kept, halves.in_jax, halves.bound)
+            )
+            block = write_block(job.files[name], kept, in_jax, bound, everything=job.classes is None)
+        if not own and not block.text:
             continue
         header = source.tree.header  # the comments in front of the other files belong to their first statements
         if linked.starts[name]:
             header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
         code = assemble(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
+        code = linked.restore_names(name, code)
+        if block.text:
+            code = put_block(code, block.text)
         classes = []
-        for cls, made in zip(functions, whole.classes, strict=True):
+        for cls, made in zip(functions, halves.classes if halves else whole.classes, strict=True):
             if linked.find_place(source.locate(cls.node)[0])[0] == name:
                 findings = tuple(
                     sorted(_place_finding(linked, name, source.locate(cls.node)[0], f) for f in made.findings)
                 )
                 classes.append(PortedClass(linked.restore_names(name, cls.name), made.status, findings))
-        found[name] = Ported(linked.restore_names(name, code), tuple(classes), axes=list_mesh_axes(own))
+        axes = list_mesh_axes(own)
+        found[name] = Ported(code, tuple(classes), "", True, axes, block.names, in_jax, block.left_out)
     return found
 
 

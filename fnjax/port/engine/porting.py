@@ -16,7 +16,9 @@ from fnjax.port.analysis.operators import collect_operators
 from fnjax.port.analysis.program import Class, Program, list_nodes
 from fnjax.port.analysis.terms import Unit
 from fnjax.port.analysis.walk import Walk
+from fnjax.port.engine.as_is import has_kernels, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
+from fnjax.port.engine.halves import divide
 from fnjax.port.engine.settling import find_parts, settle_part
 from fnjax.port.engine.units import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
@@ -34,13 +36,19 @@ registry.import_rules()
 _MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
 
 
-def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | None = None) -> Ported:
+def port_source(
+    text: str, filename: str = "<string>", classes: Sequence[str] | None = None, *, strict: bool = False
+) -> Ported:
     """Port a file with torch.autograd.Function classes to JAX. The file is read, never run.
+
+    A class that cannot be translated whole stays PyTorch source, in a block that fnjax.torch executes; so do modules
+    and functions that use the file's Functions, kernels or operators.
 
     Args:
         text: its text.
         filename: its name, for messages.
         classes: the Function classes to port, by name; all by default.
+        strict: leave a `raise` in the place of what cannot be translated, and nothing as it is.
 
     Returns:
         The record of the port. For input that cannot be used `code` is empty and `problem` says why; nothing is raised.
@@ -89,7 +97,8 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     try:
         if not _MENTION.search(text):  # most files of a folder
             cst.parse_module(text)
-            return _report_no_classes(filename, classes)
+            none = _report_no_classes(filename, classes)
+            return none if strict or classes else _keep_kernels(text, none)
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(
@@ -98,12 +107,14 @@ def port_source(text: str, filename: str = "<string>", classes: Sequence[str] | 
     except (RecursionError, KeyError):  # libcst loses its place where the stack ends
         return deep
     try:
-        ported: Ported = port_parsed(source, text, classes)
+        ported: Ported = port_parsed(source, text, classes, None if strict else _write_halves(text, classes is None))
+        if ported.problem and ported.readable and not strict and not classes:
+            ported = _keep_kernels(text, ported)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
         return deep
     except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
-        return _report_failure(source, e)
+        return _report_failure(source, e) if strict else _keep_all(text, _report_failure(source, e))
     finally:
         forget_nodes()
         unparse.cache_clear()
@@ -131,6 +142,17 @@ def _describe_syntax_error(text: str, error: Exception) -> str:
     return f" (line {error.raw_line})" if isinstance(error, cst.ParserSyntaxError) else ""
 
 
+def _keep_kernels(text: str, none: Ported) -> Ported:
+    """Return the port of a file without Functions: all that it offers as it is, if it has Triton kernels."""
+    return _keep_all(text, none) if has_kernels(text) else none
+
+
+def _keep_all(text: str, found: Ported) -> Ported:
+    code, names = keep_whole(text)
+    classes = tuple(replace(c, status="as_is") for c in found.classes if c.name in names)
+    return Ported(code, classes, as_is=names) if code else found
+
+
 def _report_failure(source: Source, error: Exception) -> Ported:
     """The result where the porter itself is at fault."""
     message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
@@ -145,8 +167,8 @@ def port_parsed(
     source: Source,
     text: str,
     wanted: Sequence[str] | None,
-    renamed: frozenset[str] | None = None,
     write: Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Any] | None = None,
+    renamed: frozenset[str] | None = None,
 ) -> Any:
     """Port what was read.
 
@@ -154,8 +176,8 @@ def port_parsed(
         source: the file, or files that are linked.
         text: its text.
         wanted: the classes to port, by name; None for all.
-        renamed: the names of the file that have an underscore behind them, for the port's own.
         write: what makes the result of the translated statements; by default a Ported.
+        renamed: the names of the file that have an underscore behind them, for the port's own.
     """
     write = write or write_whole
     program = Program(source, _apply_patterns)
@@ -185,7 +207,7 @@ def port_parsed(
     ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.rename_names(taken), source.filename)
-        return port_parsed(again, text, wanted, frozenset(taken), write)
+        return port_parsed(again, text, wanted, write, frozenset(taken))
     return write(program, functions, units)
 
 
@@ -203,6 +225,22 @@ def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNod
     return Ported(
         made, tuple(_describe_class(program, c, units) for c in functions), axes=list_mesh_axes(units.values())
     )
+
+
+def _write_halves(text: str, everything: bool) -> Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Ported]:
+    """Return what writes a port whose classes are JAX where they can be, and else as they are."""
+
+    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+        whole = write_whole(program, functions, units)
+        halves = divide(program, functions, whole.classes, units)
+        block = write_block(text, halves.kept, halves.in_jax, halves.bound, everything=everything)
+        if not block.text:
+            return replace(whole, left_out=block.left_out)
+        code = assemble(program, list(halves.units.values()), block=block.text)
+        axes = list_mesh_axes(halves.units.values())
+        return Ported(code, halves.classes, "", True, axes, block.names, halves.in_jax, block.left_out)
+
+    return write
 
 
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...

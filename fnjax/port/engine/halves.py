@@ -1,0 +1,91 @@
+"""Which statements of a file become JAX source, where some of its classes cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import libcst as cst
+
+from fnjax.port.analysis.program import Class, Program
+from fnjax.port.analysis.terms import Unit
+from fnjax.port.result import PortedClass
+from fnjax.port.source.naming import collect_read_names, iter_bindings
+
+
+class Halves(NamedTuple):
+    """The two halves of a port.
+
+    Attributes:
+        classes: the classes and operators, those that could not be translated as "as_is".
+        units: the statements of the JAX half.
+        in_jax: the names of the classes, operators and wrappers in it.
+        bound: all names in it.
+        kept: the names that the other half must have.
+    """
+
+    classes: tuple[PortedClass, ...]
+    units: dict[cst.CSTNode, Unit]
+    in_jax: frozenset[str]
+    bound: frozenset[str]
+    kept: frozenset[str]
+
+
+def divide(
+    program: Program,
+    functions: Sequence[Class],
+    classes: Sequence[PortedClass],
+    units: Mapping[cst.CSTNode, Unit],
+) -> Halves:
+    """Divide a file: what is translated whole, with all that it needs, and the rest.
+
+    Args:
+        program: the file.
+        functions: its classes and operators.
+        classes: what became of each.
+        units: the translated statements.
+    """
+    broken = {c.top for c, made in zip(functions, classes, strict=True) if made.status != "ported"}
+    made = tuple(replace(m, status="as_is") if c.top in broken else m for c, m in zip(functions, classes, strict=True))
+    roots = [s for c in functions if c.top not in broken for s in _list_statements(program, c) if s in units]
+    lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
+    chosen = _close(program, roots, units)
+    needed = _close(program, [s for s in lost if s in units], units)
+    for statement in units.keys() - needed - chosen.keys():  # wrappers of classes
+        closed = _close(program, [statement], units)
+        if not closed.keys() & broken:
+            chosen |= closed
+            roots.append(statement)
+    own = {s: u for s, u in units.items() if s in chosen}
+    in_jax = _list_bound(roots)
+    kept = _list_bound(lost) | {n for s in lost if not _list_bound([s]) for n in collect_read_names([s])}
+    return Halves(made, own, in_jax, _list_bound(own), kept - in_jax)
+
+
+def _list_statements(program: Program, cls: Class) -> list[cst.CSTNode]:
+    own = (s for s in program.source.providers.get(cls.name, ()) if not isinstance(s, cst.ClassDef))
+    return [cls.top, *cls.beside, *own]
+
+
+def _list_bound(statements: Iterable[cst.CSTNode]) -> frozenset[str]:
+    return frozenset(n for s in statements for n, _ in iter_bindings(s))
+
+
+def _close(
+    program: Program, roots: Iterable[cst.CSTNode], units: Mapping[cst.CSTNode, Unit]
+) -> dict[cst.CSTNode, Unit]:
+    """Return statements with all that they need."""
+    found: dict[cst.CSTNode, Unit] = {}
+    waiting = list(roots)
+    while waiting:
+        statement = waiting.pop()
+        if statement in found:
+            continue
+        unit = found[statement] = units[statement]
+        for name in unit.list_names_read():
+            waiting += [s for s in program.source.providers.get(name, ()) if s in units]
+        for name in unit.list_operators():
+            operator = program.classes.get(name)
+            waiting += [s for s in (operator.top, *operator.beside) if s in units] if operator else []
+    return found
