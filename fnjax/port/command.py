@@ -159,7 +159,7 @@ def _verify_all(
         )
         for c in ported.classes:
             left = {f.code for f in c.findings if f.severity == "error"}
-            if c.status in {"ported", "as_is"} or (c.status == "partial" and left <= {"untraced"}):
+            if c.status in {"ported", "as_is"} or left <= {"untraced"}:
                 verdict = verify(
                     source.name,
                     source.text,
@@ -168,7 +168,7 @@ def _verify_all(
                     place=modules.get(source.name, ""),
                     seconds=options.seconds,
                     cases=cases.get(c.name),
-                    modes=("eager",) if left else ("eager", "jit"),
+                    modes=("eager",) if "untraced" in left else ("eager", "jit"),
                     against=against,
                     progress=make_progress(),
                 )

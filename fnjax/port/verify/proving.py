@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+import fnjax.torch
 from fnjax._cli.call import UsageError, arguments, load
 from fnjax._function.function import Function
 from fnjax.port.compare.comparing import MODES, Comparing, add_buffers, find_key
@@ -122,9 +123,10 @@ def prove_class(job: Job, report: Report) -> Verdict:
         ours: Any = load(job.port)
         for name in job.name.split("."):
             ours = getattr(ours, name)
-        if not (isinstance(ours, type) and issubclass(ours, Function)):
-            raise TypeError(f"{job.name} is no fnjax.Function there")
-    except (ImportError, AttributeError) as e:
+        ours.apply  # noqa: B018 - of a class that fnjax.torch could not make it raises
+        if not (isinstance(ours, type) and issubclass(ours, (Function, fnjax.torch.autograd.Function))):
+            raise TypeError(f"{job.name} is no Function there")
+    except (ImportError, AttributeError, fnjax.torch.NotSupported) as e:
         return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
         return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
@@ -304,6 +306,9 @@ class Proof:
             return False
 
     def _report_difference(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
+        refused = [e.message for e in _list_wrong(comparison) if e.message.startswith("NotSupported")]
+        if refused:
+            return Verdict(self.job.name, NOT_TRIED, f"fnjax.torch cannot run it: {refused[0]}", self.agreed)
         modes, what = [_list_wrong(comparison)[0].mode], _list_wrong(comparison)[0].what
         found: dict[str, Any] = {"call": tried.call, "comparison": comparison}
         self.report("differs", verdict=self._show_difference(tried.call, comparison).make_json())
