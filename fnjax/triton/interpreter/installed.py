@@ -6,8 +6,6 @@ import sys
 import types as python
 from typing import Any
 
-from fnjax.triton.values import types
-
 
 def translate(value: Any) -> Any:
     """Return fnjax.triton's object for one of an installed Triton; any other value as it is.
@@ -44,6 +42,8 @@ def _module(name: str) -> python.ModuleType:
 
 @functools.cache
 def _translate(value: Any) -> Any:
+    from fnjax.triton.values import types  # with JAX, which the porter does without
+
     kind = type(value).__name__
     if kind == "constexpr":
         return types.constexpr(translate(value.value))
