@@ -1,7 +1,7 @@
 # Everything that a checkout needs, set-up included. There must be Python (3.11 or newer, with venv and pip) and make.
 #
 #   PYTHON       makes the environment                                  make test PYTHON=python3.13 VENV=.venv313
-#   VENV         where the environment is:   several can coexist        make test PYTHON=python3.13 VENV=.venv313
+#   VENV         its directory: several can coexist                      make test PYTHON=python3.13 VENV=.venv313
 #   PIN_JAX      a JAX version for a new environment, else the newest   make test PIN_JAX=0.10.2 VENV=.venv-oldest
 #   WORKERS      processes for the tests                                make test WORKERS=2
 #   PYTEST_ARGS  passed on to pytest                                    make test PYTEST_ARGS='-k swish -x'
