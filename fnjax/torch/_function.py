@@ -21,6 +21,7 @@ from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import Journal
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
+from fnjax.torch._random import fork
 from fnjax.torch._reach import Held, Kept, NeedsInputs, Reached, hold, install, is_leaf, is_node, reach, release
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
@@ -142,7 +143,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             for g, kind in zip(grads, facts.results, strict=False)
         ]
         with (
-            Reached(facts.kept, arrays, cls.__qualname__) as reached,
+            Reached(facts.kept, arrays, cls.__qualname__, facts.modules) as reached,
+            fork(),
             set_mode(BACKWARD, in_forward=False),
             exchanging(),
             default_axis(facts.axis),
@@ -169,6 +171,7 @@ class _Saved:
     needs: tuple[bool, ...]
     kinds: tuple[_Kind | Held | Tensor | None, ...]  # a tensor where nobody traces it
     kept: tuple[Kept, ...]
+    modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
     error: str
@@ -190,7 +193,8 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     saved = [t for t, _ in facts["saved"]]
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     kept: list[Kept] = []
-    if call is not None and (call.reached or reach(attributes.values())):
+    modules: list[Any] = []
+    if call is not None and (reach(attributes.values(), modules) or call.reached):
         kept = [Kept(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
     objects = {id(k.tensor) for k in kept}
     kinds = tuple(
@@ -206,7 +210,16 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    ctx._torch = _Saved(own.needs_input_grad, kinds, tuple(kept), results, frozenset(attributes), error, get_default())
+    ctx._torch = _Saved(
+        own.needs_input_grad,
+        kinds,
+        tuple(kept),
+        [(m, dict(vars(m))) for m in modules],
+        results,
+        frozenset(attributes),
+        error,
+        get_default(),
+    )
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
     ctx.set_materialize_grads(facts["materialize"])

@@ -13,6 +13,7 @@ import numpy as np
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._random import fork, get_state, set_state
 from fnjax.torch._tensor import Tensor
 
 
@@ -123,7 +124,6 @@ for _name in [
     "cuda.device_of",
     "cuda.stream",
     "cuda.nvtx.range",
-    "random.fork_rng",
     "profiler.record_function",
     "autograd.profiler.record_function",
     "autograd.set_detect_anomaly",
@@ -175,6 +175,34 @@ KNOWN["torch.cuda.get_device_properties"] = lambda device=None: types.SimpleName
 KNOWN["torch.cuda.current_stream"] = lambda device=None: types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
 KNOWN["torch.version.cuda"] = "12.4"
 KNOWN["torch.version.__version__"] = KNOWN["torch.__version__"]
+
+
+for _space in ("torch", "torch.random", "torch.cuda", "torch.cuda.random"):
+    KNOWN |= {f"{_space}.get_rng_state": get_state, f"{_space}.set_rng_state": set_state}
+KNOWN["torch.random.fork_rng"] = fork
+KNOWN["torch.utils.checkpoint.get_device_states"] = lambda *_: ([], [])
+KNOWN["torch.utils.checkpoint.set_device_states"] = lambda *_, **__: None
+KNOWN["torch.autograd._is_checkpoint_valid"] = lambda: True
+
+
+@known("torch.Generator")
+class Generator:
+    """A random generator by name; all numbers are drawn from the key of the `seed` block."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.device = Device(device)
+
+    def manual_seed(self, seed: int) -> Self:
+        """Return the generator."""
+        return self
+
+    def get_state(self) -> Any:
+        """Return the state of the block's random numbers."""
+        return get_state()
+
+    def set_state(self, new_state: Any) -> None:
+        """Draw the same random numbers again."""
+        set_state(new_state)
 
 
 @known("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")

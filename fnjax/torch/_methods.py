@@ -225,8 +225,9 @@ def zero_(self: Tensor) -> Tensor:
 
 
 @method
-def set_(self: Tensor, source: Tensor) -> Tensor:
-    """Show another's memory from now on."""
+def set_(self: Tensor, source: Tensor | None = None) -> Tensor:
+    """Show another's memory from now on; without one, no entries."""
+    source = make(jnp.zeros(0, self.array.dtype), self.dtype) if source is None else source
     self.memory, self.layout, self.dtype, self._cached = source.memory, source.layout, source.dtype, None
     return self
 

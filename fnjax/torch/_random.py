@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -58,3 +60,43 @@ def next_key() -> Any:
             "call it within `with fnjax.torch.seed(key):`",
         )
     return found.next()
+
+
+class State:
+    """A moment of a seed block: its key, and how many keys have been drawn; without a block, the key is None."""
+
+    def __init__(self, key: Any, count: int) -> None:
+        self.key, self.count = key, count
+
+
+jax.tree_util.register_pytree_node(State, lambda s: ((s.key,), s.count), lambda count, keys: State(*keys, count))
+
+
+def get_state(device: Any = None) -> State:
+    """Return the state of the block's random numbers (torch.get_rng_state)."""
+    found = _current.get()
+    return State(None, 0) if found is None else State(found._key, found._count)
+
+
+def set_state(new_state: State, device: Any = None) -> None:
+    """Draw the same random numbers again, from a state on (torch.set_rng_state)."""
+    if not isinstance(new_state, State):
+        raise TypeError(f"expected a state of torch.get_rng_state, got {type(new_state).__name__}")
+    if new_state.key is not None:
+        block = seed(new_state.key)
+        block._count = new_state.count
+        _current.set(block)
+
+
+@contextlib.contextmanager
+def fork(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[None]:
+    """Leave the random numbers after a block as they were before it (torch.random.fork_rng)."""
+    before = _current.get()
+    count = 0 if before is None else before._count
+    try:
+        yield
+    finally:
+        if enabled:
+            _current.set(before)
+            if before is not None:
+                before._count = count

@@ -24,6 +24,10 @@ class Stateful:
         """Return the tensors that belong to it."""
         raise NotImplementedError
 
+    def list_modules(self) -> list[Any]:
+        """Return it, and those below it."""
+        raise NotImplementedError
+
 
 def is_node(value: Any) -> bool:
     """Return whether a value is a leaf of our pytrees: a tensor, or a module, which is a pytree to JAX's users only."""
@@ -64,11 +68,14 @@ class Kept(NamedTuple):
 class Reached:
     """A block in which backward runs: what it reaches holds the arrays of the call, and collects gradients anew."""
 
-    def __init__(self, kept: Sequence[Kept], arrays: Iterable[Any], name: str) -> None:
-        self._kept, self._arrays, self._name = kept, arrays, name
+    def __init__(self, kept: Sequence[Kept], arrays: Iterable[Any], name: str, modules: Sequence[Any]) -> None:
+        self._kept, self._arrays, self._name, self._modules = kept, arrays, name, modules
         self._journal = Journal(is_branch=False)
 
     def __enter__(self) -> Self:
+        self._attributes = [dict(vars(module)) for module, _ in self._modules]
+        for module, attributes in self._modules:
+            vars(module).update(attributes)
         if self._kept:
             self._journal.__enter__()
             self._before = [(k.tensor.grad, k.tensor.dtype) for k in self._kept]
@@ -79,6 +86,9 @@ class Reached:
         return self
 
     def __exit__(self, *error: object) -> None:
+        for (module, _), attributes in zip(self._modules, self._attributes, strict=True):
+            vars(module).clear()
+            vars(module).update(attributes)
         if not self._kept:
             return
         written = any(k.tensor.memory.value is not v for k, v in zip(self._kept, self._values, strict=True))
@@ -120,8 +130,13 @@ def is_leaf(value: Any) -> bool:
 _PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 
-def reach(values: Iterable[Any]) -> list[Tensor]:
-    """Return the tensors of modules, and the leaves, that values lead to: containers, methods, closures, objects."""
+def reach(values: Iterable[Any], modules: list[Any] | None = None) -> list[Tensor]:
+    """Return the tensors of modules, and the leaves, that values lead to: containers, methods, closures, objects.
+
+    Args:
+        values: where to begin.
+        modules: gets the modules that are met.
+    """
     found: dict[int, Tensor] = {}
     seen: set[int] = set()
     stack = [*values]
@@ -137,6 +152,8 @@ def reach(values: Iterable[Any]) -> list[Tensor]:
                 found[id(value)] = value
         elif isinstance(value, Stateful):
             found |= {id(t): t for t in value.list_tensors()}
+            if modules is not None:
+                modules += value.list_modules()
         elif isinstance(value, dict):
             stack += value.values()
         elif isinstance(value, (list, tuple, set, frozenset)):

@@ -99,7 +99,7 @@ add_absent(
     torch.clear_autocast_cache torch.compiled_with_cxx11_abi torch.get_autocast_cpu_dtype torch.get_autocast_dtype
     torch.get_autocast_gpu_dtype torch.get_autocast_ipu_dtype torch.get_autocast_xla_dtype torch.get_default_device
     torch.get_deterministic_debug_mode torch.get_device_module torch.get_file_path
-    torch.get_float32_matmul_precision torch.get_num_interop_threads torch.get_num_threads torch.get_rng_state
+    torch.get_float32_matmul_precision torch.get_num_interop_threads torch.get_num_threads
     torch.init_num_threads torch.is_autocast_cache_enabled torch.is_autocast_cpu_enabled torch.is_autocast_enabled
     torch.is_autocast_ipu_enabled torch.is_autocast_xla_enabled torch.is_deterministic_algorithms_warn_only_enabled
     torch.is_vulkan_available torch.is_warn_always_enabled torch.prepare_multiprocessing_environment
@@ -109,7 +109,7 @@ add_absent(
     torch.set_autocast_xla_dtype torch.set_autocast_xla_enabled torch.set_default_device torch.set_default_dtype
     torch.set_default_tensor_type torch.set_deterministic_debug_mode torch.set_float32_matmul_precision
     torch.set_flush_denormal torch.set_num_interop_threads torch.set_num_threads torch.set_printoptions
-    torch.set_rng_state torch.set_warn_always torch.use_deterministic_algorithms .record_stream
+    torch.set_warn_always torch.use_deterministic_algorithms .record_stream
     """,
     "reads or sets a global state of PyTorch",
     "leave it out, or set it in jax.config",
@@ -173,7 +173,7 @@ add_absent(
     torch.DictType torch.DisableTorchFunction torch.DisableTorchFunctionSubclass torch.DispatchKey
     torch.DispatchKeySet torch.DoubleStorage torch.EnumType torch.ErrorReport torch.Event
     torch.ExcludeDispatchKeyGuard torch.ExecutionPlan torch.FatalError torch.FileCheck torch.FloatStorage
-    torch.FloatType torch.FunctionSchema torch.Future torch.FutureType torch.Generator torch.GradScaler
+    torch.FloatType torch.FunctionSchema torch.Future torch.FutureType torch.GradScaler
     torch.Gradient torch.Graph torch.GraphExecutorState torch.HalfStorage torch.IODescriptor torch.InferredType
     torch.IntStorage torch.IntType torch.InterfaceType torch.JITException torch.ListType torch.LiteScriptModule
     torch.LockingLogger torch.LoggerBase torch.LongStorage torch.ModuleDict torch.Node torch.NoneType

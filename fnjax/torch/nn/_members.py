@@ -126,3 +126,7 @@ class Members:
     def list_tensors(self) -> list[Tensor]:
         """Return parameters and buffers."""
         return [*self.parameters(), *self.buffers()]
+
+    def list_modules(self) -> list[Any]:
+        """Return this module and all below it."""
+        return [*self.modules()]
