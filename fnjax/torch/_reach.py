@@ -117,7 +117,7 @@ class Reached:
             left = None if k.tensor.grad is None else k.tensor.grad.array
             if k.at >= first:
                 found.append(left)
-            elif left is not None:
+            elif left is not None and type(k.tensor) is not Tensor:  # a parameter, and no activation
                 found[k.at] = left if found[k.at] is None else found[k.at] + left
         return found
 

@@ -81,6 +81,7 @@ class Recompute(torch.autograd.Function):
     def backward(ctx, dy):
         with torch.enable_grad():
             x = ctx.x.detach().requires_grad_()
+            ctx.x.grad = dy  # of an activation, where nobody reads it
             return (None, *torch.autograd.grad(ctx.function(x), (x, *ctx.weights), dy))
 
 class Recomputed(nn.Module):
