@@ -138,7 +138,7 @@ def errors_of_the_library() -> set[str]:
         found |= set(re.findall(r"docs/errors\.md#([\w-]+)", text))
         for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
             called = ast.unparse(call.func)
-            place = {"error": 2, "self._error": 1, "self._jvp_error": 1}.get(called)
+            place = {"error": 2, "_Text": 2}.get(called)
             if place is not None and len(call.args) > place:
                 anchor = call.args[place]
                 if isinstance(anchor, ast.Constant):  # else a helper that passes its own argument on
