@@ -1,6 +1,7 @@
 """Language that kernels of packages use next to loads, products and reductions, compared with NumPy."""
 
 import collections
+import importlib.util
 import re
 
 import jax
@@ -348,3 +349,40 @@ def test_tables_of_measurements(capsys):
     assert 0 < times[0] <= times[1]
     with pytest.raises(ValueError, match="return_mode"):
         triton.testing.do_bench(lambda: None, return_mode="modal")
+
+
+ABSENT = """
+import fnjax.triton as triton
+import fnjax.triton.language as tl
+from fnjax.triton import compile_to_asm
+from fnjax.triton.language import load, never_there
+from fnjax.triton.language.extra.libdevice import exp, j0
+
+
+@triton.jit
+def kernel(x_ptr, out_ptr, USE: tl.constexpr):
+    x = load(x_ptr)
+    if USE == "name":
+        x = never_there(x)
+    elif USE == "function":
+        x = j0(x)
+    tl.store(out_ptr, exp(x))
+"""
+
+
+def test_names_that_are_not_there_fail_when_they_are_used(tmp_path):
+    """A file that imports one is imported; what uses it raises, and hasattr says that it is not there."""
+    (tmp_path / "absent.py").write_text(ABSENT)
+    spec = importlib.util.spec_from_file_location("absent", tmp_path / "absent.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    np.testing.assert_allclose(module.kernel[(1,)](X, jnp.zeros(1), ""), np.exp(X[:1]), rtol=1e-6)
+    for use, name in (("name", "triton.language.never_there"), ("function", "triton.language.extra.libdevice.j0")):
+        with pytest.raises(triton.KernelError, match=rf"line \d+ .*{name} is not available in fnjax\.triton"):
+            module.kernel[(1,)](X, jnp.zeros(1), use)
+    with pytest.raises(AttributeError, match=r"triton\.compile_to_asm is not available"):
+        module.compile_to_asm("text")
+    assert not hasattr(tl, "never_there")
+    assert not hasattr(triton, "compile_to_asm")
+    with pytest.raises(AttributeError):
+        tl.never_there  # noqa: B018 - the access is the test

@@ -9,6 +9,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import language as _language
+from fnjax.triton.absent import stand_in
 from fnjax.triton.language import _libdevice_bits
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values.arithmetic import as_tensor
@@ -108,7 +109,8 @@ def _truth_of(function, kind=int1):
 
 
 @functools.cache  # one object for each name: `original` looks up the name by the object
-def __getattr__(name):
+def find(name):
+    """Return a function by its name; None where there is none."""
     name = _FAST.get(name, name)
     if name in _ONE:
         return _one(_ONE[name])
@@ -142,11 +144,12 @@ def __getattr__(name):
     if name == "clz":
         return lambda x: Tensor(lax.clz(as_tensor(x).array()).astype(np.int32), int32, x.shape)
     found = _libdevice_bits.find(name)
-    if isinstance(found, str):
-        return __getattr__(found)
-    if found is not None:
-        return found
-    raise AttributeError(f"fnjax.triton's libdevice has no {name}")
+    return find(found) if isinstance(found, str) else found
+
+
+def __getattr__(name):
+    found = find(name)
+    return stand_in("triton.language.extra.libdevice", name) if found is None else found
 
 
 def _norm(name):
