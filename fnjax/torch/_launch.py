@@ -12,6 +12,7 @@ import numpy as np
 from fnjax.torch import _layout
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Storage, Value, compute
+from fnjax.triton.containers import iter_members
 from fnjax.triton.launch import viewing
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
@@ -25,12 +26,12 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
     Args:
         kernel: of fnjax.triton.
         grid: as in Triton.
-        args: tensors, numbers.
+        args: tensors, numbers, tuples of these.
         named: likewise, and options of the compiler.
     """
-    tensors = [t for x in (*args, *named.values()) if isinstance(t := _base(x), Tensor)]
+    tensors = [t for x in iter_members((*args, *named.values())) if isinstance(t := _base(x), Tensor)]
     by_name = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
-    stored = [(name, _base(by_name.get(name))) for name in kernel.stores]
+    targets = [_base(x) for name in kernel.stores for x in iter_members(by_name.get(name))]
 
     def on_arrays(*arrays: Any) -> tuple[Any, ...]:
         given = {id(t): _pointer(t, a) for t, a in zip(tensors, arrays, strict=True)}
@@ -39,20 +40,18 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
         def enter(x: Any) -> Any:
             if isinstance(x, TensorDescriptor):
                 return dataclasses.replace(x, base=enter(x.base))
+            if isinstance(x, (tuple, list)):
+                items = list(map(enter, x))
+                return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
             return given[id(x)] if isinstance(x, Tensor) else x
 
         with viewing(lambda x: shown.get(id(x), x), _take):
             found = kernel[grid](*map(enter, args), **{k: enter(v) for k, v in named.items()})
-        results = found if isinstance(found, tuple) else (found,)
-        return tuple(
-            _leave(target, result)
-            for (_, target), result in zip(stored, results, strict=True)
-            if isinstance(target, Tensor)
-        )
+        results = iter_members(found)
+        return tuple(_leave(t, r) for t, r in zip(targets, results, strict=True) if isinstance(t, Tensor))
 
     values = compute(on_arrays, [_value_of(t) for t in tensors], kernel.__name__)
-    targets = [target for _, target in stored if isinstance(target, Tensor)]
-    for target, value in zip(targets, values, strict=True):
+    for target, value in zip([t for t in targets if isinstance(t, Tensor)], values, strict=True):
         target.assign(value)
 
 

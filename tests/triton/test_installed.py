@@ -167,3 +167,31 @@ def test_the_gallerys_library():
     example = import_file(Path(__file__).parents[2] / "examples" / "triton" / "installed.py")
     for case in example.FUNCTIONS:
         assert max(example.differences(*case)) < 2e-6, case[1]
+
+
+TUPLES = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def both_kernel(x_ptrs, out_ptrs, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    for i in tl.static_range(2):
+        tl.store(out_ptrs[i] + lanes, tl.load(x_ptrs[i] + lanes) * (i + 2))
+
+
+def both(x, y):
+    out = torch.zeros(2, 4)
+    both_kernel[(1,)]((x, y), (out[0], out[1]), N=4)
+    return out
+"""
+
+
+def test_tuples_of_tensors(tmp_path):
+    """A launch writes into the tensors of a tuple, and so into what they are views of."""
+    (tmp_path / "tuples.py").write_text(TUPLES)
+    both = fnjax.torch.jax_view(fnjax.torch.load(tmp_path / "tuples.py").both)
+    x = jnp.arange(4.0)
+    np.testing.assert_array_equal(jax.jit(both)(x, x + 1), np.stack([2 * x, 3 * (x + 1)]))
