@@ -164,7 +164,7 @@ class Call:
         marked = {id(x) for x in ctx._non_differentiable}
         differentiable = tuple([id(x) not in marked and is_inexact(y) for x, y in zip(originals, outputs, strict=True)])
         with_jvp = spec.jvp is not None
-        saved, kept, intermediates = save(ctx, operands, originals, differentiable, self._hooks, with_jvp=with_jvp)
+        saved, sources, intermediates = save(ctx, operands, originals, differentiable, self._hooks, with_jvp=with_jvp)
         facts = BackwardSpec(
             spec,
             self._arguments,
@@ -176,7 +176,7 @@ class Call:
             saved,
         )
         derivative = Derivative(
-            kept,
+            sources,
             differentiable,
             None if spec.backward is None else functools.partial(call_backward, facts),
             functools.partial(call_jvp, facts) if with_jvp else None,

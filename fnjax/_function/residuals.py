@@ -14,7 +14,7 @@ from fnjax._function.hooks import Hooks
 from fnjax._function.spec import Spec
 from fnjax._primitives.jax_internals import same_trace
 from fnjax._primitives.packing import count_as, pack_to_stay
-from fnjax._primitives.rule import Arrays, Kept
+from fnjax._primitives.rule import Arrays, ResidualSource
 from fnjax._primitives.trace import captured_values
 from fnjax._primitives.tree import (
     concrete_type,
@@ -75,28 +75,28 @@ class _Residuals:
     ) -> None:
         self._ctx = ctx
         # An output without gradient has a derivative of its own at second order, as any other value that forward makes.
-        self._sources = {id(x): Kept("output", i) for i, x in enumerate(outputs) if differentiable[i]}
+        self._source_of = {id(x): ResidualSource("output", i) for i, x in enumerate(outputs) if differentiable[i]}
         for i, x in enumerate(operands):
-            self._sources[id(x)] = Kept("operand", i)
+            self._source_of[id(x)] = ResidualSource("operand", i)
         self._index: dict[int, int] = {}
-        self.kept: list[Kept] = []
+        self.sources: list[ResidualSource] = []
         self.intermediates: Arrays = []
 
     def add(self, array: Any) -> int:
         """Return the index of `array` among the residuals; add it if it is new."""
         key = id(array)  # of arrays that the caller holds, so no id comes twice
         if key not in self._index:
-            source = self._sources.get(key)
+            source = self._source_of.get(key)
             if source is None:
-                source = Kept("intermediate", len(self.intermediates))
+                source = ResidualSource("intermediate", len(self.intermediates))
                 self.intermediates.append(array)
-            self._index[key] = len(self.kept)
-            self.kept.append(source)
+            self._index[key] = len(self.sources)
+            self.sources.append(source)
         return self._index[key]
 
     def _is_residual(self, leaf: Any) -> bool:
         """Return whether JAX carries a leaf to backward: it is an array, or a Ref among the operands."""
-        if is_ref(leaf) and id(leaf) not in self._sources:
+        if is_ref(leaf) and id(leaf) not in self._source_of:
             if is_tracer(leaf):
                 raise error(
                     ContextError,
@@ -129,7 +129,7 @@ def save(
     hooks: Hooks | None,
     *,
     with_jvp: bool,
-) -> tuple[Saved, tuple[Kept, ...], Arrays]:
+) -> tuple[Saved, tuple[ResidualSource, ...], Arrays]:
     """Split what a ctx recorded into residuals and static values.
 
     Args:
@@ -157,7 +157,7 @@ def save(
         {k: residuals.stow(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
         {k: residuals.stow(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
     )
-    return saved, tuple(residuals.kept), residuals.intermediates
+    return saved, tuple(residuals.sources), residuals.intermediates
 
 
 def _stow_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:

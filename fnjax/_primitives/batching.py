@@ -35,8 +35,8 @@ class Batched(DerivedRule):
         # Operands that are residuals are not results of the vmap: it would batch those that are not batched.
         axis, dims = self._axis, self._dims
         outputs, intermediates = vmap(run_one, axis, (dims,))(list(operands))
-        kept = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].kept]
-        return Run(outputs, intermediates, batched_derivative(derivatives[0], axis, kept, dims))
+        residual_dims = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].sources]
+        return Run(outputs, intermediates, batched_derivative(derivatives[0], axis, residual_dims, dims))
 
 
 def _sum(grads: Any) -> Any:
@@ -51,18 +51,18 @@ def batched_derivative(
 ) -> Derivative:
     """Return a derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
 
-    def pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        assert derivative.pull is not None
+    def vjp(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert derivative.vjp is not None
         # An unbatched operand gets the sum of the examples' gradients.
-        grads = vmap(derivative.pull, axis, (list(dims), 0))(list(residuals), list(cotangents))
+        grads = vmap(derivative.vjp, axis, (list(dims), 0))(list(residuals), list(cotangents))
         return [
             None if g is None else _sum(g) if dim is None else jax.numpy.moveaxis(g, 0, dim)
             for g, dim in zip(grads, operands, strict=True)
         ]
 
-    def push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
-        assert derivative.push is not None
+    def jvp(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert derivative.jvp is not None
         given = [None if t is None else dim for t, dim in zip(tangents, operands, strict=True)]
-        return list(vmap(derivative.push, axis, (list(dims), given))(list(residuals), list(tangents)))
+        return list(vmap(derivative.jvp, axis, (list(dims), given))(list(residuals), list(tangents)))
 
-    return dataclasses.replace(derivative, pull=derivative.pull and pull, push=derivative.push and push)
+    return dataclasses.replace(derivative, vjp=derivative.vjp and vjp, jvp=derivative.jvp and jvp)

@@ -47,10 +47,21 @@ from fnjax._primitives.jax_internals import (
 )
 from fnjax._primitives.jaxprs import FORWARD
 from fnjax._primitives.linear_transpose import transpose
-from fnjax._primitives.linearization import jvp_of_moving, push_tangents
+from fnjax._primitives.linearization import bind_linear, jvp_of_perturbed
 from fnjax._primitives.memory_moves import move_to
 from fnjax._primitives.nondifferentiable import wall
-from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, Kept, Needs, Rule, Run, chosen, spread, unique
+from fnjax._primitives.rule import (
+    Arrays,
+    Derivative,
+    DerivedRule,
+    Needs,
+    ResidualSource,
+    Rule,
+    Run,
+    chosen,
+    spread,
+    unique,
+)
 from fnjax._primitives.sharding import any_varies, hides_varying
 from fnjax._primitives.trace import captures_tracers, trace_run
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensors
@@ -107,7 +118,7 @@ def _linearize(under: Linearizing, rule: Rule, operands: Sequence[Any]) -> Array
         primals = to_tensors(under.primals)
         run, residuals = _run(rule, needs, primals)
     with set_current_trace(under.linear_trace):
-        tangents = push_tangents(run, residuals, needs, under.tangents, rule)
+        tangents = bind_linear(run, residuals, needs, under.tangents, rule)
     return join_linearizing(under, operands[needs.index(True)], run.outputs, tangents)
 
 
@@ -123,8 +134,8 @@ def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays
         # From concrete operands, tracers can only come from the trace that differentiates, by closure.
         if any(map(is_tracer, (*run.outputs, *run.intermediates))):
             raise rule.error("closure")
-    sources = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    return run, [sources[kept.source][kept.at] for kept in run.derivative.kept]
+    values = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
+    return run, [values[source.source][source.at] for source in run.derivative.sources]
 
 
 def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
@@ -201,7 +212,7 @@ def _jvp(
     # jax.checkpoint differentiates by this rule, and its policies may refer to the name; a concrete array needs none.
     if not is_in_kernel():  # Pallas does not compile names
         residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
-    dots = push_tangents(run, residuals, needs[n:], tangents[n:], rule)
+    dots = bind_linear(run, residuals, needs[n:], tangents[n:], rule)
     if body is None:
         return run.outputs, dots
     # The equation's result types were fixed when its body was traced, before it was known what is differentiated.
@@ -239,7 +250,7 @@ def _jvp_of_intermediates(
     values, dots = iter(()), iter(())
     try:
         if any(smooth):
-            values, dots = map(iter, jvp_of_moving(made(True), primals, tangents))
+            values, dots = map(iter, jvp_of_perturbed(made(True), primals, tangents))
     except FnjaxError:
         raise
     except Exception as e:  # any error of JAX about a callback or a kernel without a derivative
@@ -361,12 +372,12 @@ class _WithResiduals(DerivedRule):
     def __init__(self, rule: Rule, derivative: Derivative, n: int) -> None:
         super().__init__(rule)
         self.has_vmap, self._n = rule.has_vmap, n
-        pull, push = derivative.pull, derivative.push
+        vjp, jvp = derivative.vjp, derivative.jvp
         self._derivative = Derivative(
-            tuple(Kept("operand", i) for i in range(n)),
+            tuple(ResidualSource("operand", i) for i in range(n)),
             derivative.differentiable,
-            pull and (lambda residuals, cotangents: [None] * n + pull(residuals, cotangents)),
-            push and (lambda residuals, tangents: push(residuals, tangents[n:])),
+            vjp and (lambda residuals, cotangents: [None] * n + vjp(residuals, cotangents)),
+            jvp and (lambda residuals, tangents: jvp(residuals, tangents[n:])),
         )
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:

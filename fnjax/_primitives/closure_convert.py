@@ -10,7 +10,18 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import ad
 
-from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, Kept, LinearMap, Needs, Rule, Run, Trouble, unique
+from fnjax._primitives.rule import (
+    Arrays,
+    Derivative,
+    DerivedRule,
+    LinearMap,
+    Needs,
+    ResidualSource,
+    Rule,
+    Run,
+    Trouble,
+    unique,
+)
 from fnjax._primitives.sharding import call_sharded
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
@@ -29,43 +40,43 @@ def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative
     needs = tuple(map(is_inexact, operands))
     forward, by_forward, n_outputs, derivative = trace_run(rule, needs, operands)
     results = forward.out_avals
-    sources = {"operand": [jax.typeof(x) for x in operands], "output": results[:n_outputs]}
-    sources["intermediate"] = results[n_outputs:]
-    residuals = [sources[kept.source][kept.at] for kept in derivative.kept]
+    types = {"operand": [jax.typeof(x) for x in operands], "output": results[:n_outputs]}
+    types["intermediate"] = results[n_outputs:]
+    residuals = [types[source.source][source.at] for source in derivative.sources]
     cotangents = [aval if d else None for aval, d in zip(results, derivative.differentiable, strict=False)]
-    tangents = [x.to_tangent_aval() if n else None for x, n in zip(sources["operand"], needs, strict=True)]
-    grads = [x.to_ct_aval() if n else x for x, n in zip(sources["operand"], needs, strict=True)]
-    dots = [x.to_tangent_aval() for x in sources["output"]]
-    pull, by_pull = _close_map(rule, "backward", derivative.pull, residuals, cotangents, grads)
-    push, by_push = _close_map(rule, "jvp", derivative.push, residuals, tangents, dots)
-    captured, at = unique([*by_forward, *by_pull, *by_push])  # a Ref must not appear twice
-    n_forward, n_pull, n = len(by_forward), len(by_pull), len(captured)
+    tangents = [x.to_tangent_aval() if n else None for x, n in zip(types["operand"], needs, strict=True)]
+    grads = [x.to_ct_aval() if n else x for x, n in zip(types["operand"], needs, strict=True)]
+    dots = [x.to_tangent_aval() for x in types["output"]]
+    vjp, by_vjp = _close_map(rule, "backward", derivative.vjp, residuals, cotangents, grads)
+    jvp, by_jvp = _close_map(rule, "jvp", derivative.jvp, residuals, tangents, dots)
+    captured, at = unique([*by_forward, *by_vjp, *by_jvp])  # a Ref must not appear twice
+    n_forward, n_by_vjp, n = len(by_forward), len(by_vjp), len(captured)
     n_by_maps = len(at) - n_forward
-    # The residuals of a run: those that pull captured, those that push captured, then the rule's own.
-    by_maps = [Kept("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
-    shifted = [Kept(k.source, k.at + n * (k.source == "operand")) for k in derivative.kept]
-    kept = (*(Kept("operand", i) for i in at[n_forward:]), *shifted)
+    # The residuals of a run: those that vjp captured, those that jvp captured, then the rule's own.
+    by_maps = [ResidualSource("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
+    shifted = [ResidualSource(k.source, k.at + n * (k.source == "operand")) for k in derivative.sources]
+    sources = (*(ResidualSource("operand", i) for i in at[n_forward:]), *shifted)
 
-    def run_pull(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
-        assert pull is not None
-        return pull([*residuals[:n_pull], *residuals[n_by_maps:]], cotangents)
+    def run_vjp(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+        assert vjp is not None
+        return vjp([*residuals[:n_by_vjp], *residuals[n_by_maps:]], cotangents)
 
-    def run_push(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
-        assert push is not None
-        return push(residuals[n_pull:], tangents)
+    def run_jvp(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+        assert jvp is not None
+        return jvp(residuals[n_by_vjp:], tangents)
 
     closed = Derivative(
-        kept,
+        sources,
         derivative.differentiable,
-        pull and (lambda residuals, cotangents: [None] * n + run_pull(residuals, cotangents)),
-        push and (lambda residuals, tangents: run_push(residuals, tangents[n:])),
+        vjp and (lambda residuals, cotangents: [None] * n + run_vjp(residuals, cotangents)),
+        jvp and (lambda residuals, tangents: run_jvp(residuals, tangents[n:])),
     )
 
     def run(operands: Sequence[Any]) -> Run:
         results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
         return Run(results[:n_outputs], results[n_outputs:], closed)
 
-    bare = Derivative((*by_maps, *derivative.kept), derivative.differentiable, pull and run_pull, push and run_push)
+    bare = Derivative((*by_maps, *derivative.sources), derivative.differentiable, vjp and run_vjp, jvp and run_jvp)
     return ClosureConverted(rule, run, n), captured, bare
 
 
@@ -97,7 +108,7 @@ def _close_map(
     given: Sequence[Any],
     types: Sequence[Any],
 ) -> tuple[LinearMap | None, Arrays]:
-    """Trace `pull` or `push`; the arrays that it captures become its first residuals.
+    """Trace `vjp` or `jvp`; the arrays that it captures become its first residuals.
 
     An error that the user's method raises is stored and raised when the derivative is computed.
     """

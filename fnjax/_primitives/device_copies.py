@@ -10,7 +10,7 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._primitives.jax_internals import open_jaxpr, varying
-from fnjax._primitives.rule import Arrays, DerivedRule, Kept, Needs, Rule, Run
+from fnjax._primitives.rule import Arrays, DerivedRule, Needs, ResidualSource, Rule, Run
 from fnjax._primitives.sharding import is_in_backward, manual_axes
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
@@ -42,11 +42,12 @@ class DeviceCopies(DerivedRule):
         if self._in_backward and varied:
             raise rule.error("copies in backward")
         saved = {at: len(intermediates) + i for i, at in enumerate(varied)}
-        kept = tuple(
-            Kept("intermediate", saved[k.at]) if k.source == "output" and k.at in saved else k for k in derivative.kept
+        sources = tuple(
+            ResidualSource("intermediate", saved[k.at]) if k.source == "output" and k.at in saved else k
+            for k in derivative.sources
         )
         return Run(
-            copies, [*intermediates, *(outputs[at] for at in varied)], dataclasses.replace(derivative, kept=kept)
+            copies, [*intermediates, *(outputs[at] for at in varied)], dataclasses.replace(derivative, sources=sources)
         )
 
 
@@ -65,15 +66,15 @@ def _find_sums(rule: Rule, operands: Sequence[Any]) -> list[frozenset[Any]]:
     forward = trace_run(rule, tuple(map(is_inexact, operands)), operands)
     derivative, results = forward.derivative, forward.jaxpr.out_avals
     found: list[frozenset[Any]] = [frozenset() for _ in range(forward.n_outputs)]
-    if derivative.pull is None or all(axes <= varying(t) for t in results[: forward.n_outputs]):
+    if derivative.vjp is None or all(axes <= varying(t) for t in results[: forward.n_outputs]):
         return found
-    pull = derivative.pull
-    sources = {"operand": [*map(jax.typeof, operands)], "output": results, "intermediate": results[len(found) :]}
-    residuals = [sources[k.source][k.at] for k in derivative.kept]
+    vjp = derivative.vjp
+    types = {"operand": [*map(jax.typeof, operands)], "output": results, "intermediate": results[len(found) :]}
+    residuals = [types[k.source][k.at] for k in derivative.sources]
     given = [t.to_ct_aval() if d else None for t, d in zip(results, derivative.differentiable, strict=False)]
 
     def of_copies(cotangents: Sequence[Any], residuals: Sequence[Any]) -> Arrays:
-        return pull(residuals, [ct if ct is None else _vary(ct, axes) for ct in cotangents])
+        return vjp(residuals, [ct if ct is None else _vary(ct, axes) for ct in cotangents])
 
     backward = trace(f"{rule.name}.backward", of_copies, given, residuals)
     jaxpr, start = open_jaxpr(backward.jaxpr), len(backward.captured)

@@ -135,11 +135,11 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
     if computes_its_body(eqn) or eqn.primitive is primitives.remat_p or name == "shard_map":
         return _mark(read_body(eqn), given, mark_constant)
     data = [m for x, m in zip(eqn.invars, given, strict=True) if m & _LINEAR or _may_be_linear(x.aval)]
-    moving = [m for m in data if m & _LINEAR]
+    perturbed = [m for m in data if m & _LINEAR]
     if (name in _PRODUCTS and _ZERO in data) or (name in _OF_ZEROS and not _join(data or given)):
         return [_ZERO] * n
     # An operation in no table is treated as a sum of its operands, so a constant among them counts.
-    return [_join(moving if name in _LINEAR_IN_SOME else data) if moving else _CONSTANT] * n
+    return [_join(perturbed if name in _LINEAR_IN_SOME else data) if perturbed else _CONSTANT] * n
 
 
 def _join(marks: Iterable[int]) -> int:

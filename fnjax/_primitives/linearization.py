@@ -19,14 +19,14 @@ from fnjax._primitives.jax_internals import PROGRAM, is_in_kernel, is_unnamed, k
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
 from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen
-from fnjax._primitives.sharding import call_sharded, pull_summed
+from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 
 linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
 
 
-def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
+def bind_linear(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
     """Return the tangents of a run's outputs, by one equation; outputs without a derivative get symbolic zeros."""
     differentiable = run.derivative.differentiable
     avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
@@ -48,29 +48,29 @@ def push_tangents(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[
     return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
 
 
-def jvp_of_moving(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
+def jvp_of_perturbed(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
     """Apply `jax.jvp` in the perturbed arguments only, those whose tangents are not symbolic zeros."""
-    moving = [type(t) is not ad.Zero for t in tangents]
+    perturbed = [type(t) is not ad.Zero for t in tangents]
 
-    def of_moving(*values: Any) -> Arrays:
+    def of_perturbed(*values: Any) -> Arrays:
         given = iter(values)
-        return list(fun(*[next(given) if m else x for m, x in zip(moving, primals, strict=True)]))
+        return list(fun(*[next(given) if m else x for m, x in zip(perturbed, primals, strict=True)]))
 
-    return jax.jvp(of_moving, chosen(primals, moving), chosen(tangents, moving))
+    return jax.jvp(of_perturbed, chosen(primals, perturbed), chosen(tangents, perturbed))
 
 
 @keeps_kernel
 def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
     """Compute forward mode: the user's jvp, or the transpose of backward."""
-    n_residuals = len(derivative.kept)
+    n_residuals = len(derivative.sources)
     residuals, tangents = to_tensors(args[:n_residuals]), to_tensors(args[n_residuals:])
-    if derivative.push is not None:  # the user's jvp takes precedence over the transpose of backward
-        results = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)(*tangents)
+    if derivative.jvp is not None:  # the user's jvp takes precedence over the transpose of backward
+        results = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)(*tangents)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
     types = [jax.typeof(t).to_ct_aval() for t in tangents]
-    pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
+    vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
     cotangents = [a.to_ct_aval() for a in avals]
-    return transpose(lambda *cts: pull_summed(pull, cts, avals, types, rule), cotangents, tangents, rule)
+    return transpose(lambda *cts: vjp_summed(vjp, cts, avals, types, rule), cotangents, tangents, rule)
 
 
 def _transpose(
@@ -83,20 +83,20 @@ def _transpose(
     **_: Any,
 ) -> list[Any]:
     """Compute reverse mode: the user's backward, or the transpose of jvp."""
-    n_residuals = len(derivative.kept)
+    n_residuals = len(derivative.sources)
     residuals, types = _hold(to_tensors(args[:n_residuals])), [t.aval for t in args[n_residuals:]]
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
-        if derivative.pull is not None:
+        if derivative.vjp is not None:
             given = [None if type(ct) is ad.Zero else ct for ct in cotangents]
             given = [ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in given]
-            pull = _restrict(rule, derivative.pull, residuals, derivative.differentiable, needs, types)
-            grads = pull_summed(pull, given, avals, types, rule)
+            vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
+            grads = vjp_summed(vjp, given, avals, types, rule)
         else:
-            push = _restrict(rule, derivative.push, residuals, needs, derivative.differentiable, avals)
+            jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
             tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
-            grads = transpose(push, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+            grads = transpose(jvp, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
     return [None] * n_residuals + [ad.Zero(t) if g is None else g for g, t in zip(grads, types, strict=True)]
 
 
@@ -108,7 +108,7 @@ def _restrict(
     wanted: Sequence[bool],
     types: Sequence[Any],
 ) -> Callable[..., Arrays]:
-    """Return `pull` or `push` as a function of its present vectors; its results are those wanted, some None."""
+    """Return `vjp` or `jvp` as a function of its present vectors; its results are those wanted, some None."""
     assert fun is not None
 
     def call_method(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
@@ -147,13 +147,13 @@ def _hold(residuals: Arrays) -> Arrays:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
-    n_residuals = len(params["derivative"].kept)
+    n_residuals = len(params["derivative"].sources)
     results = linear_p.bind(*primals, **params)
     # Linear in the other operands, and it must stay linear for the transpose.
     if all(type(t) is ad.Zero for t in tangents[:n_residuals]):
         filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
         return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
-    _, dots = jvp_of_moving(functools.partial(_evaluate, **params), primals, tangents)
+    _, dots = jvp_of_perturbed(functools.partial(_evaluate, **params), primals, tangents)
     return results, dots
 
 
@@ -172,7 +172,7 @@ def _batch(
     if all(dim is None for dim in dims) and is_unnamed(axis):
         results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
         return results, [None] * len(results)
-    n_residuals = len(derivative.kept)
+    n_residuals = len(derivative.sources)
     mesh_axis = axis.explicit_mesh_axis  # over which the batch is sharded
     given = zip(args[n_residuals:], dims[n_residuals:], strict=True)
     vectors = [batching.bdim_at_front(x, dim, axis.size, mesh_axis) for x, dim in given]
@@ -190,7 +190,7 @@ def _batch(
 
 linear_p.def_impl(_evaluate)
 opened_by(linear_p, _evaluate)
-check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.kept) + sum(needs))
+check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.sources) + sum(needs))
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose
 ad.primitive_jvps[linear_p] = _jvp

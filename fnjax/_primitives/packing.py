@@ -20,10 +20,10 @@ from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, is_array, split
 
-Kept = tuple[Arrays, Arrays]  # arrays, and for each of them the bits that are kept instead, or None
+Packed = tuple[Arrays, Arrays]  # arrays, and for each of them the bits that are kept instead, or None
 
 
-def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable[[Kept], Any], bool]:
+def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Packed, Callable[[Packed], Any], bool]:
     """Apply `pack` to a traced array so that the compiled program keeps its result.
 
     Returns:
@@ -44,16 +44,16 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Kept, Callable
         arrays = compute(*captured, array)
         return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0]), moves
 
-    def packed(*args: Any) -> Kept:
+    def packed(*args: Any) -> Packed:
         arrays = list(compute(*args))
         return arrays, [_bits(x) for x in arrays]
 
-    def on_cpu(*args: Any) -> Kept:
+    def on_cpu(*args: Any) -> Packed:
         true = jax.lax.optimization_barrier(jnp.bool_(True))
-        kept: Kept = jax.lax.cond(true, packed, packed, *args)
+        kept: Packed = jax.lax.cond(true, packed, packed, *args)
         return kept
 
-    def fill(kept: Kept) -> Any:
+    def fill(kept: Packed) -> Any:
         return forms[0].fill(
             [
                 a if b is None else count_as(a, jax.lax.bitcast_convert_type(b, a.dtype))

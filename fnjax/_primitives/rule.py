@@ -35,7 +35,7 @@ Trouble = Literal[
 ]
 
 
-class Kept(NamedTuple):
+class ResidualSource(NamedTuple):
     """Source of a residual: the `at`-th operand, output or intermediate of the call."""
 
     source: Literal["operand", "output", "intermediate"]
@@ -46,19 +46,19 @@ class Kept(NamedTuple):
 class Derivative:
     """Derivative of one run of forward; it holds no arrays.
 
-    If one of `pull` and `push` is missing, it is the transpose of the other.
+    If one of `vjp` and `jvp` is missing, it is the transpose of the other.
 
     Attributes:
-        kept: the sources of the residuals of `pull` and `push`.
+        sources: the sources of the residuals of `vjp` and `jvp`.
         differentiable: for each output whether it carries a gradient.
-        pull: the vjp, (residuals, cotangents of all outputs or None) → gradients of all operands or None.
-        push: the jvp, (residuals, tangents of all operands or None) → tangents of all outputs or None.
+        vjp: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
+        jvp: (residuals, tangents of all operands or None) → tangents of all outputs or None.
     """
 
-    kept: tuple[Kept, ...]
+    sources: tuple[ResidualSource, ...]
     differentiable: tuple[bool, ...]
-    pull: LinearMap | None
-    push: LinearMap | None = None
+    vjp: LinearMap | None
+    jvp: LinearMap | None = None
 
 
 class Run(NamedTuple):

@@ -37,25 +37,25 @@ def is_in_backward() -> bool:
     return bool(IN_BACKWARD.value)
 
 
-def pull_summed(
-    pull: Callable[..., Arrays], cotangents: Sequence[Any], outputs: Sequence[Any], arguments: Sequence[Any], rule: Rule
+def vjp_summed(
+    vjp: Callable[..., Arrays], cotangents: Sequence[Any], outputs: Sequence[Any], arguments: Sequence[Any], rule: Rule
 ) -> Arrays:
-    """Call `pull`; inside shard_map sum each gradient over the mesh axes on which its argument does not vary.
+    """Call `vjp`; inside shard_map sum each gradient over the mesh axes on which its argument does not vary.
 
     There the cotangent of an output that does not vary is a reduced gradient, and that of one that varies is a partial
     one. A gradient that may depend on both is refused: only the partial part must be summed, and the two cannot be
     separated.
 
     Args:
-        pull: cotangents → gradients, None for zero.
+        vjp: cotangents → gradients, None for zero.
         cotangents: those of the outputs, or None.
         outputs: the types of the outputs.
         arguments: the types of the arguments.
         rule: builds the errors.
     """
     if jax.sharding.get_abstract_mesh().empty:  # as it is outside of shard_map
-        return pull(*cotangents)
-    grads = (_checked(pull, rule) if any_varies([*outputs, *arguments]) else pull)(*cotangents)
+        return vjp(*cotangents)
+    grads = (_checked(vjp, rule) if any_varies([*outputs, *arguments]) else vjp)(*cotangents)
     # Axes on which a gradient varies and its argument does not come from a partial cotangent or from backward itself.
     # If every output with a cotangent varies on an axis, the gradient is partial; else it may be a sum of both.
     given = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
@@ -66,11 +66,11 @@ def pull_summed(
     return [g if g is None else _as_varying_as(a, g) for g, a in zip(grads, arguments, strict=True)]
 
 
-def _checked(pull: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
-    """Return `pull` with a check that no callback in it hides that its result varies over the devices."""
+def _checked(vjp: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
+    """Return `vjp` with a check that no callback in it hides that its result varies over the devices."""
 
     def checked(*cotangents: Any) -> Arrays:
-        traced = trace(f"{rule.name}.backward", pull, *cotangents)
+        traced = trace(f"{rule.name}.backward", vjp, *cotangents)
         if hides_varying(open_jaxpr(traced.jaxpr)):
             raise rule.error("varying callback")
         return list(traced(traced.captured, *cotangents))

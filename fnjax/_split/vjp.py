@@ -70,19 +70,19 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
         arrays.append(found)
         form.append(how)
     n_weights, values = len(arrays[0]), [*arrays[0], *arrays[1]]
-    moving = [is_inexact(x) for x in values]
+    perturbed = [is_inexact(x) for x in values]
     outputs: list[Any] = []
     halves: list[Halves] = []
 
     def forward(*values: Any) -> Any:
         """Return the leaves of the output and the residuals of backward."""
 
-        def of_moving(*given: Any) -> Any:
+        def of_perturbed(*given: Any) -> Any:
             source = iter(given)
-            full = [next(source) if m else x for m, x in zip(moving, values, strict=True)]
+            full = [next(source) if m else x for m, x in zip(perturbed, values, strict=True)]
             return f(form[0].fill(full[:n_weights]), form[1].fill(full[n_weights:]))
 
-        out, pullback = jax.vjp(of_moving, *(x for x, m in zip(values, moving, strict=True) if m))
+        out, pullback = jax.vjp(of_perturbed, *(x for x, m in zip(values, perturbed, strict=True) if m))
         structure: Any
         leaves, structure = jax.tree.flatten(out)
         types = [jax.typeof(x) for x in leaves]
@@ -96,8 +96,8 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
         pulled = trace("backward", backward, *(t.to_ct_aval() for t in types if is_inexact(t)))
         if any(map(is_ref, pulled.captured)):
             raise messages.ref()
-        n = sum(moving[:n_weights])
-        ours = [i >= n for i in range(sum(moving))]
+        n = sum(perturbed[:n_weights])
+        ours = [i >= n for i in range(sum(perturbed))]
         n_inputs = len(open_jaxpr(pulled.jaxpr).invars)
         halves.append(halve(pulled.jaxpr, ours, [False] * n_inputs))
         return leaves, pulled.captured
@@ -105,8 +105,10 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     traced = trace("split_vjp", forward, *values)
     leaves, residuals = traced(traced.captured, *values)
     (structure, types), (first, second, pending) = outputs[0], halves[0]
-    name = _read_name((traced.jaxpr, first, second), form[0], moving[:n_weights])
-    program = _Program(name, first, second, structure, types, pending, form, (moving[:n_weights], moving[n_weights:]))
+    name = _read_name((traced.jaxpr, first, second), form[0], perturbed[:n_weights])
+    program = _Program(
+        name, first, second, structure, types, pending, form, (perturbed[:n_weights], perturbed[n_weights:])
+    )
     return structure.unflatten(leaves), BackwardInput(residuals, program), BackwardWeight((), program)
 
 
@@ -121,7 +123,7 @@ class _Program:
     types: Sequence[Any]  # of its leaves
     pending: Sequence[Any]  # the types of the residuals that the first part passes on
     form: Sequence[Split]  # of weights and inputs
-    moving: Sequence[Sequence[bool]]  # which of their arrays get a gradient
+    perturbed: Sequence[Sequence[bool]]  # which of their arrays get a gradient
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, _Program) and self._key == other._key)
@@ -132,7 +134,7 @@ class _Program:
     @functools.cached_property
     def _key(self) -> Any:
         form = tuple(x.treedef for x in self.form)
-        return identify((self.first, self.second)), self.structure, self.types, self.moving, form
+        return identify((self.first, self.second)), self.structure, self.types, self.perturbed, form
 
 
 class _Arrays:
@@ -155,8 +157,8 @@ class BackwardInput(_Arrays):
         program = self.program
         cotangents = _check_cotangent(cotangent, program.structure, program.types)
         results = jaxpr_as_fun(program.first)(*self.arrays, *cotangents)
-        n = sum(program.moving[1])
-        return _spread(program.form[1], program.moving[1], results[:n]), Pending(results[n:], program)
+        n = sum(program.perturbed[1])
+        return _spread(program.form[1], program.perturbed[1], results[:n]), Pending(results[n:], program)
 
 
 class Pending(_Arrays):
@@ -173,7 +175,7 @@ class BackwardWeight(_Arrays):
         for at, (x, expected) in enumerate(zip(pending.arrays, program.pending, strict=True)):
             if x.shape != expected.shape or x.dtype != expected.dtype:
                 raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
-        return _spread(program.form[0], program.moving[0], jaxpr_as_fun(program.second)(*pending.arrays))
+        return _spread(program.form[0], program.perturbed[0], jaxpr_as_fun(program.second)(*pending.arrays))
 
 
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:
@@ -205,15 +207,15 @@ def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> li
     return found
 
 
-def _spread(form: Split, moving: Sequence[bool], grads: Sequence[Any]) -> Any:
+def _spread(form: Split, perturbed: Sequence[bool], grads: Sequence[Any]) -> Any:
     source = iter(grads)
-    return form.fill([next(source) if m else None for m in moving], otherwise=None)
+    return form.fill([next(source) if m else None for m in perturbed], otherwise=None)
 
 
-def _read_name(programs: Sequence[Any], form: Split, moving: Sequence[bool]) -> str:
+def _read_name(programs: Sequence[Any], form: Split, perturbed: Sequence[bool]) -> str:
     """Return a name that is the same whenever a function is traced again; other functions usually have other names.
 
     It is for messages only: programs are not compared by it.
     """
-    text = re.sub(r"0x\w+", "", "".join(map(str, programs)) + f"{form.treedef} {list(moving)}")
+    text = re.sub(r"0x\w+", "", "".join(map(str, programs)) + f"{form.treedef} {list(perturbed)}")
     return f"program {hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.rule import Derivative, Kept, chosen, spread
+from fnjax._primitives.rule import Derivative, ResidualSource, chosen, spread
 
 SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate"}
 
@@ -41,11 +41,11 @@ class Call:
     residuals: tuple[Any, ...] = ()
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[ResidualSource, ...]:
         """The source of each residual."""
-        return () if self.derivative is None else self.derivative.kept
+        return () if self.derivative is None else self.derivative.sources
 
-    def describe(self, kept: Kept) -> str:
+    def describe(self, kept: ResidualSource) -> str:
         """Return the name of a residual: `input x`, `output`, `intermediate (exp)`."""
         word = SOURCES[kept.source]
         if kept.source == "operand":
@@ -75,12 +75,12 @@ class Call:
             or if backward names an axis of the surrounding shard_map or vmap.
         """
         derivative = self.derivative
-        if derivative is None or derivative.pull is None:
+        if derivative is None or derivative.vjp is None:
             return None
-        pull = derivative.pull
+        vjp = derivative.vjp
 
         def run(residuals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-            return chosen(pull(residuals, spread(grads, derivative.differentiable)), self.needs)
+            return chosen(vjp(residuals, spread(grads, derivative.differentiable)), self.needs)
 
         types = [[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals] for avals in (self.residuals, self.outputs)]
         present: list[bool] = []
@@ -106,7 +106,7 @@ def read_call(eqn: Any) -> Call:
 def read_backward(call: Call, eqn: Any) -> Call:
     """Return the call with the derivative of its `fnjax_linear` equation."""
     params = eqn.params
-    residuals = tuple(v.aval for v in eqn.invars[: len(params["derivative"].kept)])
+    residuals = tuple(v.aval for v in eqn.invars[: len(params["derivative"].sources)])
     return dataclasses.replace(
         call, derivative=params["derivative"], needs=params["needs"], outputs=params["avals"], residuals=residuals
     )

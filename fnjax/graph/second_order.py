@@ -9,7 +9,7 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.rule import Kept
+from fnjax._primitives.rule import ResidualSource
 from fnjax._primitives.tree import is_inexact, is_ref
 from fnjax.errors import OnceDifferentiableError
 from fnjax.graph.calls import Call
@@ -48,10 +48,10 @@ def find_routes(call: Call) -> tuple[list[Route], str]:
     return found, stop
 
 
-def _find_route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
+def _find_route(call: Call, kept: ResidualSource, avals: Sequence[Any], at: int) -> Route:
     if not is_inexact(avals[at]):
         return Route(False, f"{avals[at].dtype.name} has no derivative")
-    if call.derivative is None or call.derivative.pull is None:
+    if call.derivative is None or call.derivative.vjp is None:
         return Route(True, "through the derivative of jvp")
     n = len(avals)
     depends, reason = _try(lambda *xs: _run_backward(call, xs[:n], xs[n:]), [*avals, *call.outputs], at)
@@ -66,7 +66,7 @@ def _find_route(call: Call, kept: Kept, avals: Sequence[Any], at: int) -> Route:
     return _follow_operations(call, kept)
 
 
-def _follow_operations(call: Call, kept: Kept) -> Route:
+def _follow_operations(call: Call, kept: ResidualSource) -> Route:
     operands = [v.aval for v in open_jaxpr(call.jaxpr).invars]
     result = call.n_outputs + kept.at
     for i in range(call.n_captured, len(operands)):
@@ -80,7 +80,7 @@ def _follow_operations(call: Call, kept: Kept) -> Route:
 
 def _find_stop(call: Call, avals: Sequence[Any]) -> str:
     """Return why backward cannot be differentiated in the gradients of the outputs ("" if it can)."""
-    if call.derivative is None or call.derivative.pull is None:
+    if call.derivative is None or call.derivative.vjp is None:
         return ""
     n = len(avals)
     for at in range(len(call.outputs)):
@@ -92,10 +92,10 @@ def _find_stop(call: Call, avals: Sequence[Any]) -> str:
 
 def _run_backward(call: Call, residuals: Sequence[Any], grads: Sequence[Any]) -> Any:
     assert call.derivative is not None
-    assert call.derivative.pull is not None
+    assert call.derivative.vjp is not None
     given = iter(grads)
     dense = [next(given) if d else None for d in call.derivative.differentiable]
-    return [x for x in call.derivative.pull(residuals, dense) if x is not None]
+    return [x for x in call.derivative.vjp(residuals, dense) if x is not None]
 
 
 def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, str]:

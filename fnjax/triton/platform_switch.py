@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._primitives.jax_internals import varying
-from fnjax._primitives.linearization import jvp_of_moving
+from fnjax._primitives.linearization import jvp_of_perturbed
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.tree import is_inexact
 
@@ -66,7 +66,7 @@ def _impl(*operands: Any, either: Either) -> Any:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, either: Either) -> tuple[Arrays, Arrays]:
-    outputs, dots = jvp_of_moving(either.differentiated, primals, tangents)
+    outputs, dots = jvp_of_perturbed(either.differentiated, primals, tangents)
     return outputs, [
         t if is_inexact(x) else ad.Zero(jax.typeof(x).to_tangent_aval()) for x, t in zip(outputs, dots, strict=True)
     ]
