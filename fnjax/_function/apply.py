@@ -28,7 +28,7 @@ from fnjax._function.vmap import call_vmap
 from fnjax._primitives.call import call
 from fnjax._primitives.device_copies import DeviceCopies
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax._primitives.rule import Arrays, Derivative, Needs, Rule, Run, Trouble
+from fnjax._primitives.rule import Arrays, Derivative, ErrorKind, Needs, Rule, Run
 from fnjax._primitives.sharding import manual_axes
 from fnjax._primitives.tree import is_inexact, to_tensors
 from fnjax.errors import ArgumentError, FnjaxError, MissingMethodError, error, warn
@@ -199,9 +199,9 @@ class Call:
         """Call the user's batching rule."""
         return call_vmap(self._spec, self._arguments, size, operands, dims, avals)
 
-    def error(self, what: Trouble) -> FnjaxError:
+    def error(self, kind: ErrorKind) -> FnjaxError:
         """Build the exception for an error kind."""
-        return build_error(what, self._spec)
+        return build_error(kind, self._spec)
 
     def operand_names(self) -> tuple[str, ...]:
         """Return for each operand the name of its argument."""

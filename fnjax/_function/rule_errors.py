@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from fnjax._function.spec import Spec
-from fnjax._primitives.rule import Trouble
+from fnjax._primitives.rule import ErrorKind
 from fnjax.errors import (
     ArgumentError,
     BatchingError,
@@ -30,7 +30,7 @@ class _Text(NamedTuple):
     fix: str
 
 
-_TEXTS: dict[Trouble, _Text] = {
+_TEXTS: dict[ErrorKind, _Text] = {
     "closure": _Text(
         ClosureError,
         "forward",
@@ -58,7 +58,7 @@ _TEXTS: dict[Trouble, _Text] = {
         "a forward that JAX can differentiate, or saved values that are inputs or outputs",
         "return the intermediate as an extra output and save that; backward then gets its gradient",
     ),
-    "shares and totals": _Text(
+    "partial and reduced": _Text(
         GradientError,
         "backward",
         "shares-and-totals",
@@ -132,11 +132,11 @@ _TEXTS: dict[Trouble, _Text] = {
 }
 
 
-def build_error(what: Trouble, spec: Spec) -> FnjaxError:
+def build_error(kind: ErrorKind, spec: Spec) -> FnjaxError:
     """Build the exception for an error kind; it names the method at fault and the class."""
-    name, text = spec.name, _TEXTS[what]
+    name, text = spec.name, _TEXTS[kind]
     fix = text.fix.replace("{name}", name)
-    if what == "not linear" and "::" not in name:  # an operator has no methods
+    if kind == "not linear" and "::" not in name:  # an operator has no methods
         fix += f", or add a static method jvp(ctx, *tangents) to {name}"
     return error(
         text.kind,

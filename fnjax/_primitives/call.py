@@ -58,8 +58,8 @@ from fnjax._primitives.rule import (
     ResidualSource,
     Rule,
     Run,
-    chosen,
-    spread,
+    merge,
+    select,
     unique,
 )
 from fnjax._primitives.sharding import any_varies, hides_varying
@@ -272,11 +272,11 @@ def _batch(
     lifetime: Any = None,
     **params: Any,
 ) -> tuple[Arrays, list[int | None]]:
-    still = all(dim is None for dim in dims)
+    unbatched = all(dim is None for dim in dims)
     if body is None:
-        return _batch_unstaged(axis, operands, dims, rule, still=still)
+        return _batch_unstaged(axis, operands, dims, rule, unbatched=unbatched)
     # A collective over the axis returns batched results for unbatched operands.
-    if still and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
+    if unbatched and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
         results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
         return results, [None] * len(results)
     del params["opened"]
@@ -292,14 +292,14 @@ def _batch(
 
 
 def _batch_unstaged(
-    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, still: bool
+    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, unbatched: bool
 ) -> tuple[Arrays, list[int | None]]:
     """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
     # A user's rule needs the outputs' types, and closed-over tracers are alive only now.
     if rule.has_vmap or captures_tracers(rule.functions):
         raise _BodyNeededError
     try:
-        if still and is_unnamed(axis):
+        if unbatched and is_unnamed(axis):
             results = call(rule, operands)
             return results, [None] * len(results)
         results = call(Batched(rule, axis, dims), operands)
@@ -336,12 +336,12 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
     def fun(*vectors: Any) -> Arrays:
         given = iter(vectors)
         filled = [next(given) if u else x for x, u in zip(operands, linear, strict=True)]
-        return chosen(jaxpr_as_fun(body.jaxpr)(*filled), wanted)
+        return select(jaxpr_as_fun(body.jaxpr)(*filled), wanted)
 
-    types = [x.aval for x in chosen(operands, linear)]
-    grads = transpose(fun, types, chosen(cotangents, wanted), rule)
+    types = [x.aval for x in select(operands, linear)]
+    grads = transpose(fun, types, select(cotangents, wanted), rule)
     others = [x for x, u in zip(operands, linear, strict=True) if not u]
-    return spread(wall(grads, others, lambda: rule.error("not linear")), linear)
+    return merge(wall(grads, others, lambda: rule.error("not linear")), linear)
 
 
 def _recompute(

@@ -35,10 +35,10 @@ def check_with(
         n_errors = len(args) - count(**params)
         errors, operands = args[:n_errors], args[n_errors:]
         # The errors are those of the operations; the results and their derivatives are those of the equation.
-        still = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
-        program = trace("checked", functools.partial(evaluate, **params), *still)
+        constant = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
+        program = trace("checked", functools.partial(evaluate, **params), *constant)
         jaxpr = open_jaxpr(program.jaxpr)
-        found = run(jaxpr, *errors, *program.captured, *still)
+        found = run(jaxpr, *errors, *program.captured, *constant)
         n_errors = len(found) - len(jaxpr.outvars)
         if has_effects(jaxpr):  # effects must not happen twice
             arrays = [x for x in operands if not is_ref(x)]

@@ -14,12 +14,12 @@ from fnjax._primitives.rule import (
     Arrays,
     Derivative,
     DerivedRule,
+    ErrorKind,
     LinearMap,
     Needs,
     ResidualSource,
     Rule,
     Run,
-    Trouble,
     unique,
 )
 from fnjax._primitives.sharding import call_sharded
@@ -85,7 +85,7 @@ class ClosureConverted(DerivedRule):
 
     def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], Run], n_captured: int) -> None:
         self.name, self.residual_name, self._run, self._n_captured = rule.name, rule.residual_name, run, n_captured
-        self._errors = {what: rule.error(what) for what in get_args(Trouble)}  # `rule` refers to the captured tracers
+        self._errors = {kind: rule.error(kind) for kind in get_args(ErrorKind)}  # `rule` refers to the captured tracers
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
         """Run the traced forward."""
@@ -93,8 +93,8 @@ class ClosureConverted(DerivedRule):
             raise self._errors["closure"]
         return self._run(operands)
 
-    def error(self, what: Trouble) -> Exception:
-        return self._errors[what]
+    def error(self, kind: ErrorKind) -> Exception:
+        return self._errors[kind]
 
     def operand_names(self) -> tuple[str, ...]:
         return ()

@@ -18,7 +18,7 @@ from fnjax._primitives.checkify import check_with
 from fnjax._primitives.jax_internals import PROGRAM, is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
-from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, chosen
+from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 
@@ -56,7 +56,7 @@ def jvp_of_perturbed(fun: Callable[..., Any], primals: Sequence[Any], tangents: 
         given = iter(values)
         return list(fun(*[next(given) if m else x for m, x in zip(perturbed, primals, strict=True)]))
 
-    return jax.jvp(of_perturbed, chosen(primals, perturbed), chosen(tangents, perturbed))
+    return jax.jvp(of_perturbed, select(primals, perturbed), select(tangents, perturbed))
 
 
 @keeps_kernel

@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun
 from jax.interpreters import ad, batching, mlir
 
 from fnjax._primitives.jax_internals import destinations, lower_in_place, open_jaxpr
-from fnjax._primitives.rule import Arrays, chosen, spread
+from fnjax._primitives.rule import Arrays, merge, select
 from fnjax._primitives.trace import trace
 
 move_p = Primitive("fnjax_move")
@@ -58,9 +58,9 @@ def _move(arrays: Sequence[Any], to: Sequence[Any]) -> Arrays:
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, **_: Any) -> Arrays:
     present = [type(ct) is not ad.Zero for ct in cotangents]
-    back = _move(chosen(cotangents, present), [x.aval.memory_space for x in chosen(operands, present)])
+    back = _move(select(cotangents, present), [x.aval.memory_space for x in select(operands, present)])
     zeros = [ad.Zero(x.aval) for x in operands]
-    return [z if x is None else x for x, z in zip(spread(back, present), zeros, strict=True)]
+    return [z if x is None else x for x, z in zip(merge(back, present), zeros, strict=True)]
 
 
 ad.deflinear2(move_p, _transpose)

@@ -20,13 +20,13 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 # hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward
 # whose shardings JAX cannot infer closes over an array; operations with effects are differentiated after checkify
 # evaluated them; a Function that sums over devices is applied in a backward that is differentiated.
-Trouble = Literal[
+ErrorKind = Literal[
     "closure",
     "not linear",
     "intermediate",
     "outputs",
     "vmap intermediate",
-    "shares and totals",
+    "partial and reduced",
     "varying callback",
     "perturbed ref",
     "explicit axes",
@@ -97,7 +97,7 @@ class Rule(Protocol):
     ) -> tuple[Arrays, list[int | None]]:
         """Return batched outputs and their batch axes; `avals` are the types of the outputs for one example."""
 
-    def error(self, what: Trouble) -> Exception:
+    def error(self, kind: ErrorKind) -> Exception:
         """Build the exception for an error kind, for the user's Function."""
 
     def operand_names(self) -> tuple[str, ...]:
@@ -124,14 +124,14 @@ class DerivedRule:
     ) -> tuple[Arrays, list[int | None]]:
         return self.rule.vmap(size, operands, dims, avals)
 
-    def error(self, what: Trouble) -> Exception:
-        return self.rule.error(what)
+    def error(self, kind: ErrorKind) -> Exception:
+        return self.rule.error(kind)
 
     def operand_names(self) -> tuple[str, ...]:
         return self.rule.operand_names()
 
 
-def spread(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+def merge(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     """Return the values at the positions where `where` is set, None at the others."""
     given = iter(values)
     return [next(given) if w else None for w in where]
@@ -144,6 +144,6 @@ def unique(values: Sequence[Any]) -> tuple[Arrays, list[int]]:
     return list(distinct.values()), [places[id(x)] for x in values]
 
 
-def chosen(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
+def select(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     """Return the values at the positions where `where` is set."""
     return [value for value, w in zip(values, where, strict=True) if w]

@@ -62,7 +62,7 @@ def vjp_summed(
     shares, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
     for grad, argument in zip(grads, arguments, strict=True):
         if grad is not None and (varying(jax.typeof(grad)) - varying(argument) - in_all) & shares:
-            raise rule.error("shares and totals")
+            raise rule.error("partial and reduced")
     return [g if g is None else _as_varying_as(a, g) for g, a in zip(grads, arguments, strict=True)]
 
 

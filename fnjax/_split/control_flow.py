@@ -20,7 +20,7 @@ from fnjax._primitives.jax_internals import (
     varying,
 )
 from fnjax._primitives.jaxprs import read_body
-from fnjax._primitives.rule import Arrays, chosen
+from fnjax._primitives.rule import Arrays, select
 from fnjax._primitives.trace import trace
 from fnjax._split.partition import Halves, cut, find_needed, part, variables
 
@@ -82,7 +82,7 @@ def _split_call(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """Split an optimization barrier in two, since one would make each part depend on the other."""
     theirs = [not o for o in ours]
-    return _join(ours, *(jax.lax.optimization_barrier(chosen(args, these)) for these in (ours, theirs)))
+    return _join(ours, *(jax.lax.optimization_barrier(select(args, these)) for these in (ours, theirs)))
 
 
 def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
@@ -113,7 +113,7 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     n_mine, n_stacks = sum(carries), sum(stacks)
 
     def first(carry: Any, xs: Any) -> Any:
-        filled = _join(carries, carry, chosen(carried, rests))  # the second part's are ignored
+        filled = _join(carries, carry, select(carried, rests))  # the second part's are ignored
         results = jaxpr_as_fun(halves.first)(*fixed, *filled, *xs)
         return results[:n_mine], results[n_mine:]
 
@@ -123,9 +123,9 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
         n = len(results) - (len(stacks) - n_stacks)
         return results[:n], results[n:]
 
-    carry, found = jax.lax.scan(first, chosen(carried, carries), scanned, **how)
+    carry, found = jax.lax.scan(first, select(carried, carries), scanned, **how)
     pending = found[n_stacks:]
-    rest, rest_found = jax.lax.scan(second, chosen(carried, rests), (pending, scanned), **how)
+    rest, rest_found = jax.lax.scan(second, select(carried, rests), (pending, scanned), **how)
     return [*_join(carries, carry, rest), *_join(stacks, found[:n_stacks], rest_found)]
 
 
@@ -185,7 +185,7 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
         found.append(halve(jaxpr, ours, [True] * len(args), list(map(jax.typeof, xs))))
         return tuple(jaxpr_as_fun(found[0].first)(*xs)[:n])
 
-    mine_specs = tuple(chosen(out_specs, ours))
+    mine_specs = tuple(select(out_specs, ours))
     jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=mine_specs, **how), *args)
     halves = found[0]
     over = [[a for a in axes if not how["check_vma"] or a in varying(p)] for p in halves.pending]
@@ -199,7 +199,7 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
         return tuple(jaxpr_as_fun(halves.second)(*(x[0] for x in kept), *xs))
 
     mine, kept = jax.shard_map(first, in_specs=in_specs, out_specs=(mine_specs, kept_specs), **how)(*args)
-    theirs_specs = tuple(chosen(out_specs, [not o for o in ours]))
+    theirs_specs = tuple(select(out_specs, [not o for o in ours]))
     theirs = jax.shard_map(second, in_specs=(kept_specs, *in_specs), out_specs=theirs_specs, **how)(kept, *args)
     return _join(ours, mine, theirs)
 

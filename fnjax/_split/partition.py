@@ -27,7 +27,7 @@ class Halves(NamedTuple):
 
 
 def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
-    """Partition a program; calls that both parts need must have been split before (`fission.halve`).
+    """Partition a program; calls that both parts need must have been split before (`control_flow.halve`).
 
     Args:
         jaxpr: inputs → results.

@@ -158,7 +158,7 @@ class BackwardInput(_Arrays):
         cotangents = _check_cotangent(cotangent, program.structure, program.types)
         results = jaxpr_as_fun(program.first)(*self.arrays, *cotangents)
         n = sum(program.perturbed[1])
-        return _spread(program.form[1], program.perturbed[1], results[:n]), Pending(results[n:], program)
+        return _merge(program.form[1], program.perturbed[1], results[:n]), Pending(results[n:], program)
 
 
 class Pending(_Arrays):
@@ -175,7 +175,7 @@ class BackwardWeight(_Arrays):
         for at, (x, expected) in enumerate(zip(pending.arrays, program.pending, strict=True)):
             if x.shape != expected.shape or x.dtype != expected.dtype:
                 raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
-        return _spread(program.form[0], program.perturbed[0], jaxpr_as_fun(program.second)(*pending.arrays))
+        return _merge(program.form[0], program.perturbed[0], jaxpr_as_fun(program.second)(*pending.arrays))
 
 
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:
@@ -207,7 +207,7 @@ def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> li
     return found
 
 
-def _spread(form: Split, perturbed: Sequence[bool], grads: Sequence[Any]) -> Any:
+def _merge(form: Split, perturbed: Sequence[bool], grads: Sequence[Any]) -> Any:
     source = iter(grads)
     return form.fill([next(source) if m else None for m in perturbed], otherwise=None)
 

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.rule import Derivative, ResidualSource, chosen, spread
+from fnjax._primitives.rule import Derivative, ResidualSource, merge, select
 
 SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate"}
 
@@ -80,7 +80,7 @@ class Call:
         vjp = derivative.vjp
 
         def run(residuals: Sequence[Any], grads: Sequence[Any]) -> list[Any]:
-            return chosen(vjp(residuals, spread(grads, derivative.differentiable)), self.needs)
+            return select(vjp(residuals, merge(grads, derivative.differentiable)), self.needs)
 
         types = [[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals] for avals in (self.residuals, self.outputs)]
         present: list[bool] = []
