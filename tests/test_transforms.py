@@ -147,7 +147,7 @@ def test_tracers_do_not_leak(case):
 
 
 def test_once_differentiable_does_not_leak():
-    """The wall behind a once_differentiable backward holds no ctx: jit, vmap and scan leave no tracer."""
+    """The equation behind a once_differentiable backward holds no ctx: jit, vmap and scan leave no tracer."""
 
     class Once(fnjax.Function):
         @staticmethod

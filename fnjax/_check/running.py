@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core.primitives import jit_p
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import WALL, computes_its_body, read_body, walk_equations
+from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, computes_its_body, read_body, walk_equations
 
 
 def inline(closed: Any, args: Sequence[Any]) -> Any:
@@ -21,7 +21,7 @@ def inline(closed: Any, args: Sequence[Any]) -> Any:
         closed: a closed jaxpr.
         args: its arguments, arrays or types of arrays.
     """
-    if not any(computes_its_body(eqn) or eqn.primitive.name == WALL for eqn in open_jaxpr(closed).eqns):
+    if not any(computes_its_body(eqn) or eqn.primitive.name == NONDIFFERENTIABLE for eqn in open_jaxpr(closed).eqns):
         return closed
     return jax.make_jaxpr(lambda *args: evaluate(closed, args))(*args)
 
@@ -41,7 +41,7 @@ def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
         body = read_body(eqn) if computes_its_body(eqn) else None
         if body is not None:
             results = evaluate(body, operands)
-        elif eqn.primitive.name == WALL:  # returns its first operands; it affects derivatives only
+        elif eqn.primitive.name == NONDIFFERENTIABLE:  # returns its first operands; it affects derivatives only
             results = operands[: len(eqn.outvars)]
         else:
             results = eqn.primitive.bind(*operands, **eqn.params)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 
 from fnjax._function.ctx import FunctionCtx, arrays_of, map_arrays
-from fnjax._primitives.nondifferentiable import wall
+from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax._primitives.tree import is_tensor, split, to_tensor
 from fnjax.errors import OnceDifferentiableError, error
 
@@ -59,10 +59,10 @@ def _call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     grads, result = split(fn(*form.fill(stopped), **kwargs), is_tensor)
     if not grads:
         return result.fill([])
-    # The wall outlives this trace, so it holds names, not the ctx.
+    # The equation outlives this trace, so it holds names, not the ctx.
     names = [f"{type(ctx).__name__.removesuffix('Backward')}.backward" for ctx in contexts]
     make_error = functools.partial(_differentiated_twice, fn, names)
-    return result.fill(wall([to_tensor(g) for g in grads], [*kept, *arrays], make_error))
+    return result.fill(nondifferentiable([to_tensor(g) for g in grads], [*kept, *arrays], make_error))
 
 
 def _differentiated_twice(method: Callable[..., Any], names: list[str]) -> OnceDifferentiableError:

@@ -22,7 +22,7 @@ from jax.interpreters import ad, batching, mlir
 
 from fnjax._primitives.batching import Batched
 from fnjax._primitives.checkify import check_with
-from fnjax._primitives.closure_convert import close
+from fnjax._primitives.closure_convert import closure_convert
 from fnjax._primitives.jax_internals import (
     PROGRAM,
     Linearizing,
@@ -36,7 +36,7 @@ from fnjax._primitives.jax_internals import (
     join_linearizing,
     keeps_kernel,
     lower_in_place,
-    make_lifetime,
+    make_cache_anchor,
     must_be_opened,
     open_jaxpr,
     opened_by,
@@ -49,7 +49,7 @@ from fnjax._primitives.jaxprs import FORWARD
 from fnjax._primitives.linear_transpose import transpose
 from fnjax._primitives.linearization import bind_linear, jvp_of_perturbed
 from fnjax._primitives.memory_moves import move_to
-from fnjax._primitives.nondifferentiable import wall
+from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax._primitives.rule import (
     Arrays,
     Derivative,
@@ -157,7 +157,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
     try:
         # JAX may run the rule again when the trace of the tracers over which it closes has ended.
         if captures_tracers(rule.functions) or any(map(is_tracer, closed)):
-            converted, captured, derivative_of_closed = close(rule, operands)
+            converted, captured, derivative_of_closed = closure_convert(rule, operands)
             given = [*captured, *operands]
             if any(needs):  # then the converted rule runs, as its derivative may be needed that late, too
                 finishes, derivative = False, derivative_of_closed
@@ -169,7 +169,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
                 closed = distinct[n:]
                 jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = _bind(body, [*closed, *given], rule=converted, lifetime=make_lifetime(), **PROGRAM)
+        results = _bind(body, [*closed, *given], rule=converted, cache_anchor=make_cache_anchor(), **PROGRAM)
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finishes:
@@ -269,7 +269,7 @@ def _batch(
     *,
     rule: Rule,
     body: Body | None,
-    lifetime: Any = None,
+    cache_anchor: Any = None,
     **params: Any,
 ) -> tuple[Arrays, list[int | None]]:
     unbatched = all(dim is None for dim in dims)
@@ -277,7 +277,7 @@ def _batch(
         return _batch_unstaged(axis, operands, dims, rule, unbatched=unbatched)
     # A collective over the axis returns batched results for unbatched operands.
     if unbatched and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
-        results = call_p.bind(*operands, rule=rule, body=body, lifetime=lifetime, **params)
+        results = call_p.bind(*operands, rule=rule, body=body, cache_anchor=cache_anchor, **params)
         return results, [None] * len(results)
     del params["opened"]
     n, jaxpr = body.n_captured, body.jaxpr
@@ -287,7 +287,7 @@ def _batch(
         return rule.vmap(axis.size, operands[n:], dims[n:], jaxpr.out_avals)
     run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
     body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
-    results = _bind(body, operands, rule=Batched(rule, axis, dims[n:]), lifetime=lifetime, **params)
+    results = _bind(body, operands, rule=Batched(rule, axis, dims[n:]), cache_anchor=cache_anchor, **params)
     return results, [0] * len(results)
 
 
@@ -341,7 +341,7 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
     types = [x.aval for x in select(operands, linear)]
     grads = transpose(fun, types, select(cotangents, wanted), rule)
     others = [x for x, u in zip(operands, linear, strict=True) if not u]
-    return merge(wall(grads, others, lambda: rule.error("not linear")), linear)
+    return merge(nondifferentiable(grads, others, lambda: rule.error("not linear")), linear)
 
 
 def _recompute(

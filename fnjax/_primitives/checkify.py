@@ -10,7 +10,7 @@ import jax
 from jax.extend.core import Primitive
 
 from fnjax._primitives.jax_internals import bound_by, has_effects, open_jaxpr
-from fnjax._primitives.nondifferentiable import wall
+from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
@@ -42,7 +42,10 @@ def check_with(
         n_errors = len(found) - len(jaxpr.outvars)
         if has_effects(jaxpr):  # effects must not happen twice
             arrays = [x for x in operands if not is_ref(x)]
-            return [*found[:n_errors], *wall(found[n_errors:], arrays, lambda: params["rule"].error("checked"))]
+            return [
+                *found[:n_errors],
+                *nondifferentiable(found[n_errors:], arrays, lambda: params["rule"].error("checked")),
+            ]
         return [*found[:n_errors], *primitive.bind(*operands, **params)]
 
     bound_by(primitive, check, recompute)

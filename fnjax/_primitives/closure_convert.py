@@ -27,7 +27,7 @@ from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
 
 
-def close(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
+def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
     """Trace a rule, forward and backward, with the tracers that it captures as operands (closure conversion).
 
     JAX may run a rule again when the trace of these has ended: a pullback of a jitted function, a scan's body. The rule

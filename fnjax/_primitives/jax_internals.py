@@ -41,7 +41,7 @@ def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tupl
     return ClosedJaxpr(jaxpr, ()), list(captured)
 
 
-def make_lifetime() -> Any:
+def make_cache_anchor() -> Any:
     """Return an empty jaxpr, a cache anchor for an equation whose other parameters belong to the user.
 
     JAX caches what it infers about an equation under its parameters, and drops an entry only when a jaxpr among them
@@ -59,8 +59,8 @@ def _empty_jaxpr() -> Any:
 def opened_by(primitive: Primitive, evaluate: Callable[..., Any]) -> None:
     """Let JAX replace an equation by what `evaluate` computes: in a kernel, and if its parameter `opened` says so."""
 
-    def is_high(*_: Any, lifetime: Any = None, opened: bool = False, **__: Any) -> bool:
-        return opened or (lifetime is not None and lifetime.is_high)
+    def is_high(*_: Any, cache_anchor: Any = None, opened: bool = False, **__: Any) -> bool:
+        return opened or (cache_anchor is not None and cache_anchor.is_high)
 
     primitive.is_high = is_high  # type: ignore[method-assign]  # as JAX's own primitives do
     primitive.to_lojax = evaluate  # type: ignore[method-assign]
@@ -172,9 +172,9 @@ def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Return a primitive's rule that counts as inside a kernel whenever its equation is in one."""
 
     @functools.wraps(rule)
-    def marked(*args: Any, lifetime: Any = None, **params: Any) -> Any:
-        with _IN_KERNEL(True) if lifetime is not None and lifetime.is_high else nullcontext():
-            return rule(*args, lifetime=lifetime, **params)
+    def marked(*args: Any, cache_anchor: Any = None, **params: Any) -> Any:
+        with _IN_KERNEL(True) if cache_anchor is not None and cache_anchor.is_high else nullcontext():
+            return rule(*args, cache_anchor=cache_anchor, **params)
 
     return marked
 

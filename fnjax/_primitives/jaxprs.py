@@ -11,7 +11,7 @@ from jax.extend.core import primitives
 from fnjax._primitives.jax_internals import open_jaxpr
 
 # Our primitives: a call of a Function, its derivative, and values that must not be differentiated.
-FORWARD, BACKWARD, WALL = "fnjax_call", "fnjax_linear", "fnjax_wall"
+FORWARD, BACKWARD, NONDIFFERENTIABLE = "fnjax_call", "fnjax_linear", "fnjax_nondifferentiable"
 
 # JAX's calls: the operations in the body are what is computed; the rest is about compiling and differentiating.
 CALLS = frozenset({

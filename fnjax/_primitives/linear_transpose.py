@@ -14,7 +14,7 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
 from fnjax._primitives.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan, without_writes
-from fnjax._primitives.jaxprs import BACKWARD, WALL, computes_its_body, read_body
+from fnjax._primitives.jaxprs import BACKWARD, NONDIFFERENTIABLE, computes_its_body, read_body
 from fnjax._primitives.rule import Arrays, Rule
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer
@@ -44,7 +44,7 @@ _LINEAR_IN_SOME = _PRODUCTS | {
     *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call", BACKWARD),
 }
 # Operations that return their first operands unchanged.
-_EACH = {"optimization_barrier", WALL, "fnjax_one_way"}
+_EACH = {"optimization_barrier", NONDIFFERENTIABLE, "fnjax_one_way"}
 
 
 def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:

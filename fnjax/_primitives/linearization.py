@@ -15,7 +15,14 @@ from jax.interpreters import ad, batching, mlir
 
 from fnjax._primitives.batching import batched_derivative
 from fnjax._primitives.checkify import check_with
-from fnjax._primitives.jax_internals import PROGRAM, is_in_kernel, is_unnamed, keeps_kernel, make_lifetime, opened_by
+from fnjax._primitives.jax_internals import (
+    PROGRAM,
+    is_in_kernel,
+    is_unnamed,
+    keeps_kernel,
+    make_cache_anchor,
+    opened_by,
+)
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
 from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, select
@@ -41,7 +48,7 @@ def bind_linear(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[An
                 avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
                 rule=rule,
                 opened=any(map(is_ref, residuals)),
-                lifetime=make_lifetime(),
+                cache_anchor=make_cache_anchor(),
                 **PROGRAM,
             )
         )

@@ -1,4 +1,4 @@
-"""fnjax_wall: an identity that must not be differentiated."""
+"""fnjax_nondifferentiable: an identity that must not be differentiated."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Any
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from fnjax._primitives.jax_internals import make_lifetime, opened_by
-from fnjax._primitives.jaxprs import WALL
+from fnjax._primitives.jax_internals import make_cache_anchor, opened_by
+from fnjax._primitives.jaxprs import NONDIFFERENTIABLE
 from fnjax._primitives.rule import Arrays
 
-wall_p = Primitive(WALL)
-wall_p.multiple_results = True
+nondifferentiable_p = Primitive(NONDIFFERENTIABLE)
+nondifferentiable_p.multiple_results = True
 
 
-def wall(values: Sequence[Any], depends_on: Sequence[Any], make_error: Callable[[], Exception]) -> Arrays:
+def nondifferentiable(values: Sequence[Any], depends_on: Sequence[Any], make_error: Callable[[], Exception]) -> Arrays:
     """Return `values`; raise `make_error()` if they, or what they depend on, are differentiated.
 
     The error is built when that happens, so it must not hold an array of this trace.
     """
-    params = {"n_values": len(values), "make_error": make_error, "lifetime": make_lifetime()}
-    arrays: Arrays = wall_p.bind(*values, *depends_on, **params)
+    params = {"n_values": len(values), "make_error": make_error, "cache_anchor": make_cache_anchor()}
+    arrays: Arrays = nondifferentiable_p.bind(*values, *depends_on, **params)
     return arrays
 
 
@@ -34,13 +34,13 @@ def _impl(*args: Any, n_values: int, **_: Any) -> Arrays:
     return list(args[:n_values])
 
 
-wall_p.def_impl(_impl)
-opened_by(wall_p, _impl)
-wall_p.def_abstract_eval(lambda *avals, n_values, **_: avals[:n_values])
-ad.primitive_jvps[wall_p] = _raise
-ad.primitive_transposes[wall_p] = _raise
-batching.primitive_batchers[wall_p] = lambda args, dims, *, n_values, **params: (
-    wall_p.bind(*args, n_values=n_values, **params),
+nondifferentiable_p.def_impl(_impl)
+opened_by(nondifferentiable_p, _impl)
+nondifferentiable_p.def_abstract_eval(lambda *avals, n_values, **_: avals[:n_values])
+ad.primitive_jvps[nondifferentiable_p] = _raise
+ad.primitive_transposes[nondifferentiable_p] = _raise
+batching.primitive_batchers[nondifferentiable_p] = lambda args, dims, *, n_values, **params: (
+    nondifferentiable_p.bind(*args, n_values=n_values, **params),
     dims[:n_values],
 )
-mlir.register_lowering(wall_p, lambda ctx, *args, n_values, **_: list(args[:n_values]), cacheable=False)
+mlir.register_lowering(nondifferentiable_p, lambda ctx, *args, n_values, **_: list(args[:n_values]), cacheable=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import WALL
+from fnjax._primitives.jaxprs import NONDIFFERENTIABLE
 from fnjax.graph.calls import Call
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
 from fnjax.graph.second_order import Route, find_routes, is_unknown
@@ -160,7 +160,9 @@ class _Drawing:
     def _add_operation(self, op: Operation) -> None:
         if op.partner is not None and op.call is not None:
             self._add_backward(op, op.call)
-        elif op.name in QUIET or (op.name == WALL and not op.linear) or (op.name == "add_any" and op.linear):
+        elif (
+            op.name in QUIET or (op.name == NONDIFFERENTIABLE and not op.linear) or (op.name == "add_any" and op.linear)
+        ):
             self._pass_on(op)
         else:
             kind: NodeKind = "forward" if op.call else "transposed" if op.linear else "operation"
@@ -228,7 +230,7 @@ class _Drawing:
 
     def _open_backward(self, operations: Iterable[Operation], made: dict[Value, list[Node]], stop: str) -> None:
         for op in operations:
-            given = op.inputs[: op.params["n_values"]] if op.name == WALL else op.inputs
+            given = op.inputs[: op.params["n_values"]] if op.name == NONDIFFERENTIABLE else op.inputs
             sources = {x: made[x] for x in given if x in made}
             if not sources:
                 continue

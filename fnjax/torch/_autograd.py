@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax._primitives.nondifferentiable import wall
+from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode
@@ -86,7 +86,9 @@ def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
     JAX would go on with the part of the derivative that comes through the cotangent.
     """
     inexact = [v for v in values if jnp.issubdtype(v.array.dtype, jnp.inexact)]
-    arrays = iter(wall([v.array for v in inexact], [v.source for v in inexact if v.source is not None], _once))
+    arrays = iter(
+        nondifferentiable([v.array for v in inexact], [v.source for v in inexact if v.source is not None], _once)
+    )
     return [next(arrays) if jnp.issubdtype(v.array.dtype, jnp.inexact) else v.array for v in values]
 
 
