@@ -8,8 +8,8 @@ from fnjax._lazy import lazy as _lazy
 __version__ = "0.1.0"
 
 _HOMES = {
-    "custom_bwd": "fnjax._function.amp",
-    "custom_fwd": "fnjax._function.amp",
+    "custom_bwd": "fnjax._function.decorators",
+    "custom_fwd": "fnjax._function.decorators",
     "gradcheck": "fnjax._check.gradcheck",
     "gradgradcheck": "fnjax._check.gradgradcheck",
     "OpcheckError": "fnjax._check.results",
@@ -18,7 +18,7 @@ _HOMES = {
     "GradcheckError": "fnjax._check.report",
     "FunctionCtx": "fnjax._function.ctx",
     "Function": "fnjax._function.function",
-    "once_differentiable": "fnjax._function.once",
+    "once_differentiable": "fnjax._function.decorators",
     "Library": "fnjax._op.definition",
     "custom_op": "fnjax._op.definition",
     "triton_op": "fnjax._op.definition",
@@ -48,13 +48,13 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax._check.report import GradcheckError as GradcheckError
     from fnjax._check.results import OpcheckError as OpcheckError
     from fnjax._check.results import OpcheckResults as OpcheckResults
-    from fnjax._function.amp import custom_bwd as custom_bwd
-    from fnjax._function.amp import custom_fwd as custom_fwd
     from fnjax._function.ctx import FunctionCtx as FunctionCtx
+    from fnjax._function.decorators import custom_bwd as custom_bwd
+    from fnjax._function.decorators import custom_fwd as custom_fwd
+    from fnjax._function.decorators import once_differentiable as once_differentiable
     from fnjax._function.function import Function as Function
     from fnjax._function.hooks import save_on_cpu as save_on_cpu
     from fnjax._function.hooks import saved_tensors_hooks as saved_tensors_hooks
-    from fnjax._function.once import once_differentiable as once_differentiable
     from fnjax._op.definition import Library as Library
     from fnjax._op.definition import custom_op as custom_op
     from fnjax._op.definition import triton_op as triton_op

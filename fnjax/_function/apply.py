@@ -28,7 +28,7 @@ from fnjax._function.vmap import call_vmap
 from fnjax._primitives.call import call
 from fnjax._primitives.device_copies import DeviceCopies
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax._primitives.rule import Arrays, Derivative, ErrorKind, Needs, Rule, Run
+from fnjax._primitives.rule import Arrays, Derivative, ErrorKind, ForwardResult, Needs, Rule
 from fnjax._primitives.sharding import manual_axes
 from fnjax._primitives.tree import is_inexact, to_tensors
 from fnjax.errors import ArgumentError, FnjaxError, MissingMethodError, error, warn
@@ -108,7 +108,7 @@ class Call:
         # With a user's batching rule, forward returns outputs only, and setup_context is run on these.
         self.finishes = self.has_vmap and spec.setup_context is not None
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on a new ctx; return the outputs, the residuals and the derivative."""
         spec, arguments = self._spec, self._arguments
         for i, argument in enumerate(arguments.each):
@@ -119,7 +119,7 @@ class Call:
         if not any(needs):
             returned = run_alone(spec, args, arguments.keywords, arguments.needs(needs), operands)
             originals, self.form = take_outputs(spec, returned)
-            return Run(to_tensors(originals), [], Derivative((), (False,) * len(originals), None))
+            return ForwardResult(to_tensors(originals), [], Derivative((), (False,) * len(originals), None))
         if spec.backward is None and spec.jvp is None:
             raise error(
                 MissingMethodError,
@@ -141,7 +141,7 @@ class Call:
             refuse_numbers(spec, returned)
         return self._record(ctx, needs, operands, originals)
 
-    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> ForwardResult:
         """Run setup_context on outputs; return what `forward` returns."""
         spec, arguments = self._spec, self._arguments
         needs = tuple([n and d for n, d in zip(needs, arguments.differentiable, strict=True)])
@@ -155,7 +155,7 @@ class Call:
             raise
         return self._record(ctx, needs, operands, outputs)
 
-    def _record(self, ctx: Any, needs: Needs, operands: Sequence[Any], originals: Arrays) -> Run:
+    def _record(self, ctx: Any, needs: Needs, operands: Sequence[Any], originals: Arrays) -> ForwardResult:
         """Build the result of a run of forward: its outputs, the residuals, and backward and jvp on these."""
         spec = self._spec
         _check_backward(spec, len(self.form.members))
@@ -181,7 +181,7 @@ class Call:
             None if spec.backward is None else functools.partial(call_backward, facts),
             functools.partial(call_jvp, facts) if with_jvp else None,
         )
-        return Run(outputs, intermediates, derivative)
+        return ForwardResult(outputs, intermediates, derivative)
 
     def _warn_of_container(self, needs: Needs, index: int, argument: Argument) -> None:
         """Warn of arrays in a container that are being differentiated."""

@@ -10,7 +10,7 @@ import jax
 from jax.interpreters import ad
 
 from fnjax._primitives.jax_internals import vmap
-from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, Needs, Rule, Run
+from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, ForwardResult, Needs, Rule
 
 
 class Batched(DerivedRule):
@@ -23,7 +23,7 @@ class Batched(DerivedRule):
         super().__init__(rule)
         self._axis, self._dims = axis, list(dims)
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on all examples at once."""
         derivatives: list[Derivative] = []
 
@@ -36,7 +36,7 @@ class Batched(DerivedRule):
         axis, dims = self._axis, self._dims
         outputs, intermediates = vmap(run_one, axis, (dims,))(list(operands))
         residual_dims = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].sources]
-        return Run(outputs, intermediates, batched_derivative(derivatives[0], axis, residual_dims, dims))
+        return ForwardResult(outputs, intermediates, batched_derivative(derivatives[0], axis, residual_dims, dims))
 
 
 def _sum(grads: Any) -> Any:

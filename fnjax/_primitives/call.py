@@ -54,10 +54,10 @@ from fnjax._primitives.rule import (
     Arrays,
     Derivative,
     DerivedRule,
+    ForwardResult,
     Needs,
     ResidualSource,
     Rule,
-    Run,
     merge,
     select,
     unique,
@@ -116,30 +116,30 @@ def _linearize(under: Linearizing, rule: Rule, operands: Sequence[Any]) -> Array
             return call(rule, operands)
         # Outside jit, JAX passes Python and NumPy numbers unconverted; the user's methods see JAX arrays.
         primals = to_tensors(under.primals)
-        run, residuals = _run(rule, needs, primals)
+        result, residuals = _run_forward(rule, needs, primals)
     with set_current_trace(under.linear_trace):
-        tangents = bind_linear(run, residuals, needs, under.tangents, rule)
-    return join_linearizing(under, operands[needs.index(True)], run.outputs, tangents)
+        tangents = bind_linear(result, residuals, needs, under.tangents, rule)
+    return join_linearizing(under, operands[needs.index(True)], result.outputs, tangents)
 
 
-def _run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[Run, Arrays]:
-    """Run a rule that is being differentiated, on concrete arrays or as an equation; return run and residuals."""
+def _run_forward(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[ForwardResult, Arrays]:
+    """Run a rule that is being differentiated, on concrete arrays or as an equation; return result and residuals."""
     for x, need in zip(operands, needs, strict=True):
         if need and is_ref(x):
             raise rule.error("perturbed ref")
     if is_transformed():
-        run = _stage(rule, needs, operands)
+        result = _stage(rule, needs, operands)
     else:
-        run = rule.forward(needs, operands)
+        result = rule.forward(needs, operands)
         # From concrete operands, tracers can only come from the trace that differentiates, by closure.
-        if any(map(is_tracer, (*run.outputs, *run.intermediates))):
+        if any(map(is_tracer, (*result.outputs, *result.intermediates))):
             raise rule.error("closure")
-    values = {"operand": operands, "output": run.outputs, "intermediate": run.intermediates}
-    return run, [values[source.source][source.at] for source in run.derivative.sources]
+    values = {"operand": operands, "output": result.outputs, "intermediate": result.intermediates}
+    return result, [values[source.source][source.at] for source in result.derivative.sources]
 
 
-def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
-    """Trace a rule into a body, now, while the arrays that it captures are alive; bind it and return the run.
+def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
+    """Trace a rule into a body, now, while the arrays that it captures are alive; bind it and return the result.
 
     Raises:
         FnjaxError: for captured tracers of a transformation that has ended, and callbacks that hide device-varying
@@ -174,7 +174,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> Run:
         raise rule.error("closure") from e
     if finishes:
         return rule.finish(needs, operands, results)
-    return Run(results[:n_outputs], [*results[n_outputs:], *given[: len(given) - len(operands)]], derivative)
+    return ForwardResult(results[:n_outputs], [*results[n_outputs:], *given[: len(given) - len(operands)]], derivative)
 
 
 def _bind(body: Body, operands: Sequence[Any], **params: Any) -> Arrays:
@@ -208,21 +208,21 @@ def _jvp(
     if any(needs[:n]):
         raise rule.error("closure")
     with under_primal_trace(tangents):
-        run, residuals = _run(rule, needs[n:], to_tensors(primals[n:]))
+        result, residuals = _run_forward(rule, needs[n:], to_tensors(primals[n:]))
     # jax.checkpoint differentiates by this rule, and its policies may refer to the name; a concrete array needs none.
     if not is_in_kernel():  # Pallas does not compile names
         residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
-    dots = bind_linear(run, residuals, needs[n:], tangents[n:], rule)
+    dots = bind_linear(result, residuals, needs[n:], tangents[n:], rule)
     if body is None:
-        return run.outputs, dots
+        return result.outputs, dots
     # The equation's result types were fixed when its body was traced, before it was known what is differentiated.
     results = body.jaxpr.out_avals
-    if [_type(x) for x in run.outputs] != [_type(a) for a in results[: body.n_outputs]]:
+    if [_type(x) for x in result.outputs] != [_type(a) for a in results[: body.n_outputs]]:
         raise rule.error("outputs")
     if len(results) == body.n_outputs:
-        return run.outputs, dots
+        return result.outputs, dots
     saved, saved_dots = _jvp_of_intermediates(rule, body, primals, tangents)
-    return [*run.outputs, *saved], [*dots, *saved_dots]
+    return [*result.outputs, *saved], [*dots, *saved_dots]
 
 
 def _type(value: Any) -> tuple[Any, Any]:
@@ -359,11 +359,11 @@ def _recompute(
         return None
     primal_trace, jaxpr_trace = checkpoint_traces(trace)
     with set_current_trace(primal_trace):
-        run, residuals = _run(rule, tuple(map(is_inexact, values)), values)
+        result, residuals = _run_forward(rule, tuple(map(is_inexact, values)), values)
         residuals = move_to(memory, residuals)
     with set_current_trace(jaxpr_trace):
         residuals = move_to(jax.memory.Space.Device, residuals)
-        return run.outputs, call(_WithResiduals(rule, run.derivative, len(residuals)), [*residuals, *again])
+        return result.outputs, call(_WithResiduals(rule, result.derivative, len(residuals)), [*residuals, *again])
 
 
 class _WithResiduals(DerivedRule):
@@ -380,10 +380,10 @@ class _WithResiduals(DerivedRule):
             jvp and (lambda residuals, tangents: jvp(residuals, tangents[n:])),
         )
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward for its outputs only."""
         n = self._n
-        return Run(self.rule.forward((False,) * len(needs[n:]), operands[n:]).outputs, [], self._derivative)
+        return ForwardResult(self.rule.forward((False,) * len(needs[n:]), operands[n:]).outputs, [], self._derivative)
 
     def vmap(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]

@@ -15,11 +15,11 @@ from fnjax._primitives.rule import (
     Derivative,
     DerivedRule,
     ErrorKind,
+    ForwardResult,
     LinearMap,
     Needs,
     ResidualSource,
     Rule,
-    Run,
     unique,
 )
 from fnjax._primitives.sharding import call_sharded
@@ -72,9 +72,9 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
         jvp and (lambda residuals, tangents: run_jvp(residuals, tangents[n:])),
     )
 
-    def run(operands: Sequence[Any]) -> Run:
+    def run(operands: Sequence[Any]) -> ForwardResult:
         results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
-        return Run(results[:n_outputs], results[n_outputs:], closed)
+        return ForwardResult(results[:n_outputs], results[n_outputs:], closed)
 
     bare = Derivative((*by_maps, *derivative.sources), derivative.differentiable, vjp and run_vjp, jvp and run_jvp)
     return ClosureConverted(rule, run, n), captured, bare
@@ -83,11 +83,11 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
 class ClosureConverted(DerivedRule):
     """Rule whose first operands are the arrays that another captured; it keeps nothing of that rule alive."""
 
-    def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], Run], n_captured: int) -> None:
+    def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], ForwardResult], n_captured: int) -> None:
         self.name, self.residual_name, self._run, self._n_captured = rule.name, rule.residual_name, run, n_captured
         self._errors = {kind: rule.error(kind) for kind in get_args(ErrorKind)}  # `rule` refers to the captured tracers
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run the traced forward."""
         if any(needs[: self._n_captured]):  # captured arrays have no gradient
             raise self._errors["closure"]

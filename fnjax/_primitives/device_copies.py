@@ -10,7 +10,7 @@ import jax
 from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._primitives.jax_internals import open_jaxpr, varying
-from fnjax._primitives.rule import Arrays, DerivedRule, Needs, ResidualSource, Rule, Run
+from fnjax._primitives.rule import Arrays, DerivedRule, ForwardResult, Needs, ResidualSource, Rule
 from fnjax._primitives.sharding import is_in_backward, manual_axes
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
@@ -30,12 +30,12 @@ class DeviceCopies(DerivedRule):
             is_in_backward()
         )  # a copy there would make the product with a reduced gradient a partial one
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward and make its outputs vary."""
         rule = self.rule
         outputs, intermediates, derivative = rule.forward(needs, operands)
         if self._in_backward and not any(needs):
-            return Run(outputs, intermediates, derivative)
+            return ForwardResult(outputs, intermediates, derivative)
         copies = [_vary(x, axes) for x, axes in zip(outputs, _find_sums(rule, operands), strict=True)]
         # Backward saves the output that does not vary: a reduced gradient times a varying value would be partial.
         varied = [at for at, (x, copy) in enumerate(zip(outputs, copies, strict=True)) if x is not copy]
@@ -46,7 +46,7 @@ class DeviceCopies(DerivedRule):
             ResidualSource("intermediate", saved[k.at]) if k.source == "output" and k.at in saved else k
             for k in derivative.sources
         )
-        return Run(
+        return ForwardResult(
             copies, [*intermediates, *(outputs[at] for at in varied)], dataclasses.replace(derivative, sources=sources)
         )
 

@@ -44,7 +44,7 @@ _LINEAR_IN_SOME = _PRODUCTS | {
     *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call", BACKWARD),
 }
 # Operations that return their first operands unchanged.
-_EACH = {"optimization_barrier", NONDIFFERENTIABLE, "fnjax_one_way"}
+_EACH = {"optimization_barrier", NONDIFFERENTIABLE, "fnjax_forward_only"}
 
 
 def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequence[Any], rule: Rule) -> Arrays:

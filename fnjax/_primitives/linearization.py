@@ -25,7 +25,7 @@ from fnjax._primitives.jax_internals import (
 )
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
-from fnjax._primitives.rule import Arrays, Derivative, LinearMap, Needs, Rule, Run, select
+from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Needs, Rule, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 
@@ -33,17 +33,17 @@ linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
 
 
-def bind_linear(run: Run, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
-    """Return the tangents of a run's outputs, by one equation; outputs without a derivative get symbolic zeros."""
-    differentiable = run.derivative.differentiable
-    avals = [jax.typeof(x).to_tangent_aval() for x in run.outputs]
+def bind_linear(result: ForwardResult, residuals: Arrays, needs: Needs, tangents: Sequence[Any], rule: Rule) -> Arrays:
+    """Return the tangents of the outputs, by one equation; those without a derivative are symbolic zeros."""
+    differentiable = result.derivative.differentiable
+    avals = [jax.typeof(x).to_tangent_aval() for x in result.outputs]
     dense = iter(())
     if any(differentiable):
         dense = iter(
             linear_p.bind(
                 *residuals,
                 *(t for t, need in zip(tangents, needs, strict=True) if need),
-                derivative=run.derivative,
+                derivative=result.derivative,
                 needs=needs,
                 avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
                 rule=rule,

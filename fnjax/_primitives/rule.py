@@ -61,7 +61,7 @@ class Derivative:
     jvp: LinearMap | None = None
 
 
-class Run(NamedTuple):
+class ForwardResult(NamedTuple):
     """Result of one run of forward: outputs, saved arrays that are neither operand nor output, and the derivative."""
 
     outputs: Arrays
@@ -86,10 +86,10 @@ class Rule(Protocol):
     has_vmap: bool
     finishes: bool
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward under the current trace; `needs` says which operands are being differentiated."""
 
-    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> ForwardResult:
         """Return what `forward` returns, from outputs that were computed without derivatives."""
 
     def vmap(
@@ -113,10 +113,10 @@ class DerivedRule:
     def __init__(self, rule: Rule) -> None:
         self.rule, self.name, self.residual_name, self.functions = rule, rule.name, rule.residual_name, rule.functions
 
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> Run:
+    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         raise NotImplementedError
 
-    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> Run:
+    def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> ForwardResult:
         return self.rule.finish(needs, operands, outputs)
 
     def vmap(

@@ -22,12 +22,12 @@ from fnjax._primitives.jax_internals import (
 from fnjax._primitives.jaxprs import read_body
 from fnjax._primitives.rule import Arrays, select
 from fnjax._primitives.trace import trace
-from fnjax._split.partition import Halves, cut, find_needed, part, variables
+from fnjax._split.partition import Partitioned, find_needed, part, partition_equations, variables
 
 Flags = Sequence[bool]
 
 
-def halve(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None = None) -> Halves:
+def partition(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None = None) -> Partitioned:
     """Partition a program that captures nothing, through its loops and branches.
 
     Args:
@@ -37,10 +37,10 @@ def halve(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None 
         avals: the types of the inputs, if they differ from those of the program.
     """
     jaxpr = open_jaxpr(program)
-    traced = trace("halves", lambda *xs: _evaluate(jaxpr, (), xs, ours), *(avals or (v.aval for v in jaxpr.invars)))
+    traced = trace("parts", lambda *xs: _evaluate(jaxpr, (), xs, ours), *(avals or (v.aval for v in jaxpr.invars)))
     # The new loops and branches take more operands than they need.
     jaxpr, _ = dce_jaxpr(open_jaxpr(traced.jaxpr), [True] * len(ours), instantiate=True)
-    return cut(jaxpr, ours, direct)
+    return partition_equations(jaxpr, ours, direct)
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], ours: Flags) -> Arrays:
@@ -87,10 +87,10 @@ def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
 def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """Recompute in the first part only; the second receives the residuals that it needs."""
-    halves = halve(read_body(eqn), ours, [True] * len(args))
+    parts = partition(read_body(eqn), ours, [True] * len(args))
     n = sum(ours)
-    results = bind_remat(eqn, halves.first, args)
-    return _join(ours, results[:n], jaxpr_as_fun(halves.second)(*results[n:], *args))
+    results = bind_remat(eqn, parts.first, args)
+    return _join(ours, results[:n], jaxpr_as_fun(parts.second)(*results[n:], *args))
 
 
 def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
@@ -109,23 +109,23 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     carries, stacks = mine[:n_carried], mine[n_carried:]
     rests = [not c for c in carries]
     direct = [True] * n_fixed + rests + [True] * len(scanned)
-    halves = halve(jaxpr, mine, direct)
+    parts = partition(jaxpr, mine, direct)
     n_mine, n_stacks = sum(carries), sum(stacks)
 
     def first(carry: Any, xs: Any) -> Any:
         filled = _join(carries, carry, select(carried, rests))  # the second part's are ignored
-        results = jaxpr_as_fun(halves.first)(*fixed, *filled, *xs)
+        results = jaxpr_as_fun(parts.first)(*fixed, *filled, *xs)
         return results[:n_mine], results[n_mine:]
 
     def second(carry: Any, xs: Any) -> Any:
-        pending, xs = xs
-        results = jaxpr_as_fun(halves.second)(*pending, *fixed, *carry, *xs)
+        residuals, xs = xs
+        results = jaxpr_as_fun(parts.second)(*residuals, *fixed, *carry, *xs)
         n = len(results) - (len(stacks) - n_stacks)
         return results[:n], results[n:]
 
     carry, found = jax.lax.scan(first, select(carried, carries), scanned, **how)
-    pending = found[n_stacks:]
-    rest, rest_found = jax.lax.scan(second, select(carried, rests), (pending, scanned), **how)
+    residuals = found[n_stacks:]
+    rest, rest_found = jax.lax.scan(second, select(carried, rests), (residuals, scanned), **how)
     return [*_join(carries, carry, rest), *_join(stacks, found[:n_stacks], rest_found)]
 
 
@@ -140,14 +140,14 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     pieces = []
     for branch in read_branches(eqn):
         jaxpr, consts = open_jaxpr(branch), list(getattr(branch, "consts", ()))
-        halves = halve(_take_in(jaxpr), ours, [True] * (len(consts) + len(operands)))
-        pieces.append((consts, halves))
+        parts = partition(_take_in(jaxpr), ours, [True] * (len(consts) + len(operands)))
+        pieces.append((consts, parts))
     n = sum(ours)
     slots: list[Any] = []  # the types of the residuals, each as often as the branch that needs most of them
     places = []
-    for _, halves in pieces:
+    for _, parts in pieces:
         free, place = list(range(len(slots))), []
-        for aval in halves.pending:
+        for aval in parts.residuals:
             at = next((i for i in free if slots[i] == aval), None)
             if at is None:
                 at = len(slots)
@@ -157,16 +157,16 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
             place.append(at)
         places.append(place)
 
-    def make_first(consts: Arrays, halves: Halves, place: list[int]) -> Callable[..., Any]:
+    def make_first(consts: Arrays, parts: Partitioned, place: list[int]) -> Callable[..., Any]:
         def first(*operands: Any) -> Any:
-            results = jaxpr_as_fun(halves.first)(*consts, *operands)
+            results = jaxpr_as_fun(parts.first)(*consts, *operands)
             kept = dict(zip(place, results[n:], strict=True))
             return results[:n], [kept[i] if i in kept else ad.zeros_like_aval(a) for i, a in enumerate(slots)]
 
         return first
 
-    def make_second(consts: Arrays, halves: Halves, place: list[int]) -> Callable[..., Any]:
-        return lambda kept, *operands: jaxpr_as_fun(halves.second)(*(kept[i] for i in place), *consts, *operands)
+    def make_second(consts: Arrays, parts: Partitioned, place: list[int]) -> Callable[..., Any]:
+        return lambda kept, *operands: jaxpr_as_fun(parts.second)(*(kept[i] for i in place), *consts, *operands)
 
     if any(jnp.issubdtype(aval.dtype, jax.dtypes.extended) for aval in slots):  # a PRNG key has no zero
         return list(eqn.primitive.bind(*args, **eqn.params))
@@ -179,24 +179,24 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     """Split a shard_map in two; residuals leave the first with a new axis over the mesh axes on which they vary."""
     n, (jaxpr, in_specs, out_specs, axes, how) = sum(ours), read_shard_map(eqn)
-    found: list[Halves] = []
+    found: list[Partitioned] = []
 
     def probe(*xs: Any) -> Any:
-        found.append(halve(jaxpr, ours, [True] * len(args), list(map(jax.typeof, xs))))
+        found.append(partition(jaxpr, ours, [True] * len(args), list(map(jax.typeof, xs))))
         return tuple(jaxpr_as_fun(found[0].first)(*xs)[:n])
 
     mine_specs = tuple(select(out_specs, ours))
     jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=mine_specs, **how), *args)
-    halves = found[0]
-    over = [[a for a in axes if not how["check_vma"] or a in varying(p)] for p in halves.pending]
+    parts = found[0]
+    over = [[a for a in axes if not how["check_vma"] or a in varying(p)] for p in parts.residuals]
     kept_specs = [jax.P(tuple(names)) for names in over]
 
     def first(*xs: Any) -> Any:
-        results = jaxpr_as_fun(halves.first)(*xs)
+        results = jaxpr_as_fun(parts.first)(*xs)
         return tuple(results[:n]), [x[None] for x in results[n:]]
 
     def second(kept: Any, *xs: Any) -> Any:
-        return tuple(jaxpr_as_fun(halves.second)(*(x[0] for x in kept), *xs))
+        return tuple(jaxpr_as_fun(parts.second)(*(x[0] for x in kept), *xs))
 
     mine, kept = jax.shard_map(first, in_specs=in_specs, out_specs=(mine_specs, kept_specs), **how)(*args)
     theirs_specs = tuple(select(out_specs, [not o for o in ours]))

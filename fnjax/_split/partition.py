@@ -12,22 +12,22 @@ from jax.interpreters.partial_eval import dce_jaxpr
 _LAYOUT = {"transpose", "reshape", "broadcast_in_dim", "squeeze", "expand_dims", "copy", "name", "pvary", "pcast"}
 
 
-class Halves(NamedTuple):
+class Partitioned(NamedTuple):
     """Partitioned program.
 
     Attributes:
         first: inputs → the requested results, then the residuals for the second part.
         second: these residuals, then the direct inputs → the other results.
-        pending: the types of the residuals.
+        residuals: the types of the residuals.
     """
 
     first: ClosedJaxpr
     second: ClosedJaxpr
-    pending: list[Any]
+    residuals: list[Any]
 
 
-def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
-    """Partition a program; calls that both parts need must have been split before (`control_flow.halve`).
+def partition_equations(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Partitioned:
+    """Partition a program; calls that both parts need must have been split before (`control_flow.partition`).
 
     Args:
         jaxpr: inputs → results.
@@ -47,13 +47,13 @@ def cut(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Halves:
     given = {v for v, d in zip(jaxpr.invars, direct, strict=True) if d}
     first = [eqn for eqn in jaxpr.eqns if not needed.isdisjoint(eqn.outvars)]
     made = [*jaxpr.invars, *(v for eqn in first for v in eqn.outvars)]
-    pending = [v for v in made if v in missing and v not in given]
+    residuals = [v for v in made if v in missing and v not in given]
     mine = [o for o, mine in zip(jaxpr.outvars, ours, strict=True) if mine]
     direct_inputs = [v for v in jaxpr.invars if v in given]
-    return Halves(
-        ClosedJaxpr(part(jaxpr, jaxpr.invars, [*mine, *pending], first), ()),
-        ClosedJaxpr(part(jaxpr, [*pending, *direct_inputs], theirs, second[::-1]), ()),
-        [v.aval for v in pending],
+    return Partitioned(
+        ClosedJaxpr(part(jaxpr, jaxpr.invars, [*mine, *residuals], first), ()),
+        ClosedJaxpr(part(jaxpr, [*residuals, *direct_inputs], theirs, second[::-1]), ()),
+        [v.aval for v in residuals],
     )
 
 

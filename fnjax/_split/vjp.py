@@ -19,8 +19,8 @@ from fnjax._primitives.jax_internals import open_jaxpr, varying
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, flatten, is_inexact, is_ref, is_tensor, named_leaves, split
 from fnjax._split import messages
-from fnjax._split.control_flow import halve
-from fnjax._split.partition import Halves
+from fnjax._split.control_flow import partition
+from fnjax._split.partition import Partitioned
 from fnjax.errors import describe
 
 
@@ -72,7 +72,7 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     n_weights, values = len(arrays[0]), [*arrays[0], *arrays[1]]
     perturbed = [is_inexact(x) for x in values]
     outputs: list[Any] = []
-    halves: list[Halves] = []
+    parts: list[Partitioned] = []
 
     def forward(*values: Any) -> Any:
         """Return the leaves of the output and the residuals of backward."""
@@ -99,12 +99,12 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
         n = sum(perturbed[:n_weights])
         ours = [i >= n for i in range(sum(perturbed))]
         n_inputs = len(open_jaxpr(pulled.jaxpr).invars)
-        halves.append(halve(pulled.jaxpr, ours, [False] * n_inputs))
+        parts.append(partition(pulled.jaxpr, ours, [False] * n_inputs))
         return leaves, pulled.captured
 
     traced = trace("split_vjp", forward, *values)
     leaves, residuals = traced(traced.captured, *values)
-    (structure, types), (first, second, pending) = outputs[0], halves[0]
+    (structure, types), (first, second, pending) = outputs[0], parts[0]
     name = _read_name((traced.jaxpr, first, second), form[0], perturbed[:n_weights])
     program = _Program(
         name, first, second, structure, types, pending, form, (perturbed[:n_weights], perturbed[n_weights:])

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 
 from fnjax._primitives.jax_internals import varying
-from fnjax.triton.interpreter.forward_only import one_way
+from fnjax.triton.interpreter.forward_only import forbid_transpose
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD, Affine
 from fnjax.triton.values.arithmetic import as_tensor, of_affine
@@ -170,4 +170,4 @@ def forward_only(carry, source, node):
         f"fnjax.Function that has a backward{remedy}. jax.jvp works."
     )
     arrays, structure = jax.tree.flatten(carry)
-    return jax.tree.unflatten(structure, one_way(arrays, KernelError, text))
+    return jax.tree.unflatten(structure, forbid_transpose(arrays, KernelError, text))
