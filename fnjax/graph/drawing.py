@@ -238,7 +238,7 @@ class _Drawing:
                 for x in op.outputs:
                     made[x] = list(dict.fromkeys(n for nodes in sources.values() for n in nodes))
                 continue
-            if op.name == WALL:
+            if op.name == NONDIFFERENTIABLE:
                 node = self._add_node("nondifferentiable", "once_differentiable", scope=op.scope)
                 node.stops = True
             else:
