@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, note_context, note_storage
+from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
+from fnjax.torch._merged import merge_memory
 from fnjax.torch._missing import Missing
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import Value, compute
@@ -97,6 +98,7 @@ def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: 
     decided = truth(test)
     if isinstance(decided, bool):
         return yes(*values) if decided else no(*values)
+    start = next_serial()
     first, wrote_first, failed = _speculate(lambda: yes(*values))
     second, wrote_second, failed_too = _speculate(lambda: no(*values))
     if failed is not None and failed_too is not None:
@@ -108,7 +110,7 @@ def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: 
         _redo(wrote_first if failed is None else wrote_second)
         return first if failed is None else second
     _merge_writes(decided, wrote_first, wrote_second)
-    return tuple(_merge(decided, a, b, name) for a, b, name in zip(first, second, names, strict=True))
+    return tuple(_merge(decided, a, b, name, start) for a, b, name in zip(first, second, names, strict=True))
 
 
 def either(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -153,8 +155,8 @@ def _choose(test: Tensor, a: Value, b: Value) -> Value:
     return compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0]
 
 
-def _merge(test: Tensor, a: Any, b: Any, name: str) -> Any:
-    """Return the value of a variable after two branches."""
+def _merge(test: Tensor, a: Any, b: Any, name: str, start: int = 0) -> Any:
+    """Return the value of a variable after two branches, which began with the storage of a serial number."""
     if a is b or b is UNDEFINED:
         return a
     if a is UNDEFINED:
@@ -163,12 +165,12 @@ def _merge(test: Tensor, a: Any, b: Any, name: str) -> Any:
     if isinstance(a, kinds) and isinstance(b, kinds):
         if not isinstance(a, Tensor) and not isinstance(b, Tensor) and type(a) is type(b) and a == b:
             return a
-        return _merge_tensors(test, a, b, name)
+        return _merge_tensors(test, a, b, name, start)
     if type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b):
-        made = [_merge(test, x, y, f"{name}[{i}]") for i, (x, y) in enumerate(zip(a, b, strict=True))]
+        made = [_merge(test, x, y, f"{name}[{i}]", start) for i, (x, y) in enumerate(zip(a, b, strict=True))]
         return type(a)(*made) if hasattr(a, "_fields") else type(a)(made)
     if type(a) is type(b) and isinstance(a, dict) and a.keys() == b.keys():
-        return {k: _merge(test, a[k], b[k], f"{name}[{k!r}]") for k in a}
+        return {k: _merge(test, a[k], b[k], f"{name}[{k!r}]", start) for k in a}
     if type(a) is type(b) and not isinstance(a, kinds) and are_equal(a, b):
         return a
     zero = None
@@ -196,7 +198,7 @@ def describe(value: Any) -> str:
     )
 
 
-def _merge_tensors(test: Tensor, a: Any, b: Any, name: str) -> Any:
+def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: int = 0) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.memory is b.memory and a.part == b.part and a.layout.shape == b.layout.shape:
             same = a.layout.strides == b.layout.strides and a.layout.ctypes.data == b.layout.ctypes.data
@@ -222,6 +224,8 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str) -> Any:
         [test.value, *values],
         "WhereBackward",
     )[0]
+    if plain and (merged := merge_memory(chosen, own, test, a, b, start)) is not None:
+        return merged
     made = make(chosen.array, own, value=chosen)
     made.number = not plain
     return made

@@ -6,8 +6,20 @@ from collections.abc import Callable
 from typing import Any
 
 from fnjax.torch._journal import TAKEN_BACK, note_context
+from fnjax.torch._merged import list_roots
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import Value
+
+
+def mark(x: Any) -> list[Value]:
+    """Return what memory holds now: other objects after a write, the same after a call that was taken back."""
+    return [root.value for root in list_roots(x.memory)] if isinstance(x, Tensor) else []
+
+
+def is_written(x: Any, before: list[Value]) -> bool:
+    """Return whether somebody wrote to a tensor since it was marked."""
+    return any(a is not b for a, b in zip(mark(x), before, strict=False))  # twins may be gone
 
 
 @known("torch.autograd.function.FunctionCtx", "torch.autograd.function.BackwardCFunction")
@@ -25,7 +37,7 @@ class FunctionCtx:
         saved = a["saved"] or b["saved"]
         if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
             tensors = [merge(x, y) for (x, _), (y, _) in zip(a["saved"], b["saved"], strict=True)]
-            saved = [(t, t.memory.version if isinstance(t, Tensor) else 0) for t in tensors]
+            saved = [(t, mark(t)) for t in tensors]
         return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -38,8 +50,7 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Save tensors, or None, for backward."""
-        versions = [t.memory.version if isinstance(t, Tensor) else 0 for t in tensors]
-        self._note(saved=[*zip(tensors, versions, strict=True)])
+        self._note(saved=[(t, mark(t)) for t in tensors])
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Accept what a jvp method would read: forward mode comes from backward."""

@@ -22,7 +22,7 @@ class _Chosen(Derived):
     def __init__(self, parents: Sequence[Tensor], at: Tensor) -> None:
         self._parents, self._at = tuple(parents), at
         self._cached = (-1, None)
-        self.serial = min(p.memory.serial for p in parents)
+        self.serial, self.shared = min(p.memory.serial for p in parents), ""
         self.layout = _layout.make_layout(parents[0].layout.shape)
 
     @property

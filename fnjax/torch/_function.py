@@ -15,7 +15,7 @@ import numpy as np
 
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._ctx import FunctionCtx
+from fnjax.torch._ctx import FunctionCtx, is_written, mark
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import Journal
@@ -110,7 +110,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             else _enter(a, kind._replace(requires_grad=kind.requires_grad or bool(n)), of)
             for a, kind, n, of in zip(args, call.kinds, needs, call.objects, strict=True)
         ]
-        versions = [t.memory.version if isinstance(t, Tensor) else 0 for t in tensors]
+        marks = [mark(t) for t in tensors]
         given = tensors[: len(args) - call.reached]
         with set_mode(FORWARD, in_forward=True), exchanging():
             if separate:
@@ -122,7 +122,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         call.is_tuple = isinstance(result, tuple)
         members = list(result) if isinstance(result, tuple) else [result]
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
-        call.changed = [i for i, t in enumerate(tensors) if isinstance(t, Tensor) and t.memory.version != versions[i]]
+        call.changed = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
         _save(ctx, own, tensors, members, call)
@@ -137,7 +137,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         vars(own).update({k: release(v) for k, v in vars(ctx).items() if k in facts.attributes})
         arrays = iter(ctx.saved_tensors)
         saved = [_wrap(next(arrays), k) if isinstance(k, _Kind) else release(k) for k in facts.kinds]
-        vars(own)["_own"] |= {"saved": [(t, 0) for t in saved], "error": facts.error}
+        vars(own)["_own"] |= {"saved": [(t, mark(t)) for t in saved], "error": facts.error}
         given = [
             _wrap(g, _Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
@@ -181,12 +181,12 @@ class _Saved:
 def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: _Call | None = None) -> None:
     facts = vars(own)["_own"]
     error = ""
-    for tensor, version in facts["saved"]:
-        if isinstance(tensor, Tensor) and tensor.memory.version != version:
+    for tensor, before in facts["saved"]:
+        if is_written(tensor, before):
             error = (
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
                 f"[torch.{tensor.dtype.name} {list(tensor.shape)}] is at version {tensor.memory.version}; expected "
-                f"version {version} instead."
+                "an earlier version instead."
             )
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}

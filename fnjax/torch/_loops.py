@@ -13,6 +13,7 @@ from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._expressions import TracedRange, and_, not_
 from fnjax.torch._journal import Journal, note_storage
+from fnjax.torch._merged import list_roots
 from fnjax.torch._reach import is_node
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
@@ -98,6 +99,8 @@ class _Carry:
 
     Attributes:
         storages: that the body writes to.
+        shared: the leaves that may share memory with others, by the number of their variable and their own: nobody may
+            write to these.
     """
 
     def __init__(self, values: State, names: Sequence[str]) -> None:
@@ -107,15 +110,22 @@ class _Carry:
         self.leaves = [leaves for leaves, _ in flat]
         # Of each leaf its dtype and whether it is a Python number; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
+        self.shared: set[tuple[int, int]] = set()
+        self._find_shared(self.leaves, 0)
 
     def enter(self, arrays: Sequence[Any]) -> list[Any]:
         """Replace the arrays of the variables and storages."""
         given = iter(arrays)
         full = []
-        for tree, leaves, kinds in zip(self.trees, self.leaves, self.kinds, strict=True):
+        for at, (tree, leaves, kinds) in enumerate(zip(self.trees, self.leaves, self.kinds, strict=True)):
             made = [
                 leaf if kind is None else _make_of(kind, next(given)) for leaf, kind in zip(leaves, kinds, strict=True)
             ]
+            for i, leaf in enumerate(made):
+                if (at, i) in self.shared and isinstance(leaf, Tensor):
+                    leaf.memory.shared = (
+                        f"a write to {self.names[at]}, which may share memory in a loop that ends on a traced value"
+                    )
             full.append(tree.unflatten(made))
         self.write(given)
         return full
@@ -140,9 +150,56 @@ class _Carry:
                     arrays.append(array.astype(kind[0].array))
         return [*arrays, *(s.value.array for s in self.storages)]
 
-    def settle(self, state: Sequence[Any], written: Sequence[Any]) -> bool:
+    def _find_shared(self, leaves: Sequence[Sequence[Any]], start: int) -> bool:
+        """Note the leaves that share memory, also with what was there before; return whether any is new."""
+        places: dict[int, list[tuple[int, int]]] = {}
+        found = set[tuple[int, int]]()
+        for at, row in enumerate(leaves):
+            for i, leaf in enumerate(row):
+                if isinstance(leaf, Tensor) and not leaf.number and self.kinds[at][i] is not None:
+                    roots = list_roots(leaf.memory)
+                    for root in roots:
+                        places.setdefault(id(root), []).append((at, i))
+                        if root.serial < start:
+                            found.add((at, i))
+                            root.shared = (
+                                f"a write to what {self.names[at]} became in a loop that ends on a traced value"
+                            )
+        found |= {p for row in places.values() if len({*row}) > 1 for p in row}
+        new = found - self.shared
+        self.shared |= found
+        return bool(new)
+
+    def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[tuple[int, int]]:
+        """Carry the storages of what the body writes to in place; return which leaves these are.
+
+        Raises:
+            NotSupported: the variable is then given other memory.
+        """
+        found = set[tuple[int, int]]()
+        for at, (value, after) in enumerate(zip(entered, state, strict=True)):
+            pairs = zip(*(jax.tree.leaves(v, is_leaf=_is_leaf) for v in (value, after)), strict=False)
+            for i, (leaf, new) in enumerate(pairs):
+                original = self.leaves[at][i]
+                if not isinstance(leaf, Tensor) or not isinstance(original, Tensor) or self.kinds[at][i] is None:
+                    continue
+                if not leaf.memory.version or self.values[at] is UNDEFINED:
+                    continue
+                if not isinstance(new, Tensor) or new.memory is not leaf.memory:
+                    raise NotSupported(
+                        f"{self.names[at]} is written in place and then given other memory, in a loop that ends on a "
+                        "traced value",
+                        "write x = x + y in place of x.add_(y)",
+                    )
+                self.kinds[at][i] = None
+                found.add((at, i))
+                self.storages.append(original.memory)
+        return found
+
+    def settle(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
         """Take in what a run of the body showed; return whether something was new."""
-        changed = False
+        objects = self._check_written(entered, state)
+        changed = bool(objects)
         for at, (value, name) in enumerate(zip(state, self.names, strict=True)):
             leaves: list[Any]
             tree: Any
@@ -156,7 +213,7 @@ class _Carry:
             if tree != self.trees[at]:
                 raise NotSupported(f"{name} becomes {describe(value)} in a loop that ends on a traced value")
             for i, (before, after) in enumerate(zip(self.leaves[at], leaves, strict=True)):
-                changed |= self._settle_leaf(at, i, before, after, name)
+                changed |= (at, i) not in objects and self._settle_leaf(at, i, before, after, name)
         for storage in written:
             if all(storage is not s for s in self.storages):
                 self.storages.append(storage)
@@ -165,6 +222,9 @@ class _Carry:
                     for i, leaf in enumerate(leaves):
                         if isinstance(leaf, Tensor) and leaf.memory is storage:
                             kinds[i] = None  # the same object in each iteration: its storage is carried
+        leaves = [jax.tree.leaves(value, is_leaf=_is_leaf) for value in state]
+        if all(len(a) == len(b) for a, b in zip(leaves, self.kinds, strict=True)):
+            changed |= self._find_shared(leaves, start)
         return changed
 
     def _settle_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
@@ -214,8 +274,10 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
 
     def run(arrays: Sequence[Any], found: dict[str, Any]) -> list[Any]:
         with Journal() as journal:
-            state = body(*carry.enter(arrays))
-            found["state"], found["written"] = state, [s for s, _ in journal.storages.values()]
+            entered = carry.enter(arrays)
+            state = body(*entered)
+            found |= {"state": state, "entered": entered, "start": journal.start}
+            found["written"] = [s for s, _ in journal.storages.values()]
             result = carry.leave(state)
         journal.take_back()
         return result
@@ -234,7 +296,7 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
             first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
             start = carry.leave(first)
             jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
-            if not carry.settle(found["state"], found["written"]):
+            if not carry.settle(found["state"], found["written"], found["entered"], found["start"]):
                 break
         end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
     result = tuple(carry.enter(end))

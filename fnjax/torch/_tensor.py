@@ -123,6 +123,8 @@ class Tensor:
 
     def check_writable(self) -> None:
         """Raise PyTorch's error for a leaf that requires grad and is written to while gradients are recorded."""
+        if self.memory.shared:
+            raise NotSupported(self.memory.shared, "give it memory of its own before the loop or in it: x = x.clone()")
         value = self.memory.value
         if get_mode().enabled and value.requires_grad and value.node is None and not self._detached:
             kind = "" if self.layout is self.memory.layout else "view of a "
@@ -243,7 +245,7 @@ class Derived(Storage):
     def __init__(self, parent: Tensor, show: Any, put: Any) -> None:
         self._parent, self._show, self._put = parent, show, put
         self._cached: tuple[int, Any] = (-1, None)
-        self.serial = parent.memory.serial
+        self.serial, self.shared = parent.memory.serial, ""
         self.layout = _layout.make_layout(self.value.array.shape)
 
     @property

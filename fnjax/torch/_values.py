@@ -173,9 +173,11 @@ class Storage:
         layout: of the whole.
         version: counts the writes.
         serial: grows with each storage that is made.
+        shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
     """
 
-    __slots__ = ("layout", "serial", "value", "version")
+    __slots__ = ("__weakref__", "layout", "serial", "shared", "value", "version")
+    shared: str
 
     def __init__(self, value: Value, layout: Any) -> None:
-        self.value, self.layout, self.version, self.serial = value, layout, 0, next_serial()
+        self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""

@@ -192,6 +192,57 @@ def test_exceptions_in_loops(tmp_path):
     assert torch.load(path).tried(3) == [0, "one", 2]
 
 
+SHARED = """
+import torch
+
+def branch(x):
+    a = x * 1
+    v = a[1:]
+    if x.sum() > 0:
+        y = a
+    else:
+        y = a * 2
+    y.add_(1)
+    if x[0] < 0:
+        z = v
+    else:
+        z = y[1:]
+    z.mul_(3)
+    a[0] = 7
+    return a, y, z, v
+
+def loop(x):
+    best = x = x * 1
+    while x.sum() < 10:
+        best = x
+        x = x + 1
+    return best, x
+
+def written(x):
+    best = x = x * 1
+    while x.sum() < 10:
+        best = x
+        x = x + 1
+    best.add_(1)
+    return best
+"""
+
+
+@pytest.mark.parametrize("first", [1.0, -1.0])
+def test_branches_and_loops_that_share_memory(tmp_path, first):
+    """After `y = x` in a traced branch, a write reaches both; after one in a traced loop, a write is refused."""
+    path = tmp_path / "shared.py"
+    path.write_text(SHARED)
+    loaded = torch.load(path)
+    for second in (3.0, -3.0):
+        x = jnp.array([first, second])
+        branch, loop = torch.jax_view(loaded.branch), torch.jax_view(loaded.loop)
+        for ours, expected in zip((*jax.jit(branch)(x), *jax.jit(loop)(x)), (*branch(x), *loop(x)), strict=True):
+            np.testing.assert_allclose(ours, expected, rtol=1e-6)
+    with pytest.raises(torch.NotSupported, match="is after a loop|share memory"):
+        jax.jit(torch.jax_view(loaded.written))(x)
+
+
 def test_changes_of_objects_in_branches_are_refused(loaded):
     """A list that a traced branch appends to cannot be taken back, so it raises, with the line."""
     with pytest.raises(torch.NotSupported, match=r"a list is changed[\s\S]*flow.py:\d+"):

@@ -1,0 +1,143 @@
+"""Memory after a traced branch that named memory which was there before: `if test: y = x`, then `y.add_(1)`."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from fnjax.torch import _layout
+from fnjax.torch._journal import note_storage
+from fnjax.torch._tensor import Derived, Tensor
+from fnjax.torch._values import Storage, Value, compute
+
+
+class _Twin:
+    """Memory that a merged tensor is, where a condition holds.
+
+    Attributes:
+        test: the condition, a value of booleans.
+        seen: the version of the memory that the merged tensor has seen.
+    """
+
+    __slots__ = ("_detached", "_dtype", "_layout", "_part", "_ref", "_strong", "seen", "test")
+
+    def __init__(self, tensor: Tensor, test: Value) -> None:
+        storage = tensor.memory
+        self._ref, self._strong = weakref.ref(storage), tensor if isinstance(storage, Derived) else None
+        self._layout, self._dtype, self._part, self._detached = (
+            tensor.layout, tensor.dtype, tensor.part, tensor._detached,
+        )  # fmt: skip
+        self.test, self.seen = test, storage.version
+
+    @property
+    def storage(self) -> Storage | None:
+        """The memory; None where nobody has it any more."""
+        return self._ref()
+
+    def show(self, storage: Storage) -> Tensor:
+        """Return the tensor."""
+        return Tensor.over(storage, self._layout, self._dtype, self._part, detached=self._detached)
+
+
+class Merged(Derived):
+    """Memory that is another tensor's where a condition holds: writes go there as well, and come from there.
+
+    Those whom nobody else has any more are not asked.
+    """
+
+    __slots__ = ("_own", "_twins")
+
+    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]]) -> None:
+        self.layout = _layout.make_layout(value.array.shape)
+        self._own = Storage(value, self.layout)
+        self.serial, self.shared = self._own.serial, ""
+        self._twins: list[_Twin] = []
+        for tensor, test in sides:
+            memory = tensor.memory
+            if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
+                own = Tensor.over(memory._own, memory.layout, tensor.dtype)
+                inner = [(t.show(t.storage), t.test) for t in memory._twins if t.storage is not None]
+                self._twins += [_Twin(own, test), *(_Twin(t, _both(test, also)) for t, also in inner)]
+            else:
+                self._twins.append(_Twin(tensor, test))
+
+    def _list(self) -> list[tuple[_Twin, Storage]]:
+        return [(t, storage) for t in self._twins if (storage := t.storage) is not None]
+
+    def _follow(self) -> None:
+        """Take in what was written to the others."""
+        for twin, storage in self._list():
+            if storage.version != twin.seen:
+                twin.seen = storage.version
+                note_storage(self._own)
+                self._own.value = _choose(twin.test, twin.show(storage).value, self._own.value)
+                self._own.version += 1
+
+    @property
+    def version(self) -> int:
+        """The writes to it."""
+        self._follow()
+        return self._own.version
+
+    @version.setter
+    def version(self, _: int) -> None:
+        pass
+
+    @property
+    def value(self) -> Value:
+        """What it holds."""
+        self._follow()
+        return self._own.value
+
+    @value.setter
+    def value(self, new: Value) -> None:
+        note_storage(self._own)
+        self._own.value = new
+        self._own.version += 1
+        for twin, storage in self._list():
+            other = twin.show(storage)
+            other.assign(_choose(twin.test, new, other.value))
+            twin.seen = storage.version
+
+
+def list_roots(storage: Any) -> list[Storage]:
+    """Return the storages that memory may be: itself, or those that it shows."""
+    if isinstance(storage, Merged):
+        return [storage._own, *(r for _, twin in storage._list() for r in list_roots(twin))]
+    if not isinstance(storage, Derived):
+        return [storage]
+    return [r for p in getattr(storage, "_parents", None) or [storage._parent] for r in list_roots(p.memory)]
+
+
+def _both(a: Value, b: Value) -> Value:
+    return Value(jnp.logical_and(a.array, b.array))
+
+
+def _choose(test: Value, a: Value, b: Value) -> Value:
+    return compute(lambda t, x, y: (jnp.where(t, x, y),), [test, a, b], "WhereBackward")[0]
+
+
+def merge_memory(value: Value, own: Any, test: Tensor, a: Any, b: Any, start: int) -> Tensor | None:
+    """Return a tensor that shares memory with what one of two branches gave; None where both made their own.
+
+    Args:
+        value: what it holds.
+        own: torch's dtype.
+        test: which branch is taken.
+        a: what the first gave.
+        b: what the second gave.
+        start: the serial number of the first storage that the branches made.
+    """
+    sides = []
+    for side, taken in ((a, test.array), (b, jnp.logical_not(test.array))):
+        if isinstance(side, Tensor) and not side.number and side.memory.serial < start:
+            if side.dtype is not own or side.layout.shape != value.array.shape:
+                continue
+            sides.append((side, Value(taken)))
+    if not sides:
+        return None
+    storage = Merged(value, sides)
+    return Tensor.over(storage, storage.layout, own)
