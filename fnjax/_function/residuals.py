@@ -108,7 +108,7 @@ class _Residuals:
             return False  # a closed-over Ref is the same object wherever it is used
         return is_array(leaf) or is_ref(leaf)
 
-    def stow(self, value: Any) -> Restore:
+    def take(self, value: Any) -> Restore:
         """Add the arrays in a value to the residuals; return a function that restores the value from these."""
         if type(value) is concrete_type() or isinstance(value, jax.Array):
             index = self.add(value)
@@ -146,23 +146,23 @@ def save(
     residuals = _Residuals(type(ctx).__name__, operands, outputs, differentiable)
     for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
         _refuse_hidden(v, k, ctx, operands)
-    stow = residuals.stow if hooks is None else functools.partial(_stow_packed, residuals, hooks)
-    tensors = [stow(x) for x in ctx._to_save]
+    take = residuals.take if hooks is None else functools.partial(_take_packed, residuals, hooks)
+    tensors = [take(x) for x in ctx._to_save]
     saved = Saved(
         ctx._needs,
         ctx._materialize,
         ctx._materialize_non_diff_grads,
         tensors,
-        [residuals.stow(x) for x in ctx._saved_for_forward] if with_jvp else (),
-        {k: residuals.stow(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
-        {k: residuals.stow(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
+        [residuals.take(x) for x in ctx._saved_for_forward] if with_jvp else (),
+        {k: residuals.take(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
+        {k: residuals.take(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
     )
     return saved, tuple(residuals.sources), residuals.intermediates
 
 
-def _stow_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
+def _take_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
     if tensor is None or is_ref(tensor):
-        return residuals.stow(tensor)
+        return residuals.take(tensor)
 
     def unpack(packed: Any) -> Any:
         array = hooks.unpack(packed)
@@ -178,10 +178,10 @@ def _stow_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
         return array
 
     if not is_tracer(tensor):
-        packed = residuals.stow(hooks.pack(tensor))
+        packed = residuals.take(hooks.pack(tensor))
         return lambda given: unpack(packed(given))
     arrays, fill, moves = pack_to_stay(hooks.pack, tensor)
-    packed = residuals.stow(arrays)
+    packed = residuals.take(arrays)
     # A move is differentiated as it is: the array that was saved would else stay on the device, beside its copy.
     if moves or not is_inexact(tensor):
         return lambda given: unpack(fill(packed(given)))
