@@ -39,6 +39,7 @@ _SUPPORT = (
     "linear",
     "losses",
     "random",
+    "recurrent",
     "special",
     "trees",
 )
@@ -171,7 +172,7 @@ def run_call(call: BoundCall) -> Any:
         for n in {"alpha", "beta"} & values.keys():
             values[n] = values[n] if isinstance(values[n], Tensor) else int(values[n])
     names = parameters
-    if overload.random:
+    if overload.random and "key" in template:
         names = (*parameters, "key")
         values["key"] = next_key()
     function = _compile(operation.names[0], template, names, omitted)

@@ -25,7 +25,7 @@ from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import find_or_stand_in, module
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.nn import _containers, _functional_call, _module, _parameter
+from fnjax.torch.nn import _containers, _functional_call, _known_layers, _module, _parameter
 from fnjax.torch.nn._nnx import nnx
 
 ENTERING = (
@@ -41,6 +41,7 @@ ENTERING = (
     _parameter,
     _module,
     _containers,
+    _known_layers,
     _functional_call,
 )  # names of torch, when they are imported
 _HERE = (NotSupported, execute_block, jax_view, torch_view, import_module, load, seed, Tensor, nnx)

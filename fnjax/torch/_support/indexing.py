@@ -28,6 +28,28 @@ def _padded_embedding(indices, weight, padding_idx):
     return jnp.where(padded[..., None], jax.lax.stop_gradient(rows), rows)
 
 
+def _embedding_bag(indices, weight, offsets=None, scale=None, mode="mean", include_last=False, padding_idx=None):
+    """Sums, means or maxima of rows: those of each row of indices, or of the indices from one offset to the next."""
+    bags = indices.shape[0] if indices.ndim == 2 else offsets.shape[0] - bool(include_last)
+    if indices.ndim == 2:
+        bag = jnp.repeat(jnp.arange(bags), indices.shape[1])
+    else:
+        bag = jnp.searchsorted(offsets, jnp.arange(indices.shape[0]), side="right") - 1
+    indices = indices.reshape(-1)
+    rows = weight[indices]
+    rows = rows if scale is None else rows * scale.reshape(-1, 1)
+    kept = (bag >= 0) & (bag < bags)
+    if padding_idx is not None:
+        kept &= indices != padding_idx % weight.shape[0]
+    count = jnp.zeros(bags, weight.dtype).at[bag].add(kept, mode="drop")[:, None]
+    if mode == "max":
+        low = jnp.full((bags, weight.shape[1]), -jnp.inf, weight.dtype)
+        found = low.at[bag].max(jnp.where(kept[:, None], rows, -jnp.inf), mode="drop")
+        return jnp.where(count > 0, found, 0)
+    total = jnp.zeros((bags, weight.shape[1]), rows.dtype).at[bag].add(jnp.where(kept[:, None], rows, 0), mode="drop")
+    return total if mode == "sum" else total / jnp.maximum(count, 1)
+
+
 def _cat(arrays, axis=0):
     """Concatenate arrays, without empty vectors, which PyTorch leaves out."""
     some = [a for a in arrays if a.shape != (0,)] or arrays

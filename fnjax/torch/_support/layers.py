@@ -186,6 +186,35 @@ def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=No
     return (total + jax.lax.stop_gradient(found.set(x) - total)).reshape(shape)
 
 
+def _fractional_max_pool(x, size, output_size, output_ratio, rank=2, samples=None, key=None):
+    """Largest entries of regions that begin at random places (Graham 2014), and their places in the last axes."""
+    single = x.ndim == rank + 1
+    x = x[None] if single else x
+    size, spatial = _each(size, rank), x.shape[-rank:]
+    if output_size is None:
+        output_size = [int(n * r) for n, r in zip(spatial, _each(output_ratio, rank), strict=True)]
+    output_size = _each(output_size, rank)
+    if samples is None:
+        samples = jax.random.uniform(key, (*x.shape[:2], rank), x.dtype)
+    places = jnp.zeros((*x.shape[:2], 1), int)
+    for axis, (n, k, m) in enumerate(zip(spatial, size, output_size, strict=True)):
+        u = samples[: x.shape[0], : x.shape[1], axis if rank == 3 else 1 - axis, None]  # of two axes the last is first
+        step = (n - k) / (m - 1) if m > 1 else 0.0
+        starts = jnp.floor((jnp.arange(m) + u) * step) - jnp.floor(u * step)
+        starts = jnp.where(jnp.arange(m) == m - 1, n - k, starts).astype(int)
+        window = (starts[..., None] + jnp.arange(k)).reshape(*x.shape[:2], 1, -1)
+        places = (places[..., None] * n + window).reshape(*x.shape[:2], -1)
+    parts = [n for m, k in zip(output_size, size, strict=True) for n in (m, k)]
+    order = (0, 1, *range(2, 2 + 2 * rank, 2), *range(3, 3 + 2 * rank, 2))
+    places = places.reshape(*x.shape[:2], *parts).transpose(order).reshape(*x.shape[:2], *output_size, -1)
+    found = jnp.take_along_axis(x.reshape(*x.shape[:2], -1), places.reshape(*x.shape[:2], -1), axis=-1).reshape(
+        places.shape
+    )
+    best = jnp.argmax(found, axis=-1, keepdims=True)
+    out = jnp.take_along_axis(found, best, axis=-1)[..., 0], jnp.take_along_axis(places, best, axis=-1)[..., 0]
+    return tuple(o[0] for o in out) if single else out
+
+
 def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
     """Return the mean of each window over the last axes."""
     window, strides, pads, _ = _pool_layout(x, size, rank, stride, padding, 1, ceil_mode)
@@ -209,7 +238,8 @@ def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_in
 def _lp_pool(x, p, size, rank=2, stride=None, ceil_mode=False):
     """Return the p-norm of each window over the last axes."""
     mean = _avg_pool(x**p, size, rank, stride, ceil_mode=ceil_mode)
-    return (jax.nn.relu(mean) * math.prod(_each(size, rank))) ** (1.0 / p)
+    mean = jnp.where(mean == 0, 0, mean)  # there the slope is 0
+    return (mean * math.prod(_each(size, rank))) ** (1.0 / p)
 
 
 def _adaptive_bins(x, output_size, rank):

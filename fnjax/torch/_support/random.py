@@ -32,6 +32,11 @@ def _alpha_dropout(key, x, p, shape):
     return (jnp.where(kept, x, low) - low * p) * scale if scale else jnp.zeros_like(x)
 
 
+def _rrelu(key, x, lower, upper):
+    """Rectified, with a slope below zero that is drawn for each entry."""
+    return jnp.where(x >= 0, x, x * jax.random.uniform(key, x.shape, x.dtype, lower, upper))
+
+
 def _gumbel_softmax(key, logits, tau=1, hard=False, axis=-1):
     """Draw samples of the Gumbel-softmax distribution; hard ones are one-hot with the soft ones' gradient."""
     soft = jax.nn.softmax((logits + jax.random.gumbel(key, logits.shape, logits.dtype)) / tau, axis=axis)

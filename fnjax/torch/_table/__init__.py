@@ -11,6 +11,7 @@ import fnjax.torch._table.kinds
 import fnjax.torch._table.linear_algebra
 import fnjax.torch._table.neural
 import fnjax.torch._table.random
+import fnjax.torch._table.recurrent
 import fnjax.torch._table.reductions
 import fnjax.torch._table.shapes
 import fnjax.torch._table.special  # noqa: F401 - each enters its lines

@@ -46,7 +46,7 @@ add_absent(
     torch.miopen_ctc_loss torch.miopen_depthwise_convolution torch.miopen_rnn torch.mkldnn_adaptive_avg_pool2d
     torch.mkldnn_convolution torch.mkldnn_linear_backward_weights torch.mkldnn_max_pool2d torch.mkldnn_max_pool3d
     torch.mkldnn_rnn_layer torch.native_batch_norm torch.native_dropout torch.native_group_norm torch.native_norm
-    torch.norm_except_dim F.conv_tbc F.grouped_mm F.linear_cross_entropy F.scaled_grouped_mm F.scaled_mm
+    torch.norm_except_dim F.conv_tbc F.grouped_mm F.scaled_grouped_mm F.scaled_mm
     """,
     "is a kernel or an internal operation of PyTorch",
     "call the function of torch.nn.functional that it serves, or supply the kernel (Pallas, jax.ffi)",
@@ -63,13 +63,19 @@ add_absent(
 
 add_absent(
     """
-    torch.ctc_loss torch.embedding_bag torch.embedding_renorm_ torch.gru torch.gru_cell torch.lstm torch.lstm_cell
-    torch.rnn_relu torch.rnn_relu_cell torch.rnn_tanh torch.rnn_tanh_cell F.embedding_bag
+    torch.ctc_loss torch.embedding_bag torch.embedding_renorm_
     F.multi_head_attention_forward
     """,
     "is a whole layer that JAX leaves to other libraries",
     "write it with jax.lax.scan, or use Flax or Optax",
 )
+
+add_absent(
+    "torch.nn.CrossMapLRN2d torch.nn.modules.CrossMapLRN2d",
+    "keeps the first channel in the windows of all later ones",
+    "use torch.nn.LocalResponseNorm",
+)
+add_absent("torch.nn.DataParallel", "copies a module to several GPUs", "use jax.sharding, or jax.shard_map")
 
 add_absent(
     """
@@ -151,8 +157,7 @@ add_absent(
     """
     torch.adaptive_max_pool1d torch.histogram torch.histogramdd torch.unique_consecutive
     F.adaptive_max_pool1d_with_indices F.adaptive_max_pool2d_with_indices F.adaptive_max_pool3d_with_indices
-    F.fractional_max_pool2d F.fractional_max_pool2d_with_indices
-    F.fractional_max_pool3d F.fractional_max_pool3d_with_indices
+    F.fractional_max_pool2d_with_indices F.fractional_max_pool3d_with_indices
     special.airy_ai special.bessel_j0 special.bessel_j1
     special.bessel_y0 special.bessel_y1 special.modified_bessel_k0 special.modified_bessel_k1
     special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 .histogram .to_padded_tensor

@@ -45,6 +45,22 @@ def _make_embedding(indices: str) -> Template:
 
 _OPTIONS = "scale_grad_by_freq=False, sparse=False"
 _LIMITED = f"padding_idx=None, max_norm=None, norm_type=2.0, {_OPTIONS}"
+
+
+def _build_embedding_bag(call: Call) -> str:
+    for name in ("max_norm", "scale_grad_by_freq"):
+        if call.is_given(name):
+            raise Refuse(f"{name}= has no counterpart in JAX")
+    return "_embedding_bag(input, weight, offsets, per_sample_weights, mode, include_last_offset, padding_idx)"
+
+
+add_operation(
+    "F.embedding_bag",
+    "input, weight, offsets=None, max_norm=None, norm_type=2, scale_grad_by_freq=False, mode='mean', sparse=False, "
+    "per_sample_weights=None, include_last_offset=False, padding_idx=None",
+    _build_embedding_bag,
+    "same",
+)
 add_operation("F.embedding", f"input, weight, {_LIMITED}", _make_embedding("input"))
 add_operation("torch.embedding", f"weight, indices, padding_idx=-1, {_OPTIONS}", _make_embedding("indices"))  # -1: none
 

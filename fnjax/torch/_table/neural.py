@@ -19,7 +19,6 @@ torch.selu torch.selu_ F.selu F.selu_ | input, inplace=False | jax.nn.selu(input
 torch.celu torch.celu_ F.celu F.celu_ | input, alpha=1.0, inplace=False | jax.nn.celu(input, alpha=alpha) | float
 F.leaky_relu F.leaky_relu_ | input, negative_slope=0.01, inplace=False | jax.nn.leaky_relu(input, negative_slope=negative_slope) | float each
 +prelu F.prelu | input, weight | _prelu(input, weight) | float
-torch.rrelu torch.rrelu_ F.rrelu F.rrelu_ | input, lower=0.125, upper=0.3333333333333333, training=False, inplace=False | jax.nn.leaky_relu(input, negative_slope=(lower + upper) / 2) | float
 F.silu | input, inplace=False | jax.nn.silu(input) | float each
 F.mish | input, inplace=False | jax.nn.mish(input) | float each
 F.logsigmoid | input | jax.nn.log_sigmoid(input) | float each
@@ -180,6 +179,25 @@ add_each_rank(
 )
 
 
+def _make_fractional(rank: int) -> Template:
+    def build(call: Call) -> str:
+        given = "_random_samples" if call.is_given("_random_samples") else "None, key"
+        both = f"_fractional_max_pool(input, kernel_size, output_size, output_ratio, {rank}, {given})"
+        return both if read_flag(call, "return_indices") else f"{both}[0]"
+
+    return build
+
+
+for _rank in (2, 3):
+    add_operation(
+        f"F.fractional_max_pool{_rank}d",
+        "input, kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None",
+        _make_fractional(_rank),
+        "float",
+        random=True,
+    )
+
+
 def _build_gelu(call: Call) -> str:
     """Render gelu; jax.nn.gelu is the approximation by default, torch's is exact."""
     form = call.read_literal("approximate")
@@ -189,6 +207,22 @@ def _build_gelu(call: Call) -> str:
 
 
 add_operation("F.gelu", 'input, *, approximate="none"', _build_gelu, "float", each=True)
+
+
+def _build_rrelu(call: Call) -> str:
+    """A slope that is drawn for each entry in training, and its mean otherwise."""
+    mean, drawn = "jax.nn.leaky_relu(input, negative_slope=(lower + upper) / 2)", "_rrelu(key, input, lower, upper)"
+    training = call.read_literal("training")
+    return f"{drawn} if training else {mean}" if training is MISSING else drawn if training else mean
+
+
+add_operation(
+    "torch.rrelu torch.rrelu_ F.rrelu F.rrelu_",
+    "input, lower=0.125, upper=0.3333333333333333, training=False, inplace=False",
+    _build_rrelu,
+    "float",
+    random=True,
+)
 
 
 def _build_softplus(call: Call) -> str:
@@ -384,7 +418,7 @@ for _name, (_before, _after, _formula) in _POINTS.items():
 
 _EACH_RANK = "F.convRANKd F.conv_transposeRANKd F.avg_poolRANKd F.max_poolRANKd F.max_poolRANKd_with_indices"
 mark_column("integers", " ".join(_EACH_RANK.replace("RANK", rank) for rank in "123"))
-mark_column("integers", "F.linear F.bilinear F.unfold F.fold F.glu")
+mark_column("integers", "F.linear F.bilinear F.unfold F.fold F.glu F.fractional_max_pool2d F.fractional_max_pool3d")
 mark_column(
     "precise", "F.avg_pool1d F.avg_pool2d F.avg_pool3d F.interpolate F.upsample F.upsample_bilinear F.layer_norm"
 )

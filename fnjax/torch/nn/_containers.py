@@ -107,10 +107,10 @@ class Sequential(_Numbered):
 
     __rmul__ = __mul__
 
-    def forward(self, input: Any) -> Any:  # noqa: A002 - PyTorch's name
+    def forward(self, input: Any) -> Any:
         """Return what the last module makes of what the others have made."""
         for module in self:
-            input = module(input)  # noqa: A001 - as above
+            input = module(input)
         return input
 
 
@@ -332,7 +332,7 @@ class ParameterDict(_Mapping):
         """Return a line for each value."""
         return "\n".join(f"  ({k}): {_describe(p)}" for k, p in self.items())
 
-    def __call__(self, input: Any) -> Any:  # noqa: A002 - PyTorch's name
+    def __call__(self, input: Any) -> Any:
         raise RuntimeError("ParameterDict should not be called.")
 
 

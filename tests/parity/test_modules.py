@@ -1,0 +1,41 @@
+"""Layers beside PyTorch's, on the inputs of PyTorch's own tests: values, gradients, buffers, state dicts, repr.
+
+Some inputs of each layer run here; FNJAX_ALL_MODULES=1 runs them all, and `python -m tests.parity.modules` counts them.
+"""
+
+import os
+import warnings
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+
+from tests.parity.modules import INFOS, judge, list_cases
+
+EACH = None if os.environ.get("FNJAX_ALL_MODULES") else 1
+# Layers that raise NotSupported for some inputs, and why.
+REFUSED: dict[str, str] = {}
+
+
+@pytest.mark.parametrize("name", list(INFOS))
+def test_layer(name):
+    """A layer with PyTorch's state gives PyTorch's values, gradients and buffers, in training and evaluation."""
+    dtypes = ("float32", "bfloat16") if EACH is None else ("float32",)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [(str(case), *judge(case)) for case in list_cases(name, dtypes, EACH)]
+    accepted = {"equal", "not in PyTorch"} | ({"refused"} if name in REFUSED else set())
+    assert [f for f in found if f[1] not in accepted] == []
+
+
+def test_all_layers_are_there():
+    """Each class of torch.nn is one of ours as well, but for what is refused here by name."""
+    import torch
+
+    import fnjax.torch as ours
+
+    names = [n for n, c in vars(torch.nn).items() if isinstance(c, type) and issubclass(c, torch.nn.Module)]
+    with ours._missing.loading():
+        missing = sorted(n for n in names if not isinstance(getattr(ours.nn, n), type))
+    assert missing == ["Container", "CrossMapLRN2d", "DataParallel"]
