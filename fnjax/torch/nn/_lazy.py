@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._errors import NotSupported
@@ -28,17 +28,20 @@ class _Lazy(Module):
 
     Attributes:
         _base: the base's name.
+        _defaults: the options that follow the features, where they are not the base's.
         _axis: the axis of the features; None where `_rank` axes follow it.
     """
 
     _base = ""
+    _defaults: ClassVar[dict[str, Any]] = {}
     _axis: int | None = None
     _rank = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         Module.__init__(self)
         object.__setattr__(self, "_parameters", _Waiting())
-        self._given = args, kwargs
+        names = list(self._defaults)[len(args) :]
+        self._given = args, {name: self._defaults[name] for name in names} | kwargs
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
         if is_transformed():
@@ -54,14 +57,15 @@ class _Lazy(Module):
         return self.train(training)._call(*args, **kwargs)
 
 
-def _add(file: str, name: str, **where: int) -> None:
+def _add(file: str, name: str, **options: Any) -> None:
     space = {"_base": f"torch.nn.{name}", "__doc__": f"torch.nn.Lazy{name}."}
-    enter_layer(file)(type(f"Lazy{name}", (_Lazy,), space | {f"_{key}": at for key, at in where.items()}))
+    enter_layer(file)(type(f"Lazy{name}", (_Lazy,), space | {f"_{key}": value for key, value in options.items()}))
 
 
+_TRACKED = {"eps": 1e-5, "momentum": 0.1, "affine": True, "track_running_stats": True}
 _add("linear", "Linear", axis=-1)
 for _n in (1, 2, 3):
     _add("conv", f"Conv{_n}d", rank=_n)
     _add("conv", f"ConvTranspose{_n}d", rank=_n)
-    _add("instancenorm", f"InstanceNorm{_n}d", rank=_n)
+    _add("instancenorm", f"InstanceNorm{_n}d", rank=_n, defaults=_TRACKED)
     _add("batchnorm", f"BatchNorm{_n}d", axis=1)
