@@ -29,7 +29,7 @@ def _padded_embedding(indices, weight, padding_idx):
 
 
 def _embedding_bag(indices, weight, offsets=None, scale=None, mode="mean", include_last=False, padding_idx=None):
-    """Sums, means or maxima of rows: those of each row of indices, or of the indices from one offset to the next."""
+    """Return sums, means or maxima of rows: of each row of indices, or of the indices from one offset to the next."""
     bags = indices.shape[0] if indices.ndim == 2 else offsets.shape[0] - bool(include_last)
     if indices.ndim == 2:
         bag = jnp.repeat(jnp.arange(bags), indices.shape[1])

@@ -187,7 +187,7 @@ def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=No
 
 
 def _fractional_max_pool(x, size, output_size, output_ratio, rank=2, samples=None, key=None):
-    """Largest entries of regions that begin at random places (Graham 2014), and their places in the last axes."""
+    """Return the largest entries of regions that begin at random places (Graham 2014), and their places."""
     single = x.ndim == rank + 1
     x = x[None] if single else x
     size, spatial = _each(size, rank), x.shape[-rank:]

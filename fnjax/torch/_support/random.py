@@ -33,7 +33,7 @@ def _alpha_dropout(key, x, p, shape):
 
 
 def _rrelu(key, x, lower, upper):
-    """Rectified, with a slope below zero that is drawn for each entry."""
+    """Return the rectified entries, with a slope below zero that is drawn for each."""
     return jnp.where(x >= 0, x, x * jax.random.uniform(key, x.shape, x.dtype, lower, upper))
 
 

@@ -7,23 +7,23 @@ import jax.numpy as jnp
 
 
 def _gates(x, h, w_ih, w_hh, b_ih=None, b_hh=None):
-    """What the gates take from the input, and from the state."""
+    """Return what the gates take from the input, and from the state."""
     x, h = x @ w_ih.T, h @ w_hh.T
     return (x if b_ih is None else x + b_ih), (h if b_hh is None else h + b_hh)
 
 
 def _rnn_tanh_cell(x, h, *weights):
-    """One step of a network with tanh."""
+    """Return the next state of a network with tanh."""
     return jnp.tanh(sum(_gates(x, h, *weights)))
 
 
 def _rnn_relu_cell(x, h, *weights):
-    """One step of a network with relu."""
+    """Return the next state of a network with relu."""
     return jax.nn.relu(sum(_gates(x, h, *weights)))
 
 
 def _gru_cell(x, h, *weights):
-    """One step of gated recurrent units: reset, update, and new state."""
+    """Return the next state of gated recurrent units: reset, update, and new state."""
     given, kept = _gates(x, h, *weights)
     (r, z, n), (hr, hz, hn) = jnp.split(given, 3, -1), jnp.split(kept, 3, -1)
     reset, update = jax.nn.sigmoid(r + hr), jax.nn.sigmoid(z + hz)
@@ -32,7 +32,7 @@ def _gru_cell(x, h, *weights):
 
 
 def _lstm_cell(x, state, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None):
-    """One step of long short-term memory: input, forget, cell and output gates; w_hr projects the output."""
+    """Return output and state of long short-term memory after one step; w_hr projects the output."""
     h, c = state
     i, f, g, o = jnp.split(sum(_gates(x, h, w_ih, w_hh, b_ih, b_hh)), 4, -1)
     c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -41,7 +41,7 @@ def _lstm_cell(x, state, w_ih, w_hh, b_ih=None, b_hh=None, w_hr=None):
 
 
 def _scan_cell(cell, x, state, weights, inside, reverse):
-    """The outputs of a cell over time, the first axis, and its last state; `inside` is false after a sequence's end."""
+    """Return the outputs of a cell over time, and its last state; `inside` is false after a sequence's end."""
 
     def step(state, at):
         new = cell(at[0], state, *weights)
@@ -54,7 +54,7 @@ def _scan_cell(cell, x, state, weights, inside, reverse):
 
 
 def _recurrent(cell, x, state, weights, biases, layers, both, batch_first, dropout=0.0, key=None, inside=None):
-    """Layers of a cell over time, in one or both directions: the outputs, then the last states."""
+    """Return the outputs of layers of a cell over time, in one or both directions, then the last states."""
     x = jnp.swapaxes(x, 0, 1) if batch_first else x
     directions, last = 1 + both, []
     size = len(weights) // (layers * directions)
@@ -78,7 +78,7 @@ def _recurrent(cell, x, state, weights, biases, layers, both, batch_first, dropo
 
 
 def _recurrent_packed(cell, data, sizes, state, weights, biases, layers, both, dropout=0.0, key=None):
-    """As _recurrent, of sequences packed one time after the other; `sizes` says how many there are at each time."""
+    """Return as _recurrent, of sequences packed one time after the other; `sizes` says how many are at each time."""
     batch = jax.tree.leaves(state)[0].shape[1]
     inside = jnp.arange(batch) < sizes[:, None]
     ends = jnp.cumsum(sizes)

@@ -210,7 +210,7 @@ add_operation("F.gelu", 'input, *, approximate="none"', _build_gelu, "float", ea
 
 
 def _build_rrelu(call: Call) -> str:
-    """A slope that is drawn for each entry in training, and its mean otherwise."""
+    """Choose a slope that is drawn for each entry in training, and its mean otherwise."""
     mean, drawn = "jax.nn.leaky_relu(input, negative_slope=(lower + upper) / 2)", "_rrelu(key, input, lower, upper)"
     training = call.read_literal("training")
     return f"{drawn} if training else {mean}" if training is MISSING else drawn if training else mean
