@@ -23,6 +23,7 @@ OTHER = {
     "DrawsWithin": "random numbers",
     "DevicesAsked": "fnjax.torch says that there is a GPU",
     "OneOfTwo": "fnjax.torch says that there is a GPU",
+    "SolverThatIsRefused": "PyTorch raises for a matrix that is not positive definite, JAX gives NaN",
     "CholeskyOrNot": "PyTorch raises for a matrix that is not positive definite, JAX gives NaN",
 }
 SECOND = {

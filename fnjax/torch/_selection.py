@@ -61,8 +61,17 @@ def check_operands(values: Mapping[str, Any], mask: Value, operation: Operation,
                 f"torch.{name} of what a traced mask selects and of a tensor of another size", "use torch.where"
             )
         return "each"
-    if operation.first.where and all(values.get(n) in (None, False) for n in ("dim", "keepdim", "dtype")):
-        return operation.first.where
+    template = operation.first.where
+    if template and all(values.get(n) is None or values.get(n) is False for n in ("dim", "keepdim", "dtype")):
+        return template
+    if template and "where={m}" in template and mask.array.ndim == 1 and values.get("dtype") is None:
+        dim, ndim = values.get("dim"), selections[0].layout.ndim
+        dims = [d % ndim for d in (dim if isinstance(dim, (tuple, list)) else [dim]) if type(d) is int]
+        if dims == [0]:
+            keeps = f", keepdims={bool(values.get('keepdim'))}"
+            return template.replace("where={m}", f"where={{m}}, axis=0{keeps}")
+        if dims and 0 not in dims:  # of each row
+            return "each"
     raise NotSupported(
         f"torch.{name} of what a traced mask selects: the number of entries is not known under jit",
         "use torch.where(mask, x, 0) and a reduction, or call it outside of jax.jit",

@@ -95,6 +95,21 @@ def test_components_of_complex_numbers_are_views():
     np.testing.assert_array_equal(z.array, np.array([5 + 3j, 1 + 3j], np.complex64))
 
 
+def test_reductions_of_selected_rows():
+    """A reduction of the rows that a traced mask selects takes its axis: the rows' own, or that of the entries."""
+
+    def reduced(x):
+        rows = x[x[:, 0] > 0]
+        return rows.sum(0), rows.mean(dim=0, keepdim=True), rows.sum(1).sum(), rows.std(-2)
+
+    x = np.array([[1.0, 2.0], [-3.0, 4.0], [5.0, -6.0], [2.0, 1.0]], np.float32)
+    rows = x[x[:, 0] > 0]
+    expected = rows.sum(0), rows.mean(0, keepdims=True), rows.sum(), rows.std(0, ddof=1)
+    for found, wanted in zip(jax.jit(torch.jax_view(reduced))(x), expected, strict=True):
+        assert found.shape == wanted.shape
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
 def test_selections_by_traced_masks():
     """What a traced mask selects can be computed with, summed and written back; its size is refused."""
 
