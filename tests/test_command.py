@@ -133,6 +133,55 @@ def test_failure(target, capsys):
     assert "docs/gradcheck.md" in out
 
 
+TORCH_NET = """
+import torch
+from torch import nn
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.save_for_backward(x)
+        ctx.factor = factor
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return ctx.factor * g * x * x, None
+
+class Net(nn.Module):
+    def __init__(self, n, factor):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(n))
+        self.register_buffer("mean", torch.zeros(n))
+        self.factor = factor
+
+    def forward(self, x):
+        self.mean.mul_(0.5).add_(x.detach())
+        return Cube.apply(x * self.weight, self.factor)
+"""
+
+
+@pytest.mark.parametrize(("factor", "status"), [(3, 0), (2, 1)])
+def test_module_of_a_pytorch_file(tmp_path, capsys, factor, status):
+    """A module of a PyTorch file is checked for its parameters and inputs, without PyTorch."""
+    path = tmp_path / "net.py"
+    path.write_text(TORCH_NET)
+    target = [f"{path}:Net", "--init", f"2, factor={factor}", "--args", "randn(2)"]
+    assert main(["check", *target, "--tests", "test_gradcheck,test_jit"]) == status
+    out = capsys.readouterr().out
+    assert out.startswith("inputs: the parameters weight; then --args\n")
+    assert ("test_gradcheck  FAILED" in out) == bool(status)
+
+
+def test_pytorch_file_whose_module_cannot_be_made(tmp_path, capsys):
+    """A constructor that raises is an error in the command line, which names --init."""
+    path = tmp_path / "net.py"
+    path.write_text(TORCH_NET)
+    assert main(["check", f"{path}:Net", "--init", "2"]) == 2
+    assert "Net cannot be made with --init '2': TypeError" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._cli.call import UsageError, add_call, arguments, find
+from fnjax._cli.pytorch_file import find_in_pytorch_file, is_pytorch_file
 from fnjax.errors import ArgumentError, FnjaxError
 
 # The tests of opcheck, repeated here: help is shown without JAX.
@@ -24,9 +25,13 @@ def add(commands: Any) -> None:
         "check",
         help="test a Function, or any function: derivatives, jit, vmap, scan, remat",
         description="Run fnjax.opcheck on a Function, or on any function of JAX arrays, and print a table.",
-        epilog='example: fnjax check layers.py:Swish --args "randn(3, 8), 2"',
+        epilog='example: fnjax check layers.py:Swish --args "randn(3, 8), 2". fnjax.torch runs a PyTorch file, and '
+        'its modules are checked, too: fnjax check layers.py:Net --init "8, 4" --args "randn(3, 8)"',
     )
     add_call(parser)
+    parser.add_argument(
+        "--init", default="", metavar="ARGS", help="the arguments of a module's constructor: '64, bias=False'"
+    )
     parser.add_argument(
         "--against-forward",
         action="store_true",
@@ -48,8 +53,14 @@ def _check(options: argparse.Namespace) -> int:
     if options.against_forward and options.tests:
         raise UsageError("--against-forward is a test of its own: leave --tests out")
 
-    func = find(options.target)
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
+    if is_pytorch_file(options.target):
+        func, parameters = find_in_pytorch_file(options.target, options.init, options.seed)
+        args = (*parameters.values(), *args)
+        if parameters:
+            print(f"inputs: the parameters {', '.join(parameters)}; then --args")
+    else:
+        func = find(options.target)
     try:
         argnums = [int(i) for i in options.argnums.split(",")] if options.argnums else None
     except ValueError as e:
