@@ -12,19 +12,19 @@ from collections.abc import Sequence
 from typing import Any
 
 import fnjax
-from fnjax._cli import check, graph
+from fnjax._cli import check, explain, graph
 from fnjax._cli.call import UsageError
 from fnjax.port import command as port
 from fnjax.port import compare_command as compare
 
 
 class _Version(argparse.Action):
-    """Action that prints the versions for bug reports; argparse's own would import JAX for every command."""
+    """Action that prints the versions for bug reports, without importing JAX."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        import jax
+        from importlib.metadata import version
 
-        print(f"fnjax {fnjax.__version__}, JAX {jax.__version__}")
+        print(f"fnjax {fnjax.__version__}, JAX {version('jax')}")
         parser.exit()
 
 
@@ -40,7 +40,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="fnjax", description="PyTorch's custom autograd Functions for JAX.")
     parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of fnjax and JAX and exit")
     commands = parser.add_subparsers(metavar="command", dest="command", required=True)
-    for subcommand in (check, graph, port, compare):  # each imports what it needs when it runs: help waits for nothing
+    for subcommand in (
+        check,
+        graph,
+        port,
+        compare,
+        explain,
+    ):  # each imports what it needs when it runs: help waits for nothing
         subcommand.add(commands)
     options, unknown = parser.parse_known_args(argv)
     if unknown:

@@ -46,7 +46,7 @@ __all__ = [
     "UnknownOperatorError",
 ]
 
-ERRORS_PAGE = "docs/errors.md"
+EXPLAIN = "fnjax explain"  # the command that prints the entry of an error on docs/errors.md
 
 
 class FnjaxError(Exception):
@@ -133,7 +133,7 @@ def error(
     fix: str = "",
 ) -> ErrorT:
     """Build (not raise) the exception `kind`, with a note on where the user's `method` is defined."""
-    exception = kind(message(head, f"{ERRORS_PAGE}#{anchor}", expected=expected, got=got, fix=fix))
+    exception = kind(message(head, f"{EXPLAIN} {anchor}", expected=expected, got=got, fix=fix))
     if method is not None:
         exception.add_note(location(method))
     return exception

@@ -135,7 +135,7 @@ def errors_of_the_library() -> set[str]:
     found = set()
     for file in (ROOT / "fnjax").rglob("*.py"):
         text = file.read_text()
-        found |= set(re.findall(r"docs/errors\.md#([\w-]+)", text))
+        found |= set(re.findall(r"fnjax explain ([\w-]+)", text))
         for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
             called = ast.unparse(call.func)
             place = {"error": 2, "_Text": 2}.get(called)

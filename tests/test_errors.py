@@ -214,7 +214,7 @@ def test_message(name):
     assert phrase in text
     assert "Fn" in text
     assert "\n  fix: " in text
-    assert "\n  see: docs/errors.md#" in text
+    assert "\n  see: fnjax explain " in text
 
 
 @pytest.mark.parametrize(

@@ -227,7 +227,7 @@ def test_wrong_uses(name):
     assert isinstance(info.value, fnjax.errors.FnjaxError)
     assert "Fn" in str(info.value)
     assert "\n  fix: " in str(info.value)
-    assert str(info.value).endswith(f"docs/errors.md#{anchor}")
+    assert str(info.value).endswith(f"see: fnjax explain {anchor}")
 
 
 @pytest.mark.parametrize("wrap", [jax.grad, lambda f: jax.jit(jax.grad(f)), jax.jit])

@@ -79,7 +79,7 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
             f"{method.__qualname__} needs the value of an array that is being traced (by jit, vmap, scan, remat or a "
             f"second derivative). {numbers}"
             "Choose between values with jnp.where or jax.lax.cond; call NumPy through jax.pure_callback; or call "
-            f"{name}.apply outside jax.jit. See docs/errors.md#traced-value.\n{location(method)}"
+            f"{name}.apply outside jax.jit. See `fnjax explain traced-value`.\n{location(method)}"
         )
     if ctx in text:
         return (
