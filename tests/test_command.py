@@ -283,20 +283,23 @@ def test_sizes_as_in_pytorch():
 
 
 def test_explain_prints_the_entry_of_an_error(capsys):
-    """Each name that a message gives is an entry of the page of errors; another is refused with those that are close."""
+    """Each name that a message gives is an entry of the page of errors; for another the close ones are named."""
     assert main(["explain"]) == 0
     names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
     assert {"closure", "gradient-shape", "traced-value"} <= set(names)
     for name in names:
         assert main(["explain", name]) == 0
         title, _, text = capsys.readouterr().out.partition("\n\n")
-        assert title and ">>>" in text and "{#" not in text
+        assert title
+        assert ">>>" in text
+        assert "{#" not in text
     assert main(["explain", "closures"]) == 2
     assert "did you mean closure" in capsys.readouterr().err
 
 
 def test_the_version_does_not_wait_for_jax():
     """`fnjax --version` names both versions without importing JAX."""
-    code = "import sys\nfrom fnjax.__main__ import main\ntry: main(['--version'])\nexcept SystemExit: print('jax' in sys.modules)"
+    code = "import sys\nfrom fnjax.__main__ import main\n"
+    code += "try: main(['--version'])\nexcept SystemExit: print('jax' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == f"fnjax {fnjax.__version__}, JAX {jax.__version__}\nFalse\n"
