@@ -18,7 +18,12 @@ import tempfile
 from benchmarks import harness
 
 CODE = "import time, jax\nstart = time.process_time()\n{use}\nprint(time.process_time() - start)"
-USES = ("import jax.extend.core", "import fnjax; fnjax.Function", "from fnjax import *", "import fnjax.torch; fnjax.torch.load")
+USES = (
+    "import jax.extend.core",
+    "import fnjax; fnjax.Function",
+    "from fnjax import *",
+    "import fnjax.torch; fnjax.torch.load",
+)
 
 
 def seconds(use, environment):

@@ -65,7 +65,6 @@ class _Numbered(Module):
         members = [*self]
         members.insert(index, module)
         self._renumber(members)
-        return self
 
     def pop(self, key: Any) -> Any:
         """Remove a module, and return it."""
@@ -88,6 +87,11 @@ class Sequential(_Numbered):
 
     def _make(self, items: list[tuple[str, Any]]) -> Any:
         return type(self)(dict(items))
+
+    def insert(self, index: int, module: Any) -> Any:
+        """Add a module before another."""
+        super().insert(index, module)
+        return self
 
     def __delitem__(self, index: Any) -> None:
         names = list(self._modules)[index] if isinstance(index, slice) else [self._name(index)]

@@ -19,7 +19,7 @@ EXTRA = "_extra_state"
 Hook = Callable[..., Any]
 
 
-class _Incompatible(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):  # noqa: PYI024 - PyTorch's
+class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpected_keys"])):  # noqa: PYI024 - PyTorch's
     """The keys that a state dict lacks, and those that the module does not know."""
 
     __slots__ = ()
@@ -223,7 +223,7 @@ class StateDict:
                     below = f"{prefix}{name}."
                     load(child, {k: v for k, v in state.items() if k.startswith(below)}, below)
             for hook in module._load_state_dict_post_hooks.values():
-                if hook(module, _Incompatible(missing, unexpected)) is not None:
+                if hook(module, _IncompatibleKeys(missing, unexpected)) is not None:
                     raise AssertionError(
                         "Hooks registered with ``register_load_state_dict_post_hook`` are not expected to return new "
                         "values, if incompatible_keys need to be modified, it should be done inplace."
@@ -237,4 +237,4 @@ class StateDict:
         if errors:
             lines = "\n\t".join(errors)
             raise RuntimeError(f"Error(s) in loading state_dict for {type(self).__name__}:\n\t{lines}")
-        return _Incompatible(missing, unexpected)
+        return _IncompatibleKeys(missing, unexpected)
