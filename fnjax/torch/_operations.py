@@ -13,7 +13,7 @@ from fnjax.torch._call import run
 from fnjax.torch._creation import with_out
 from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, promote, result_type, type_of_number
 from fnjax.torch._namespace import KNOWN, known
-from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch._tensor import Size, Tensor, is_known, make
 from fnjax.torch._values import Value, compute
 
 for _name, _own in DTYPES.items():
@@ -182,3 +182,14 @@ def scaled_dot_product_attention(
     if enable_gqa:
         value = value.repeat_interleave(query.shape[-3] // value.shape[-3], -3)
     return KNOWN["torch.nn.functional.dropout"](weights, dropout_p) @ value
+
+
+@known("torch._assert", "torch._assert_async", "torch._check")
+def check_assertion(condition: Any, message: Any = "") -> None:
+    """Raise where a condition is known to be false; a traced one is taken to hold, as that of an assert is."""
+    if isinstance(condition, Tensor) and not is_known(condition.array):
+        return
+    if not condition:
+        raise (AssertionError if isinstance(message, str) else RuntimeError)(
+            message() if callable(message) else message
+        )

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -191,3 +192,21 @@ def test_triton_in_loaded_files(tmp_path):
     assert loaded.WARP == 32
     assert own_triton.autotune is before
     np.testing.assert_array_equal(torch.jax_view(loaded.launch)(jnp.arange(6.0)), 2 * jnp.arange(6.0))
+
+
+def test_checks_of_values(tmp_path):
+    """`torch._assert_async` raises where the value is known, and passes where JAX traces it; bfloat16 is supported."""
+    text = """
+import torch
+
+def halved(x):
+    torch._assert_async((x > 0).all(), "positive numbers only")
+    torch._check(x.ndim == 1, lambda: "one axis only")
+    return x.to(torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16) / 2
+"""
+    halved = torch.jax_view(torch.load(write(tmp_path, {"file.py": text}) / "file.py").halved)
+    assert jax.jit(halved)(-jnp.ones(2)).dtype == jnp.bfloat16
+    with pytest.raises(AssertionError, match="positive numbers only"):
+        halved(-jnp.ones(2))
+    with pytest.raises(RuntimeError, match="one axis only"):
+        jax.jit(halved)(jnp.ones((2, 1)))
