@@ -22,7 +22,7 @@ LAYERS = [
     "_primitives",
     "_function collectives",
     "_op _split",
-    "triton.values",
+    "triton.absent triton.values",
     "triton.interpreter",
     "triton.debug triton.language triton.tools",
     "triton",
