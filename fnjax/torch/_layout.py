@@ -52,9 +52,9 @@ class _Blocks(NamedTuple):
 
     Attributes:
         padded: the length of the storage, filled up.
-        dims: its shape then; the last axis is the one entry between two.
+        dims: its shape then; where it has an axis more than `order`, the last is from one entry to the next.
         starts: of the slices.
-        sizes: of the slices, 1 on the last axis.
+        sizes: of the slices, 1 on that axis.
         order: for each axis of the block the axis of the layout.
     """
 
@@ -83,6 +83,8 @@ def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
     sizes = [layout.shape[i] for i in axes]
     if any(start + size > radix for start, size, radix in zip(starts, sizes, radices, strict=True)):
         return None
+    if last == 1:  # XLA on CPUs is wrong about chains of slices and updates with such an axis (JAX 0.10.2 and 0.12)
+        return _Blocks(padded, tuple(radices), tuple(starts), tuple(sizes), tuple(axes))
     return _Blocks(padded, (*radices, last), (*starts, rest), (*sizes, 1), tuple(axes))
 
 
@@ -112,7 +114,7 @@ def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
         return value.reshape(-1)[_positions(layout, offset)]
     block = _flatten(value, blocks.padded).reshape(blocks.dims)
     block = jax.lax.slice(block, blocks.starts, [a + n for a, n in zip(blocks.starts, blocks.sizes, strict=True)])
-    block = block.reshape(blocks.sizes[:-1])
+    block = block.reshape(blocks.sizes[: len(blocks.order)])
     block = jnp.transpose(block, [blocks.order.index(i) for i in sorted(blocks.order)])
     single = [n if s or n == 1 else 1 for n, s in zip(shape, layout.strides, strict=True)]
     return jnp.broadcast_to(block.reshape([n if i in blocks.order else 1 for i, n in enumerate(single)]), shape)

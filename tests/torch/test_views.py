@@ -95,6 +95,29 @@ def test_components_of_complex_numbers_are_views():
     np.testing.assert_array_equal(z.array, np.array([5 + 3j, 1 + 3j], np.complex64))
 
 
+def test_shifts_in_place_under_jit():
+    """Chains of slices and writes are right under jit: XLA was wrong about them with a last axis of one entry."""
+
+    def shift(x):
+        x = x.clone()
+        part = torch.zeros(2, 4, 2, 8)
+        part[:, :-1] = x[:, 1:, :2]
+        x[:, :, :2] = part
+        part.zero_()
+        part[:, 1:] = x[:, :-1, 2:4]
+        x[:, :, 2:4] = part
+        return x
+
+    x = np.random.default_rng(3).normal(size=(2, 4, 4, 8)).astype(np.float32)
+    expected, part = x.copy(), np.zeros((2, 4, 2, 8), np.float32)
+    part[:, :-1] = x[:, 1:, :2]
+    expected[:, :, :2] = part
+    part[...] = 0
+    part[:, 1:] = x[:, :-1, 2:4]
+    expected[:, :, 2:4] = part
+    np.testing.assert_array_equal(jax.jit(torch.jax_view(shift))(x), expected)
+
+
 def test_reductions_of_selected_rows():
     """A reduction of the rows that a traced mask selects takes its axis: the rows' own, or that of the entries."""
 
