@@ -38,20 +38,55 @@ file is read, and run with `--verify` only. It needs libcst: `pip install '.[por
 fnjax port swish.py -o swish_jax.py
 ```
 
-The exit status is 0 if every class is ported whole, 1 if something is left for the hand (each on standard error as
-`file:line:col CODE message`), 2 if the input cannot be used. `--diff` shows what changes, `--class NAME` limits the port to
-one class, `--report FILE` writes the findings as JSON; a source may be a [folder](#folders), or `-` for standard input. Of a folder, a
-file that cannot be read or parsed is named on standard error and makes the status 1; the others are ported. Declared
-encodings, line ends and a BOM stay. From Python the same is `fnjax.port.port_source(text)`.
+The exit status is 0 if all is JAX source, 1 if something [stays as it is](#as-it-is), 2 if the input cannot be used. Each
+reason is on standard error as `file:line:col CODE message`, and a summary line names what stays: `layers.py: 6 classes in JAX;
+2 as they are: Sparse, Net`. `--diff` shows what changes, `--class NAME` limits the port to one class, `--report FILE` writes
+the findings as JSON; a source may be a [folder](#folders), or `-` for standard input. Of a folder, a file that cannot be read
+or parsed is named on standard error and makes the status 1; the others are ported. Declared encodings, line ends and a BOM
+stay. From Python the same is `fnjax.port.port_source(text)`.
 
-The output holds the Function classes and what they need of the file, and what only calls their apply (`f = C.apply`,
-`def f(x): return C.apply(x, 2)`); layers and scripts that no Function needs stay behind. It imports fnjax, jax, jax.numpy, numpy and the
-standard library (and scipy, which JAX itself needs, where the source's calls of it run on the host; and what the NumPy body of a
-custom operator uses), and nothing else: where
-JAX has no single call for an operation, a small function stands in the output. What cannot be translated is a finding, and a
-`raise NotImplementedError` in its place; the operations that are known stand on a
-[page of their own](../torch-operations.md); what is right un-jitted (`untraced`), and what drops a write that only the caller
-would see (`in-place`), stands there and runs.
+The JAX source holds the Function classes with what they need of the file, and what only calls their apply (`f = C.apply`,
+`def f(x): return C.apply(x, 2)`). It imports fnjax, jax, jax.numpy, numpy and the standard library (and scipy, which JAX itself
+needs, where the source's calls of it run on the host; and what the NumPy body of a custom operator uses): where JAX has no
+single call for an operation, a small function is added. The operations that are known are on a
+[page of their own](../torch-operations.md).
+
+## What stays as it is {#as-it-is}
+
+A class that cannot be translated whole stays PyTorch source, in a block at the end of the port that
+[`fnjax.torch`](run-pytorch.md) executes:
+
+``` { .python .no-run }
+import fnjax
+import fnjax.torch as torch
+import jax.numpy as jnp
+
+
+class Swish(fnjax.Function): ...  # JAX source
+
+
+if torch.execute_block(globals()):  # PyTorch source as it is; Python itself skips the block
+    import torch
+    from some_package import unknown
+
+    class Sparse(torch.autograd.Function): ...
+
+    class Net(torch.nn.Module): ...
+```
+
+`Sparse.apply` takes JAX arrays and returns JAX arrays, like every class of `fnjax.torch`. Modules, launchers of Triton
+kernels, and functions and classes that use the file's Functions, kernels or operators come along in the same block, also of
+a file that has kernels and no Function. They take tensors: `torch.jax_view(function)` takes arrays. `Swish` in the block is the
+class that is JAX source, seen by `torch.torch_view`. The block has names of its own: a helper that both halves need is there
+twice, in JAX and in PyTorch. Other functions of the file, and what runs under `if __name__ == "__main__":`, are left out, and the
+summary line names them.
+
+A statement of the block that fails, such as the import of a package that is not installed, does not keep the port from being
+imported: what it would define raises when it is used.
+
+With `--strict` nothing stays as it is: a `raise NotImplementedError` is in the place of what cannot be translated, and the
+class is `partial`. What is right outside jit (`untraced`), and what drops a write that only the caller would see (`in-place`),
+is translated there.
 
 ## Folders {#folders}
 
@@ -99,7 +134,7 @@ benchmark and to what may be a view. None is wrong.
 fnjax port swish.py -o swish_jax.py --verify      # executes the classes
 ```
 
-With `--verify` PyTorch itself is the judge. Where it is not installed, [`fnjax.torch`](run-pytorch.md) runs the original, and
+With `--verify` PyTorch is the reference, also for classes that stay as they are. Where it is not installed, [`fnjax.torch`](run-pytorch.md) runs the original, and
 each line and the report say so: "PyTorch is not installed: compared with fnjax.torch". It finds out aliases, writes, conditions and
 dtypes while the class runs, so it judges the translation; the table of operations is one for both, so an operation that is wrong there
 is not seen. `--against fnjax.torch` chooses it where PyTorch is installed, too, `--against pytorch` takes nothing else.
@@ -205,7 +240,8 @@ class Checkpointed(torch.autograd.Function):
 CODES = '''\
 ## Findings
 
-A finding is an error (the class is partial: something is missing, or it runs un-jitted only) or a note (ported all the same).
+A finding is an error (the class stays as it is; with `--strict` something is missing in it, or it runs outside jit only) or a note
+(ported all the same).
 
 | code | what it says |
 | --- | --- |
