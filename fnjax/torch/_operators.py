@@ -23,8 +23,8 @@ from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import find_function
 from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
-from fnjax.torch._tensor import Tensor, make, number
-from fnjax.torch._values import Value
+from fnjax.torch._tensor import Tensor, is_known, make, number
+from fnjax.torch._values import Value, graft
 
 
 def _convert(kind: Any) -> Callable[[Tensor], Any]:
@@ -86,12 +86,13 @@ def _set_component(part: Any) -> Callable[[Tensor, Any], None]:
 
 def _set_data(self: Tensor, new: Tensor) -> None:
     own = self.value
-    if not own.requires_grad:
-        shared = _views.detach(new)
-        self.memory, self.layout, self.dtype, self._cached = shared.memory, shared.layout, shared.dtype, None
+    if not own.requires_grad and is_known(new.array):
+        self.memory, self.layout, self.dtype, self._cached = new.memory, new.layout, new.dtype, None
         return
-    value = Value(jax.lax.stop_gradient(new.array), requires_grad=own.requires_grad, leaf=own.leaf)
-    made = make(new.array, new.dtype, value=value)
+    array = jax.lax.stop_gradient(new.array)
+    if own.requires_grad and array.shape == own.array.shape and array.dtype == own.array.dtype:
+        array = graft(own.array, array)  # its gradient is that of the value which is read
+    made = make(array, new.dtype, value=Value(array, requires_grad=own.requires_grad, leaf=own.leaf))
     self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
 
 

@@ -200,6 +200,36 @@ def test_attributes_are_left_as_they_were_and_named():
         assert y == wanted
 
 
+class Assigned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.scale = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x):
+        kept = self.weight.data
+        self.weight.data = self.weight.data.clamp(-0.5, 0.5)
+        self.scale.data = x * 2
+        y = (x * self.weight**2).sum() + (self.scale * x).sum()
+        self.weight.data = kept
+        return y + self.weight.sum()
+
+
+@pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_data_that_is_replaced_in_forward(how):
+    """Assigning `.data` leaves the gradient at the value that is read, and what is assigned is a constant."""
+    model = Assigned()
+    w, x = jnp.asarray([0.25, 1.0, -3.0], jnp.float32), jnp.asarray([3.0, 5.0, 7.0], jnp.float32)
+    call = how(jax.value_and_grad(lambda w, x: torch.func.functional_call(model, {"weight": w}, (x,)), (0, 1)))
+    value, (for_w, for_x) = call(w, x)
+    clipped = np.clip(w, -0.5, 0.5)
+    np.testing.assert_allclose(value, (x * clipped**2).sum() + (2 * x * x).sum() + w.sum())
+    np.testing.assert_allclose(for_w, 2 * x * clipped + 1)
+    np.testing.assert_allclose(for_x, clipped**2 + 2 * x)
+    np.testing.assert_array_equal(model.weight.detach().numpy(), 1)
+    np.testing.assert_array_equal(model.scale.numpy(), 1)
+
+
 def test_a_plain_call_under_jit_does_not_lose_state(model):
     """A write to a buffer while JAX traces a plain call is an error that names it, and leaves the module whole."""
     with pytest.raises(torch.NotSupported, match=r"Normed.forward writes to 'weight' while JAX traces it"):
