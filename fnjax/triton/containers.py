@@ -1,6 +1,6 @@
 """Tuples and namedtuples of arrays as arguments of a launch: their members are parameters of their own."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ def is_array(value):
     return isinstance(value, jax.Array | np.ndarray) or hasattr(value, "aval")
 
 
-def iter_members(value):
+def iter_members(value: Any) -> list[Any]:
     """Return a value, or the members of tuples and lists, however deep."""
     return [leaf for item in value for leaf in iter_members(item)] if isinstance(value, tuple | list) else [value]
 
