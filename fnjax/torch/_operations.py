@@ -190,6 +190,4 @@ def check_assertion(condition: Any, message: Any = "") -> None:
     if isinstance(condition, Tensor) and not is_known(condition.array):
         return
     if not condition:
-        raise (AssertionError if isinstance(message, str) else RuntimeError)(
-            message() if callable(message) else message
-        )
+        raise RuntimeError(message()) if callable(message) else AssertionError(message)

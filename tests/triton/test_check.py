@@ -365,3 +365,24 @@ def test_a_check_prints_and_holds_assertions(capsys):
     assert said[3] == "program (1, 0, 0): sum 18.0"
     speaking_kernel[(2,)](x, 7, BLOCK=4)
     assert capsys.readouterr().out == ""
+
+
+@triton.jit
+def one_each_kernel(pair, out_ptr):
+    tl.store(out_ptr + tl.program_id(0), tl.load(pair[0] + tl.program_id(0) % 4))
+
+
+def test_large_grids_are_sampled():
+    """1,024 of 20,000 programs are executed, the last one among them, and the report says so."""
+    x = jnp.arange(4.0)
+    report = one_each_kernel.check[(20_000,)]((x, 2), empty(19_999))
+    assert str(report).startswith("one_each_kernel[20000]: 1 finding in 1024 of 20000 programs, a sample of the grid\n")
+    assert (report.findings[0].kind, report.findings[0].program) == ("out of bounds", (19_999,))
+    assert report.untouched == {}
+
+
+def test_a_grid_of_no_program_is_clean():
+    """Nothing runs, and nothing is found; outside of a sample the report says nothing of one."""
+    x = jnp.arange(4.0)
+    assert str(one_each_kernel.check[(0,)]((x, 2), zeros(4))) == "one_each_kernel: nothing found"
+    assert str(one_each_kernel.check[(4,)]((x, 2), zeros(4))) == "one_each_kernel[4]: nothing found"

@@ -6,7 +6,7 @@ one branch and loops are sequential; and a program that waits for something that
 """
 
 import ast
-import itertools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -131,11 +131,17 @@ class Execution:
         self.changes = 0  # number of accesses that have changed memory
         self.seen: list = []  # (buffer, elements) read in the current iteration of a `while`
 
-    def run(self):
-        """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays."""
+    def run(self, sample=None):
+        """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays.
+
+        Args:
+            sample: the positions of the programs that are executed, in their order; None for all.
+        """
         names = self.launch.named([*self.memory, *self.given])
         names = {k: self.settled(v) for k, v in names.items()}
-        for constant, ids in enumerate(itertools.product(*map(range, self.launch.grid))):
+        chosen = range(math.prod(self.launch.grid)) if sample is None else sample
+        for constant, position in enumerate(chosen):
+            ids = tuple(map(int, np.unravel_index(position, self.launch.grid)))
             with entered(State(self.launch.grid, programs=ids)) as state:
                 state.execution = self
                 self.watcher.starts(constant, ids)
@@ -150,7 +156,8 @@ class Execution:
     def settled(self, value):
         """Return a value as a NumPy array, so that it is known to the interpreter."""
         if isinstance(value, tuple):
-            return tuple(map(self.settled, value))
+            items = list(map(self.settled, value))
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if not isinstance(value, Tensor) or isinstance(value, Old) or value._data is None:
             return value
         data = value._data
