@@ -1,6 +1,8 @@
 """`fnjax check` prints the results of opcheck, with exit status 0, 1 or 2."""
 
+import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -303,3 +305,65 @@ def test_the_version_does_not_wait_for_jax():
     code += "try: main(['--version'])\nexcept SystemExit: print('jax' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == f"fnjax {fnjax.__version__}, JAX {jax.__version__}\nFalse\n"
+
+
+TWO = """
+import fnjax
+
+class Right(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+class Wrong(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, y=1.0):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, g):
+        return 3 * g, None
+
+class Pair(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, y):
+        return x * y
+
+    @staticmethod
+    def backward(ctx, g):
+        return None, None
+"""
+
+
+def test_check_takes_all_functions_of_a_file(tmp_path, capsys):
+    """Each Function that takes the arguments is checked; short names choose and skip tests; JSON has all results."""
+    path = tmp_path / "two_functions.py"
+    path.write_text(TWO)
+    assert (
+        main(["check", str(path), "--args", "randn(2)", "--tests", "gradcheck, linearity", "--skip", "linearity"]) == 1
+    )
+    out = capsys.readouterr().out
+    assert re.search(r"Right:\ntest_gradcheck +SUCCESS\nWrong:\ntest_gradcheck +FAILED", out)
+    assert "Pair:\nnot checked:" in out
+    assert "test_linearity" not in out
+    assert main(["check", f"{path}:Right", "--args", "randn(2)", "--tests", "gradcheck", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {f"{path}:Right": {"test_gradcheck": "SUCCESS"}}
+    assert main(["check", str(path), "--args", "", "--tests", "gradcheck"]) == 2
+    assert "no Function of" in capsys.readouterr().err
+    assert main(["check", f"{path}:Right", "--skip", "nothing"]) == 2
+    assert "there is no test 'test_nothing'" in capsys.readouterr().err
+
+
+def test_check_takes_all_functions_of_a_pytorch_file(tmp_path, capsys):
+    """A file of PyTorch source is run by fnjax.torch."""
+    path = tmp_path / "layers_torch.py"
+    path.write_text(TWO.replace("import fnjax", "import torch").replace("fnjax.Function", "torch.autograd.Function"))
+    assert main(["check", str(path), "--args", "randn(2)", "--tests", "gradcheck", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["Right"] == {"test_gradcheck": "SUCCESS"}
+    assert found["Wrong"]["test_gradcheck"].startswith("GradcheckError")
+    assert found["Pair"].startswith("not checked")

@@ -252,3 +252,32 @@ def test_the_transpose_is_that_of_what_backward_computes():
 
     f = lambda x: jnp.sin(Doubled.apply(x))
     assert jax.jvp(f, (0.3,), (1.0,))[1] == jax.grad(f)(0.3)
+
+
+@pytest.mark.parametrize("indices", [[2, 0], [1, 1]], ids=["distinct", "repeated"])
+@pytest.mark.parametrize("wrap", [eager, jax.jit])
+def test_entries_that_backward_sets_are_transposed(indices, wrap):
+    """`g.at[i].set(0)`, the JAX form of `g[i] = 0`, is linear: JAX has its derivative, though no transpose."""
+    at = jnp.array(indices)
+
+    class Stopped(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return jnp.sin(x)
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return (g * jnp.cos(x)).at[at].set(0)
+
+    @jax.custom_vjp
+    def twin(x):
+        return jnp.sin(x)
+
+    twin.defvjp(lambda x: (jnp.sin(x), x), lambda x, g: ((g * jnp.cos(x)).at[at].set(0),))
+    x = jnp.arange(1.0, 4.0)
+    slope = jnp.where(jnp.isin(jnp.arange(3), at), 0, jnp.cos(x))
+    np.testing.assert_allclose(wrap(lambda t: jax.jvp(Stopped.apply, (x,), (t,))[1])(x), slope * x, rtol=1e-6)
+    expected = jax.jacrev(jax.grad(lambda x: (twin(x) ** 2).sum()))(x)
+    np.testing.assert_allclose(wrap(jax.hessian(lambda x: (Stopped.apply(x) ** 2).sum()))(x), expected, rtol=1e-5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sysconfig
 import traceback
 from pathlib import Path
 from typing import Any
 
-from fnjax._cli.call import UsageError, add_call, arguments, find
+import fnjax
+from fnjax._cli.call import UsageError, add_call, arguments, find, load
 from fnjax._cli.pytorch_file import find_in_pytorch_file, is_pytorch_file
 from fnjax.errors import ArgumentError, FnjaxError
 
@@ -25,7 +27,8 @@ def add(commands: Any) -> None:
         "check",
         help="test a Function, or any function: derivatives, jit, vmap, scan, remat",
         description="Run fnjax.opcheck on a Function, or on any function of JAX arrays, and print a table.",
-        epilog='example: fnjax check layers.py:Swish --args "randn(3, 8), 2". fnjax.torch runs a PyTorch file, and '
+        epilog='example: fnjax check layers.py:Swish --args "randn(3, 8), 2"; fnjax check layers.py checks each '
+        "Function of the file that takes the arguments. fnjax.torch runs a PyTorch file, and "
         'its modules are checked, too: fnjax check layers.py:Net --init "8, 4" --args "randn(3, 8)"',
     )
     add_call(parser)
@@ -37,7 +40,10 @@ def add(commands: Any) -> None:
         action="store_true",
         help="compare backward with JAX's own derivative of forward, gradient by gradient, and do nothing else",
     )
-    parser.add_argument("--tests", default="", metavar="NAMES", help=f"a choice, with commas, of {', '.join(TESTS)}")
+    short = ", ".join(name.removeprefix("test_") for name in TESTS)
+    parser.add_argument("--tests", default="", metavar="NAMES", help=f"run these tests only, with commas: {short}")
+    parser.add_argument("--skip", default="", metavar="NAMES", help="run all tests but these, with commas")
+    parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--argnums", default="", metavar="INDICES", help="the inputs to differentiate, with commas")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
     parser.add_argument("--rtol", type=float, help="relative tolerance")
@@ -46,21 +52,86 @@ def add(commands: Any) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    if options.against_forward and (options.tests or options.skip or options.json):
+        raise UsageError("--against-forward is a test of its own: leave --tests, --skip and --json out")
+    tests = _choose_tests(options)
+    if options.target.rpartition(":")[0] and not options.target.endswith(".py"):
+        found = {options.target: _check_one(options, options.target, tests)}
+    else:
+        found = _check_file(options, tests)
+    if options.json and not options.against_forward:
+        print(json.dumps({n: r if isinstance(r, str) else _to_json(r) for n, r in found.items()}, indent=2))
+    return int(any(r is None or (not isinstance(r, str) and r.failures) for r in found.values()))
+
+
+def _choose_tests(options: argparse.Namespace) -> list[str] | None:
+    """Return the names of the tests to run by `--tests` and `--skip`; None for the default ones."""
+    chosen, skipped = (
+        [n if n.startswith("test_") else f"test_{n}" for n in map(str.strip, text.split(",")) if n]
+        for text in (options.tests, options.skip)
+    )
+    if unknown := [n for n in skipped if n not in TESTS]:
+        raise UsageError(f"--skip: there is no test {unknown[0]!r}; there are {', '.join(TESTS)}")
+    return [n for n in chosen or TESTS if n not in skipped] if chosen or skipped else None
+
+
+def _check_file(options: argparse.Namespace, tests: list[str] | None) -> dict[str, Any]:
+    """Check all Functions of a module or a file; of those that do not take the arguments, say so."""
+    names = list_functions(options.target)
+    if not names:
+        raise UsageError(f"{options.target} has no Function; name a function: {options.target}:name")
+    found: dict[str, Any] = {}
+    for name in names:
+        if not options.json:
+            print(f"{name}:")
+        try:
+            found[name] = _check_one(options, f"{options.target}:{name}", tests)
+        except UsageError as e:
+            found[name] = f"not checked: {e}"
+            if not options.json:
+                print(found[name])
+    if all(isinstance(r, str) for r in found.values()):
+        raise UsageError(
+            f"no Function of {options.target} takes --args {options.args!r}: check one by {options.target}:Name"
+        )
+    return found
+
+
+def list_functions(target: str) -> list[str]:
+    """Return the names of the Function classes that a module, or a file by its path, defines.
+
+    Raises:
+        UsageError: if it cannot be imported.
+    """
+    torch: Any = fnjax.torch
+    of_torch = is_pytorch_file(f"{target}:")
+    try:
+        module = torch.load(target) if of_torch else load(target)
+    except (Exception, SystemExit) as e:
+        raise UsageError(f"cannot import {target!r}: {type(e).__name__}: {e}") from e
+    base = torch.autograd.Function if of_torch else fnjax.Function
+    classes = [(n, c) for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, base)]
+    return [n for n, c in classes if c.__module__ == module.__name__]
+
+
+def _to_json(results: Any) -> dict[str, str]:
+    return {name: _text(r) if isinstance(r, Exception) else r for name, r in results.items()}
+
+
+def _check_one(options: argparse.Namespace, target: str, tests: list[str] | None) -> Any:
+    """Run the tests on one function and print their table; return the results, None where backward is wrong."""
     from fnjax._check.inputs import double_precision
     from fnjax._check.opcheck import opcheck
-    from fnjax._check.results import join_failures
-
-    if options.against_forward and options.tests:
-        raise UsageError("--against-forward is a test of its own: leave --tests out")
+    from fnjax._check.results import OpcheckResults, join_failures
 
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
-    if is_pytorch_file(options.target):
-        func, parameters = find_in_pytorch_file(options.target, options.init, options.seed)
+    if is_pytorch_file(target):
+        func, parameters = find_in_pytorch_file(target, options.init, options.seed)
         args = (*parameters.values(), *args)
-        if parameters:
+        if parameters and not options.json:
             print(f"inputs: the parameters {', '.join(parameters)}; then --args")
     else:
-        func = find(options.target)
+        func = find(target)
     try:
         argnums = [int(i) for i in options.argnums.split(",")] if options.argnums else None
     except ValueError as e:
@@ -69,16 +140,16 @@ def _check(options: argparse.Namespace) -> int:
         with double_precision(args):
             func(*args, **kwargs)
     except Exception as e:
-        text = f"{options.target} cannot be called with {options.args}: {type(e).__name__}: {e}{_locate(e)}"
+        text = f"{target} cannot be called with {options.args}: {type(e).__name__}: {e}{_locate(e)}"
         raise UsageError(text) from e
     if options.against_forward:
-        return _compare(func, args, kwargs, argnums, options)
+        return None if _compare(func, args, kwargs, argnums, options) else OpcheckResults()
     try:
         results = opcheck(
             func,
             args,
             kwargs,
-            test_utils=[name.strip() for name in options.tests.split(",")] if options.tests else None,
+            test_utils=tests,
             raise_exception=False,
             atol=options.atol,
             rtol=options.rtol,
@@ -88,11 +159,11 @@ def _check(options: argparse.Namespace) -> int:
         )
     except ValueError as e:  # unknown tests, or inputs without an array to differentiate
         raise UsageError(str(e)) from e
-    print(results)
-    if not results.failures:
-        return 0
-    print(f"\n{join_failures({name: _text(failure) for name, failure in results.failures.items()})}")
-    return 1
+    if not options.json:
+        print(results)
+        if results.failures:
+            print(f"\n{join_failures({name: _text(failure) for name, failure in results.failures.items()})}")
+    return results
 
 
 def _compare(

@@ -70,9 +70,15 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
         raise rule.error("not linear")
     present = [child.num_leaves > 0 for child in result.children()]
     given = [v for v, p in zip(vectors, present, strict=True) if p]
+
+    def linear(*xs: Any) -> Any:
+        return jaxpr_as_fun(jaxpr)(*captured, *xs)
+
     try:
-        return list(jax.linear_transpose(lambda *xs: jaxpr_as_fun(jaxpr)(*captured, *xs), *zeros)(given))
+        return list(jax.linear_transpose(linear, *zeros)(given))
     except Exception as e:  # any error of JAX about an operation without a transpose
+        if isinstance(e, NotImplementedError) and "unique_indices" in str(e):  # x.at[i].set(y), which has a derivative
+            return list(jax.vjp(linear, *zeros)[1](given))
         if isinstance(e, FnjaxError) or is_of_a_method(e) or is_sharding_error(e):
             raise
         raise rule.error("not linear") from e
