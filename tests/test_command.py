@@ -343,9 +343,8 @@ def test_check_takes_all_functions_of_a_file(tmp_path, capsys):
     """Each Function that takes the arguments is checked; short names choose and skip tests; JSON has all results."""
     path = tmp_path / "two_functions.py"
     path.write_text(TWO)
-    assert (
-        main(["check", str(path), "--args", "randn(2)", "--tests", "gradcheck, linearity", "--skip", "linearity"]) == 1
-    )
+    options = ["--args", "randn(2)", "--tests", "gradcheck, linearity", "--skip", "linearity"]
+    assert main(["check", str(path), *options]) == 1
     out = capsys.readouterr().out
     assert re.search(r"Right:\ntest_gradcheck +SUCCESS\nWrong:\ntest_gradcheck +FAILED", out)
     assert "Pair:\nnot checked:" in out
