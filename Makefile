@@ -26,7 +26,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment harm each other
-.PHONY: help demo test test-all parity triton triton-goldens bench gpu lint format docs build clean versions
+.PHONY: help demo test test-all parity operators triton triton-goldens bench gpu lint format docs build clean versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +44,9 @@ test-all: $(STAMP)/test versions ## run all of them, also those marked slow (and
 parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the tests that compare with it
 	@$(BIN)/python -c 'import torch; print("PyTorch", torch.__version__)'
 	$(PYTEST) -m parity $(PYTEST_ARGS)
+
+operators: $(STAMP)/parity $(STAMP)/test versions ## run all of PyTorch's operator tests in fnjax.torch, and write docs/torch-operators.md
+	$(BIN)/python -m benchmarks.torch_operators
 
 triton: ## run the tests that make Triton's interpreter repeat its goldens, in an environment of their own
 	@$(MAKE) --no-print-directory VENV=$(VENV)-triton triton-goldens

@@ -19,7 +19,7 @@ from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing
-from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype
+from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
 from fnjax.torch._selection import check_operands, find_mask, whole
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
@@ -171,6 +171,8 @@ def run_call(call: BoundCall) -> Any:
     if result is not None and result.kind in {"bool", "int"}:  # PyTorch truncates the factors
         for n in {"alpha", "beta"} & values.keys():
             values[n] = values[n] if isinstance(values[n], Tensor) else int(values[n])
+    if operation.first.precise and compute_in is not None and compute_in is not result and "dtype" in values:
+        values["dtype"] = compute_in
     names = parameters
     if overload.random and "key" in template:
         names = (*parameters, "key")
@@ -193,7 +195,7 @@ def _lift(call: BoundCall) -> BoundCall | None:
         not isinstance(x, Tensor)
         or x.ndim
         or isinstance(dim, bool)
-        or "index" in call.values
+        or ("index" in call.values and name_of(call) != "index_select")
         or call.overload.alias != "new"
     ):
         return None
@@ -277,7 +279,7 @@ def _run(
         raise NotSupported(
             f"torch.{spell(operation.names[0])}: {e}", "switch 64-bit numbers on: JAX_ENABLE_X64=1"
         ) from None
-    made = [_wrap(v, find_result_dtype(result, v, i, overload)) for i, v in enumerate(results)]
+    made = [_wrap(v, find_result_dtype(result, v, i, overload, tensors)) for i, v in enumerate(results)]
     out = structure[0].unflatten(made)
     if overload.fields and isinstance(out, (tuple, list)) and len(out) == len(overload.fields):
         return _make_fields(spell(operation.names[0]), overload.fields)(*out)

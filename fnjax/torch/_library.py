@@ -394,7 +394,10 @@ class _Ops:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         name = self._name.split(".")[3]
         found = next((f for n in (f"torch.{name}", f"torch.nn.functional.{name}") if (f := find(n)) is not None), None)
-        return (getattr(Tensor, name) if found is None else found)(*args, **kwargs)
+        found = getattr(Tensor, name, None) if found is None else found
+        if found is None:
+            raise NotSupported(f"torch.ops.aten.{name} is not an operation that fnjax.torch has")
+        return found(*args, **kwargs)
 
 
 _BUILTIN = {"aten", "prims", "prim"}

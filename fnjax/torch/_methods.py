@@ -203,7 +203,9 @@ for _name, _own in {
 for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream"):
     METHODS[_name] = lambda self, *_, **__: self
 for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
-    METHODS[_name] = lambda self: _views.copy(self) if isinstance(self.memory, Derived) else self
+    METHODS[_name] = KNOWN[f"torch.{_name}"] = lambda self: (
+        _views.copy(self) if isinstance(self.memory, Derived) else self
+    )
 
 
 @method

@@ -106,18 +106,21 @@ for _name in ("allclose", "equal"):  # True or False, not a tensor
 
 
 @known("torch.square", "torch.Tensor.square")
+@with_out
 def square(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the second power: of booleans integers."""
     return run("torch.pow", (input, 2), {})
 
 
 @known("torch.as_strided_copy")
+@with_out
 def as_strided_copy(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
     """Return a copy of any entries of the storage."""
     return _views.copy(_views.as_strided(input, size, stride, storage_offset))
 
 
 @known("torch.as_strided_scatter", "torch.Tensor.as_strided_scatter")
+@with_out
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
     """Return a copy with any entries of its storage replaced."""
     made = _views.copy(input)
@@ -129,6 +132,9 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
 def cartesian_prod(*tensors: Any) -> Tensor:
     """Return all tuples of entries, a row each; of one tensor the tensor."""
     return _views.alias(tensors[0]) if len(tensors) == 1 else run("torch.cartesian_prod", tensors, {})
+
+
+KNOWN["torch.conj_physical"] = with_out(_views.conj_physical)
 
 
 @known("torch.native_dropout_backward")
@@ -191,3 +197,11 @@ def check_assertion(condition: Any, message: Any = "") -> None:
         return
     if not condition:
         raise RuntimeError(message()) if callable(message) else AssertionError(message)
+
+
+@known("torch.nn.functional.one_hot")
+def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+    """Return vectors with a one at these places; outside of jit their length may be left open."""
+    if num_classes == -1 and is_known(tensor.array):
+        num_classes = int(np.asarray(tensor.array).max(initial=-1)) + 1
+    return run("torch.nn.functional.one_hot", (tensor, num_classes), {})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,17 +17,27 @@ _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "m
 _HALVES = {"float16", "bfloat16"}
 NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
 _JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put", "kron"}
-NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths"}
+NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths", "repeats"}
 NOT_PROMOTING |= {"pivots", "LU_pivots", "sorter", "n"}
 
 
-def find_result_dtype(result: dtype | None, value: Value, index: int, overload: Overload) -> dtype | None:
+def find_result_dtype(
+    result: dtype | None, value: Value, index: int, overload: Overload, tensors: Sequence[Tensor]
+) -> dtype | None:
     """Return the dtype of one of several results; None: as it is."""
     kind = np.dtype(value.array.dtype).kind
     if overload.result != "pair":
-        indices = index > 0 and kind in "iu" and result is not None and result.kind in {"float", "complex"}
-        return dtype("int64") if indices else result
-    return dtype("int64") if kind in "iu" and overload.fields[index : index + 1] == ("indices",) else None
+        indices = index > 0 and kind in "iu" and result is not None and result.kind != "int"
+        return dtype("int64") if indices else find_same(value, tensors) if result is None else result
+    if kind in "iu" and overload.fields[index : index + 1] == ("indices",):
+        return dtype("int64")
+    return find_same(value, tensors)
+
+
+def find_same(value: Value, tensors: Sequence[Tensor]) -> dtype | None:
+    """Return the first tensor's dtype if the array is of it: without 64 bits, int32 may stand for int64."""
+    own = tensors[0].dtype if tensors else None
+    return own if own is not None and own.array == value.array.dtype else None
 
 
 def name_of(call: BoundCall) -> str:

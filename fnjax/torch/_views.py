@@ -368,6 +368,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 @view(".unfold")
 def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     """Return windows of an axis, which may overlap."""
+    if not x.ndim:
+        return x.show(np.reshape(x.layout, 1)[:size])
     dim = _axis(dimension, x.ndim)
     windows = np.lib.stride_tricks.sliding_window_view(x.layout, size, dim, writeable=True)
     return x.show(windows[(slice(None),) * dim + (slice(None, None, step),)])
@@ -403,6 +405,18 @@ def conj(x: Tensor) -> Tensor:
     return derive(x, jnp.conj, lambda a, v: jnp.conj(v)) if x.dtype.is_complex else x.show(x.layout)
 
 
+@view("+adjoint")
+def adjoint(x: Tensor) -> Tensor:
+    """Return the conjugate transposes of matrices."""
+    return conj(x.show(np.swapaxes(x.layout, -1, -2)))
+
+
+@view("+conj_physical")
+def conj_physical(x: Tensor) -> Tensor:
+    """Return the conjugates, in memory of their own where the numbers are complex."""
+    return copy(conj(x)) if x.dtype.is_complex else x.show(x.layout)
+
+
 def _component(part: str) -> Callable[[Tensor], Tensor]:
     def component(x: Tensor) -> Tensor:
         if x.dtype.kind != "complex":
@@ -418,6 +432,8 @@ VIEWS["torch.real"], VIEWS["torch.imag"] = real, imag = _component("real"), _com
 # Attributes that are views.
 ATTRIBUTES: dict[str, Callable[[Tensor], Tensor]] = {
     "T": lambda x: x.show(x.layout.T),
+    "H": lambda x: conj(x.show(x.layout.T)),
+    "mH": adjoint,
     "mT": lambda x: x.show(np.swapaxes(x.layout, -1, -2)),
     "data": detach,
     "real": real,

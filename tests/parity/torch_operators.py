@@ -1,7 +1,7 @@
 """PyTorch's own operator tests, for fnjax.torch: each sample in both, with 64 bits.
 
 `python -m tests.parity.torch_operators 'cumsum|softmax.*' 10` prints what differs in the entries that a pattern
-matches, and counts.
+matches, and counts; further arguments are the part, forms, dtypes, and 32 for a run without 64-bit numbers.
 """
 
 import collections
@@ -31,6 +31,20 @@ DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex6
 LOOSE = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 2e-5, "complex64": 2e-5}
 # PyTorch does not say which of equal entries these find: their indices are not compared.
 TIES = re.compile(r"(arg)?sort|msort|topk|kthvalue|mode|(nan)?median")
+# What differs and stays so, by patterns over entry, form and outcome, with the reason.
+DEPARTURES = {
+    r"dropout.* \| grad \| gradient": "other random numbers",
+    r"^addbmm \| inplace \| raised": "PyTorch gives the tensor that is written another shape",
+    r"^uniform \| (inplace)? *\| raised": "no complex numbers are drawn",
+    r"^linalg.eig \| grad \| raised: NotImplementedError": "JAX does not differentiate eigenvectors",
+    r"^masked.(std|var) \|  \| value: .*float32": "each step is rounded to bfloat16, in another order",
+    r"^tensordot \|  \| raised: TypeError: dot_general": "PyTorch repeats a summed axis of size 1",
+    r"^linalg.pinv.hermitian \| grad": "the samples are not Hermitian, and PyTorch's gradient mixes both triangles",
+    r"^as_strided_scatter \| grad": "PyTorch gives what is replaced the gradient of what replaces it",
+    r"^as_strided.partial_views \| grad": "the memory around an argument is not carried over",
+    r"^(linalg\.)?cholesky(_ex)? \| grad .*j": "PyTorch differentiates by the imaginary parts of a diagonal",
+    r"^matrix_exp \|  \| value: .* for \[np.float32\(nan\)": "PyTorch's result in bfloat16 is NaN",
+}
 UNINITIALISED = re.compile(r"(new_)?empty.*|resize_.*")
 
 
@@ -54,7 +68,7 @@ def find_counterpart(op):
     if isinstance(own, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
         return functools.reduce(getattr, str(own).split("."), fnjax.torch.ops)
     found = find(f"torch.{op.name.removeprefix('torch.')}")
-    names = (op.name, getattr(own, "__name__", "")) if found is None else ()
+    names = (op.name, getattr(own, "__name__", "")) if found is None or isinstance(found, Dtype) else ()
     return next((vars(Tensor)[n] for n in names if n in vars(Tensor)), found)
 
 
@@ -127,7 +141,7 @@ def differ(expected, found, make_reference, values=True, ties=False):
         name = str(one.dtype).removeprefix("torch.")
         if tuple(one.shape) != tuple(other.shape):
             return f"shape: {tuple(other.shape)} for {tuple(one.shape)}"
-        if other.dtype.name != name or other.array.dtype.name != name:
+        if other.dtype.name != name or other.array.dtype != Dtype(name).array:
             return f"dtype: {other.dtype.name}/{other.array.dtype.name} for {name}"
         reference = (lambda i=i: flatten(make_reference())[i]) if name in LOOSE else None
         if (
@@ -301,13 +315,36 @@ def compare_gradients(op, args, kwargs, process):
         except Exception as e:  # noqa: BLE001 - it is what is asked for
             kind = "refused" if isinstance(e, fnjax.torch.NotSupported) else "raised"
             return f"{kind}: {type(e).__name__}: {str(e)[:200]}"
-    for one, own in zip(expected, found, strict=True):
+    for number, (one, own) in enumerate(zip(expected, found, strict=True)):
         a = np.zeros(own.shape, own.dtype) if one is None else to_numpy(to_array(one))
         b = to_numpy(own.conj())
         scale = max(1.0, float(np.abs(a[np.isfinite(a)]).max(initial=0)))
         if a.shape != b.shape or not np.allclose(a, b, 1e-3, 1e-4 * scale, equal_nan=True):
+            if a.shape == b.shape and is_near_wide(op, args, kwargs, cotangents, at, process, leaves, number, one, own):
+                continue
             return f"gradient: {b.ravel()[:3]} for {a.ravel()[:3]}"
     return "equal"
+
+
+def is_near_wide(op, args, kwargs, cotangents, at, process, leaves, number, one, own):
+    """Whether a gradient is as near as PyTorch's to that of twice the precision."""
+    memo = {}
+
+    def widen_once(t):
+        if id(t) not in memo:
+            memo[id(t)] = widen(t.detach()).requires_grad_(t.requires_grad)
+        return memo[id(t)]
+
+    try:
+        whole = flatten(process(op.op(*change(args, widen_once), **change(kwargs, widen_once))))
+        wide = torch.autograd.grad(
+            [whole[i] for i in at], [memo[id(x)] for x in leaves], [widen(c) for c in cotangents], allow_unused=True
+        )
+    except Exception:  # noqa: BLE001 - no such operation in that precision
+        return False
+    truth = to_numpy(to_array(wide[number]))
+    errors = [np.abs(to_numpy(g) - truth).max() for g in (to_array(one), own.conj())]
+    return bool(errors[1] <= max(8 * errors[0], 1e-4 * np.abs(truth).max()))
 
 
 def flatten_tensors(value):
@@ -321,6 +358,14 @@ def describe(sample, dtype):
     """A sample in a line."""
     short = change((sample.input, *sample.args), lambda t: f"{str(t.dtype)[6:]}{list(t.shape)}")
     return f"{str(dtype)[6:]} {short} {change(sample.kwargs, lambda t: f'{str(t.dtype)[6:]}{list(t.shape)}')}"
+
+
+def find_reason(key, form, outcome):
+    """The reason why an outcome is not `equal`; empty where none is known."""
+    if outcome.startswith("refused"):
+        return re.sub(r"^refused: (NotSupported: )?", "", outcome).partition("  ")[0].strip()
+    text = f"{key} | {form} | {outcome}"
+    return next((reason for pattern, reason in DEPARTURES.items() if re.search(pattern, text)), "")
 
 
 def list_forms(op):
@@ -343,16 +388,14 @@ def check_entry(key, most, forms=("",), dtypes=DTYPES):
                     yield form, outcome, describe(sample, dtype)
 
 
-def main(
-    pattern=".*", most="10", part="0/1", forms=",inplace,out,grad", dtypes="float32,bfloat16,int64,bool,complex64"
-):
+def main(pattern=".*", most="10", part="0/1", forms=",inplace,out,grad", dtypes="", bits="64"):
     """Print what differs, and how many samples are equal, wrong, refused, raise, or are of unknown operations."""
     kinds = [getattr(torch, name) for name in dtypes.split(",") if name] or DTYPES
     torch.set_num_threads(1)
     counts = collections.Counter()
     entries = [k for k in list_entries() if re.fullmatch(pattern, k)]
     first, step = map(int, part.split("/"))
-    with jax.enable_x64(True):
+    with jax.enable_x64(bits == "64"):
         for number, key in enumerate(entries[first::step]):
             found = check_entry(key, int(most), forms.split(","), kinds)
             for form, outcome, sample in found:

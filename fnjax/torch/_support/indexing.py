@@ -19,6 +19,13 @@ def _gather(x, index, axis):
     return x[_grid(index.shape, axis, index)]
 
 
+def _take_along(x, indices, axis=None):
+    """Entries at indices along an axis, or of the flattened array."""
+    if axis is None:
+        x, indices, axis = x.ravel(), indices.ravel(), 0
+    return jnp.take_along_axis(x, indices, axis=axis)
+
+
 def _padded_embedding(indices, weight, padding_idx):
     """Return rows of the weight; that of padding_idx gets no gradient."""
     rows = weight[indices]

@@ -101,11 +101,22 @@ def _lu(x):
     return jnp.vectorize(jax.scipy.linalg.lu, signature="(m,n)->(m,m),(m,k),(k,n)")(x)
 
 
-def _lstsq(a, b, rcond=None):
-    """Solve least squares; return solution, residuals, rank, singular values; as with driver gelsy, two are empty."""
+def _lstsq(a, b, rcond=None, driver="gelsy"):
+    """Solve least squares; return solution, residuals, rank, singular values, as far as the driver gives them."""
     solution = jnp.linalg.pinv(a, rtol=rcond) @ b
-    nothing = jnp.zeros(0, solution.dtype)
-    return solution, nothing, jnp.linalg.matrix_rank(a, rtol=rcond), nothing
+    nothing = jnp.zeros(0, solution.real.dtype)
+    residuals = nothing
+    if a.shape[-2] > a.shape[-1] and driver != "gelsy":
+        residuals = jnp.sum(jnp.square(jnp.abs(a @ solution - b)), axis=-2)
+    rank = jnp.zeros(0, int) if driver == "gels" else jnp.linalg.matrix_rank(a, rtol=rcond)
+    sizes = jnp.linalg.svd(a, compute_uv=False) if driver in {"gelsd", "gelss"} else nothing
+    return solution, residuals, rank, sizes
+
+
+def _tensorsolve(a, b, axes):
+    """Solve a tensor equation, in which these axes of a come last."""
+    a = jnp.moveaxis(a, axes, range(a.ndim - len(axes), a.ndim))
+    return jnp.linalg.solve(a.reshape(b.size, b.size), b.ravel()).reshape(a.shape[b.ndim :])
 
 
 def _svd(x, full_matrices=False):
@@ -121,6 +132,8 @@ def _with_info(factor):
 
 def _zero_pivot(x):
     """Return the index, from 1, of the first zero pivot of each matrix, or 0 without one: PyTorch's info."""
+    if not x.size:
+        return jnp.zeros(x.shape[:-2], jnp.int32)
     zero = jnp.diagonal(jax.scipy.linalg.lu_factor(x)[0], axis1=-2, axis2=-1) == 0
     return jnp.where(zero.any(-1), zero.argmax(-1) + 1, 0).astype(jnp.int32)
 

@@ -61,6 +61,13 @@ def _cosine_sum(size, factors, sym=True):
     return _window(size, sym, sum_up)
 
 
+def _sine_window(size, sym=True):
+    """Half a period of the sine, between the places of its zeros."""
+    if size < 2:
+        return jnp.ones(size)
+    return jnp.sin(jnp.pi / (size if sym else size + 1) * (jnp.arange(size) + 0.5))
+
+
 def _places(size, sym, center=None):
     """Return the distances of a window's entries from its center."""
     return jnp.arange(size) - ((size - 1 if sym or size < 2 else size) / 2 if center is None else center)

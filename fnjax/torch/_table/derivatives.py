@@ -26,6 +26,7 @@ TEMPLATES = {
     "torch.clamp_max": "_clip(input, max=(max))",
     "torch.cholesky": "jnp.linalg.cholesky(_hermitian(A, upper), upper=upper)",  # its gradient is symmetric
     "torch.linalg.cholesky": "jnp.linalg.cholesky(_hermitian(A, upper), upper=upper)",
+    "torch.linalg.cholesky_ex": "_with_info(jnp.linalg.cholesky(_hermitian(A, upper), upper=upper))",
     "torch.linalg.eigh": 'jnp.linalg.eigh(_hermitian(A, UPLO == "U"))',  # so is that
     "torch.linalg.eigvalsh": 'jnp.linalg.eigvalsh(_hermitian(A, UPLO == "U"))',
     "torch.linalg.householder_product": "_householder(A, tau)",  # which JAX does not differentiate

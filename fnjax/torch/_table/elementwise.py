@@ -86,8 +86,8 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 ~nextafter | input, other | jnp.nextafter(input, other) | promoted each
 ~ldexp torch.ldexp_ | input, other | input * 2.0 ** other | float each
 +logaddexp2 | input, other | jnp.logaddexp2(input, other) | promoted
-~gcd torch.gcd_ | input, other | jnp.gcd(input, other) | int
-~lcm torch.lcm_ | input, other | jnp.lcm(input, other) | int
+~gcd torch.gcd_ | input, other | jnp.gcd(input, other) | promoted
+~lcm torch.lcm_ | input, other | jnp.lcm(input, other) | promoted
 ~bitwise_not | input | ~input | same each
 ~bitwise_and | input, other | input & other | promoted each
 ~bitwise_xor | input, other | input ^ other | promoted each

@@ -138,6 +138,8 @@ add_operation("~index_put torch.index_put_", "input, indices, values, accumulate
 
 
 def _build_nonzero(call: Call) -> str:
+    if call.find_rank("input") == 0 and call.read_literal("as_tuple"):
+        return "jnp.nonzero(input.reshape(1))"
     return {True: "jnp.nonzero(input)", False: "jnp.argwhere(input)"}[bool(call.read_literal("as_tuple"))]
 
 

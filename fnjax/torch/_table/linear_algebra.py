@@ -41,7 +41,6 @@ linalg.svdvals | A, *, driver=None | jnp.linalg.svd(A, compute_uv=False) | float
 linalg.matrix_rank | A, *, atol=None, rtol=None, hermitian=False | _matrix_rank(A, atol=atol, rtol=rtol, hermitian=hermitian) | int
 linalg.matrix_rank | A, tol, hermitian=False | _matrix_rank(A, atol=tol, hermitian=hermitian) | int
 linalg.cond | A, p=None | jnp.linalg.cond(A, p=p) | float
-linalg.lstsq | A, B, rcond=None, *, driver=None | _lstsq(A, B, rcond) | pair fields=solution,residuals,rank,singular_values
 linalg.lu_factor | A, *, pivot=True | _lu_factor(A) | pair fields=LU,pivots
 linalg.lu_factor_ex | A, *, pivot=True, check_errors=False | (*_lu_factor(A), _zero_pivot(A)) | pair fields=LU,pivots,info
 linalg.lu | A, *, pivot=True | _lu(A) | pair fields=P,L,U
@@ -51,12 +50,36 @@ linalg.cross | input, other, *, dim=-1 | jnp.cross(input, other, axis=dim) | pro
 linalg.vecdot | x, y, *, dim=-1 | jnp.linalg.vecdot(x, y, axis=dim) | promoted
 linalg.vander | x, N=None | _vander(x, N) | same large
 linalg.tensorinv | A, ind=2 | jnp.linalg.tensorinv(A, ind=ind) | float
-linalg.tensorsolve | A, B, dims=None | jnp.linalg.tensorsolve(A, B, axes=dims) | float
 linalg.householder_product | A, tau | jax.lax.linalg.householder_product(A, tau) | float
 +orgqr | input, tau | jax.lax.linalg.householder_product(input, tau) | float
 torch.cdist | x1, x2, p=2.0, compute_mode=None | _cdist(x1, x2, p=p) | float
 torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
 """)  # fmt: skip
+
+
+def _build_lstsq(call: Call) -> str:
+    """Write the solver; what it returns next to the solution depends on the driver."""
+    driver = call.read_literal("driver")
+    if driver not in {None, "gels", "gelsy", "gelsd", "gelss"}:
+        raise Refuse("driver must be a literal: 'gels', 'gelsy', 'gelsd' or 'gelss'")
+    return f"_lstsq(A, B, rcond{', driver=driver' if call.is_given('driver') else ''})"
+
+
+add_operation(
+    "linalg.lstsq",
+    "A, B, rcond=None, *, driver=None",
+    _build_lstsq,
+    "pair",
+    fields="solution residuals rank singular_values",
+)
+
+
+add_operation(
+    "linalg.tensorsolve",
+    "A, B, dims=None",
+    lambda call: "_tensorsolve(A, B, axes=dims)" if call.is_given("dims") else "jnp.linalg.tensorsolve(A, B)",
+    "float",
+)
 
 
 def _make_product(product: str) -> Template:
@@ -168,8 +191,8 @@ add_operation(
     "A, *, atol=None, rtol=None, hermitian=False",
     lambda call: (
         "_pinv(A, atol=atol, rtol=rtol, hermitian=hermitian)"
-        if call.is_given("atol")
-        else "jnp.linalg.pinv(A, rtol=rtol, hermitian=hermitian)"
+        if call.is_given("atol") or call.is_given("hermitian")
+        else "jnp.linalg.pinv(A, rtol=rtol)"
     ),
     "float",
 )

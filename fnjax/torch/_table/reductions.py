@@ -6,7 +6,7 @@ from fnjax.torch._table.signature import MISSING
 
 add_lines("""
 +sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large axes | jnp.sum({x}, where={m})
-+nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same axes
++nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same large axes
 +mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float total axes | jnp.mean({x}, where={m})
 +nanmean | input, dim=None, keepdim=False, *, dtype=None | jnp.nanmean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float axes
 +prod | input, dim=None, keepdim=False, *, dtype=None | jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large | jnp.prod({x}, where={m})

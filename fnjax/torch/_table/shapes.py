@@ -53,14 +53,14 @@ linalg.diagonal | A, *, offset=0, dim1=-2, dim2=-1 | jnp.diagonal(A, offset=offs
 +diag_embed | input, offset=0, dim1=-2, dim2=-1 | _diag_embed(input, offset=offset, axis1=dim1, axis2=dim2) | same
 ~tril | input, diagonal=0 | jnp.tril(input, k=diagonal) | same
 ~triu | input, diagonal=0 | jnp.triu(input, k=diagonal) | same
-+trace | input | jnp.trace(input) | same
++trace | input | jnp.trace(input) | same large
 torch.flip | input, dims | jnp.flip(input, axis=(dims)) | same
 .flip | input, *dims | jnp.flip(input, axis=(dims)) | same
 +fliplr | input | jnp.fliplr(input) | same
 +flipud | input | jnp.flipud(input) | same
 +roll | input, shifts, dims=None | jnp.roll(input, shifts, axis=dims) | same
 +rot90 | input, k=1, dims=(0, 1) | jnp.rot90(input, k=k, axes=dims) | same
-+take_along_dim | input, indices, dim=None | jnp.take_along_axis(input, indices, axis=(dim)) | same
++take_along_dim | input, indices, dim=None | _take_along(input, indices, axis=(dim)) | same
 torch.cartesian_prod | *tensors | _cartesian_prod(*tensors) | same
 torch.combinations | input, r=2, with_replacement=False | _combinations(input, r=(r), with_replacement=with_replacement) | same
 torch.block_diag | *tensors | jax.scipy.linalg.block_diag(*tensors) | same

@@ -25,7 +25,7 @@ _WINDOWS = {
     "blackman": ("*, sym=True", "_cosine_sum(M, (0.42, 0.5, 0.08), sym)"),
     "nuttall": ("*, sym=True", "_cosine_sum(M, (0.3635819, 0.4891775, 0.1365995, 0.0106411), sym)"),
     "bartlett": ("*, sym=True", "_window(M, sym, lambda place: 1 - jnp.abs(2 * place - 1))"),
-    "cosine": ("*, sym=True", "jnp.sin(jnp.pi / max(M if sym else M + 1, 1) * (jnp.arange(M) + 0.5))"),
+    "cosine": ("*, sym=True", "_sine_window(M, sym)"),
     "exponential": ("*, center=None, tau=1.0, sym=True", "jnp.exp(-jnp.abs(_places(M, sym, center)) / tau)"),
     "gaussian": ("*, std=1.0, sym=True", "jnp.exp(-jnp.square(_places(M, sym) / (std * 2 ** 0.5)))"),
     "kaiser": (
