@@ -127,8 +127,8 @@ def test_names_of_torch_that_are_not_there(tmp_path):
     text = (
         "import torch\nfrom torch import nn\n"
         "def f(x, group: torch.distributed.ProcessGroup | None = None):\n"
-        "    return x + 1 if not isinstance(x, nn.LSTM) else x\n"
-        "class Layer(nn.LSTM):\n    def __init__(self, size):\n        super().__init__(size, bias=False)\n"
+        "    return x + 1 if not isinstance(x, nn.Mamba) else x\n"
+        "class Layer(nn.Mamba):\n    def __init__(self, size):\n        super().__init__(size, bias=False)\n"
         "        self.size = size\n"
         "LAYER = Layer(3)\n"
         "if True:\n    def inner():\n        local = 1\n        return local\n    BROKEN = 1 / 0\n"
@@ -137,7 +137,7 @@ def test_names_of_torch_that_are_not_there(tmp_path):
     np.testing.assert_array_equal(torch.jax_view(loaded.f)(jnp.ones(2)), [2.0, 2.0])
     assert loaded.LAYER.size == 3
     assert not hasattr(loaded, "local")
-    with pytest.raises(torch.NotSupported, match=r"torch\.nn\.LSTM\S* "):
+    with pytest.raises(torch.NotSupported, match=r"torch\.nn\.Mamba\S* "):
         loaded.LAYER.flatten_parameters()
 
 

@@ -112,7 +112,7 @@ def test_pointers_to_other_types_write_bits(kind):
     wanted = np.zeros(8, np.float32).view(kind).copy()
     for row in range(2):
         wanted[row * n : (row + 1) * n - 1] = bits[row * n : (row + 1) * n - 1] + 1
-    found = write_bits_kernel[(2,)](bits, jnp.zeros(8), getattr(tl, kind), n)
+    found = write_bits_kernel[(2,)](bits, jnp.zeros(8, jnp.float32), getattr(tl, kind), n)
     np.testing.assert_array_equal(np.asarray(found).view(kind), wanted)
 
 
