@@ -29,15 +29,14 @@ class FunctionCtx:
     needs_input_grad: tuple[bool, ...] = ()
 
     def __init__(self) -> None:
-        vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": (), "error": ""}
+        vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": ()}
 
     @staticmethod
     def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
         """Return what two branches recorded, the one of them that JAX takes."""
         saved = a["saved"] or b["saved"]
         if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
-            tensors = [merge(x, y) for (x, _), (y, _) in zip(a["saved"], b["saved"], strict=True)]
-            saved = [(t, mark(t)) for t in tensors]
+            saved = tuple(merge(x, y) for x, y in zip(a["saved"], b["saved"], strict=True))
         return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -49,8 +48,8 @@ class FunctionCtx:
         vars(self)["_own"] = vars(self)["_own"] | facts
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Save tensors, or None, for backward."""
-        self._note(saved=[(t, mark(t)) for t in tensors])
+        """Save tensors, or None, for backward, which gets what they hold when forward returns."""
+        self._note(saved=tensors)
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Accept what a jvp method would read: forward mode comes from backward."""
@@ -70,10 +69,8 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that forward saved."""
-        own = vars(self)["_own"]
-        if own["error"]:
-            raise RuntimeError(own["error"])
-        return tuple(t for t, _ in own["saved"])
+        saved: tuple[Any, ...] = vars(self)["_own"]["saved"]
+        return saved
 
     saved_variables = saved_tensors
 

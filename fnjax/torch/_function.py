@@ -137,7 +137,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         vars(own).update({k: release(v) for k, v in vars(ctx).items() if k in facts.attributes})
         arrays = iter(ctx.saved_tensors)
         saved = [_wrap(next(arrays), k) if isinstance(k, _Kind) else release(k) for k in facts.kinds]
-        vars(own)["_own"] |= {"saved": [(t, mark(t)) for t in saved], "error": facts.error}
+        vars(own)["_own"] |= {"saved": tuple(saved)}
         given = [
             _wrap(g, _Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
@@ -174,23 +174,14 @@ class _Saved:
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
-    error: str
     axis: str | None  # that was the default process group
 
 
 def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: _Call | None = None) -> None:
     facts = vars(own)["_own"]
-    error = ""
-    for tensor, before in facts["saved"]:
-        if is_written(tensor, before):
-            error = (
-                "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[torch.{tensor.dtype.name} {list(tensor.shape)}] is at version {tensor.memory.version}; expected "
-                "an earlier version instead."
-            )
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
-    saved = [t for t, _ in facts["saved"]]
+    saved = facts["saved"]
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     kept: list[Kept] = []
     modules: list[Any] = []
@@ -217,7 +208,6 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),
-        error,
         get_default(),
     )
     if facts["non_differentiable"]:
