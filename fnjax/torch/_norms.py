@@ -52,7 +52,9 @@ def _check_size(x: Tensor) -> None:
 
 
 def _follow(x: Tensor, mean: Tensor | None, var: Tensor | None, momentum: Any, dims: tuple[int, ...]) -> None:
-    """Move running statistics towards those of a batch."""
+    """Move running statistics towards those of a batch; an empty one leaves them."""
+    if not x.layout.size:
+        return
     with set_mode(switch(False)):
         x = to(x, DEFAULT) if x.dtype.itemsize == 2 else x
         for running, name, options in ((mean, "mean", {}), (var, "var", {"correction": 1})):

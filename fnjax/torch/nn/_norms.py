@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._groups import get_default
 from fnjax.torch.nn._layers import F, add_layers, add_parameter, enter_layer, init, torch
 from fnjax.torch.nn._module import Module
 
@@ -98,7 +100,7 @@ class _BatchNorm(_NormBase):
 
 @enter_layer("batchnorm")
 class SyncBatchNorm(_BatchNorm):
-    """torch.nn.SyncBatchNorm, of one process: JAX's automatic sharding sees the whole batch."""
+    """torch.nn.SyncBatchNorm under jax.jit, where a sharded batch is one batch."""
 
     def __init__(
         self,
@@ -115,6 +117,19 @@ class SyncBatchNorm(_BatchNorm):
     ) -> None:
         super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
         self.process_group = process_group
+
+    def forward(self, input: Any) -> Any:
+        """Return as the other batch norms.
+
+        Raises:
+            NotSupported: processes are a mesh axis, and each sees its part of the batch.
+        """
+        if self.training and get_default() is not None:
+            raise NotSupported(
+                "torch.nn.SyncBatchNorm in training within fnjax.torch.distributed.axis",
+                "shard the batch under jax.jit, where a batch norm sees the whole of it",
+            )
+        return super().forward(input)
 
     def _check_input_dim(self, input: Any) -> None:
         if input.ndim < 2:
