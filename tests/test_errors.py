@@ -349,3 +349,54 @@ def test_saved_tensors_out_of_range_get_a_note():
         with pytest.raises((IndexError, ValueError)) as info:
             gradient(function(forward, fn), X)
         assert any("it holds 2 values, what Fn.forward last gave" in note for note in info.value.__notes__)
+
+
+class Repeated(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        return jnp.tile(x, n)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+class NotUnpacked(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        x = ctx.saved_tensors
+        return 2 * x * g
+
+
+class AsksTooFar(NotUnpacked):
+    @staticmethod
+    def backward(ctx, g):
+        return g if ctx.needs_input_grad[1] else None
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "note"),
+    [
+        (lambda x: jax.jit(Repeated.apply)(x, 2), TypeError, "static_argnums"),
+        (jax.grad(lambda x: NotUnpacked.apply(x).sum()), TypeError, "(x,) = ctx.saved_tensors"),
+        (jax.grad(lambda x: AsksTooFar.apply(x).sum()), IndexError, "an entry for each argument of AsksTooFar.apply"),
+    ],
+    ids=["a traced number of repetitions", "saved_tensors not unpacked", "needs_input_grad out of range"],
+)
+def test_notes_of_usual_mistakes(call, error, note):
+    """A note on the user's own error says what to write instead."""
+    with pytest.raises(error) as info:
+        call(jnp.arange(3.0))
+    assert any(note in n for n in info.value.__notes__)
+
+
+def test_apply_of_the_base_class():
+    """`fnjax.Function.apply(x)` is refused; a look at the attribute is not."""
+    assert callable(fnjax.Function.apply)
+    with pytest.raises(fnjax.errors.MissingMethodError, match="is the base class"):
+        fnjax.Function.apply(jnp.ones(2))

@@ -68,7 +68,8 @@ def annotate(
 def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str], n_saved: int | None) -> str:
     """Return the note to add to an error, or the empty string; `scalars` are the traced arguments without axes."""
     text, name, ctx = str(e), spec.name, spec.ctx.__name__
-    if isinstance(e, _CONCRETE_ERRORS) or "concrete" in text or "static" in text:
+    unhashable = "not hashable" in text and "Tracer" in text  # a parameter of a JAX operation, such as jnp.tile's reps
+    if isinstance(e, _CONCRETE_ERRORS) or unhashable or "concrete" in text or "static" in text:
         numbers = (
             f"If {' or '.join(scalars)} was a Python number, a transformation made it an array: keep it static with "
             "jax.jit(..., static_argnums=...), or close over it. "
@@ -105,6 +106,12 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
     if n_saved is not None and ("tuple index out of range" in text or "values to unpack" in text):
         return (
             f"If this is ctx.saved_tensors: it holds {n_saved} value{'s' * (n_saved != 1)}, what {name}.forward last "
-            f"gave to ctx.save_for_backward (for jvp: to ctx.save_for_forward). {location(method)}"
+            "gave to ctx.save_for_backward (for jvp: to ctx.save_for_forward). If this is ctx.needs_input_grad: it has "
+            f"an entry for each argument of {name}.apply. {location(method)}"
+        )
+    if n_saved is not None and isinstance(e, TypeError) and "'tuple'" in text and "operand" in text:
+        return (
+            "ctx.saved_tensors is a tuple, also of one array: unpack it, `(x,) = ctx.saved_tensors`. "
+            f"{location(method)}"
         )
     return ""

@@ -167,3 +167,15 @@ class Function(Options):
 
 Function._base_methods = dict(zip(METHODS, read_methods(Function), strict=True))
 __test__ = {"Function": Function}  # doctest skips classes of another `__module__`
+
+
+def _refuse_base_class(*_: Any, **__: Any) -> Any:
+    raise error(
+        MissingMethodError,
+        "fnjax.Function is the base class and has no forward",
+        "no-forward",
+        fix="call apply of a class that derives from it and defines forward and backward",
+    )
+
+
+Function._apply = _refuse_base_class

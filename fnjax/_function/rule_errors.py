@@ -37,8 +37,8 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "closure",
         "{name} uses an array from outside that is being differentiated, or that belongs to a trace which has ended",
         "every array with a gradient among the arguments of apply",
-        "pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant; arrays on ctx must "
-        "lie in attributes, lists, dicts or registered pytrees",
+        "pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant, if it is called "
+        "before apply and not inside forward; arrays on ctx must lie in attributes, lists, dicts or registered pytrees",
     ),
     "not linear": _Text(
         MissingMethodError,
