@@ -254,7 +254,7 @@ class Launch:
     def __init__(self, source, grid, parameters, arrays, stored, options):
         self.source, self.grid, self.parameters = source, grid, parameters
         self.arrays, self.stored, self.options = arrays, stored, options
-        values = tuple((p, kind, type(v), repr(v) if _is_number(v) else v) for p, (kind, v) in parameters.items())
+        values = tuple((p, kind, type(v), repr(v) if types.is_number(v) else v) for p, (kind, v) in parameters.items())
         self._key = source, grid, values, arrays, stored, options
 
     name = property(lambda self: self.source.name)
@@ -298,7 +298,7 @@ class Launch:
                 x = operands[value]
                 names[parameter] = Tensor(x.reshape((1,) * LEAD), types.type_of_array(x.dtype), ())
             else:
-                plain_ = parameter in self.source.constants or not _is_number(value)
+                plain_ = parameter in self.source.constants or not types.is_number(value)
                 names[parameter] = value if plain_ else as_tensor(value)
         for parameter, (kind, value) in reversed(self.parameters.items()):  # members come behind what holds them
             if kind == "container":
@@ -316,10 +316,6 @@ def _refuse_dtype(source, parameter, array):
     except TypeError as error:
         text = f"kernel {source.name}, parameter {parameter}: {error}: convert the array with .astype(...)"
         raise KernelError(text) from None
-
-
-def _is_number(value):
-    return isinstance(value, bool | int | float | np.number | np.bool_)
 
 
 def _checked(kernel, parameter, value, constant):

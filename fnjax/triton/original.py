@@ -67,7 +67,7 @@ def call(launch, operands):
             text = f"tl.load(argument_{value})"
         elif value is None:
             text = "None"
-        elif parameter not in launch.source.constants and _is_number(value):
+        elif parameter not in launch.source.constants and types.is_number(value):
             text = _number(value)
             if text is None:  # an argument: another number then needs no new program
                 text = f"argument_{len(given)}"
@@ -94,10 +94,6 @@ def call(launch, operands):
             f"jax-triton was to run kernel {launch.source.name}; fnjax.triton.backend('jax') runs it as JAX operations"
         )
         raise
-
-
-def _is_number(value):
-    return isinstance(value, bool | int | float | np.number | np.bool_)
 
 
 def _number(value):

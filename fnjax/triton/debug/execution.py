@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.interpreter.interpreter import bind, call, evaluate, interpret, known_condition, plain
-from fnjax.triton.interpreter.loops import Range, _no_return
+from fnjax.triton.interpreter.loops import Range, check_loop
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD
@@ -264,7 +264,7 @@ class Execution:
         Raises:
             EndsProgram: a `while` changes nothing, or has more than `MOST_ITERATIONS` iterations.
         """
-        _no_return(node)
+        check_loop(node)
         if isinstance(node, ast.While):
             return self._while(frame, node)
         given = evaluate(frame, node.iter)

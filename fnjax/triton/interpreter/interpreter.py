@@ -75,7 +75,7 @@ def plain(value):
 def to_tensors(value):
     """Return an assigned or returned value with numbers, also in tuples, as tensors (as code_generator.py 3.5)."""
     value = plain(value)
-    if isinstance(value, bool | int | float | np.number | np.bool_):
+    if types.is_number(value):
         return as_tensor(value)
     if isinstance(value, tuple | list):
         items = map(to_tensors, value)
@@ -166,7 +166,7 @@ def _statement(frame, node, after):
         return _if(frame, node, after)
     elif kind in LOOPS:
         execution = current().execution
-        return LOOPS[kind](frame, node) if execution is None else execution.loop(frame, node)
+        (LOOPS[kind] if execution is None else execution.loop)(frame, node)
     elif kind is ast.Return:
         _return(frame, None if node.value is None else to_tensors(evaluate(frame, node.value)))
         return True
@@ -260,8 +260,8 @@ def _select(test, name, a, b):
         return a
     if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
         return tuple(_select(test, name, x, y) for x, y in zip(a, b, strict=True))
-    if hasattr(a, "chosen") and type(a) is type(b):
-        return a.chosen(b, functools.partial(_select, test, name))
+    if hasattr(a, "select") and type(a) is type(b):
+        return a.select(b, functools.partial(_select, test, name))
     if isinstance(a, Pointer) and isinstance(b, Pointer) and (a.buffer, a.element) == (b.buffer, b.element):
         return a.at(where(test, a.offset, b.offset))
     if isinstance(a, Pointer | SelectedPointer) and isinstance(b, Pointer | SelectedPointer):

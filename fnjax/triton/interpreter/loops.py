@@ -3,7 +3,7 @@
 import ast
 
 from fnjax.triton.interpreter.interpreter import LOOPS, bind, evaluate, interpret, known_condition
-from fnjax.triton.interpreter.sequential import Loop
+from fnjax.triton.interpreter.sequential import trace_for, trace_while
 from fnjax.triton.interpreter.vectorize import vectorize
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, subtract
@@ -31,18 +31,16 @@ class Range:
 def run_for(frame, node):
     """Interpret a `for`: unrolled if it is short, vectorised where iterations are independent, else as a loop of JAX.
 
-    Returns:
-        False: no lane returns in a loop.
-
     Raises:
         ValueError: the step is zero.
         TypeError: the bounds of `tl.static_range`, or the step, are not known while tracing.
         SyntaxError: the body has a return, break or continue, or the loop an else.
     """
     given = evaluate(frame, node.iter)
-    _no_return(node)
+    check_loop(node)
     if not isinstance(given, Range):
-        return _unrolled(frame, node, list(given))
+        _unroll(frame, node, given)
+        return
     start, stop, step = (as_tensor(b) for b in (given.start, given.stop, given.step))
     bounds = [b.uniform() for b in (start, stop, step)]
     if step.uniform() == 0:
@@ -50,69 +48,58 @@ def run_for(frame, node):
     if None not in bounds:
         iterations = range(*map(int, bounds))
         if given.unrolled or len(iterations) <= 1:
-            return _unrolled(frame, node, list(iterations) if given.unrolled else [as_tensor(i) for i in iterations])
-        if vectorize(frame, node, start, step, len(iterations), None):
-            return False
-        if len(iterations) <= FEW:
-            with current().unrolling():
-                return _unrolled(frame, node, [as_tensor(i) for i in iterations])
-        return Loop(frame, node, start, step).run(len(iterations))
-    if given.unrolled:
+            _unroll(frame, node, iterations if given.unrolled else map(as_tensor, iterations))
+        elif not vectorize(frame, node, start, step, len(iterations), None):
+            if len(iterations) <= FEW:
+                with current().unrolling():
+                    _unroll(frame, node, map(as_tensor, iterations))
+            else:
+                trace_for(frame, node, start, step, len(iterations))
+    elif given.unrolled:
         raise TypeError("the bounds of tl.static_range must be constexprs")
-    return _uneven(frame, node, start, stop, step)
+    else:
+        _interpret_uneven(frame, node, start, stop, step)
 
 
-def _unrolled(frame, node, items):
+def _unroll(frame, node, items):
     """Interpret the body once for each item."""
     for item in items:
         bind(frame, node.target, item)
         interpret(frame, node.body)
-    return False
 
 
-def _uneven(frame, node, start, stop, step):
+def _interpret_uneven(frame, node, start, stop, step):
     """Interpret a `for` whose bounds differ between programs or are traced."""
     stride = step.uniform()
     if stride is None:
         raise TypeError("the step of a range must be known when the kernel is traced: make it a tl.constexpr")
-    loop = Loop(frame, node, start, step)
     distance = subtract(stop, start) if stride > 0 else subtract(start, stop)
-    if distance.affine is not None:
-        most = -(-distance.affine.limits()[1] // abs(stride))
-        if most <= 0:
-            return False
-        if vectorize(frame, node, start, step, int(most), distance):
-            return False
-        return loop.run(int(most), distance)
-    return loop.run(None, distance)
+    most = None if distance.affine is None else int(-(-distance.affine.limits()[1] // abs(stride)))
+    if most is None or (most > 0 and not vectorize(frame, node, start, step, most, distance)):
+        trace_for(frame, node, start, step, most, distance)
 
 
 def run_while(frame, node):
     """Interpret a `while`: iterate until its condition holds for no program.
-
-    Returns:
-        False: no lane returns in a loop.
 
     Raises:
         NeedsSequence: it waits for memory that other programs write.
         TypeError: its condition is a constexpr that holds.
         SyntaxError: the body has a return, break or continue, or the loop an else.
     """
-    _no_return(node)
+    check_loop(node)
     test = evaluate(frame, node.test)
     if known_condition(test) is False:
-        return False
+        return
     if not isinstance(test, Tensor):
         raise TypeError("a while on constexprs would not end: use tl.static_range")
-    names, from_turn_to_turn = decisive(node)
-    if from_turn_to_turn:
-        return Loop(frame, node, None, None).run_while(as_mask(test))
-    if not current().in_sequence:
+    names, ends_by_itself = decisive(node)
+    if not (ends_by_itself or current().in_sequence):
         raise NeedsSequence  # it waits for memory that earlier programs write
-    return Loop(frame, node, None, None).run_while(as_mask(test), names)
+    trace_while(frame, node, as_mask(test), None if ends_by_itself else names)
 
 
-def _no_return(node):
+def check_loop(node):
     """Raise SyntaxError where a loop has a return, break, continue or else, which Triton does not allow either."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Return | ast.Break | ast.Continue):

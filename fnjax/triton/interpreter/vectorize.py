@@ -12,7 +12,7 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.interpreter.carry import Carried, advanced, assigned, equal, leaves, of_variable, rebuilt, skeleton
+from fnjax.triton.interpreter.carry import advanced, assigned, equal, flatten, of_variable
 from fnjax.triton.interpreter.independence import independent
 from fnjax.triton.interpreter.interpreter import Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
@@ -79,7 +79,7 @@ class Sum(Tensor):
     def __sub__(self, other):
         return self._plus(other, -1)
 
-    def chosen(self, other, choose):
+    def select(self, other, choose):
         """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
         if self.origin != other.origin:
             raise NotVectorizable
@@ -151,7 +151,7 @@ class _Vectorization:
             raise NotVectorizable
         names = self._untouched()
         for name in (self.exposed & self.before.keys()) - names.keys():
-            names[name] = rebuilt(self.before[name], iter(self._as_given(name)))
+            names[name] = flatten(self.before[name])[1].fill(self._as_given(name))
         kind = types.promote(self.start.dtype, self.step.dtype)
         advance = of_variable(self.variable, self.step.uniform())
         names[self.node.target.id] = of_affine(self.start.affine.plus(advance), kind)
@@ -170,21 +170,20 @@ class _Vectorization:
 
     def _untouched(self):
         """Return the names that the loop does not set, with their values before it."""
-        mine = {*assigned(self.node.body), self.node.target.id}
+        mine = {*assigned(*self.node.body), self.node.target.id}
         return {n: v for n, v in self.before.items() if n not in mine or isinstance(v, Undefined)}
 
     def _as_given(self, name):
         """Yield the leaves of a carried value as the body reads them: advanced by a step, or as a `Sum`."""
-        value = self.before[name]
-        before, moved = leaves(value), moved_by(self.frame, self.node, name)
-        after = before if isinstance(moved, Undefined) else leaves(moved)
+        before, moved = flatten(self.before[name])[0], moved_by(self.frame, self.node, name)
+        after = before if isinstance(moved, Undefined) else flatten(moved)[0]
         for part, leaf in enumerate(before):
             step = None if isinstance(moved, Undefined) else step_of(leaf, after[part])
             if step is None:
                 yield Sum(leaf.dtype, leaf.shape, (name, part))
             else:
-                self.steps[name, part] = Carried(leaf.dtype, leaf.shape, (), step=constant(step))
-                yield advanced(leaf, self.steps[name, part], self.variable)
+                self.steps[name, part] = step
+                yield advanced(leaf, step, self.variable)
 
     def results(self):
         """Return all names with their values after the last iteration.
@@ -198,20 +197,21 @@ class _Vectorization:
                 continue
             after = self.frame.names[name]
             before = self.before[name] if name in self.exposed & self.before.keys() else after
-            if skeleton(before) != skeleton(after):
+            (first, structure), (last, same) = flatten(before), flatten(after)
+            if structure != same:
                 raise NotVectorizable
-            pairs = zip(leaves(before), leaves(after), strict=True)
-            names[name] = rebuilt(after, iter([self._result((name, i), *pair) for i, pair in enumerate(pairs)]))
+            pairs = enumerate(zip(first, last, strict=True))
+            names[name] = structure.fill(iter([self._result((name, i), *pair) for i, pair in pairs]))
         return names
 
     def _result(self, key, before, after):
         """Return a leaf's value after the loop, from its values before the loop and at the end of the body."""
         if key in self.steps:
-            spec = self.steps[key]
-            moved = advanced(before, spec, self.variable).affine.plus(spec.step)
+            step = constant(self.steps[key])
+            moved = advanced(before, self.steps[key], self.variable).affine.plus(step)
             if after.affine is None or after.shape != before.shape or not equal(after.affine, moved):
                 raise NotVectorizable
-            return before + cast(of_affine(spec.step, types.int64) * self._taken(), before.dtype)
+            return before + cast(of_affine(step, types.int64) * self._taken(), before.dtype)
         if isinstance(after, Sum):
             if after.origin != key:
                 raise NotVectorizable
@@ -237,15 +237,15 @@ def moved_by(frame, node, name):
     Returns:
         an `Undefined` where these statements read other names that the loop sets, or are not simple assignments.
     """
-    mine = {*assigned(node.body), *assigned([node.target])} - {name}
-    setting = [s for s in node.body if name in assigned([s])]
+    mine = {*assigned(*node.body), *assigned(node.target)} - {name}
+    setting = [s for s in node.body if name in assigned(s)]
     simple = all(
         isinstance(s, ast.AugAssign) or (isinstance(s, ast.Assign) and isinstance(s.targets[0], ast.Name))
         for s in setting
     )
     if not simple or any(isinstance(n, ast.Name) and n.id in mine for s in setting for n in ast.walk(s)):
         return Undefined(name)
-    if all(leaf.affine is None for leaf in leaves(frame.names[name])):
+    if all(leaf.affine is None for leaf in flatten(frame.names[name])[0]):
         return Undefined(name)
     before = frame.names
     frame.names = dict(before)

@@ -152,19 +152,20 @@ class _Aggregate:
     __triton_aggregate__ = True
     _fields_read: tuple = ()
 
-    def parts(self):
+    def parts(self) -> list[Any]:
         """Return the fields in their order."""
         return [getattr(self, name) for name in self._fields_read]
 
-    def replaced(self, parts):
-        """Return an aggregate with other fields."""
-        made = object.__new__(type(self))
-        vars(made).update(zip(self._fields_read, parts, strict=True))
+    @classmethod
+    def made_of(cls, parts: Iterable[Any]) -> _Aggregate:
+        """Return an aggregate with these fields."""
+        made = object.__new__(cls)
+        vars(made).update(zip(cls._fields_read, parts, strict=True))
         return made
 
-    def chosen(self, other, choose):
+    def select(self, other: _Aggregate, choose: Callable[[Any, Any], Any]) -> _Aggregate:
         """Return an aggregate whose fields `choose` selects from those of two."""
-        return self.replaced([choose(a, b) for a, b in zip(self.parts(), other.parts(), strict=True)])
+        return self.made_of(map(choose, self.parts(), other.parts()))
 
 
 def _aggregate(cls):
@@ -184,4 +185,6 @@ def _aggregate(cls):
     kernels = {k: v for k, v in vars(cls).items() if isinstance(getattr(v, "source", None), Source)}
     bound = {k: property(lambda self, kernel=v: functools.partial(kernel, self)) for k, v in kernels.items()}
     space = {"__init__": construct, "_fields_read": tuple(cls.__annotations__), "__doc__": cls.__doc__, **bound}
-    return type(cls.__name__, (_Aggregate, cls), {**space, "__module__": cls.__module__})
+    made: Any = type(cls.__name__, (_Aggregate, cls), {**space, "__module__": cls.__module__})
+    jax.tree_util.register_pytree_node(made, lambda value: (value.parts(), None), lambda _, parts: made.made_of(parts))
+    return made

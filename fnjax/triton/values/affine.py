@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+Shape = tuple[int, ...]
 GRID = 3  # axes that a grid may have
 LEAD = 6  # leading axes of every value, before those of the block: axes of the grid (some of them split) and of loops
 

@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, constant, recognise
+from fnjax.triton.values.affine import LEAD, Affine, Shape, constant, recognise
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
@@ -29,7 +29,7 @@ from fnjax.triton.values.tensor import (
 )
 
 
-def of_affine(affine, kind):
+def of_affine(affine: Affine, kind: types.dtype) -> Tensor:
     """Return a tensor of integers from an affine expression; values that do not fit the type wrap."""
     low, high = affine.limits()
     limits = np.iinfo(kind.array) if kind.kind in "iu" else None
@@ -38,7 +38,7 @@ def of_affine(affine, kind):
     return Tensor(None, kind, affine.shape, affine=affine)
 
 
-def of_data(data, kind, shape):
+def of_data(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
     """Return a tensor from an array (leading axes before the block's); known affine integers get their expression."""
     if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
         if data.dtype != kind.array:
@@ -49,12 +49,12 @@ def of_data(data, kind, shape):
     return Tensor(data, kind, shape)
 
 
-def as_tensor(value, kind=None):
+def as_tensor(value: Any, kind: types.dtype | None = None) -> Tensor:
     """Return a number or tensor as a tensor, in the type `kind` if given; TypeError for anything else."""
     value = getattr(value, "value", value) if not isinstance(value, Tensor) else value
     if isinstance(value, Tensor):
         return value if kind is None else cast(value, kind)
-    if isinstance(value, bool | int | float | np.number | np.bool_):
+    if types.is_number(value):
         own = types.type_of_number(value)
         if kind is None or (kind.kind in "iu" and own.kind in "iu"):
             kind = kind or own
@@ -84,7 +84,7 @@ def to_common_type(a, b, division=False, weak=True):
 
 def _plain(value):
     value = getattr(value, "value", value)
-    if not isinstance(value, bool | int | float | np.number | np.bool_):
+    if not types.is_number(value):
         raise TypeError(f"a {type(value).__name__} is no operand of a tensor's")
     return value
 
@@ -266,7 +266,7 @@ def logical_or(a, b):
     return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, as_mask(a), as_mask(b))
 
 
-def as_mask(value):
+def as_mask(value: Any) -> Tensor:
     """Return the mask of the values that are not zero; masks as they are."""
     value = as_tensor(value)
     if value.dtype.is_bool():
@@ -309,7 +309,7 @@ def compare(name, a, b):
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
 
-def cast(value, kind, bitcast=False, rounding=None):
+def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = None) -> Tensor:
     """Return a value in another type, rounded or wrapped as Triton does; with `bitcast`, reinterpret its bits.
 
     `rounding` "rtz" rounds to 16-bit floats toward zero. Pointers, and a bitcast to another width, are a TypeError.
@@ -382,7 +382,7 @@ def where(condition, a, b):
     return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
 
 
-def broadcast(value, shape):
+def broadcast(value: Any, shape: Any) -> Tensor:
     """Return a tensor broadcast to a block's shape; TypeError where the shapes do not fit."""
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
     if np.broadcast_shapes(value.shape, shape) != shape:
@@ -448,4 +448,5 @@ for _name, _function in (("neg", _negative), ("invert", _invert), ("pos", lambda
 
 
 def _operand(value):
-    return isinstance(getattr(value, "value", value), Tensor | bool | int | float | np.number | np.bool_)
+    value = getattr(value, "value", value)
+    return isinstance(value, Tensor) or types.is_number(value)

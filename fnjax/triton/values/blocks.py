@@ -1,26 +1,49 @@
 """Block pointers and tensor descriptors: blocks of an array, given by base, shape, strides and offsets."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
+import jax
 import numpy as np
 
 from fnjax.triton.values import memory, types
 from fnjax.triton.values.affine import LEAD, Affine
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, of_affine
 from fnjax.triton.values.atomics import update
+from fnjax.triton.values.tensor import Tensor
 
 
+class _Fixed(tuple[Tensor, ...]):
+    """Sizes or strides of a block pointer, which a loop must not change; equal if they are known to be the same."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Fixed) and len(self) == len(other) and all(map(_is_same, self, other))
+
+    def __hash__(self) -> int:
+        return len(self)
+
+
+def _is_same(a: Tensor, b: Tensor) -> bool:
+    return a is b or (a.known and b.known and np.array_equal(a.data, b.data))
+
+
+@jax.tree_util.register_pytree_node_class
 @dataclasses.dataclass(frozen=True, eq=False)
 class BlockPointer:
-    """Pointer to a block of an array with any number of axes (`tl.make_block_ptr`)."""
+    """Pointer to a block of an array with any number of axes (`tl.make_block_ptr`): a pytree of base and offsets."""
 
-    base: object
-    sizes: tuple
-    strides: tuple
-    offsets: tuple
-    block_shape: tuple
+    base: Any
+    sizes: tuple[Tensor, ...]
+    strides: tuple[Tensor, ...]
+    offsets: tuple[Tensor, ...]
+    block_shape: tuple[int, ...]
     padding: str = "zero"  # "zero" or "nan": what a descriptor loads outside of the array
 
     dtype = property(lambda self: types.pointer_type(self.base.element))
@@ -28,17 +51,20 @@ class BlockPointer:
     element = property(lambda self: self.base.element)
     shape = property(lambda self: self.sizes)
 
-    def parts(self):
-        """Return the values that change between iterations of a loop: base and offsets."""
-        return [self.base, *self.offsets]
+    def tree_flatten(self) -> tuple[Any, Any]:
+        """Return what may change between the iterations of a loop, and what may not."""
+        return (self.base, self.offsets), (_Fixed(self.sizes), _Fixed(self.strides), self.block_shape, self.padding)
 
-    def replaced(self, parts):
-        """Return the same block pointer with another base and offsets, as `parts` lists them."""
-        return dataclasses.replace(self, base=parts[0], offsets=tuple(parts[1:]))
+    @classmethod
+    def tree_unflatten(cls, fixed: Any, parts: Any) -> BlockPointer:
+        """Return the block pointer that `tree_flatten` has taken apart."""
+        sizes, strides, block_shape, padding = fixed
+        return cls(parts[0], sizes, strides, parts[1], block_shape, padding)
 
-    def chosen(self, other, choose):
-        """Return a block pointer whose parts `choose` selects from those of two."""
-        return self.replaced([choose(a, b) for a, b in zip(self.parts(), other.parts(), strict=True)])
+    def select(self, other: BlockPointer, choose: Callable[[Any, Any], Any]) -> BlockPointer:
+        """Return a block pointer whose base and offsets `choose` selects from those of two."""
+        offsets = tuple(map(choose, self.offsets, other.offsets))
+        return dataclasses.replace(self, base=choose(self.base, other.base), offsets=offsets)
 
     def advance(self, offsets):
         """Return the block pointer with `offsets` added to its own."""
@@ -112,10 +138,10 @@ class Descriptor(BlockPointer):
 
     def _at(self, offsets):
         """Return the block pointer at these offsets."""
-        return self.replaced([self.base, *map(_whole, offsets)])
+        return dataclasses.replace(self, offsets=tuple(map(_as_offset, offsets)))
 
 
-def _whole(value):
+def _as_offset(value):
     return cast(as_tensor(value), types.int64)
 
 
@@ -128,7 +154,7 @@ def make_block_ptr(base, shape, strides, offsets, block_shape, order):
     """
     if not isinstance(base, memory.Pointer | memory.SelectedPointer):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
-    given = [tuple(map(_whole, part)) for part in (shape, strides, offsets)]
+    given = [tuple(map(_as_offset, part)) for part in (shape, strides, offsets)]
     blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
     if len({len(blocks), *map(len, given)}) != 1:
         raise ValueError("shape, strides, offsets and block_shape of tl.make_block_ptr differ in length")
@@ -159,8 +185,8 @@ def store_tensor_descriptor(desc, offsets, value):
 
 def advance(base, offsets):
     """Return a block pointer with `offsets` added to its own."""
-    moved = [a + _whole(b) for a, b in zip(base.offsets, offsets, strict=True)]
-    return base.replaced([base.base, *moved])
+    moved = tuple(a + _as_offset(b) for a, b in zip(base.offsets, offsets, strict=True))
+    return dataclasses.replace(base, offsets=moved)
 
 
 def _indices(block, axis):

@@ -1,9 +1,11 @@
 """Pointers, loads and stores: by a view of flat memory where the address is one, else by gather and scatter."""
 
 import dataclasses
+import functools
 import itertools
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -17,6 +19,7 @@ from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, as_block, canonical, is_narrowed, needs_64_bits
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["buffer", "element", "own"])
 @dataclasses.dataclass(frozen=True, eq=False)
 class Pointer:
     """Address in a buffer: the number of elements, of type `element`, from its start.
@@ -60,6 +63,7 @@ class Pointer:
         return self if kind.element_ty == self.element else reinterpreted(self, kind.element_ty)
 
 
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["mask", "yes", "no"], meta_fields=[])
 @dataclasses.dataclass(frozen=True, eq=False)
 class SelectedPointer:
     """Selection between two pointers, possibly into different arrays: `yes` where `mask` holds, else `no`."""

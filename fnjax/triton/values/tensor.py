@@ -5,8 +5,11 @@ arrays. A mask made by comparing them stays a list of conditions (affine express
 becomes an array only where an array is needed.
 """
 
+from __future__ import annotations
+
 import math
 import operator
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -72,6 +75,15 @@ class Tensor:
     """
 
     factors = None
+    if TYPE_CHECKING:  # `arithmetic` installs the operators, and `language` the methods
+
+        def _operate(self, other: Any) -> Tensor: ...
+        def __getattr__(self, name: str) -> Any: ...
+        def __neg__(self) -> Tensor: ...
+
+        __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _operate
+        __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lshift__ = __rshift__ = _operate
+        __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _operate
 
     def __init__(self, data, dtype, shape, affine=None, conditions=None, rest=None):
         self._data, self._type, self.shape = data, dtype, tuple(shape)

@@ -141,6 +141,11 @@ def as_type(given):
     return type_of_array(given)
 
 
+def is_number(value):
+    """Return True for a number or boolean of Python or NumPy."""
+    return isinstance(value, bool | int | float | np.number | np.bool_)
+
+
 def type_of_number(value):
     """Return the type that a Python number has where it meets tensors.
 

@@ -1,0 +1,191 @@
+"""The types of what a sequential loop carries: a fixpoint, found by tracing the body repeatedly."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+
+from fnjax.triton.interpreter.carry import Carry, alike, assigned
+from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
+from fnjax.triton.interpreter.liveness import carried
+from fnjax.triton.values import views
+from fnjax.triton.values.affine import LoopVariable
+from fnjax.triton.values.arithmetic import logical_and
+from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Tensor
+
+Arrays = list[Any]
+ATTEMPTS = 24
+
+
+class Fixpoint:
+    """One sequential loop while it is traced.
+
+    Attributes:
+        carry: the types of what it carries.
+        active: the mask of active lanes around it.
+        layouts: (buffer, layout) of memory that is reshaped before the first iteration.
+        found: the fixpoint of an earlier trace of the same loop, which this one starts from.
+        misfit: True if the iteration traced last did not return the types that it was given; its results are discarded.
+    """
+
+    def __init__(
+        self, frame: Frame, node: ast.For | ast.While, target: Callable[[LoopVariable], Tensor] | None = None
+    ) -> None:
+        """Begin with the types before the first iteration.
+
+        Args:
+            frame: the call that the loop is in.
+            node: the statement.
+            target: returns the value of the variable of a `for` in an iteration; None for a `while`.
+        """
+        self.frame, self.node, self.target, self.state = frame, node, target, current()
+        state, self.before = self.state, dict(frame.names)
+        self.buffers, self.written, self.active = list(state.buffers), set(state.written), state.active
+        self.accesses = len(state.vectorized_loops[-1].accesses) if state.vectorized_loops else 0
+        exposed, later = carried(frame.source.node, node)
+        self.own = {*assigned(*node.body), *(assigned(node.target) if isinstance(node, ast.For) else ())}
+        live = [n for n in sorted(self.own) if n in exposed | later]
+        values = {n: self.before[n] for n in live if not isinstance(self.before.get(n, Undefined(n)), Undefined)}
+        self.carry = Carry(values, [n for n in live if n not in values and n in later], target is not None)
+        starts = self.carry.starts.items()
+        key = id(node), tuple((n, *((t.dtype, t.shape) for t in tensors)) for n, tensors in starts)
+        self.found: dict[str, Any] = state.loops.setdefault(key, {})
+        self.carry.resume(self.found.get("types", {}))
+        self.carry.buffers |= self.found.get("buffers", set())
+        self.layouts: set[Any] = self.found.get("layouts", set())
+        self.misfit = False
+
+    def untouched(self) -> dict[str, Any]:
+        """Return the names that the loop does not set; names that only one iteration uses are left out."""
+        return {n: v for n, v in self.before.items() if n not in self.own or isinstance(v, Undefined)}
+
+    def first(self) -> tuple[Arrays, Arrays]:
+        """Return the carried arrays and buffers before the first iteration."""
+        buffers = [self.buffers[i] for i in sorted(self.carry.buffers)]
+        return self.alike(self.carry.first_arrays()), self.alike(buffers)
+
+    def alike(self, arrays: Sequence[Any]) -> Arrays:
+        """Return arrays that are device-varying as the loop's carry must be (`carry.alike`)."""
+        return alike(arrays, self.buffers)
+
+    def within(self, going: Tensor) -> Tensor:
+        """Return the mask of the lanes that are active around the loop, of programs that go on."""
+        return going if self.active is None else logical_and(going, self.active)
+
+    def start(self, arrays: Sequence[Any], variable: LoopVariable | None) -> None:
+        """Set the names to their values at the start of an iteration."""
+        self.frame.names = self.untouched() | self.carry.values_in(arrays, variable)
+
+    def iterate(
+        self, arrays: Arrays, buffers: Arrays, variable: LoopVariable | None, going: Tensor | None
+    ) -> tuple[Arrays, Arrays]:
+        """Interpret one iteration.
+
+        Args:
+            arrays: the carried arrays.
+            buffers: the carried buffers.
+            variable: the loop variable that numbers the iterations; None in a `while`.
+            going: the mask of programs that take this iteration; None for all.
+
+        Returns:
+            the arrays and buffers for the next iteration; those that were given, where their types do not fit.
+        """
+        state, frame = self.state, self.frame
+        self.start(arrays, variable)
+        given = dict(frame.names)
+        for index, memory in zip(sorted(self.carry.buffers), buffers, strict=True):
+            state.buffers[index] = memory
+        target = self.node.target if isinstance(self.node, ast.For) else None
+        if self.target is not None and variable is not None and isinstance(target, ast.Name):
+            frame.names[target.id] = self.target(variable)
+        alive = self.active if going is None else going if self.active is None else logical_and(self.active, going)
+        with self.writing() as known, state.masked(alive):
+            interpret(frame, self.node.body)
+        after = self.carry.arrays_after(frame.names, given, variable, going)
+        self.misfit = not known or after is None
+        if self.misfit or after is None:
+            return arrays, buffers
+        return self.alike(after), self.memory()
+
+    def memory(self) -> Arrays:
+        """Return the carried buffers as they are now."""
+        return self.alike([self.state.buffers[i] for i in sorted(self.carry.buffers)])
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[list[bool]]:
+        """Carry the buffers that are written while the context lasts.
+
+        Yields:
+            a list that is empty at the end if one of them was not carried yet.
+        """
+        before, known = list(self.state.buffers), [True]
+        yield known
+        wrote = {i for i, (a, b) in enumerate(zip(before, self.state.buffers, strict=True)) if a is not b}
+        if not wrote <= self.carry.buffers:
+            known.clear()
+        self.carry.buffers |= wrote
+
+    @contextlib.contextmanager
+    def tracing(self) -> Iterator[None]:
+        """Trace the body; names, memory and mask are those around the loop before and after: no tracer leaks."""
+        self.reset()
+        yield
+        self.reset()
+
+    def reset(self) -> None:
+        """Set names, memory and mask to those around the loop."""
+        self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)
+
+    def solve(self, attempt: Callable[[], Any]) -> Any:
+        """Call `attempt`, which traces the whole loop, until all types fit, and return its result.
+
+        The first call is abstract, unless an earlier trace is known: it leaves no operations in the program.
+
+        Raises:
+            TypeError: there is no fixpoint after 24 attempts.
+        """
+        state = self.state
+        to_reshape, reshaped = state.to_reshape, state.reshaped
+        for number in range(ATTEMPTS):
+            if state.vectorized_loops:
+                del state.vectorized_loops[-1].accesses[self.accesses :]
+            self.reset()
+            state.written = set(self.written)
+            state.traced += 1
+            state.to_reshape, state.reshaped = set(), reshaped | self._reshaped()
+            trial = not (number or self.found)
+            try:
+                result = jax.eval_shape(attempt) if trial else attempt()
+                fits = not (self._lacks_layouts() or self.misfit or trial)
+            finally:
+                state.traced -= 1
+                state.to_reshape, state.reshaped = to_reshape | self.layouts, reshaped
+                self.reset()
+            if fits:
+                types = {n: self.carry.types[n] for n in self.carry.names}
+                self.found |= {"layouts": self.layouts, "types": types, "buffers": set(self.carry.buffers)}
+                return result
+        raise TypeError("what a loop carries changes its type with every iteration")
+
+    def _reshaped(self) -> dict[Any, Any]:
+        """Return memory that the loop does not write, reshaped before its first iteration, by buffer and layout."""
+        here = [key for key in sorted(self.layouts) if key[0] not in self.carry.buffers]
+        return {(i, layout): (self.buffers[i], views.as_rows(self.buffers[i], layout)) for i, layout in here}
+
+    def _lacks_layouts(self) -> bool:
+        """Return True where an iteration has read memory that was not reshaped before; the next attempt reshapes it."""
+        found = {key for key in self.state.to_reshape if key[0] not in self.carry.buffers and key not in self.layouts}
+        self.layouts = self.layouts | found
+        return bool(found)
+
+    def finish(self, arrays: Sequence[Any], buffers: Sequence[Any], iterations: Tensor | None) -> None:
+        """Set names and memory to their values after the loop, of which each program takes `iterations`."""
+        self.frame.names = self.untouched() | self.carry.values_after(arrays, iterations)
+        for index, memory in zip(sorted(self.carry.buffers), buffers, strict=True):
+            self.state.buffers[index] = memory
+            self.state.written.add(index)
