@@ -1,5 +1,7 @@
 """Stand-ins for names of Triton that fnjax.triton does not have: importing one succeeds, using it is the error."""
 
+from __future__ import annotations
+
 import dis
 import sys
 from typing import Any

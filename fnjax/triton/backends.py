@@ -1,10 +1,13 @@
 """Backends of a launch: the original kernel on a GPU, if jax-triton can run it, else its translation to JAX."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import importlib.util
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -48,28 +51,28 @@ class backend:
         ValueError: `which` is none of these.
     """
 
-    def __new__(cls, which: str | None = None):  # noqa: D102  the class says it
+    def __new__(cls, which: str | None = None) -> Any:  # noqa: D102  the class says it
         return _CHOSEN.value if which is None else super().__new__(cls)
 
-    def __init__(self, which: str | None = None):
+    def __init__(self, which: str | None = None) -> None:
         if which not in ("auto", "jax", "triton"):
             raise ValueError(f'fnjax.triton.backend takes "auto", "jax" or "triton", not {which!r}')
         self._which, self._before = which, _CHOSEN.get_global()
         _CHOSEN.set_global(which)
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         _CHOSEN.set_global(self._before)  # a with statement changes its own thread only
         self._block = _CHOSEN(self._which)
         self._block.__enter__()
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self._block.__exit__(*error)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"fnjax.triton.backend({self._which!r})"
 
 
-def run(launch, operands):
+def run(launch: Any, operands: Sequence[Any]) -> Any:
     """Return the arrays that a launch stores, computed by the chosen backend.
 
     Args:
@@ -79,7 +82,7 @@ def run(launch, operands):
     Raises:
         KernelError: the backend "triton" is chosen and cannot run it.
     """
-    chosen = backend()
+    chosen = _CHOSEN.value
     if chosen == "jax" or not launch.stored:
         return translated(launch, operands)
     if _is_installed():
@@ -89,13 +92,13 @@ def run(launch, operands):
     return translated(launch, operands)
 
 
-def _is_installed():
+def _is_installed() -> bool:
     """Return True where jax-triton is installed; it is not imported for that."""
     return sys.modules["jax_triton"] is not None if "jax_triton" in sys.modules else _is_found()
 
 
 @functools.cache
-def _is_found():
+def _is_found() -> bool:
     return importlib.util.find_spec("jax_triton") is not None
 
 
@@ -108,7 +111,7 @@ class LaunchSwitch:
 
     outputs = property(lambda self: self.launch.stored)
 
-    def everywhere(self, *operands):
+    def everywhere(self, *operands: Any) -> Any:
         """Return the result of the translation, for platforms other than a GPU.
 
         Raises:
@@ -121,7 +124,7 @@ class LaunchSwitch:
             )
         return self.launch.translated(*operands)
 
-    def differentiated(self, *operands):
+    def differentiated(self, *operands: Any) -> Any:
         """Return the result of the translation, for differentiation: jax-triton has no derivatives.
 
         Raises:
@@ -134,7 +137,7 @@ class LaunchSwitch:
             )
         return self.launch.translated(*operands)
 
-    def on_gpu(self, *operands):
+    def on_gpu(self, *operands: Any) -> Any:
         """Return the result of the original kernel; that of the translation, with a warning, where it cannot run.
 
         jax-triton is imported here first.

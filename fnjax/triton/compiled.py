@@ -1,6 +1,9 @@
 """Result of `kernel.warmup`: a kernel that launchers ask for registers and memory."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import Any
 
 
 class Compiled:
@@ -9,11 +12,11 @@ class Compiled:
     n_regs, n_spills, n_max_threads = 32, 0, 1024
     metadata = SimpleNamespace(shared=0, num_warps=4, num_stages=3, num_ctas=1)
 
-    def __init__(self, kernel):
+    def __init__(self, kernel: Any) -> None:
         self.kernel, self.asm = kernel, dict[str, str]()
 
-    def _init_handles(self):
+    def _init_handles(self) -> None:
         """Do nothing: there is no module to load."""
 
-    def __getitem__(self, grid):
+    def __getitem__(self, grid: Any) -> Any:
         return self.kernel[grid]

@@ -1,12 +1,16 @@
 """Tuples and namedtuples of arrays as arguments of a launch: their members are parameters of their own."""
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from fnjax.triton.interpreter.source import Source
 
-def is_array(value):
+
+def is_array(value: Any) -> bool:
     """Return True for arrays of JAX and NumPy, traced ones too."""
     return isinstance(value, jax.Array | np.ndarray) or hasattr(value, "aval")
 
@@ -22,13 +26,13 @@ class Container(NamedTuple):
     kind: type
     names: tuple[str, ...]
 
-    def filled(self, found):
+    def filled(self, found: Any) -> Any:
         """Return the container with the members that are found by their names."""
         items = [found.get(name) for name in self.names]
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
 
 
-def open_containers(source, given, checked):
+def open_containers(source: Source, given: Any, checked: Any) -> Any:
     """Replace containers of arrays in `given` by a `Container`, and add their members; return these with their owners.
 
     A member is named as in the kernel: `pair[0]`, or `pair.first` of a namedtuple.
@@ -38,7 +42,7 @@ def open_containers(source, given, checked):
         given: the parameters by name.
         checked: returns an argument ready for a launch.
     """
-    members: dict = {}
+    members: dict[str, str] = {}
     waiting = [p for p in source.parameters if p not in source.constants]
     while waiting:
         name = waiting.pop(0)
@@ -55,13 +59,13 @@ def open_containers(source, given, checked):
     return members
 
 
-def results_of(source, given, found):
+def results_of(source: Source, given: Any, found: Any) -> Any:
     """Return what a launch returns: the stored arrays in the order of parameters, None for parameters that are None.
 
     A container of arrays comes back as one, with what was stored in place of its arrays.
     """
 
-    def result(parameter):
+    def result(parameter: str) -> Any:
         value = given[parameter]
         if isinstance(value, Container):
             return value.filled({name: result(name) for name in value.names})

@@ -1,5 +1,7 @@
 """Triton's driver as launchers ask it, which answers as one GPU of capability 8.0, and errors that they catch."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
 
 

@@ -1,7 +1,10 @@
 """Launches outside jax.jit: each is one compiled program, cached for later launches that are equal to it."""
 
+from __future__ import annotations
+
 import collections
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -14,7 +17,7 @@ _PROGRAMS: collections.OrderedDict[Any, tuple[Any, Any]] = collections.OrderedDi
 _LOCK = threading.Lock()
 
 
-def translated(launch, operands):
+def translated(launch: Any, operands: Sequence[Any]) -> Any:
     """Return what a launch stores, computed by JAX operations.
 
     Under a transformation they become part of the traced program. Outside jit they are compiled as one program:
@@ -62,9 +65,9 @@ def translated(launch, operands):
     return results
 
 
-def _is_traced(arrays):
+def _is_traced(arrays: Sequence[Any]) -> bool:
     return any(isinstance(x, jax.core.Tracer) for x in arrays)
 
 
-def _new(launch):
+def _new(launch: Any) -> Any:
     return launch, jax.jit(launch.translated)

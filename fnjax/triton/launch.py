@@ -1,11 +1,15 @@
 """`kernel[grid](*args, **meta)`: binding of arguments, execution on arrays, and return of what was stored."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import inspect
 import math
 import operator
+from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +53,7 @@ _view = ContextVar("_view", default=(lambda x: x, lambda x: x))
 
 
 @contextlib.contextmanager
-def viewing(show, take):
+def viewing(show: Any, take: Any) -> Iterator[Any]:
     """Let grid functions, heuristics and hooks of the launches in the block see `show(argument)`; `take` goes back."""
     token = _view.set((show, take))
     try:
@@ -58,12 +62,12 @@ def viewing(show, take):
         _view.reset(token)
 
 
-def view(given):
+def view(given: Any) -> Any:
     """Return arguments by name as grid functions, heuristics and hooks see them."""
     return {name: _view.get()[0](value) for name, value in given.items()}
 
 
-def taken(value):
+def taken(value: Any) -> Any:
     """Return the argument that is seen as a value, after a hook may have written to it."""
     return _view.get()[1](value)
 
@@ -71,10 +75,10 @@ def taken(value):
 class Launcher:
     """Result of `kernel[grid]`: calling it launches the kernel."""
 
-    def __init__(self, kernel, grid):
+    def __init__(self, kernel: Any, grid: Any) -> None:
         self.kernel, self.grid = kernel, grid
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Launch the kernel and return what it stores.
 
         Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
@@ -89,12 +93,12 @@ class Launcher:
 class Kernel:
     """Base class of kernels, decorated or not."""
 
-    source: Source
+    source: Any  # a Source
 
-    def __getitem__(self, grid):
+    def __getitem__(self, grid: Any) -> Any:
         return Launcher(self, grid)
 
-    def warmup(self, *args, grid=None, **named):
+    def warmup(self, *args: Any, grid: Any = None, **named: Any) -> Any:
         """Return the kernel as launchers ask a compiled one for registers and memory; nothing is run or compiled.
 
         `kernel.warmup(..., grid=(1,))[grid](*args, **meta)` launches it.
@@ -102,22 +106,22 @@ class Kernel:
         return Compiled(self)
 
     @property
-    def stores(self):
+    def stores(self) -> Any:
         """The names of the parameters that the kernel may write to, in their order."""
         return list(self.source.stored)
 
     @property
-    def arg_names(self):
+    def arg_names(self) -> Any:
         """The names of the parameters."""
         return list(self.source.parameters)
 
     @property
-    def check(self):
+    def check(self) -> Any:
         """Execute a launch program by program, and report its faults: `kernel.check[grid](*args, **meta)`."""
         return Check(self)
 
     @property
-    def draw(self):
+    def draw(self) -> Any:
         """Draw which program reads and writes which element: `kernel.draw[grid](*args, **meta)`."""
         return Draw(self)
 
@@ -127,16 +131,16 @@ class Kernel:
 class JITFunction(Kernel):
     """Function under `@triton.jit`: launched as `kernel[grid](...)`, or called by another kernel."""
 
-    def __init__(self, fn):
+    def __init__(self, fn: Any) -> None:
         self.fn = fn
         self.__doc__, self.__module__, self.__wrapped__ = fn.__doc__, fn.__module__, fn
 
     @functools.cached_property
-    def source(self):
+    def source(self) -> Any:
         """The source of the function, parsed on first use."""
         return Source(self.fn)
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the function in the body of another kernel.
 
         Raises:
@@ -155,7 +159,7 @@ class JITFunction(Kernel):
         names = {k: plain(v) for k, v in bound.arguments.items()}
         return call(self.source, names)
 
-    def bind(self, args, named):
+    def bind(self, args: Any, named: Any) -> Any:
         """Return the arguments by the names of the parameters, defaults included; missing ones are left out.
 
         Raises:
@@ -171,7 +175,7 @@ class JITFunction(Kernel):
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def run(self, *args, grid, warmup=False, **named):
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
         """Launch the kernel and return the arrays that it stores: one array, or a tuple in the order of parameters.
 
         Raises:
@@ -183,7 +187,7 @@ class JITFunction(Kernel):
         return _launch(self.source, grid, given, tuple((k, named[k]) for k in COMPILED if k in named))
 
 
-def _launch(source, grid, given, options):
+def _launch(source: Source, grid: Any, given: Any, options: Any) -> Any:
     """Launch a kernel with the parameters `given` by name; return the arrays that it stores, by order of parameters.
 
     An array passed for several parameters is one operand, and so is its result.
@@ -198,9 +202,9 @@ def _launch(source, grid, given, options):
     members = open_containers(source, given, _checked)
     described = {p: v.facts() for p, v in given.items() if isinstance(v, TensorDescriptor)}
     given |= {p: given[p].base for p in described}
-    arrays: list = []
-    traced: list = []
-    parameters: dict = {}
+    arrays: list[Any] = []
+    traced: list[Any] = []
+    parameters: dict[Any, Any] = {}
     seen: dict[int, int] = {}
     for parameter in (*source.parameters, *members):
         value, whole = given[parameter], members.get(parameter, parameter)
@@ -251,7 +255,7 @@ class Launch:
 
     waits = False
 
-    def __init__(self, source, grid, parameters, arrays, stored, options):
+    def __init__(self, source: Source, grid: Any, parameters: Any, arrays: int, stored: Any, options: Any) -> None:
         self.source, self.grid, self.parameters = source, grid, parameters
         self.arrays, self.stored, self.options = arrays, stored, options
         values = tuple((p, kind, type(v), repr(v) if types.is_number(v) else v) for p, (kind, v) in parameters.items())
@@ -260,16 +264,16 @@ class Launch:
     name = property(lambda self: self.source.name)
     described = property(lambda self: any(k in ("described", "container") for k, _ in self.parameters.values()))
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Launch) and self._key == other._key
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self._key[:2])
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.grid))}]"
 
-    def translated(self, *operands):
+    def translated(self, *operands: Any) -> Any:
         """Return the arrays that are stored, computed by JAX operations.
 
         All programs are vectorised; where that is not valid (NeedsSequence), they run one after the other in a loop.
@@ -282,9 +286,9 @@ class Launch:
             flat, self.waits = _in_sequence(self.source, self.grid, names, flat)
         return [flat[i] for i in self.stored]
 
-    def named(self, operands):
+    def named(self, operands: Sequence[Any]) -> Any:
         """Return the values of the parameters, by name, that the body of the kernel starts with."""
-        names: dict = {}
+        names: dict[Any, Any] = {}
         for parameter, (kind, value) in self.parameters.items():
             if kind == "array":
                 names[parameter] = pointer_to(value, types.type_of_array(operands[value].dtype))
@@ -305,12 +309,12 @@ class Launch:
                 names[parameter] = value.filled(names)
         return {parameter: names[parameter] for parameter in self.source.parameters}
 
-    def original(self, *operands):
+    def original(self, *operands: Any) -> Any:
         """Return the arrays that are stored, computed by the original kernel on a GPU."""
         return call_original(self, operands)
 
 
-def _refuse_dtype(source, parameter, array):
+def _refuse_dtype(source: Source, parameter: str, array: Any) -> None:
     try:
         types.type_of_array(array.dtype)
     except TypeError as error:
@@ -318,7 +322,7 @@ def _refuse_dtype(source, parameter, array):
         raise KernelError(text) from None
 
 
-def _checked(kernel, parameter, value, constant):
+def _checked(kernel: Any, parameter: str, value: Any, constant: Any) -> Any:
     """Return an argument ready for a launch: constexprs unwrapped, concrete scalars of constexpr parameters as numbers.
 
     Raises:
@@ -339,7 +343,7 @@ def _checked(kernel, parameter, value, constant):
     return value
 
 
-def grid_of(kernel, grid, given):
+def grid_of(kernel: Any, grid: Any, given: Any) -> Any:
     """Return the three sizes of a grid.
 
     Args:
@@ -371,7 +375,7 @@ def grid_of(kernel, grid, given):
     return found + (1,) * (GRID - len(found))
 
 
-def _at_once(source, sizes, names, flat):
+def _at_once(source: Source, sizes: Any, names: dict[str, Any], flat: Any) -> Any:
     """Interpret a kernel for all programs at once and return memory after it."""
     splits = None
     while True:  # terminates: each pass adds leading axes, of which there are at most LEAD
@@ -385,7 +389,7 @@ def _at_once(source, sizes, names, flat):
                 return state.buffers
 
 
-def _in_sequence(source, sizes, names, flat):
+def _in_sequence(source: Source, sizes: Any, names: dict[str, Any], flat: Any) -> Any:
     """Interpret a kernel in a loop over its programs; the last axis of the grid is the fastest, as in Triton.
 
     Returns:
@@ -394,8 +398,9 @@ def _in_sequence(source, sizes, names, flat):
     written: set[int] = set()
     marks = Marks(source.name, len(flat))
 
-    def program(k, memory):
-        rest, programs = k, []
+    def program(k: Any, memory: Any) -> Any:
+        rest: Any = k
+        programs: list[Any] = []
         for size in reversed(sizes):
             programs.insert(0, rest % size)
             rest = rest // size
@@ -410,7 +415,7 @@ def _in_sequence(source, sizes, names, flat):
     return marks.refuse(mark, sizes, flat), bool(marks.loops)
 
 
-def jit(fn=None, **options):
+def jit(fn: Any = None, **options: Any) -> Any:
     """Return a kernel made of a function: `@triton.jit` or `@triton.jit(do_not_specialize=[...])`.
 
     A kernel of an installed Triton becomes one of fnjax.triton by its source, with its heuristics and configurations.

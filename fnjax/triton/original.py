@@ -5,6 +5,8 @@ parameters that calls the user's function with its own parameters in their order
 user's function that refer to `fnjax.triton` are replaced by their counterparts in `triton`.
 """
 
+from __future__ import annotations
+
 import ast
 import builtins
 import functools
@@ -12,6 +14,7 @@ import importlib
 import linecache
 import operator
 import types as python
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -29,11 +32,11 @@ RESERVED = {  # parameters of jax_triton.triton_call, and tl: a kernel's paramet
 OPTIONS = ("num_warps", "num_stages", "num_ctas", "enable_fp_fusion")
 OURS = "fnjax.triton"
 VERSION = "0.3.1"  # the supported version of jax-triton
-_KERNELS: dict = {}  # by function: the objects that it refers to, and Triton's kernel
-_AROUND: dict = {}  # kernels that jax-triton calls
+_KERNELS: dict[Any, Any] = {}  # by function: the objects that it refers to, and Triton's kernel
+_AROUND: dict[Any, Any] = {}  # kernels that jax-triton calls
 
 
-def why_not():
+def why_not() -> Any:
     """Return the reason why jax-triton cannot run kernels here; None where it can."""
     try:
         importlib.import_module("triton")
@@ -45,7 +48,7 @@ def why_not():
     return None
 
 
-def call(launch, operands):
+def call(launch: Any, operands: Sequence[Any]) -> Any:
     """Return the arrays that the original kernel stores, flat.
 
     Args:
@@ -57,7 +60,7 @@ def call(launch, operands):
     """
     import jax_triton
 
-    given: list = list(operands)
+    given: list[Any] = list(operands)
     constants: dict[str, Any] = {}
     calls = []
     for parameter, (kind, value) in launch.parameters.items():
@@ -96,7 +99,7 @@ def call(launch, operands):
         raise
 
 
-def _number(value):
+def _number(value: Any) -> Any:
     """Return Triton source for a number that is a constant of the program; None if it can be an argument.
 
     jax-triton would turn every argument that equals 1 into the integer 1.
@@ -106,7 +109,7 @@ def _number(value):
     return "tl.full((), 1.0, tl.float32)" if isinstance(value, float | np.floating) and value == 1 else None
 
 
-def _around(source, names, constants, call_text):
+def _around(source: Source, names: Sequence[str], constants: Any, call_text: Any) -> Any:
     """Return the kernel that jax-triton calls; equal calls return the same object, so that it is compiled once."""
     import triton
     import triton.language as tl
@@ -125,7 +128,7 @@ def _around(source, names, constants, call_text):
     return _AROUND[key]
 
 
-def kernel_of(source):
+def kernel_of(source: Source) -> Any:
     """Return the user's function under the real `triton.jit`, cached until an object that it refers to is replaced."""
     import triton
 
@@ -155,7 +158,7 @@ def kernel_of(source):
     return kernel
 
 
-def swapped(value):
+def swapped(value: Any) -> Any:
     """Return Triton's counterpart of an object of `fnjax.triton`; other objects as they are.
 
     Raises:
@@ -189,7 +192,7 @@ def swapped(value):
 
 
 @functools.cache
-def _places():
+def _places() -> Any:
     """Return, by function or class of `fnjax.triton`, its module and name."""
     found = {}
     for module in ("", ".language.extra.libdevice", ".language.math", ".language"):
@@ -201,7 +204,7 @@ def _places():
     return found
 
 
-def _real(module, name):
+def _real(module: Any, name: str) -> Any:
     """Return an object of the installed Triton; KernelError where it has none of this name."""
     try:
         return getattr(importlib.import_module("triton" + module), name)
@@ -212,15 +215,15 @@ def _real(module, name):
 class _Module(python.ModuleType):
     """Proxy for a module of the user's in which kernels are replaced by Triton's."""
 
-    def __init__(self, module):
+    def __init__(self, module: Any) -> None:
         super().__init__(module.__name__)
         self.__dict__["_module"] = module
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return swapped(getattr(self._module, name))
 
 
-def _module(module):
+def _module(module: Any) -> Any:
     """Return Triton's counterpart of a module: a module of Triton, a proxy, or the module itself."""
     if module.__name__ == OURS or module.__name__.startswith(OURS + "."):
         return importlib.import_module("triton" + module.__name__.removeprefix(OURS))

@@ -1,5 +1,9 @@
 """`triton.reinterpret`: arrays with their bits read as another type."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -7,7 +11,7 @@ from fnjax.triton.values.tensor import canonical
 from fnjax.triton.values.types import as_type
 
 
-def reinterpret(tensor, dtype):
+def reinterpret(tensor: Any, dtype: Any) -> Any:
     """Return an array with its bits read as another type of the same width.
 
     Args:

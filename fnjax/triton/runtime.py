@@ -1,5 +1,7 @@
 """`triton.runtime`: kernels and their configurations, the driver, and errors."""
 
+from __future__ import annotations
+
 import types
 
 from fnjax.triton import driver

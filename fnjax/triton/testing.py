@@ -1,14 +1,24 @@
 """`triton.testing`: timings of functions, and tables of them."""
 
+from __future__ import annotations
+
 import functools
 import sys
 import time
+from typing import Any
 
 import jax
 import numpy as np
 
 
-def do_bench(fn, warmup=25, rep=100, grad_to_none=None, quantiles=None, return_mode="mean"):
+def do_bench(
+    fn: Any,
+    warmup: int = 25,
+    rep: int = 100,
+    grad_to_none: Any = None,
+    quantiles: Any = None,
+    return_mode: str = "mean",
+) -> Any:
     """Return the time of a call in milliseconds, measured until its results are there.
 
     Args:
@@ -25,7 +35,7 @@ def do_bench(fn, warmup=25, rep=100, grad_to_none=None, quantiles=None, return_m
     if return_mode not in ("min", "max", "mean", "median", "all"):
         raise ValueError(f"return_mode must be min, max, mean, median or all, not {return_mode!r}")
 
-    def once():
+    def once() -> Any:
         begin = time.perf_counter()
         jax.block_until_ready(fn())
         return 1000 * (time.perf_counter() - begin)
@@ -48,8 +58,18 @@ class Benchmark:
     """Table of measurements: one row for each value of `x_names`, one column for each of `line_vals`."""
 
     def __init__(
-        self, x_names, x_vals, line_arg, line_vals, line_names, plot_name, args, xlabel="", ylabel="", **options
-    ):
+        self,
+        x_names: Any,
+        x_vals: Any,
+        line_arg: Any,
+        line_vals: Any,
+        line_names: Any,
+        plot_name: Any,
+        args: Any,
+        xlabel: str = "",
+        ylabel: str = "",
+        **options: Any,
+    ) -> None:
         self.x_names, self.x_vals, self.line_arg, self.line_vals = list(x_names), list(x_vals), line_arg, line_vals
         self.line_names, self.plot_name, self.args, self.ylabel = line_names, plot_name, dict(args), ylabel
 
@@ -57,11 +77,18 @@ class Benchmark:
 class Mark:
     """Function to be measured for one or several benchmarks: what `perf_report` makes of it."""
 
-    def __init__(self, fn, benchmarks):
+    def __init__(self, fn: Any, benchmarks: Any) -> None:
         self.fn, self.benchmarks = fn, benchmarks
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn)  # type: ignore[arg-type]  # it wraps any callable
 
-    def run(self, show_plots=False, print_data=False, save_path="", return_df=False, **kwargs):
+    def run(
+        self,
+        show_plots: bool = False,
+        print_data: bool = False,
+        save_path: str = "",
+        return_df: bool = False,
+        **kwargs: Any,
+    ) -> Any:
         """Measure; print the tables with `print_data`, and return them with `return_df`, as lists of dicts by column.
 
         Plots and files are not made.
@@ -76,7 +103,7 @@ class Mark:
             return tables if several else tables[0]
         return None
 
-    def _measure(self, benchmark, kwargs):
+    def _measure(self, benchmark: Any, kwargs: Any) -> Any:
         table = []
         for x in benchmark.x_vals:
             values = x if isinstance(x, list | tuple) else [x] * len(benchmark.x_names)
@@ -88,28 +115,28 @@ class Mark:
         return table
 
 
-def row_of(benchmark, row):
+def row_of(benchmark: Any, row: Any) -> Any:
     """Return the arguments of a row, without what was measured in it."""
     return {name: row[name] for name in benchmark.x_names}
 
 
-def _list_lines(table):
+def _list_lines(table: Any) -> Any:
     """Return the lines of a table, the names of its columns first."""
     rows = [" ".join(f"{value:>12.6g}" for value in row.values()) for row in table]
     return [" ".join(f"{name:>12}" for name in table[0]), *rows] if table else []
 
 
-def perf_report(benchmarks):
+def perf_report(benchmarks: Any) -> Any:
     """Return a decorator that makes a function a `Mark`: `bench.run(print_data=True)` measures it."""
     return lambda fn: Mark(fn, benchmarks)
 
 
-def assert_close(x, y, atol=None, rtol=None, err_msg=""):
+def assert_close(x: Any, y: Any, atol: Any = None, rtol: Any = None, err_msg: str = "") -> None:
     """Raise an AssertionError where two arrays differ by more than `atol` (1e-2) and `rtol` (0)."""
-    found = [np.asarray(v, np.float32) for v in (x, y)]
-    np.testing.assert_allclose(*found, atol=1e-2 if atol is None else atol, rtol=rtol or 0.0, err_msg=err_msg)
+    a, b = (np.asarray(v, np.float32) for v in (x, y))
+    np.testing.assert_allclose(a, b, atol=1e-2 if atol is None else atol, rtol=rtol or 0.0, err_msg=err_msg)
 
 
-def nvsmi(attrs):
+def nvsmi(attrs: Any) -> Any:
     """Return zeros for the attributes of a GPU that are asked for: there is no nvidia-smi."""
     return [0 for _ in attrs]

@@ -1,6 +1,9 @@
 """`autotune` and `heuristics`: the meta-parameters that a launch runs with."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,47 +16,55 @@ class Config:
     """Configuration of a kernel: meta-parameters and compiler options."""
 
     def __init__(
-        self, kwargs, num_warps=4, num_stages=3, num_ctas=1, maxnreg=None, pre_hook=None, ir_override=None, **rest
-    ):
+        self,
+        kwargs: Any,
+        num_warps: int = 4,
+        num_stages: int = 3,
+        num_ctas: int = 1,
+        maxnreg: Any = None,
+        pre_hook: Any = None,
+        ir_override: Any = None,
+        **rest: Any,
+    ) -> None:
         self.kwargs, self.pre_hook = dict(kwargs), pre_hook
         self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
 
-    def all_kwargs(self):
+    def all_kwargs(self) -> Any:
         """Return meta-parameters and compiler options together."""
         return self.kwargs | self.options()
 
-    def options(self):
+    def options(self) -> Any:
         """Return the options of Triton's compiler, which matter on a GPU."""
         return {"num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return ", ".join(f"{k}: {v}" for k, v in self.all_kwargs().items())
 
 
 class _Held:
     """Array as a hook sees it: it can be zeroed, filled, or copied into."""
 
-    def __init__(self, array):
+    def __init__(self, array: Any) -> None:
         self.array = array
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self.array, name)
 
-    def zero_(self):
+    def zero_(self) -> Any:
         """Set all elements to zero."""
         return self.fill_(0)
 
-    def fill_(self, value):
+    def fill_(self, value: Any) -> Any:
         """Set all elements to one number."""
         self.array = jnp.full_like(self.array, value)
         return self
 
-    def copy_(self, other):
+    def copy_(self, other: Any) -> Any:
         """Set the elements to those of another array."""
         self.array = jnp.broadcast_to(jnp.asarray(getattr(other, "array", other), self.array.dtype), self.array.shape)
         return self
 
-    def clone(self):
+    def clone(self) -> Any:
         """Return a copy."""
         return _Held(self.array)
 
@@ -61,20 +72,20 @@ class _Held:
 class Heuristics(Kernel):
     """Kernel some of whose meta-parameters are computed from its arguments."""
 
-    def __init__(self, fn, values):
+    def __init__(self, fn: Any, values: Any) -> None:
         self.fn, self.values = fn, values
 
     source = property(lambda self: self.fn.source)
 
-    def bind(self, args, named):
+    def bind(self, args: Any, named: Any) -> Any:
         """Return all parameters by name, the computed ones included."""
         return self.fn.bind(args, self._with_values(args, named))
 
-    def run(self, *args, grid, **named):
+    def run(self, *args: Any, grid: Any, **named: Any) -> Any:
         """Launch the kernel and return what it stores."""
         return self.fn.run(*args, grid=grid, **self._with_values(args, named))
 
-    def _with_values(self, args, named):
+    def _with_values(self, args: Any, named: Any) -> Any:
         """Return the named arguments with the computed ones added; each function sees the results before its own."""
         found = dict(named)
         for name, function in self.values.items():
@@ -87,19 +98,20 @@ class Autotuner(Kernel):
 
     def __init__(
         self,
-        fn,
-        arg_names,
-        configs,
-        key=(),
-        reset_to_zero=None,
-        restore_value=None,
-        pre_hook=None,
-        post_hook=None,
-        prune_configs_by=None,
-        **options,
-    ):
+        fn: Any,
+        arg_names: Any,
+        configs: Any,
+        key: Any = (),
+        reset_to_zero: Any = None,
+        restore_value: Any = None,
+        pre_hook: Any = None,
+        post_hook: Any = None,
+        prune_configs_by: Any = None,
+        **options: Any,
+    ) -> None:
         self.fn, self.configs, self.pre_hook, self.post_hook = fn, list(configs) or [Config({})], pre_hook, post_hook
-        self.keys, self.cache = list(key or ()), {}
+        self.keys = list(key or ())
+        self.cache: dict[Any, Any] = {}
         self.user_defined_pre_hook, self.user_defined_post_hook = pre_hook is not None, post_hook is not None
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
         self.early_config_prune = dict(prune_configs_by or {}).get("early_config_prune")
@@ -107,11 +119,11 @@ class Autotuner(Kernel):
 
     source = property(lambda self: self.fn.source)
 
-    def bind(self, args, named):
+    def bind(self, args: Any, named: Any) -> Any:
         """Return all parameters by name."""
         return self.fn.bind(args, named)
 
-    def run(self, *args, grid, **named):
+    def run(self, *args: Any, grid: Any, **named: Any) -> Any:
         """Launch the kernel with the chosen configuration and return what it stores.
 
         Raises:
@@ -141,11 +153,11 @@ class Autotuner(Kernel):
                     changed[k] = array
         # One array passed for several parameters stays one buffer.
         same = {id(full[k]): v for k, v in changed.items()}
-        args = [same.get(id(v), v) for v in args]
+        given = [same.get(id(v), v) for v in args]
         named = {k: same.get(id(v), v) for k, v in {**named, **config.kwargs}.items()}
-        return self.fn.run(*args, grid=grid, **{k: v for k, v in config.options().items() if k not in named}, **named)
+        return self.fn.run(*given, grid=grid, **{k: v for k, v in config.options().items() if k not in named}, **named)
 
-    def _choose(self, by_name, named, grid):
+    def _choose(self, by_name: Any, named: Any, grid: Any) -> Any:
         """Return the first configuration that pruning keeps and for which the grid is valid."""
         configs = self.configs
         if self.early_config_prune is not None:
@@ -162,16 +174,25 @@ class Autotuner(Kernel):
                 first = first or error
             else:
                 return config
+        assert first is not None
         raise first
 
 
-def autotune(configs, key=(), prune_configs_by=None, reset_to_zero=None, restore_value=None, pre_hook=None, **options):
+def autotune(
+    configs: Any,
+    key: Any = (),
+    prune_configs_by: Any = None,
+    reset_to_zero: Any = None,
+    restore_value: Any = None,
+    pre_hook: Any = None,
+    **options: Any,
+) -> Any:
     """Return a decorator that gives a kernel several configurations: the first valid one is used, nothing is timed."""
     return lambda fn: Autotuner(
         fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, prune_configs_by=prune_configs_by
     )
 
 
-def heuristics(values):
+def heuristics(values: Any) -> Any:
     """Return a decorator that computes meta-parameters from the arguments, by functions given by name."""
     return lambda fn: Heuristics(fn, values)

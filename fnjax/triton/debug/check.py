@@ -1,8 +1,11 @@
 """`kernel.check[grid](...)`: execution of a launch program by program, and a report of its faults."""
 
+from __future__ import annotations
+
 import dataclasses
 import linecache
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.debug.execution import Access, Execution, Position, Unwritten, unwritten
+from fnjax.triton.debug.execution import Access, Execution, Position, Unwritten, Waiting, unwritten
 from fnjax.triton.debug.races import Clocks, Log
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
+from fnjax.triton.values import types
 from fnjax.triton.values.state import launching
+from fnjax.triton.values.tensor import Tensor
 
 LARGE, SAMPLE = 4096, 1024  # programs of a grid that is sampled, and of the sample
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
@@ -41,14 +46,14 @@ class Finding:
     function: str
     file: str
     line: int
-    program: tuple
+    program: tuple[int, ...]
     parameter: str | None
     index: Any
     message: str
     elements: int = 1
     programs: int = 1
 
-    def __str__(self):
+    def __str__(self) -> str:
         often = f" ({_counted(self.elements, 'element')} in {_counted(self.programs, 'program')})"
         text = linecache.getline(self.file, self.line).strip()
         where = f"{Path(self.file).name}:{self.line}, in {self.function}"
@@ -68,22 +73,22 @@ class Report:
     """
 
     launch: str
-    findings: list
+    findings: list[Any]
     outputs: Any
-    untouched: dict
+    untouched: dict[Any, Any]
     sampled: tuple[int, int] | None = None
 
     @property
-    def ok(self):
+    def ok(self) -> bool:
         """Return True where nothing was found."""
         return not self.findings
 
-    def assert_clean(self):
+    def assert_clean(self) -> None:
         """Raise an AssertionError that shows all findings, if there are any. For tests."""
         if self.findings:
             raise AssertionError(str(self))
 
-    def __str__(self):
+    def __str__(self) -> str:
         head = f"{self.launch}: {_counted(len(self.findings), 'finding') if self.findings else 'nothing found'}"
         left = [f"left unwritten: {_counted(n, 'element')} of {name}" for name, n in self.untouched.items() if n]
         if self.sampled is not None:
@@ -126,19 +131,19 @@ class Check:
         >>> report.assert_clean()
     """
 
-    def __init__(self, kernel):
+    def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def __getitem__(self, grid):
+    def __getitem__(self, grid: Any) -> Any:
         return lambda *args, **named: checked(self.kernel, grid, args, named)
 
 
-def checked(kernel, grid, args, named):
+def checked(kernel: Any, grid: Any, args: Any, named: Any) -> Any:
     """Execute one launch and return its report."""
     args, named = with_empty_buffers(args, named)
     kept = []
 
-    def run(launch, arrays, traced):
+    def run(launch: Any, arrays: Sequence[Any], traced: Any) -> Any:
         watcher = Watcher(launch, arrays)
         sample = sample_of(math.prod(launch.grid))
         stored = Execution(launch, arrays, traced, watcher).run(sample)
@@ -156,17 +161,17 @@ def checked(kernel, grid, args, named):
     return Report(title(watcher.launch), findings, outputs, {}, (len(sample), math.prod(watcher.launch.grid)))
 
 
-def sample_of(programs):
+def sample_of(programs: Any) -> Any:
     """Return the positions of the programs that stand for a large grid, in their order; None to execute all."""
     if programs <= LARGE:
         return None
     return np.linspace(0, programs - 1, SAMPLE).round().astype(np.int64)
 
 
-def with_empty_buffers(args, named):
+def with_empty_buffers(args: Any, named: Any) -> Any:
     """Return the arguments with each jax.ShapeDtypeStruct replaced by an uninitialised buffer."""
 
-    def filled(value):
+    def filled(value: Any) -> Any:
         if isinstance(value, TensorDescriptor):
             return dataclasses.replace(value, base=filled(value.base))
         return unwritten(value) if isinstance(value, jax.ShapeDtypeStruct) else value
@@ -177,7 +182,7 @@ def with_empty_buffers(args, named):
 class Watcher:
     """Watcher of a `execution.Execution` that records accesses and collects findings."""
 
-    def __init__(self, launch, arrays):
+    def __init__(self, launch: Any, arrays: Sequence[Any]) -> None:
         self.launch = launch
         self.shapes = [np.shape(a) for a in arrays]
         self.names = names_of(launch)
@@ -186,18 +191,18 @@ class Watcher:
         # By element, the program that changed it last, and the position in the source.
         self.writer = {i: np.full(np.size(arrays[i]), -1, np.int64) for i in launch.stored}
         self.line = {i: np.zeros(np.size(arrays[i]), np.int64) for i in launch.stored}
-        self.places: dict = {}
+        self.places: dict[Any, Any] = {}
         self.clocks = Clocks()
-        self.ids: list = []
-        self.found: dict = {}  # by kind, position and buffer: the finding and its programs
-        self.left: list = []  # (program, `Waiting`) of programs that were ended
+        self.ids: list[Any] = []
+        self.found: dict[Any, Any] = {}  # by kind, position and buffer: the finding and its programs
+        self.left: list[Any] = []  # (program, `Waiting`) of programs that were ended
 
-    def starts(self, number, ids):
+    def starts(self, number: Any, ids: tuple[int, ...]) -> None:
         """Begin another program."""
         self.ids.append(shown(ids, self.launch.grid))
         self.clocks.starts(number)
 
-    def access(self, access: Access, place):
+    def access(self, access: Access, place: Position) -> Any:
         """Check one access against those before it.
 
         Returns:
@@ -235,12 +240,12 @@ class Watcher:
             self.clocks.release(buffer, index)
         return look
 
-    def fails(self, place, message, lanes):
+    def fails(self, place: Position, message: Any, lanes: Tensor | None) -> None:
         """Add a finding for a `tl.device_assert` that does not hold."""
         text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
         self._find(ASSERTION, place, None, None, text, lanes)
 
-    def narrowed(self, place, kind, values):
+    def narrowed(self, place: Position, kind: types.dtype, values: Any) -> None:
         """Add a finding for 64-bit values that do not fit into 32 bits, where their upper bits matter."""
         message = (
             f"{self._who(-1)} needs the value {values[0]} of {kind}, and JAX has 32 bits: a launch computes another "
@@ -248,11 +253,21 @@ class Watcher:
         )
         self._find(NARROWED, place, None, None, message, len(values))
 
-    def waits(self, waiting):
+    def waits(self, waiting: Waiting) -> None:
         """Note that the current program was ended in a `while`."""
         self.left.append((len(self.ids) - 1, waiting))
 
-    def _find(self, kind, place, buffer, index, message, elements, key=(), program=None):
+    def _find(
+        self,
+        kind: str,
+        place: Position,
+        buffer: int | None,
+        index: Any,
+        message: Any,
+        elements: Any,
+        key: Any = (),
+        program: int | None = None,
+    ) -> None:
         """Add a finding, or count one more occurrence of it."""
         key = kind, place, buffer, *key
         program = len(self.ids) - 1 if program is None else program
@@ -261,28 +276,30 @@ class Watcher:
             finding.elements += elements
         else:
             name = None if buffer is None else self.names[buffer]
-            finding = Finding(kind, *place, self.ids[program], name, index, message, elements)
+            finding = Finding(
+                kind, place.function, place.file, place.line, self.ids[program], name, index, message, elements
+            )
             self.found[key] = finding, (programs := set())
         programs.add(program)
         finding.programs = len(programs)
 
-    def _who(self, number):
+    def _who(self, number: Any) -> Any:
         ids = self.ids[number]
         return f"program {ids[0] if len(ids) == 1 else ids}"
 
-    def _index(self, buffer, element):
+    def _index(self, buffer: int, element: Any) -> Any:
         """Return the index of an element: an integer, or a tuple for an array of several axes."""
         shape = self.shapes[buffer]
         return int(element) if len(shape) < 2 else tuple(map(int, np.unravel_index(int(element), shape)))
 
-    def _element(self, buffer, element):
+    def _element(self, buffer: int, element: Any) -> Any:
         """Return an element as text, for example `x_ptr[3, 4]`."""
         index = self._index(buffer, element)
         return f"{self.names[buffer]}[{', '.join(map(str, index if isinstance(index, tuple) else (index,)))}]"
 
     # ------------------------------------------------------------------------------ after all programs
 
-    def all_findings(self):
+    def all_findings(self) -> Any:
         """Return all findings by kind, in the order in which they were found."""
         for number, waiting in self.left:
             self._wait(number, waiting)
@@ -300,7 +317,7 @@ class Watcher:
         kinds = [OUTSIDE, EMPTY, ASSERTION, NARROWED, RACE, WAIT]
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
-    def _wait(self, number, waiting):
+    def _wait(self, number: Any, waiting: Waiting) -> None:
         """Add the finding for a waiting program, which says which later program it waits for, if any."""
         who = self._who(number)
         if not waiting.stuck or not waiting.seen:
@@ -311,14 +328,13 @@ class Watcher:
         buffer, index = next(((b, i) for b, i in waiting.seen if b in self.writer and len(i)), waiting.seen[0])
         element = int(index[0]) if len(index) else 0
         by = int(self.writer[buffer][element]) if buffer in self.writer else -1
-        name, key = self._element(buffer, element), ()
-        if by > number:
+        name, later = self._element(buffer, element), by > number
+        if later:
             line = self._line(buffer, element)
             message = (
                 f"{who} waits for {name}, which the later {self._who(by)} changes in line {line}: a program may "
                 "wait for those before it only"
             )
-            key = ("later",)
         elif by >= 0:
             line = self._line(buffer, element)
             who_ = "it" if by == number else self._who(by)
@@ -327,22 +343,24 @@ class Watcher:
             )
         else:
             message = f"{who} waits for {name}, which nobody changes"
-        self._find(WAIT, waiting.place, buffer, self._index(buffer, element), message, 1, key, number)
+        self._find(
+            WAIT, waiting.place, buffer, self._index(buffer, element), message, 1, ("later",) if later else (), number
+        )
 
-    def _line(self, buffer, element):
+    def _line(self, buffer: int, element: Any) -> Any:
         """Return the line that changed an element last."""
         places = list(self.places)
         place: Position = places[int(self.line[buffer][element])]
         return place.line
 
-    def untouched(self):
+    def untouched(self) -> Any:
         """Return, by parameter, how many elements of uninitialised buffers no program has written."""
         return {self.names[b]: int((~w).sum()) for b, w in self.written.items() if b in self.logs}
 
 
-def names_of(launch):
+def names_of(launch: Any) -> Any:
     """Return, by buffer, the names of the parameters that it was passed for, joined by "/"."""
-    names: dict = {}
+    names: dict[Any, Any] = {}
     for parameter, (kind, value) in launch.parameters.items():
         if kind in ("array", "described"):
             buffer = value[0] if kind == "described" else value
@@ -350,16 +368,16 @@ def names_of(launch):
     return names
 
 
-def shown(ids, grid):
+def shown(ids: tuple[int, ...], grid: Any) -> Any:
     """Return a program's indices along the axes of the grid that the user gave: trailing axes of size 1 are dropped."""
     used = max([1, *(d + 1 for d, n in enumerate(grid) if n > 1)])
     return tuple(ids[:used])
 
 
-def title(launch):
+def title(launch: Any) -> Any:
     """Return the kernel and its grid as text, for example `kernel[4, 2]`."""
     return f"{launch.name}[{', '.join(map(str, shown(launch.grid, launch.grid)))}]"
 
 
-def _counted(n, noun):
+def _counted(n: Any, noun: Any) -> Any:
     return f"{n} {noun}{'' if n == 1 else 's'}"

@@ -1,13 +1,20 @@
 """`kernel.draw[grid](...)`: figure of which program reads and writes which element."""
 
+from __future__ import annotations
+
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from fnjax.triton.debug.check import names_of, shown, title, with_empty_buffers
-from fnjax.triton.debug.execution import Execution
+from fnjax.triton.debug.execution import Access, Execution, Position, Waiting
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import Shape
 from fnjax.triton.values.exceptions import KernelError
 from fnjax.triton.values.state import launching
+from fnjax.triton.values.tensor import Tensor
 
 UNTOUCHED, OTHERS, MANY, OUTLINE, QUIET, FAULT = "#f4f4f2", "#cfcfca", "#55554f", "#ffffff", "#6b6b68", "#b3261e"
 PIXELS = 360  # maximum along an axis of an array; of longer ones several elements share a pixel
@@ -40,17 +47,17 @@ class Draw:
         program: the indices along the grid of the only program to show, or one integer.
     """
 
-    def __init__(self, kernel, path=None, program=None):
+    def __init__(self, kernel: Any, path: Any = None, program: Any = None) -> None:
         self.kernel, self.path, self.program = kernel, path, program
 
-    def __call__(self, path=None, program=None):
+    def __call__(self, path: Any = None, program: Any = None) -> Any:
         """Return the same with options."""
         return Draw(self.kernel, path, program)
 
-    def __getitem__(self, grid):
+    def __getitem__(self, grid: Any) -> Any:
         return lambda *args, **named: self._drawn(grid, args, named)
 
-    def _drawn(self, grid, args, named):
+    def _drawn(self, grid: Any, args: Any, named: Any) -> Any:
         """Return the figure of one launch, and write it to `path` if given; ImportError without matplotlib."""
         try:
             import matplotlib.figure  # noqa: F401 - an extra
@@ -59,7 +66,7 @@ class Draw:
         args, named = with_empty_buffers(args, named)
         kept = []
 
-        def run(launch, arrays, traced):
+        def run(launch: Any, arrays: Sequence[Any], traced: Any) -> Any:
             touches = Touches(launch, arrays, self.program)
             kept.append(touches)
             return Execution(launch, arrays, traced, touches).run()
@@ -75,17 +82,17 @@ class Draw:
 class Touches:
     """Watcher of a `execution.Execution` that records the set of programs that read or write each element."""
 
-    def __init__(self, launch, arrays, program):
+    def __init__(self, launch: Any, arrays: Sequence[Any], program: Any) -> None:
         self.launch, self.names = launch, names_of(launch)
         self.shapes, self.types = [np.shape(a) for a in arrays], [np.dtype(a.dtype).name for a in arrays]
-        self.ids: list = []
-        self.sets: list = [frozenset()]
-        self._number_of: dict = {frozenset(): 0}
-        self.found: dict = {}  # (buffer, "read" or "written") -> the number of each element's set
-        self.outside: dict = {}
+        self.ids: list[Any] = []
+        self.sets: list[Any] = [frozenset()]
+        self._number_of: dict[Any, Any] = {frozenset(): 0}
+        self.found: dict[Any, Any] = {}  # (buffer, "read" or "written") -> the number of each element's set
+        self.outside: dict[Any, Any] = {}
         self.chosen = None if program is None else self._chosen(program)
 
-    def _chosen(self, program):
+    def _chosen(self, program: Any) -> Any:
         """Return the flat index of the only program to show.
 
         Raises:
@@ -98,11 +105,11 @@ class Touches:
             raise KernelError(f"kernel {self.launch.name}: there is no program {program} in {title(self.launch)}")
         return int(np.ravel_multi_index(wide, grid))
 
-    def starts(self, number, ids):
+    def starts(self, number: Any, ids: tuple[int, ...]) -> None:
         """Begin another program."""
         self.ids.append(shown(ids, self.launch.grid))
 
-    def access(self, access, place):
+    def access(self, access: Access, place: Position) -> None:
         """Add the current program to the sets of the elements that it accesses."""
         program = len(self.ids) - 1
         key = access.buffer, "read" if access.kind == "read" else "written"
@@ -114,7 +121,7 @@ class Touches:
         before, where = np.unique(found[access.elements], return_inverse=True)
         found[access.elements] = np.array([self._joined(n, program) for n in before], np.int64)[where]
 
-    def _joined(self, number, program):
+    def _joined(self, number: Any, program: Any) -> Any:
         """Return the number of a set of programs with one program added."""
         joined = self.sets[number] | {program}
         if joined not in self._number_of:
@@ -122,17 +129,17 @@ class Touches:
             self.sets.append(joined)
         return self._number_of[joined]
 
-    def fails(self, place, message, lanes):
+    def fails(self, place: Position, message: Any, lanes: Tensor | None) -> None:
         """Ignore assertions that fail."""
 
-    def narrowed(self, place, kind, values):
+    def narrowed(self, place: Position, kind: types.dtype, values: Any) -> None:
         """Ignore values that need 64 bits."""
 
-    def waits(self, waiting):
+    def waits(self, waiting: Waiting) -> None:
         """Ignore waits: such programs are drawn as far as they run."""
 
 
-def picture(touches):
+def picture(touches: Touches) -> Any:
     """Return the figure, with one column of panels for reads and one for writes.
 
     Raises:
@@ -150,8 +157,9 @@ def picture(touches):
     palette = Palette(touches, [raster for panels in columns.values() for raster in panels])
     height = max(sum(raster.height for raster in panels) for panels in columns.values()) + 0.3
     figure = Figure(figsize=(0.4 + 5.4 * len(columns), 0.4 + height + palette.height), layout="constrained")
-    body, foot = figure.subfigures(2, 1, height_ratios=[0.4 + height, palette.height])
-    sides = np.atleast_1d(body.subfigures(1, len(columns), wspace=0.04))
+    halves: Any = figure.subfigures(2, 1, height_ratios=[0.4 + height, palette.height])
+    body, foot = halves
+    sides: Any = np.atleast_1d(body.subfigures(1, len(columns), wspace=0.04))
     for side, (verb, panels) in zip(sides, columns.items(), strict=True):
         heights = [raster.height for raster in panels]
         left = height - 0.3 - sum(heights)
@@ -169,7 +177,7 @@ def picture(touches):
 class Palette:
     """Colours for sets of programs, and the legend."""
 
-    def __init__(self, touches, rasters):
+    def __init__(self, touches: Touches, rasters: Any) -> None:
         from matplotlib import colormaps
         from matplotlib.colors import to_rgb
 
@@ -179,9 +187,9 @@ class Palette:
         if self.scaled:
             self.programs = colormaps["turbo"](np.linspace(0.04, 0.96, programs))[:, :3]
         else:
-            scheme = colormaps["tab10" if programs < 10 or chosen is not None else "tab20"]
-            greys = (7,) if scheme.N == 10 else (14, 15)
-            scheme = [scheme(i)[:3] for i in range(scheme.N) if i not in greys]
+            colours = colormaps["tab10" if programs < 10 or chosen is not None else "tab20"]
+            greys = (7,) if colours.N == 10 else (14, 15)
+            scheme = [colours(i)[:3] for i in range(colours.N) if i not in greys]
             self.programs = np.array([scheme[i % len(scheme)] for i in range(programs)])
         self.sets, self.entries = {0: np.array(to_rgb(UNTOUCHED))}, []
         shared = [n for n in used if len(touches.sets[n]) > 1]
@@ -214,12 +222,12 @@ class Palette:
         lines = math.ceil(len(self.entries) / self.columns)
         self.height = 0.1 + 0.2 * lines + (0.6 if self.scaled else 0)
 
-    def image(self, sets):
+    def image(self, sets: Any) -> Any:
         """Return the colour of each pixel."""
         numbers, where = np.unique(sets, return_inverse=True)
         return np.array([self.sets[int(n)] for n in numbers])[where.reshape(sets.shape)]
 
-    def explain(self, figure):
+    def explain(self, figure: Any) -> None:
         """Draw the legend, and a colour scale where there are many programs."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import ListedColormap, Normalize
@@ -244,7 +252,7 @@ class Palette:
 class Raster:
     """One panel: an array as a rectangle of pixels, each for one element or for several."""
 
-    def __init__(self, touches, buffer, verb):
+    def __init__(self, touches: Touches, buffer: int, verb: str) -> None:
         shape = touches.shapes[buffer]
         self.members, self.ids, self.numbered = touches.sets, touches.ids, touches.chosen is None
         self.name = touches.names[buffer].replace("/", " = ")
@@ -261,7 +269,7 @@ class Raster:
         self.there = _shrunk(there, self.steps, [])
         self.height = 0.65 + (min(3.0, max(0.4, 4.6 * self.rows / self.width)) if self.rows > 1 else 0.25)
 
-    def draw(self, axis, palette):
+    def draw(self, axis: Any, palette: Palette) -> None:
         """Draw the pixels, labels where there is room, axes and title."""
         image = palette.image(self.sets)
         image[~self.there] = 1.0
@@ -293,7 +301,7 @@ class Raster:
             notes.append(f"{self.outside} address{'es' if self.outside > 1 else ''} outside of the array")
         axis.set_xlabel(", ".join(notes), fontsize=8, color=FAULT if self.outside else QUIET, labelpad=2)
 
-    def _names(self, axis, image):
+    def _names(self, axis: Any, image: Any) -> None:
         """Label rectangles of one set of programs, if they are large enough, with their programs."""
         rows, columns = self.sets.shape
         for number in np.unique(self.sets[self.sets > 0])[:64]:
@@ -305,7 +313,7 @@ class Raster:
             middle = (j.min() + wide / 2) * self.steps[1] - 0.5, (i.min() + tall / 2) * self.steps[0] - 0.5
             axis.text(*middle, text, ha="center", va="center", fontsize=8, color=_readable(image[i[0], j[0]]))
 
-    def _numbers(self, axis, image):
+    def _numbers(self, axis: Any, image: Any) -> None:
         """Label each element with its program, or with the number of its programs."""
         size = 7 if max(len(_label(ids)) for ids in self.ids) * self.width <= 64 else 5.5
         for row, column in zip(*np.nonzero(self.sets), strict=True):
@@ -314,12 +322,12 @@ class Raster:
             axis.text(column, row, text, ha="center", va="center", fontsize=size, color=_readable(image[row, column]))
 
 
-def _readable(colour):
+def _readable(colour: Any) -> Any:
     """Return the text colour that is readable on a colour."""
     return "white" if colour @ (0.299, 0.587, 0.114) < 0.55 else "#222222"
 
 
-def _rows(shape):
+def _rows(shape: Shape) -> Any:
     """Return the number of rows that an array is drawn in, and the number of elements in a row."""
     if len(shape) >= 2:
         return max(math.prod(shape[:-1]), 1), max(shape[-1], 1)
@@ -330,25 +338,25 @@ def _rows(shape):
     return math.ceil(size / width), width
 
 
-def _shrunk(sets, steps, chosen):
+def _shrunk(sets: Any, steps: Any, chosen: Any) -> Any:
     """Return the set for each pixel of several elements: the first that is not empty; `chosen` sets come first."""
     if steps == (1, 1):
         return sets
     rows, columns = (math.ceil(n / s) for n, s in zip(sets.shape, steps, strict=True))
     wide = [(0, n * s - m) for n, s, m in zip((rows, columns), steps, sets.shape, strict=True)]
     pixels = np.pad(sets, wide).reshape(rows, steps[0], columns, steps[1]).transpose(0, 2, 1, 3)
-    pixels = pixels.reshape(rows, columns, -1)
-    rank = (pixels > 0) + (np.array(chosen)[pixels] if any(chosen) else 0)
-    return np.take_along_axis(pixels, rank.argmax(-1)[..., None], -1)[..., 0]
+    members = pixels.reshape(rows, columns, -1)
+    rank = (members > 0) + (np.array(chosen)[members] if any(chosen) else 0)
+    return np.take_along_axis(members, rank.argmax(-1)[..., None], -1)[..., 0]
 
 
-def _ticks(axis, size):
+def _ticks(axis: Any, size: int) -> None:
     """Set about nine ticks, at multiples of a power of two, along an axis of `size` elements."""
     step = max(1, 2 ** math.ceil(math.log2(size / 9)))
     axis.set_ticks(range(0, size, step))
 
 
-def _named(members, ids):
+def _named(members: frozenset[int], ids: Sequence[tuple[int, ...]]) -> str:
     """Return the label of a set of programs, shortened for large ones."""
     labels = [_label(ids[p]) for p in sorted(members)]
     if len(labels) == len(ids) > 1:
@@ -356,6 +364,6 @@ def _named(members, ids):
     return " + ".join(labels) if len(labels) <= 4 else f"{len(labels)} programs, {labels[0]} to {labels[-1]}"
 
 
-def _label(ids):
+def _label(ids: tuple[int, ...]) -> Any:
     """Return the label of a program."""
     return str(ids[0]) if len(ids) == 1 else f"({', '.join(map(str, ids))})"

@@ -5,19 +5,22 @@ known. Three things differ: memory is NumPy's, and each access is reported; cond
 one branch and loops are sequential; and a program that waits for something that no earlier program did is ended.
 """
 
+from __future__ import annotations
+
 import ast
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.interpreter.interpreter import bind, call, evaluate, interpret, known_condition, plain
+from fnjax.triton.interpreter.interpreter import Frame, bind, call, evaluate, interpret, known_condition, plain
 from fnjax.triton.interpreter.loops import Range, check_loop
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import LEAD, Shape
 from fnjax.triton.values.affine import constant as constant_affine
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_affine, of_data
 from fnjax.triton.values.exceptions import EndsProgram, KernelError
@@ -31,7 +34,7 @@ class Unwritten(np.ndarray):
     """Buffer with uninitialised elements, as torch.empty returns it."""
 
 
-def unwritten(like):
+def unwritten(like: Any) -> Any:
     """Return an uninitialised buffer of a shape and dtype: full of NaN, or of zeros for integers."""
     kind = jax.dtypes.canonicalize_dtype(like.dtype)
     fill = np.nan if jnp.issubdtype(kind, jnp.floating) else 0
@@ -82,25 +85,25 @@ class Waiting(NamedTuple):
     """
 
     place: Position
-    seen: list
+    seen: list[Any]
     stuck: bool
 
 
 class Old(Tensor):
     """Old value of an atomic: using it orders the program after those whose atomics it has seen."""
 
-    def __init__(self, data, kind, look):
+    def __init__(self, data: Any, kind: types.dtype, look: Any) -> None:
         super().__init__(None, kind, data.shape[LEAD:])
         self._found, self._look = data, look
 
     @property
-    def _data(self):
+    def _data(self) -> Any:
         """The array; reading it calls `look`, which the watcher gave."""
         self._look()
         return self._found
 
     @_data.setter
-    def _data(self, value):
+    def _data(self, value: Any) -> None:
         """Ignore a new array: it is kept in `_found`."""
 
 
@@ -119,7 +122,7 @@ class Execution:
         KernelError: an array is traced.
     """
 
-    def __init__(self, launch, arrays, traced, watcher):
+    def __init__(self, launch: Any, arrays: Sequence[Any], traced: Any, watcher: Any) -> None:
         for array in (*arrays, *traced):
             if isinstance(array, jax.core.Tracer):
                 raise KernelError(
@@ -129,9 +132,9 @@ class Execution:
         self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
         self.given = [np.asarray(x) for x in traced]
         self.changes = 0  # number of accesses that have changed memory
-        self.seen: list = []  # (buffer, elements) read in the current iteration of a `while`
+        self.seen: list[Any] = []  # (buffer, elements) read in the current iteration of a `while`
 
-    def run(self, sample=None):
+    def run(self, sample: Any = None) -> Any:
         """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays.
 
         Args:
@@ -153,7 +156,7 @@ class Execution:
 
     # -------------------------------------------------------------------------------------------- values
 
-    def settled(self, value):
+    def settled(self, value: Any) -> Any:
         """Return a value as a NumPy array, so that it is known to the interpreter."""
         if isinstance(value, tuple):
             items = list(map(self.settled, value))
@@ -167,7 +170,7 @@ class Execution:
 
     # -------------------------------------------------------------------------------------------- memory
 
-    def _lanes(self, pointer, shape, lanes):
+    def _lanes(self, pointer: Any, shape: Shape, lanes: Tensor | None) -> Any:
         """Return the addresses of all lanes, the mask of active lanes inside of the array, and of those outside."""
         offset = pointer.offset
         data = offset.data if offset.affine is None else offset.affine.array(np)
@@ -176,14 +179,14 @@ class Execution:
         there = (address >= 0) & (address < self.memory[pointer.buffer].size)
         return address, alive & there, alive & ~there
 
-    def _report(self, *args, **named):
+    def _report(self, *args: Any, **named: Any) -> Any:
         """Report an access to the watcher and return what it returns."""
         access = Access(*args, **named)
         if access.kind != "write":
             self.seen.append((access.buffer, access.elements))
         return self.watcher.access(access, here())
 
-    def load(self, pointer, shape, lanes, other, volatile):
+    def load(self, pointer: Any, shape: Shape, lanes: Tensor | None, other: Any, volatile: Any) -> Any:
         """Execute `tl.load`."""
         address, inside, outside = self._lanes(pointer, shape, lanes)
         self._report("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
@@ -194,7 +197,7 @@ class Execution:
         data[inside] = self.memory[pointer.buffer][address[inside]]
         return of_data(data.reshape((1,) * LEAD + shape), kind, shape)
 
-    def store(self, pointer, lanes, value):
+    def store(self, pointer: Any, lanes: Tensor | None, value: Any) -> None:
         """Execute `tl.store`; where lanes share an address, the last one's value stays."""
         shape = pointer.shape
         address, inside, outside = self._lanes(pointer, shape, lanes)
@@ -205,7 +208,7 @@ class Execution:
         self.changes += not _same(before, memory[index])
         self._report("write", pointer.buffer, index, address[outside], memory[index])
 
-    def atomic(self, name, pointer, lanes, value, expected, sem):
+    def atomic(self, name: str, pointer: Any, lanes: Tensor | None, value: Any, expected: Any, sem: Any) -> Any:
         """Execute `tl.atomic_*` lane after lane and return the old values."""
         shape = np.broadcast_shapes(pointer.shape, value.shape)
         address, inside, outside = self._lanes(pointer, shape, lanes)
@@ -240,25 +243,25 @@ class Execution:
 
     # ------------------------------------------------------------------------------ messages of kernels
 
-    def printed(self, parts):
+    def printed(self, parts: Any) -> None:
         """Print the arguments of `tl.device_print` with the program's number."""
         shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
         print(f"program {current().programs}:", *shown)  # noqa: T201 - device_print prints
 
-    def asserted(self, lanes, mask, message):
+    def asserted(self, lanes: Tensor, mask: Any, message: Any) -> None:
         """Report the lanes where a `tl.device_assert` fails."""
         shape = np.broadcast_shapes(lanes.shape, () if mask is None else mask.shape)
         fails = ~_full(lanes.data, shape) & (True if mask is None else _full(mask.data, shape))
         if fails.any():
             self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
 
-    def narrowed(self, kind, values):
+    def narrowed(self, kind: types.dtype, values: Any) -> None:
         """Report 64-bit values that do not fit into 32 bits, where their upper bits matter."""
         self.watcher.narrowed(here(), kind, values)
 
     # --------------------------------------------------------------------------------------------- loops
 
-    def loop(self, frame, node):
+    def loop(self, frame: Frame, node: Any) -> None:
         """Execute a `for` or a `while` sequentially.
 
         Raises:
@@ -266,7 +269,8 @@ class Execution:
         """
         check_loop(node)
         if isinstance(node, ast.While):
-            return self._while(frame, node)
+            self._while(frame, node)
+            return
         given = evaluate(frame, node.iter)
         items = given
         if isinstance(given, Range):
@@ -280,9 +284,8 @@ class Execution:
         for item in items:
             bind(frame, node.target, item)
             interpret(frame, node.body)
-        return False
 
-    def _while(self, frame, node):
+    def _while(self, frame: Frame, node: Any) -> None:
         """Execute a `while` sequentially.
 
         Raises:
@@ -294,27 +297,27 @@ class Execution:
             self.seen = []
             frame.line = node.lineno
             if not known_condition(evaluate(frame, node.test)):
-                return False
+                return
             interpret(frame, node.body)
             if changes == self.changes and all(_equal(before[n], frame.names.get(n)) for n in names):
-                raise EndsProgram(Waiting(Position(*here()[:2], node.lineno), self.seen, True))
-        raise EndsProgram(Waiting(Position(*here()[:2], node.lineno), self.seen, False))
+                raise EndsProgram(Waiting(here()._replace(line=node.lineno), self.seen, True))
+        raise EndsProgram(Waiting(here()._replace(line=node.lineno), self.seen, False))
 
 
-def here():
+def here() -> Position:
     """Return the position that is being executed."""
     frame = current().frames[-1]
     return Position(frame.source.name, frame.source.file, frame.line)
 
 
-def _full(data, shape):
+def _full(data: Any, shape: Shape) -> Any:
     """Return an array with the block's axes broadcast to their full size."""
     data = np.asarray(data)
     data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
     return np.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
 
 
-def _combined(name, old, new, wanted):
+def _combined(name: str, old: Any, new: Any, wanted: Any) -> Any:
     """Return the new values of an atomic."""
     if name == "cas":
         return np.where(old == wanted, new, old)
@@ -323,12 +326,12 @@ def _combined(name, old, new, wanted):
     return new if function is None else function(old, new)
 
 
-def _same(a, b):
+def _same(a: Any, b: Any) -> bool:
     """Return True where two arrays have the same bits."""
-    return a.tobytes() == b.tobytes()
+    return bool(a.tobytes() == b.tobytes())
 
 
-def _equal(a, b):
+def _equal(a: Any, b: Any) -> bool:
     """Return True where two values of a name are the same."""
     if a is b:
         return True

@@ -5,7 +5,10 @@ value of an atomic, or reads with `volatile=True`, is ordered after everything r
 is not used orders nothing for its program: it could as well have run first.
 """
 
-from typing import NamedTuple
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,10 +29,10 @@ class Event(NamedTuple):
     kind: str
     program: int
     clock: int
-    after: dict
+    after: dict[int, int]
     place: Position
 
-    def follows(self, other):
+    def follows(self, other: Event) -> bool:
         """Return True if this event comes after an earlier one in every execution."""
         return self.program == other.program or self.after.get(other.program, -1) >= other.clock
 
@@ -45,19 +48,20 @@ class Race(NamedTuple):
 class Clocks:
     """Clock of the current program, and the clocks that atomics have released, by buffer and element."""
 
-    def __init__(self):
-        self.single: dict = {}  # (buffer, element) -> programs' clocks
-        self.blocks: dict = {}  # buffer -> [(elements, programs' clocks)]
+    def __init__(self) -> None:
+        self.single: dict[Any, Any] = {}  # (buffer, element) -> programs' clocks
+        self.blocks: dict[Any, Any] = {}  # buffer -> [(elements, programs' clocks)]
 
-    def starts(self, program):
+    def starts(self, program: int) -> None:
         """Begin another program, which nothing precedes."""
-        self.program, self.clock, self.after = program, 0, {}
+        self.program, self.clock = program, 0
+        self.after: dict[int, int] = {}
 
-    def event(self, kind, place):
+    def event(self, kind: str, place: Position) -> Event:
         """Return an event of the current program."""
         return Event(kind, self.program, self.clock, self.after, place)
 
-    def release(self, buffer, index):
+    def release(self, buffer: int, index: Any) -> None:
         """Publish what the program has done to programs that acquire one of these elements, and advance its clock."""
         done = self.after | {self.program: self.clock}
         if len(index) == 1:
@@ -67,7 +71,7 @@ class Clocks:
             self.blocks.setdefault(buffer, []).append((index, done))
         self.clock += 1
 
-    def acquiring(self, buffer, index):
+    def acquiring(self, buffer: int, index: Any) -> Any:
         """Return a function that orders the program after all that is released at these elements now.
 
         It is called if and when the program uses the values that it read there.
@@ -76,7 +80,7 @@ class Clocks:
         blocks, count = self.blocks.get(buffer, []), len(self.blocks.get(buffer, []))
         program = self.program
 
-        def look():
+        def look() -> None:
             if program == self.program:
                 for done in (*found, *(d for elements, d in blocks[:count] if np.isin(index, elements).any())):
                     self.after = _joined(self.after, done)
@@ -85,7 +89,7 @@ class Clocks:
         return look
 
 
-def _joined(a, b):
+def _joined(a: Any, b: Any) -> Any:
     """Return the pointwise maximum of two vector clocks."""
     if len(b) > len(a):
         a, b = b, a
@@ -95,19 +99,19 @@ def _joined(a, b):
 class Log:
     """Accesses of all programs to one buffer, in their order."""
 
-    def __init__(self):
-        self.events: list = []
-        self.elements: list = []
-        self.values: list = []
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+        self.elements: list[Any] = []
+        self.values: list[Any] = []
 
-    def add(self, event, index, values):
+    def add(self, event: Event, index: Any, values: Any) -> None:
         """Append one access."""
         if len(index):
             self.events.append(event)
             self.elements.append(index)
             self.values.append(np.zeros(len(index), np.uint64) if values is None else _bits(values))
 
-    def races(self):
+    def races(self) -> Iterator[Any]:
         """Yield one race for each pair of source positions and programs, with all its elements: (Race, elements)."""
         if not self.events or len({e.program for e in self.events}) < 2:
             return
@@ -121,7 +125,7 @@ class Log:
         several = np.minimum.reduceat(programs, starts) != np.maximum.reduceat(programs, starts)
         several &= np.logical_or.reduceat(writes, starts)
         ends = np.r_[starts[1:], len(elements)]
-        seen: dict = {}
+        seen: dict[Any, Any] = {}
         for start, end in zip(starts[several], ends[several], strict=True):
             alike = values[start:end]
             key = number[start:end].tobytes(), np.unique(alike, return_inverse=True)[1].tobytes()
@@ -133,12 +137,14 @@ class Log:
                 yield Race(earlier, later, where[0]), where
 
 
-def _unordered_pairs(events, values):
+def _unordered_pairs(events: Any, values: Any) -> Iterator[Any]:
     """Yield pairs of unordered events on one element, with each later event at most once.
 
     Two writes of the same value do not race.
     """
-    write, value, reads, atomics = None, None, [], []
+    write, value = None, None
+    reads: list[tuple[Event, bool]] = []
+    atomics: list[Event] = []
     for event, new in zip(events, values, strict=True):
         before = []
         if write is not None and not (event.kind == "write" and new == value):
@@ -161,7 +167,7 @@ def _unordered_pairs(events, values):
             reads.append((event, write is not None and write.program == event.program))
 
 
-def _bits(values):
+def _bits(values: Any) -> Any:
     """Return values as unsigned integers of 64 bits, for comparison by bits."""
     wide = np.ascontiguousarray(values)
     return wide.view(f"u{wide.dtype.itemsize}").astype(np.uint64) if wide.dtype != bool else wide.astype(np.uint64)

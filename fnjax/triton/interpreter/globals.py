@@ -1,8 +1,11 @@
 """Objects outside of a kernel: which of them it may read, by Triton's rules, and which a cached program depends on."""
 
+from __future__ import annotations
+
 import enum
 import os
 import types as python
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +28,12 @@ class Uncacheable(Exception):  # noqa: N818  a signal, never seen by users
     """Signal that a kernel depends on an object that can change without notice: its program must not be cached."""
 
 
-def is_allowed():
+def is_allowed() -> bool:
     """Return True where the environment lets kernels read any global."""
     return os.environ.get(FLAG, "").lower() in ("1", "true", "on", "yes", "y")
 
 
-def read_name(source, name):
+def read_name(source: Source, name: str) -> Any:
     """Return the value of a name outside of a function.
 
     Raises:
@@ -45,7 +48,7 @@ def read_name(source, name):
     return value
 
 
-def read_attribute(owner, name):
+def read_attribute(owner: Any, name: str) -> Any:
     """Return an attribute of an object outside of a kernel.
 
     Raises:
@@ -58,7 +61,7 @@ def read_attribute(owner, name):
     return value
 
 
-def _may_be_read(value):
+def _may_be_read(value: Any) -> bool:
     """Return True for a global that Triton lets kernels read: a module, constexpr, type, kernel, class of tuples."""
     if value is None or isinstance(value, python.ModuleType | types.constexpr | types.dtype) or _is_ours(value):
         return True
@@ -66,13 +69,13 @@ def _may_be_read(value):
     return named or getattr(value, "__triton_aggregate__", False)
 
 
-def _is_ours(value):
+def _is_ours(value: Any) -> bool:
     """Return True for kernels, and for objects that fnjax.triton defines."""
     home = getattr(value, "__module__", None) or ""
     return isinstance(getattr(value, "source", None), Source) or home.split(".")[:2] == ["fnjax", "triton"]
 
 
-def _refuse_function(value):
+def _refuse_function(value: Any) -> None:
     """Raise RuntimeError for a function of plain Python."""
     if callable(value) and not isinstance(value, type | types.constexpr) and not _is_ours(value):
         raise RuntimeError(
@@ -81,7 +84,7 @@ def _refuse_function(value):
         )
 
 
-def dependencies(source):
+def dependencies(source: Source) -> Any:
     """Return the objects outside of a kernel that its program depends on, as a hashable object.
 
     Raises:
@@ -90,7 +93,7 @@ def dependencies(source):
     return is_allowed(), _of_source(source, set())
 
 
-def _of_source(source, seen):
+def _of_source(source: Source, seen: Any) -> Any:
     """Return a kernel with the objects that it and its helpers depend on, as a hashable object."""
     if source in seen:
         return source
@@ -105,7 +108,7 @@ def _of_source(source, seen):
     return source, *found
 
 
-def _at_the_end(value, attributes, seen):
+def _at_the_end(value: Any, attributes: Any, seen: Any) -> Any:
     """Return the value after a chain of attributes, followed through modules and classes only.
 
     An attribute of any other object is determined by that object, which then is the dependency.
@@ -120,14 +123,14 @@ def _at_the_end(value, attributes, seen):
     return value if _is_fixed(value) else frozen(value, seen)
 
 
-def _is_fixed(value):
+def _is_fixed(value: Any) -> bool:
     """Return True for modules whose content does not change."""
     return isinstance(value, python.ModuleType) and (
         value.__name__ in MODULES or value.__name__.split(".")[:2] == ["fnjax", "triton"]
     )
 
 
-def frozen(value, seen=None):
+def frozen(value: Any, seen: Any = None) -> Any:
     """Return a hashable object that is equal for values that a kernel cannot tell apart.
 
     Args:

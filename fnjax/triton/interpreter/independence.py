@@ -1,13 +1,18 @@
 """Test whether the iterations of a vectorised loop are independent, by the memory addresses that they access."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import numpy as np
 
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import LEAD, LoopVariable
+from fnjax.triton.values.state import LoopAccess, VectorizedLoop
 
 COMMUTING = {"add", "max", "min", "and", "or", "xor"}  # atomics whose order does not matter
 
 
-def independent(side):
+def independent(side: VectorizedLoop) -> bool:
     """Return True where vectorising a loop does not change what it reads and writes.
 
     Each statement is executed for all iterations before the next one. That is valid for buffers that are only read, for
@@ -23,7 +28,7 @@ def independent(side):
     return True
 
 
-def _disjoint(accesses, variable):
+def _disjoint(accesses: Any, variable: LoopVariable) -> bool:
     """Return True where all addresses advance by one step per iteration and span less than it within an iteration."""
     reaches = [_reach(access, variable) for access in accesses]
     if None in reaches or len({step for step, _, _ in reaches}) != 1:
@@ -34,7 +39,7 @@ def _disjoint(accesses, variable):
     return bool((high - low < abs(step)).all())
 
 
-def _reach(access, variable):
+def _reach(access: LoopAccess, variable: LoopVariable) -> Any:
     """Return the step of an access's address, and by program the first and last address in the first iteration.
 
     None where the address is not affine in the loop variable.
@@ -55,8 +60,9 @@ def _reach(access, variable):
     return step, low + sum(map(min, spans)), high + sum(map(max, spans))
 
 
-def _lanes(access):
+def _lanes(access: LoopAccess) -> Any:
     """Return the first and last index along each axis of the block that conditions allow in all programs."""
+    assert access.affine is not None
     found = [[0, n - 1] for n in access.affine.shape]
     for condition in access.conditions:
         axes = [d for d, stride in enumerate(condition.strides) if stride]

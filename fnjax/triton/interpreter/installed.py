@@ -1,5 +1,7 @@
 """Objects of an installed Triton, as those of fnjax.triton: the source of its kernels has the names of its language."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import sys

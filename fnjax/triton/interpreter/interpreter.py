@@ -1,16 +1,19 @@
 """Interpreter of a kernel's syntax tree: an `if` on values becomes a mask, and an early return ends lanes."""
 
+from __future__ import annotations
+
 import ast
 import contextlib
 import functools
 import operator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fnjax.errors import FnjaxError
 from fnjax.triton.interpreter.globals import read_attribute, read_name
-from fnjax.triton.interpreter.source import is_constexpr
+from fnjax.triton.interpreter.source import Source, is_constexpr
 from fnjax.triton.values import types
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
 from fnjax.triton.values.exceptions import EndsProgram, KernelError, NeedsGridSplit, NeedsSequence, NotVectorizable
@@ -24,21 +27,21 @@ BINARY = {
     ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
     ast.MatMult: operator.matmul,
 }  # fmt: skip
-COMPARE = {
+COMPARE: dict[type, Any] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
     ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
-UNARY: dict = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+UNARY: dict[Any, Any] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 RETURN = "what is returned"
-LOOPS: dict = {}  # by statement, the function that interprets it; `loops` fills it
-BUILTINS: dict = {}  # by Python function, the one that replaces it in kernels; `language` fills it
+LOOPS: dict[Any, Any] = {}  # by statement, the function that interprets it; `loops` fills it
+BUILTINS: dict[Any, Any] = {}  # by Python function, the one that replaces it in kernels; `language` fills it
 
 
 class Undefined:
     """Placeholder for a name that only one branch of an if sets; reading it is an error."""
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         self.name = name
 
 
@@ -53,11 +56,12 @@ class Frame:
         returned: the mask of these lanes; None if there are none.
     """
 
-    def __init__(self, source, names):
+    def __init__(self, source: Source, names: dict[str, Any]) -> None:
         self.source, self.names, self.line = source, names, source.node.lineno
-        self.result, self.returned = Undefined, None
+        self.result: Any = Undefined
+        self.returned: Any = None
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         """Return the value of a name, local or outside; NameError where it is set in one branch only, or unknown."""
         if name in self.names:
             found = self.names[name]
@@ -67,12 +71,12 @@ class Frame:
         return plain(read_name(self.source, name))
 
 
-def plain(value):
+def plain(value: Any) -> Any:
     """Return the value that a constexpr wraps; other values as they are."""
     return value.value if isinstance(value, types.constexpr) else value
 
 
-def to_tensors(value):
+def to_tensors(value: Any) -> Any:
     """Return an assigned or returned value with numbers, also in tuples, as tensors (as code_generator.py 3.5)."""
     value = plain(value)
     if types.is_number(value):
@@ -83,7 +87,7 @@ def to_tensors(value):
     return value
 
 
-def to_number(value):
+def to_number(value: Any) -> Any:
     """Return the Python number of a known scalar, as the annotation tl.constexpr demands; other values as they are."""
     value = plain(value)
     if isinstance(value, Tensor) and (found := value.uniform()) is not None:
@@ -91,7 +95,7 @@ def to_number(value):
     return value
 
 
-def call(source, names):
+def call(source: Source, names: dict[str, Any]) -> Any:
     """Interpret a function and return its result.
 
     Args:
@@ -119,7 +123,7 @@ def call(source, names):
     return None if frame.result is Undefined else frame.result
 
 
-def _given(frame, error):
+def _given(frame: Frame, error: Exception) -> Any:
     """Return text for a message: the parameters in the line that failed, where their values may be the cause."""
     nodes = ast.walk(frame.source.node)
     named = {n.id for n in nodes if isinstance(n, ast.Name) and n.lineno == frame.line}
@@ -136,7 +140,7 @@ def _given(frame, error):
     return f" ({', '.join(found)})" if found else ""
 
 
-def interpret(frame, statements):
+def interpret(frame: Frame, statements: Sequence[ast.stmt]) -> Any:
     """Interpret statements; return True if no lane continues after them."""
     for position, statement in enumerate(statements):
         frame.line = statement.lineno
@@ -145,7 +149,7 @@ def interpret(frame, statements):
     return False
 
 
-def _statement(frame, node, after):
+def _statement(frame: Frame, node: Any, after: Any) -> Any:
     """Interpret one statement; return True if no lane continues after it."""
     kind = type(node)
     if kind is ast.Expr:
@@ -179,7 +183,7 @@ def _statement(frame, node, after):
     return False
 
 
-def _return(frame, value):
+def _return(frame: Frame, value: Any) -> None:
     """End all active lanes with a result."""
     alive = current().active
     if frame.result is Undefined:
@@ -190,7 +194,7 @@ def _return(frame, value):
     frame.returned = alive if frame.returned is None else logical_or(frame.returned, alive)
 
 
-def bind(frame, target, value):
+def bind(frame: Frame, target: Any, value: Any) -> None:
     """Assign a value to a name, or the items of a sequence to a tuple of names; an error where they do not fit."""
     if isinstance(target, ast.Name):
         frame.names[target.id] = plain(value)
@@ -204,7 +208,7 @@ def bind(frame, target, value):
         raise SyntaxError("kernels assign to names only")
 
 
-def known_condition(test):
+def known_condition(test: Any) -> Any:
     """Return a condition as True or False if it is known and the same for all programs; else None."""
     if not isinstance(test, Tensor):
         return bool(test)
@@ -212,7 +216,7 @@ def known_condition(test):
     return None if found is None else bool(found)
 
 
-def _if(frame, node, after):
+def _if(frame: Frame, node: Any, after: Any) -> Any:
     """Interpret both branches of an if under their masks, or one if the condition is known; as `_statement`."""
     test = evaluate(frame, node.test)
     found = known_condition(test)
@@ -241,7 +245,7 @@ def _if(frame, node, after):
     return False
 
 
-def merge(test, yes, no):
+def merge(test: Any, yes: Any, no: Any) -> Any:
     """Return the names after an if, each selected from its values at the end of both branches."""
     out = {}
     for name in {**yes, **no}:
@@ -250,7 +254,7 @@ def merge(test, yes, no):
     return out
 
 
-def _select(test, name, a, b):
+def _select(test: Any, name: str, a: Any, b: Any) -> Any:
     """Return `a` where the mask `test` holds, else `b`, for any kind of value; TypeError where their kinds differ."""
     if isinstance(a, Undefined) or isinstance(b, Undefined):
         return Undefined(name)
@@ -273,7 +277,7 @@ def _select(test, name, a, b):
     return where(test, cast(a, kind), cast(b, kind))
 
 
-def _same_number(a, b):
+def _same_number(a: Any, b: Any) -> bool:
     """Return True for two known scalars of one type and value."""
     if type(a) is not Tensor or type(b) is not Tensor or a.dtype != b.dtype:
         return False
@@ -281,11 +285,11 @@ def _same_number(a, b):
     return found is not None and found == b.uniform()
 
 
-def _word(value):
+def _word(value: Any) -> Any:
     return "value" if isinstance(value, Tensor) else type(value).__name__
 
 
-def evaluate(frame, node) -> Any:
+def evaluate(frame: Frame, node: Any) -> Any:
     """Return the value of an expression; SyntaxError for those that kernels do not have."""
     kind = type(node)
     if kind is ast.Constant:
@@ -314,7 +318,7 @@ def evaluate(frame, node) -> Any:
     if kind is ast.Slice:
         return slice(*(None if part is None else evaluate(frame, part) for part in (node.lower, node.upper, node.step)))
     if kind in (ast.Tuple, ast.List):
-        items: list = []
+        items: list[Any] = []
         for item in node.elts:
             if isinstance(item, ast.Starred):
                 items += evaluate(frame, item.value)
@@ -330,7 +334,7 @@ def evaluate(frame, node) -> Any:
     raise SyntaxError(f"{kind.__name__} is not for kernels: {ast.unparse(node)}")
 
 
-def _comprehension(frame, node):
+def _comprehension(frame: Frame, node: Any) -> Any:
     """Return the list that a list comprehension or generator over constexprs makes."""
     if isinstance(node, ast.Lambda) or len(node.generators) != 1:
         raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
@@ -343,7 +347,7 @@ def _comprehension(frame, node):
     return out
 
 
-def binary(op, a, b):
+def binary(op: Any, a: Any, b: Any) -> Any:
     """Return the result of a binary operator; a TypeError says which operand does not fit, and why."""
     try:
         return BINARY[type(op)](a, b)
@@ -351,7 +355,7 @@ def binary(op, a, b):
         raise _operand_error(op, a, b, error) from error
 
 
-def _operand_error(op, a, b, error):
+def _operand_error(op: Any, a: Any, b: Any, error: Exception) -> Any:
     """Return the error for two operands that an operator does not take."""
     if not any(isinstance(x, Tensor | Pointer | SelectedPointer | None) for x in (a, b)):
         return error
@@ -364,7 +368,7 @@ def _operand_error(op, a, b, error):
     return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
 
 
-def attribute(frame, node):
+def attribute(frame: Frame, node: Any) -> Any:
     """Return an attribute (AttributeError: there is none); `.value` of a plain value, once a constexpr, is itself."""
     owner = evaluate(frame, node.value)
     if node.attr == "value" and not hasattr(owner, "value"):
@@ -375,9 +379,10 @@ def attribute(frame, node):
     return plain(read_attribute(owner, node.attr))
 
 
-def _comparison(frame, node):
+def _comparison(frame: Frame, node: Any) -> Any:
     """Return the value of a chain of comparisons."""
-    left, found = evaluate(frame, node.left), None
+    found: Any = None
+    left = evaluate(frame, node.left)
     for op, operand in zip(node.ops, node.comparators, strict=True):
         right = evaluate(frame, operand)
         try:
@@ -389,11 +394,11 @@ def _comparison(frame, node):
     return found
 
 
-def _and(a, b):
+def _and(a: Any, b: Any) -> Any:
     return logical_and(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a and b
 
 
-def _logic(frame, node):
+def _logic(frame: Frame, node: Any) -> Any:
     """Return the value of `and` or `or`: constexprs short-circuit as in Python, tensors are combined to one mask."""
     is_and, values, value = isinstance(node.op, ast.And), [], None
     for part in node.values:
@@ -405,7 +410,7 @@ def _logic(frame, node):
     return functools.reduce(logical_and if is_and else logical_or, values) if values else value
 
 
-def _ternary(frame, node):
+def _ternary(frame: Frame, node: Any) -> Any:
     """Return the value of `a if test else b`, with both sides evaluated under their masks if needed."""
     test = evaluate(frame, node.test)
     found = known_condition(test)
@@ -419,16 +424,16 @@ def _ternary(frame, node):
     return _select(test, "the value of a ternary", *values)
 
 
-def _call(frame, node):
+def _call(frame: Frame, node: Any) -> Any:
     """Return the result of a call; Python builtins are replaced by those of `BUILTINS`."""
     function = evaluate(frame, node.func)
-    args: list = []
+    args: list[Any] = []
     for argument in node.args:
         if isinstance(argument, ast.Starred):
             args += evaluate(frame, argument.value)
         else:
             args.append(evaluate(frame, argument))
-    named: dict = {}
+    named: dict[Any, Any] = {}
     for keyword in node.keywords:
         value = evaluate(frame, keyword.value)
         named |= value if keyword.arg is None else {keyword.arg: value}

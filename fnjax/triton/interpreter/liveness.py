@@ -1,22 +1,26 @@
 """Liveness analysis: the names that a loop carries from one iteration to the next, or to the code after it."""
 
+from __future__ import annotations
+
 import ast
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 
 @functools.cache
-def carried(function, loop):
+def carried(function: Any, loop: Any) -> Any:
     """Return two sets of names for a loop in a function: live at the start of its body, and live after the loop.
 
     Only names that the loop sets are in them. Names that are used within one iteration are in neither.
     """
-    after: dict = {}
+    after: dict[Any, Any] = {}
     _before(function.body, frozenset(), after)
     live = after[loop] | (_read_in(loop.test) if isinstance(loop, ast.While) else frozenset())
     return _before(loop.body, live, {}) & _set_in(loop.body), live & _set_in([loop])
 
 
-def _before(statements, live, after):
+def _before(statements: Sequence[ast.stmt], live: Any, after: Any) -> Any:
     """Return the names that are live before some statements, and note in `after` those live after each loop.
 
     Args:
@@ -49,11 +53,11 @@ def _before(statements, live, after):
     return live
 
 
-def _read_in(node):
+def _read_in(node: Any) -> Any:
     return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
 
 
-def _set_in(nodes):
+def _set_in(nodes: Any) -> Any:
     return frozenset(
         n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
     )

@@ -1,8 +1,11 @@
 """`for` and `while` in a kernel: unrolled, vectorised, or as a loop of JAX."""
 
-import ast
+from __future__ import annotations
 
-from fnjax.triton.interpreter.interpreter import LOOPS, bind, evaluate, interpret, known_condition
+import ast
+from typing import Any
+
+from fnjax.triton.interpreter.interpreter import LOOPS, Frame, bind, evaluate, interpret, known_condition
 from fnjax.triton.interpreter.sequential import trace_for, trace_while
 from fnjax.triton.interpreter.vectorize import vectorize
 from fnjax.triton.interpreter.waits import decisive
@@ -21,14 +24,14 @@ class Range:
         TypeError: it is not given one to three bounds.
     """
 
-    def __init__(self, *bounds, unrolled=False):
+    def __init__(self, *bounds: Any, unrolled: bool = False) -> None:
         if not 1 <= len(bounds) <= 3:
             raise TypeError(f"a range has one to three bounds, not {len(bounds)}")
         self.start, self.stop, self.step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
         self.unrolled = unrolled
 
 
-def run_for(frame, node):
+def run_for(frame: Frame, node: Any) -> None:
     """Interpret a `for`: unrolled if it is short, vectorised where iterations are independent, else as a loop of JAX.
 
     Raises:
@@ -61,14 +64,14 @@ def run_for(frame, node):
         _interpret_uneven(frame, node, start, stop, step)
 
 
-def _unroll(frame, node, items):
+def _unroll(frame: Frame, node: Any, items: Any) -> None:
     """Interpret the body once for each item."""
     for item in items:
         bind(frame, node.target, item)
         interpret(frame, node.body)
 
 
-def _interpret_uneven(frame, node, start, stop, step):
+def _interpret_uneven(frame: Frame, node: Any, start: Any, stop: Any, step: Any) -> None:
     """Interpret a `for` whose bounds differ between programs or are traced."""
     stride = step.uniform()
     if stride is None:
@@ -79,7 +82,7 @@ def _interpret_uneven(frame, node, start, stop, step):
         trace_for(frame, node, start, step, most, distance)
 
 
-def run_while(frame, node):
+def run_while(frame: Frame, node: Any) -> None:
     """Interpret a `while`: iterate until its condition holds for no program.
 
     Raises:
@@ -99,7 +102,7 @@ def run_while(frame, node):
     trace_while(frame, node, as_mask(test), None if ends_by_itself else names)
 
 
-def check_loop(node):
+def check_loop(node: Any) -> None:
     """Raise SyntaxError where a loop has a return, break, continue or else, which Triton does not allow either."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Return | ast.Break | ast.Continue):

@@ -1,10 +1,13 @@
 """Source of a kernel: its syntax tree with the file's line numbers, the names outside of it, and what it stores to."""
 
+from __future__ import annotations
+
 import ast
 import builtins
 import functools
 import inspect
 import textwrap
+from typing import Any
 
 from fnjax.triton.interpreter.installed import translate
 
@@ -33,7 +36,7 @@ class Source:
         TypeError: the source is not available, or is not a `def`.
     """
 
-    def __init__(self, function):
+    def __init__(self, function: Any) -> None:
         self.function = function
         self.name = function.__name__
         self.file = inspect.getsourcefile(function)
@@ -43,15 +46,15 @@ class Source:
             raise TypeError(f"the source of kernel {self.name} is not to be found: write it in a file") from error
         tree = ast.parse(textwrap.dedent("".join(lines)))
         ast.increment_lineno(tree, first - 1)
-        self.node = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
-        if self.node is None:
+        node = next((node for node in tree.body if isinstance(node, ast.FunctionDef)), None)
+        if node is None:
             raise TypeError(f"triton.jit takes a function that is written with `def`, not {self.name}")
+        self.node: ast.FunctionDef = node
         self.signature = inspect.signature(function)
         self.parameters = list(self.signature.parameters)
-        self.constants = {p for p in self.signature.parameters.values() if is_constexpr(p.annotation)}
-        self.constants = {p.name for p in self.constants}
+        self.constants = {n for n, p in self.signature.parameters.items() if is_constexpr(p.annotation)}
 
-    def lookup(self, name):
+    def lookup(self, name: str) -> Any:
         """Return the value of a name outside of the function: of a closure, the module, or Python's builtins.
 
         Raises:
@@ -64,7 +67,7 @@ class Source:
             return translate(self.function.__closure__[code.co_freevars.index(name)].cell_contents)
         return translate(self.function.__globals__[name]) if self.is_global(name) else getattr(builtins, name)
 
-    def is_global(self, name):
+    def is_global(self, name: str) -> bool:
         """Return True for a name of the module or of a closure, and False for one of Python's builtins.
 
         Raises:
@@ -78,12 +81,13 @@ class Source:
         return False
 
     @functools.cached_property
-    def outside(self):
+    def outside(self) -> Any:
         """The names outside of the function that the body reads, each with the chains of attributes that follow it."""
         code, inner = self.function.__code__, set()
         found: dict[str, dict[tuple[str, ...], None]] = {}
         for node in (node for statement in self.node.body for node in ast.walk(statement)):
-            attributes, root = [], node
+            attributes: list[str] = []
+            root: ast.AST = node
             while isinstance(root, ast.Attribute):
                 attributes.insert(0, root.attr)
                 root = root.value
@@ -93,24 +97,24 @@ class Source:
         return found
 
     @functools.cached_property
-    def stored(self):
+    def stored(self) -> Any:
         """The parameters that a store or an atomic, in any branch or helper, may write through."""
         return _stored(self)
 
     @functools.cached_property
-    def pointed(self):
+    def pointed(self) -> Any:
         """The parameters that a load, store or atomic, in any branch or helper, may access memory through."""
         return _stored(self, (*WRITES, *READS))
 
     @functools.cached_property
-    def returned(self):
+    def returned(self) -> Any:
         """The parameters that the returned value may point into."""
         values = [n.value for n in ast.walk(self.node) if isinstance(n, ast.Return) and n.value is not None]
         origins = _origins(self)
         return set().union(*(_roots(value, origins, self) for value in values))
 
 
-def is_constexpr(annotation):
+def is_constexpr(annotation: Any) -> bool:
     """Return True for `tl.constexpr`: the class, its name as a string, or an expression in a kernel."""
     if isinstance(annotation, ast.expr):
         annotation = ast.unparse(annotation)
@@ -123,7 +127,7 @@ MOVED = {"make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "
 MOVED |= {"cast", "broadcast_to", "expand_dims", "reshape", "view", "to"}
 
 
-def _roots(node, origins, source):
+def _roots(node: Any, origins: Any, source: Source) -> Any:
     """Return the parameters that an expression may point into, by arithmetic, selection, indexing or conversion."""
     if isinstance(node, ast.Name):
         return origins.get(node.id, set())
@@ -142,7 +146,7 @@ def _roots(node, origins, source):
     return set()
 
 
-def _roots_of_call(node, origins, source):
+def _roots_of_call(node: Any, origins: Any, source: Source) -> Any:
     """Return the parameters that the result of a call may point into."""
     called = _helper(source, node.func)
     if called is source:
@@ -163,7 +167,7 @@ def _roots_of_call(node, origins, source):
     return set().union(*(_roots(argument, origins, source) for argument in given))
 
 
-def _origins(source):
+def _origins(source: Source) -> Any:
     """Return, by name, the parameters that it may point into anywhere in a function: a fixpoint of its assignments."""
     origins = {name: {name} for name in source.parameters}
     assigns = [n for n in ast.walk(source.node) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
@@ -177,7 +181,7 @@ def _origins(source):
     return origins
 
 
-def _stored(source, words=WRITES):
+def _stored(source: Source, words: Any = WRITES) -> Any:
     """Return the parameters that calls of the named functions, here or in helpers, may access memory through."""
     origins = _origins(source)
     found = set()
@@ -203,7 +207,7 @@ def _stored(source, words=WRITES):
     return [name for name in source.parameters if name in found]
 
 
-def _flow(target, value, origins, source):
+def _flow(target: Any, value: Any, origins: Any, source: Source) -> None:
     """Add to `origins` the parameters that an assignment's targets may point into."""
     if isinstance(target, ast.Tuple | ast.List):
         values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] * len(target.elts)
@@ -213,7 +217,7 @@ def _flow(target, value, origins, source):
         origins[target.id] = origins.get(target.id, set()) | _roots(value, origins, source)
 
 
-def _callee(source, node):
+def _callee(source: Source, node: Any) -> Any:
     """Return the object that a name or an attribute refers to outside of the function; None if it is not known."""
     try:
         if isinstance(node, ast.Name):
@@ -225,11 +229,11 @@ def _callee(source, node):
     return None
 
 
-def _helper(source, node):
+def _helper(source: Source, node: Any) -> Any:
     """Return the source of the kernel or helper that an expression refers to; None for any other function."""
     found = getattr(_callee(source, node), "source", None)
     return found if isinstance(found, Source) else None
 
 
-def _is_module(source, node):
+def _is_module(source: Source, node: Any) -> bool:
     return inspect.ismodule(_callee(source, node))

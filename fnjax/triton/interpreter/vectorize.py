@@ -6,18 +6,22 @@ axis of contraction. Anything else raises NotVectorizable, and so do memory acce
 on another; the loop is then traced sequentially (`sequential`).
 """
 
+from __future__ import annotations
+
 import ast
 import dataclasses
+from collections.abc import Iterator
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.interpreter.carry import advanced, assigned, equal, flatten, of_variable
 from fnjax.triton.interpreter.independence import independent
-from fnjax.triton.interpreter.interpreter import Undefined, interpret
+from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, constant
+from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, Shape, constant
 from fnjax.triton.values.arithmetic import (
     add,
     as_tensor,
@@ -46,17 +50,17 @@ class Sum(Tensor):
         terms: pairs of sign and tensor that were added.
     """
 
-    def __init__(self, kind, shape, origin, terms=()):
+    def __init__(self, kind: types.dtype, shape: Shape, origin: Any, terms: Any = ()) -> None:
         self._type, self.shape, self.origin, self.terms = kind, shape, origin, terms
 
-    def _asked(self, *_):
+    def _asked(self, *_: Any) -> Any:
         """Raise NotVectorizable: the sum's value is not known inside of the loop."""
         raise NotVectorizable
 
     data = affine = conditions = rest = known = _data = property(_asked)
-    uniform = array = filled = __getitem__ = rearranged = _asked
+    uniform = array = filled = __getitem__ = rearranged = _asked  # type: ignore[assignment]  # all raise
 
-    def _plus(self, other, sign):
+    def _plus(self, other: Any, sign: int) -> Sum:
         """Return the sum with one more term, of the given sign.
 
         Raises:
@@ -71,15 +75,15 @@ class Sum(Tensor):
         term = other if isinstance(other, Tensor) and other.dtype == kind else cast(as_tensor(other), kind)
         return Sum(kind, np.broadcast_shapes(self.shape, term.shape), self.origin, (*self.terms, (sign, term)))
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> Sum:
         return self._plus(other, 1)
 
-    __radd__ = __add__
+    __radd__ = __add__  # type: ignore[assignment]  # Tensor's are installed by arithmetic
 
-    def __sub__(self, other):
+    def __sub__(self, other: Any) -> Sum:
         return self._plus(other, -1)
 
-    def select(self, other, choose):
+    def select(self, other: Any, choose: Any) -> Any:
         """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
         if self.origin != other.origin:
             raise NotVectorizable
@@ -90,7 +94,7 @@ class Sum(Tensor):
         return Sum(self._type, shape, self.origin, (*self.terms[:same], *mine, *yours))
 
 
-def vectorize(frame, node, start, step, iterations, distance):
+def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, distance: Any) -> Any:
     """Interpret a `for` with its iterations vectorised.
 
     Args:
@@ -134,14 +138,16 @@ class _Vectorization:
         steps: by name and leaf, the step of carried values that advance by a constant.
     """
 
-    def __init__(self, frame, node, start, step, iterations, distance, side):
+    def __init__(
+        self, frame: Frame, node: Any, start: Any, step: Any, iterations: Any, distance: Any, side: Any
+    ) -> None:
         self.frame, self.node, self.iterations, self.distance, self.side = frame, node, iterations, distance, side
         self.start, self.step, self.variable = start, step, side.variable
         self.state, self.before = current(), dict(frame.names)
         self.exposed, self.later = carried(frame.source.node, node)
-        self.steps: dict = {}
+        self.steps: dict[Any, Any] = {}
 
-    def run(self):
+    def run(self) -> None:
         """Interpret the body for all iterations at once; the frame then holds the names' values.
 
         Raises:
@@ -168,12 +174,12 @@ class _Vectorization:
         if not independent(self.side):
             raise NotVectorizable
 
-    def _untouched(self):
+    def _untouched(self) -> Any:
         """Return the names that the loop does not set, with their values before it."""
         mine = {*assigned(*self.node.body), self.node.target.id}
         return {n: v for n, v in self.before.items() if n not in mine or isinstance(v, Undefined)}
 
-    def _as_given(self, name):
+    def _as_given(self, name: str) -> Iterator[Any]:
         """Yield the leaves of a carried value as the body reads them: advanced by a step, or as a `Sum`."""
         before, moved = flatten(self.before[name])[0], moved_by(self.frame, self.node, name)
         after = before if isinstance(moved, Undefined) else flatten(moved)[0]
@@ -185,7 +191,7 @@ class _Vectorization:
                 self.steps[name, part] = step
                 yield advanced(leaf, step, self.variable)
 
-    def results(self):
+    def results(self) -> Any:
         """Return all names with their values after the last iteration.
 
         Raises:
@@ -204,12 +210,13 @@ class _Vectorization:
             names[name] = structure.fill(iter([self._result((name, i), *pair) for i, pair in pairs]))
         return names
 
-    def _result(self, key, before, after):
+    def _result(self, key: Any, before: Any, after: Any) -> Any:
         """Return a leaf's value after the loop, from its values before the loop and at the end of the body."""
         if key in self.steps:
             step = constant(self.steps[key])
-            moved = advanced(before, self.steps[key], self.variable).affine.plus(step)
-            if after.affine is None or after.shape != before.shape or not equal(after.affine, moved):
+            moved = advanced(before, self.steps[key], self.variable).affine
+            same = moved is not None and after.affine is not None and equal(after.affine, moved.plus(step))
+            if not same or after.shape != before.shape:
                 raise NotVectorizable
             return before + cast(of_affine(step, types.int64) * self._taken(), before.dtype)
         if isinstance(after, Sum):
@@ -223,7 +230,7 @@ class _Vectorization:
             raise NotVectorizable  # the last iteration differs between programs
         return _last(after, self.variable)
 
-    def _taken(self):
+    def _taken(self) -> Any:
         """Return the number of iterations that each program takes."""
         if self.distance is None:
             return as_tensor(self.iterations)
@@ -231,7 +238,7 @@ class _Vectorization:
         return (where(self.distance > 0, self.distance, 0) + (stride - 1)) // stride
 
 
-def moved_by(frame, node, name):
+def moved_by(frame: Frame, node: Any, name: str) -> Any:
     """Return a name's value after the statements of a loop that set it, without the rest of the body.
 
     Returns:
@@ -256,7 +263,7 @@ def moved_by(frame, node, name):
         frame.names = before
 
 
-def step_of(before, after):
+def step_of(before: Any, after: Any) -> Any:
     """Return the constant by which an affine value has grown, or None where it is not constant."""
     if before.affine is None or after.affine is None or before.shape != after.shape:
         return None
@@ -265,12 +272,13 @@ def step_of(before, after):
     return None if grown.terms or any(grown.strides) or (grown.base != first).any() else first
 
 
-def _sum_of_iterations(term, variable):
+def _sum_of_iterations(term: Any, variable: LoopVariable) -> Any:
     """Return the sum of a term over all iterations."""
     axis = variable.axis
     if term.factors is not None:
-        data = product(*term.factors, over=axis)
-        iterations = variable.high + 1 if all(f.shape[axis] == 1 for f in term.factors[:2]) else 1
+        x, y, kind = term.factors
+        data = product(x, y, kind, over=axis)
+        iterations = variable.high + 1 if x.shape[axis] == y.shape[axis] == 1 else 1
         return Tensor(data * iterations, term.dtype, term.shape)
     data, xp = (term.data, np) if term.known else (term.array(), jnp)
     if data.shape[axis] == 1:
@@ -280,10 +288,10 @@ def _sum_of_iterations(term, variable):
     return of_data(total, term.dtype, term.shape)
 
 
-def _last(value, variable):
+def _last(value: Any, variable: LoopVariable) -> Any:
     """Return a value of the last iteration, without the loop's axis."""
 
-    def of_last(affine):
+    def of_last(affine: Affine) -> Any:
         base = _at_end(affine.base, variable.axis) + dict(affine.terms).get(variable, 0) * variable.high
         return dataclasses.replace(affine, base=base, terms=tuple((v, c) for v, c in affine.terms if v is not variable))
 
@@ -295,6 +303,6 @@ def _last(value, variable):
     return of_data(_at_end(value.data, variable.axis), value.dtype, value.shape)
 
 
-def _at_end(data, axis):
+def _at_end(data: Any, axis: Any) -> Any:
     """Return the last slice of an array along an axis, which keeps size 1."""
     return data[(slice(None),) * axis + (slice(-1, None),)]

@@ -1,16 +1,22 @@
 """Detection of `while` loops that wait for memory, from their source; and of programs that would wait for ever."""
 
+from __future__ import annotations
+
 import ast
 import functools
+from collections.abc import Sequence
+from typing import Any
 
 import jax.numpy as jnp
 
 from fnjax.triton.interpreter.host_report import report
+from fnjax.triton.interpreter.source import Source
 from fnjax.triton.values.exceptions import KernelError
+from fnjax.triton.values.state import State
 
 
 @functools.cache
-def decisive(node):
+def decisive(node: Any) -> Any:
     """Return the names that decide whether a `while` goes on, and whether one of them depends on its own earlier value.
 
     An iteration that changes neither these names nor memory repeats for ever. Where no name depends on itself, as in
@@ -27,7 +33,7 @@ def decisive(node):
     return tuple(sorted(found)), any(_reaches(name, name, sources) for name in found)
 
 
-def _read(statements, around, sources):
+def _read(statements: Sequence[ast.stmt], around: Any, sources: Any) -> None:
     """Add to `sources`, for each name that statements set, the names that its value depends on.
 
     Args:
@@ -52,21 +58,21 @@ def _read(statements, around, sources):
             _read(part, inner, sources)
 
 
-def _set(target, made_of, sources):
+def _set(target: Any, made_of: Any, sources: Any) -> None:
     """Add to `sources` that the names of an assignment's target depend on the names `made_of`."""
     for name in _named(target):
         sources.setdefault(name, set()).update(made_of)
 
 
-def _named(node):
+def _named(node: Any) -> Any:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def _loaded(node):
+def _loaded(node: Any) -> Any:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
 
 
-def _reaches(name, goal, sources):
+def _reaches(name: str, goal: Any, sources: Any) -> bool:
     """Return True where the name `name` depends on the name `goal`."""
     seen, todo = set(), set(sources.get(name, ()))
     while todo:
@@ -79,7 +85,7 @@ def _reaches(name, goal, sources):
     return False
 
 
-def unchanged(before, after):
+def unchanged(before: Any, after: Any) -> Any:
     """Return a traced boolean: True where two lists of arrays are equal; NaN equals NaN."""
     same = [
         jnp.array_equal(a, b, equal_nan=jnp.issubdtype(a.dtype, jnp.inexact))
@@ -94,11 +100,11 @@ class Marks:
     The buffer holds the loop's number, from 1 on, and the program's number; 0 is no wait.
     """
 
-    def __init__(self, kernel, buffer):
+    def __init__(self, kernel: Any, buffer: int) -> None:
         self.kernel, self.buffer = kernel, buffer
-        self.loops: list = []  # (source, line) by number
+        self.loops: list[tuple[Source, int]] = []  # (source, line) by number
 
-    def set(self, state, stuck, source, line):
+    def set(self, state: State, stuck: Any, source: Source, line: int) -> None:
         """Record that a loop of the current program would not end, where `stuck` holds."""
         if (source, line) not in self.loops:
             self.loops.append((source, line))
@@ -109,7 +115,7 @@ class Marks:
         state.buffers[self.buffer] = jnp.where(stuck & (mark[0] == 0), new, mark)
         state.written.add(self.buffer)
 
-    def refuse(self, mark, grid, arrays):
+    def refuse(self, mark: Any, grid: Any, arrays: Sequence[Any]) -> Any:
         """Return the arrays; raise KernelError if a program waited for ever, under jit when the compiled program runs.
 
         On platforms that cannot call the host, the arrays are filled with NaN, or the largest integer, instead
@@ -118,15 +124,16 @@ class Marks:
         if not self.loops:
             return arrays
 
-        def look(mark):
+        def look(mark: Any) -> None:
             number, program = map(int, mark)
             if number:
-                raise KernelError(self._message(*self.loops[number - 1], program, grid))
+                source, line = self.loops[number - 1]
+                raise KernelError(self._message(source, line, program, grid))
 
         return report(look, mark, arrays)
 
-    def _message(self, source, line, program, grid):
-        ids: list = []
+    def _message(self, source: Source, line: int, program: int, grid: Any) -> Any:
+        ids: list[Any] = []
         for size in reversed(grid):
             ids.insert(0, program % size)
             program //= size

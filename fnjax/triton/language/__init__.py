@@ -1,10 +1,14 @@
 """triton.language for kernels that JAX runs: `import fnjax.triton.language as tl`."""
 
+from __future__ import annotations
+
 import builtins
 import enum
 import functools
 import importlib
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -94,7 +98,7 @@ const = pointer_type
 # ------------------------------------------------------------------------------------------ programs and blocks
 
 
-def program_id(axis, _builder=None):
+def program_id(axis: Any, _builder: Any = None) -> tensor:
     """Return the index of the program along an axis of the grid."""
     state, axis = current(), _axis(axis)
     if state.execution is not None:
@@ -102,19 +106,19 @@ def program_id(axis, _builder=None):
     return values.of_affine(state.program(axis), int32)
 
 
-def num_programs(axis):
+def num_programs(axis: Any) -> tensor:
     """Return the number of programs along an axis of the grid."""
     return _as_tensor(current().grid[_axis(axis)], int32)
 
 
-def _axis(axis):
+def _axis(axis: Any) -> Any:
     axis = operator.index(getattr(axis, "value", axis))
     if not 0 <= axis < GRID:
         raise ValueError(f"a grid has the axes 0, 1 and 2, not {axis}")
     return axis
 
 
-def arange(start, end):
+def arange(start: Any, end: Any) -> tensor:
     """Return the integers from `start` to `end` - 1 as a block; ValueError where their number is not a power of two."""
     start, end = operator.index(start), operator.index(end)
     if end <= start:
@@ -126,28 +130,28 @@ def arange(start, end):
     return values.of_affine(Affine(base, (size,), (1 if size > 1 else 0,)), int32)
 
 
-def full(shape, value, dtype):
+def full(shape: Any, value: Any, dtype: Any) -> tensor:
     """Return a block filled with one value."""
     return values.broadcast(values.cast(_as_tensor(value), _as_type(dtype)), _shape(shape))
 
 
-def zeros(shape, dtype):
+def zeros(shape: Any, dtype: Any) -> tensor:
     """Return a block of zeros."""
     return full(shape, 0, dtype)
 
 
-def zeros_like(input):
+def zeros_like(input: Any) -> tensor:
     """Return a block of zeros in the shape and type of another block."""
     return full(input.shape, 0, input.dtype)
 
 
-def _shape(shape):
+def _shape(shape: Any) -> Any:
     shape = getattr(shape, "value", shape)
     shape = shape if isinstance(shape, list | tuple) else (shape,)
     return tuple(operator.index(getattr(n, "value", n)) for n in shape)
 
 
-def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
+def cast(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
     """Return a value in another type; TypeError where there is no such conversion."""
     if isinstance(input, memory.Pointer | memory.SelectedPointer):
         return input.to(dtype)
@@ -158,15 +162,15 @@ def cast(input, dtype, fp_downcast_rounding=None, bitcast=False):
 
 
 def load(
-    pointer,
-    mask=None,
-    other=None,
-    boundary_check=(),
-    padding_option="",
-    cache_modifier="",
-    eviction_policy="",
-    volatile=False,
-):
+    pointer: Any,
+    mask: Any = None,
+    other: Any = None,
+    boundary_check: Any = (),
+    padding_option: Any = "",
+    cache_modifier: Any = "",
+    eviction_policy: Any = "",
+    volatile: bool = False,
+) -> Any:
     """Return the elements at the addresses of a pointer; where the mask does not hold, `other` or zero.
 
     Raises:
@@ -178,7 +182,14 @@ def load(
     return memory.load(_pointer(pointer, "tl.load"), mask, other, bool(volatile))
 
 
-def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
+def store(
+    pointer: Any,
+    value: Any,
+    mask: Any = None,
+    boundary_check: Any = (),
+    cache_modifier: Any = "",
+    eviction_policy: Any = "",
+) -> Any:
     """Store a value at the addresses of a pointer, where the mask holds.
 
     Raises:
@@ -190,14 +201,14 @@ def store(pointer, value, mask=None, boundary_check=(), cache_modifier="", evict
     return memory.store(_pointer(pointer, "tl.store"), value, mask)
 
 
-def _pointer(given, what):
+def _pointer(given: Any, what: Any) -> Any:
     if not isinstance(given, memory.Pointer | memory.SelectedPointer):
         raise TypeError(f"{what} takes a pointer, not {given!r}: pass an array for the parameter")
     return given
 
 
-def _atomic(name):
-    def operate(pointer, val, mask=None, sem=None, scope=None):
+def _atomic(name: str) -> Any:
+    def operate(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> Any:
         return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask, sem)
 
     operate.__name__ = f"atomic_{name}"
@@ -209,7 +220,7 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 )
 
 
-def atomic_cas(pointer, cmp, val, sem=None, scope=None):
+def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Any:
     """Store `val` where memory equals `cmp`, and return the old values."""
     return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
 
@@ -217,17 +228,17 @@ def atomic_cas(pointer, cmp, val, sem=None, scope=None):
 # -------------------------------------------------------------------------------------------------- elementwise
 
 
-def where(condition, x, y):
+def where(condition: Any, x: Any, y: Any) -> Any:
     """Return elements of x where the condition holds, else of y; also of pointers."""
     if isinstance(x, memory.Pointer) or isinstance(y, memory.Pointer):
         return memory.SelectedPointer(values.as_mask(condition), x, y)
     return values.where(condition, x, y)
 
 
-def _pairwise(name):
+def _pairwise(name: str) -> Callable[..., Any]:
     """Return `tl.maximum` or `tl.minimum`."""
 
-    def operate(x, y, propagate_nan=None):
+    def operate(x: Any, y: Any, propagate_nan: Any = None) -> Any:
         x, y, kind = values.to_common_type(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
@@ -245,19 +256,19 @@ maximum, minimum = _pairwise("maximum"), _pairwise("minimum")
 PropagateNan = enum.Enum("PropagateNan", ["ALL", "NONE"])  # NaN in, NaN out (ALL), or the other operand (NONE)
 
 
-def clamp(x, min, max, propagate_nan=PropagateNan.NONE):
+def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) -> Any:
     """Return x, limited to the range from `min` to `max`."""
     return minimum(maximum(x, min, propagate_nan), max, propagate_nan)
 
 
-def abs(x):
+def abs(x: Any) -> tensor:
     """Return the absolute value."""
     x = _as_tensor(x)
     values.report_narrowed(x)
     return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
 
 
-def fma(x, y, z):
+def fma(x: Any, y: Any, z: Any) -> Any:
     """Return x * y + z."""
     x, y, _ = values.to_common_type(_as_tensor(x), _as_tensor(y))
     z, x, _ = values.to_common_type(_as_tensor(z), x)
@@ -265,8 +276,8 @@ def fma(x, y, z):
     return x * y + z
 
 
-def _function(name, on_array, kinds="f"):
-    def operate(x, _builder=None):
+def _function(name: str, on_array: Any, kinds: Any = "f") -> Any:
+    def operate(x: Any, _builder: Any = None) -> Any:
         return values.unary(on_array, x, kinds)
 
     operate.__name__ = name
@@ -280,12 +291,12 @@ sin, cos, erf = _function("sin", jnp.sin), _function("cos", jnp.cos), _function(
 floor, ceil = _function("floor", jnp.floor), _function("ceil", jnp.ceil)
 
 
-def sigmoid(x):
+def sigmoid(x: Any) -> tensor:
     """Return 1 / (1 + exp(-x))."""
     return values.unary(jax.nn.sigmoid, x)
 
 
-def fdiv(x, y, ieee_rounding=False):
+def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Any:
     """Return x / y, in the operands' type if they have the same."""
     found = values.true_divide(x, y)
     return values.cast(found, x.dtype) if getattr(x, "dtype", None) == getattr(y, "dtype", 0) else found
@@ -294,24 +305,24 @@ def fdiv(x, y, ieee_rounding=False):
 div_rn = fdiv
 
 
-def umulhi(x, y):
+def umulhi(x: Any, y: Any) -> tensor:
     """Return the upper 32 bits of the product of two 32-bit integers."""
     return random.high_product(_as_tensor(x), _as_tensor(y))
 
 
-def cdiv(x, div):
+def cdiv(x: Any, div: Any) -> tensor:
     """Return x / div, rounded up to an integer."""
     return _as_tensor((x + div - 1) // div)
 
 
-def softmax(x, dim=None, keep_dims=False, ieee_rounding=False):
+def softmax(x: tensor, dim: Any = None, keep_dims: bool = False, ieee_rounding: bool = False) -> Any:
     """Return exp(x) divided by its sum along an axis, the first one by default."""
     axis = 0 if dim is None else dim
     shifted = exp(x - max(x, axis, keep_dims=True))
     return shifted / sum(shifted, axis, keep_dims=True)
 
 
-def swizzle2d(i, j, size_i, size_j, size_g):
+def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> Any:
     """Return row-major indices of a matrix reordered so that groups of `size_g` rows are traversed column by column."""
     ij = i * size_j + j
     size_gj = size_g * size_j
@@ -330,7 +341,7 @@ philox, randint4x, randint, rand, randn, rand4x, randn4x = (
 # ----------------------------------------------------------------------------- hints, assertions and printing
 
 
-def multiple_of(input, values):
+def multiple_of(input: Any, values: Any) -> Any:
     """Return `input`: a hint to the compiler, without effect here."""
     return input
 
@@ -338,45 +349,45 @@ def multiple_of(input, values):
 max_contiguous = max_constancy = multiple_of
 
 
-def assume(cond):
+def assume(cond: Any) -> None:
     """Ignore a hint to the compiler."""
 
 
-def condition(arg1, disable_licm=False):
+def condition(arg1: Any, disable_licm: bool = False) -> Any:
     """Return the condition of a `while`; the hint to the compiler is ignored."""
     return arg1
 
 
-def debug_barrier():
+def debug_barrier() -> None:
     """Ignore a barrier between threads: a program runs as a whole here."""
 
 
-def static_assert(cond, msg=""):
+def static_assert(cond: Any, msg: Any = "") -> None:
     """Raise an AssertionError while tracing if a constexpr is false."""
     if not cond:
         raise AssertionError(f"static_assert: {getattr(msg, 'value', msg)}")
 
 
-def device_assert(cond, msg="", mask=None):
+def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
     """Report a finding in `kernel.check` where the condition is false; ignored elsewhere, as by Triton by default."""
     if current().execution is not None:
         current().execution.asserted(values.as_mask(cond), None if mask is None else values.as_mask(mask), msg)
 
 
-def device_print(prefix, *args, hex=False):
+def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
     """Print in `kernel.check`, which executes programs one by one; ignored elsewhere."""
     if current().execution is not None:
         current().execution.printed([prefix, *args])
 
 
-def static_print(*args, **named):
+def static_print(*args: Any, **named: Any) -> None:
     """Ignore what should be printed while tracing."""
 
 
 class range(Range):
     """Range of a `for`; hints to the compiler are ignored."""
 
-    def __init__(self, arg1, arg2=None, step=None, **hints):
+    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> None:
         bounds = [b for b in (arg1, arg2, step) if b is not None]
         if arg2 is None and step is not None:
             bounds = [0, arg1, step]
@@ -386,19 +397,19 @@ class range(Range):
 class static_range(Range):
     """Range of a `for` that is unrolled."""
 
-    def __init__(self, *bounds):
+    def __init__(self, *bounds: Any) -> None:
         super().__init__(*bounds, unrolled=True)
 
 
-def _least(*given):
+def _least(*given: Any) -> Any:
     return functools.reduce(minimum, given[0] if len(given) == 1 else given)
 
 
-def _largest(*given):
+def _largest(*given: Any) -> Any:
     return functools.reduce(maximum, given[0] if len(given) == 1 else given)
 
 
-def _number(kind, python):
+def _number(kind: dtype, python: Any) -> Callable[[Any], Any]:
     return lambda x: values.cast(x, kind) if isinstance(x, tensor) and x.uniform() is None else python(x)
 
 
@@ -414,7 +425,7 @@ BUILTINS |= {
 }
 
 
-def _convert(self, dtype, fp_downcast_rounding=None, bitcast=False):
+def _convert(self: tensor, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
     return values.cast(self, _as_type(dtype), bitcast, fp_downcast_rounding)
 
 
@@ -441,7 +452,7 @@ for _name, _function_ in _MORE.items():
 setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 - tl.float32(x)
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     if name in ("math", "extra", "core", "standard"):  # they are made of this module
         return importlib.import_module(f"fnjax.triton.language.{name}")
     core = importlib.import_module("fnjax.triton.language._core")

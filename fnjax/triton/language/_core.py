@@ -1,18 +1,25 @@
 """Names of `tl.core` and `tl.standard`, functions of functions, assembly by a substitute, and aggregates."""
 
+from __future__ import annotations
+
 import functools
 import math
+from collections.abc import Callable, Iterable
+from typing import Any
 
+import jax
 import numpy as np
 
 from fnjax.triton.interpreter.interpreter import to_tensors
 from fnjax.triton.interpreter.source import Source
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
+from fnjax.triton.values.affine import Shape
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.blocks import Descriptor
 from fnjax.triton.values.products import dot_scaled
 from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Tensor
 from fnjax.triton.values.types import constexpr
 
 CONSTEXPR_0 = constexpr(0)
@@ -21,27 +28,27 @@ NAMES += ["inline_asm_elementwise", "_aggregate", "_log2", "_unwrap_if_constexpr
 NAMES += ["_experimental_descriptor_load", "_experimental_descriptor_store"]
 
 
-def add(x, y, sanitize_overflow=True):
+def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Any:
     """Return x + y."""
     return as_tensor(x) + y
 
 
-def sub(x, y, sanitize_overflow=True):
+def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Any:
     """Return x - y."""
     return as_tensor(x) - y
 
 
-def mul(x, y, sanitize_overflow=True):
+def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Any:
     """Return x * y."""
     return as_tensor(x) * y
 
 
-def get_int_dtype(bitwidth, signed):
+def get_int_dtype(bitwidth: Any, signed: Any) -> Any:
     """Return the type of integers with this many bits."""
     return getattr(types, f"{'int' if signed or bitwidth == 1 else 'uint'}{bitwidth}")
 
 
-def _unwrap_if_constexpr(value):
+def _unwrap_if_constexpr(value: Any) -> Any:
     """Return the value that a constexpr wraps; other values as they are."""
     return value.value if isinstance(value, constexpr) else value
 
@@ -49,7 +56,7 @@ def _unwrap_if_constexpr(value):
 _constexpr_to_value = _unwrap_if_constexpr
 
 
-def _log2(i):
+def _log2(i: Any) -> Any:
     """Return the binary logarithm of a power of two."""
     return int(math.log2(_unwrap_if_constexpr(i)))
 
@@ -57,25 +64,25 @@ def _log2(i):
 class constexpr_function:
     """Function of plain Python that kernels may call with constexprs: `@triton.constexpr_function`."""
 
-    def __init__(self, fn):
+    def __init__(self, fn: Any) -> None:
         self.fn = fn
         functools.update_wrapper(self, fn)
         self.__module__ = __name__  # kernels may read it
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the function with plain values.
 
         Raises:
             TypeError: an argument is a value of the kernel.
         """
         plain = [[_unwrap_if_constexpr(x) for x in given] for given in (args, named.values())]
-        if any(isinstance(x, values.Tensor) and x.uniform() is None for part in plain for x in part):
+        if any(isinstance(x, Tensor) and x.uniform() is None for part in plain for x in part):
             raise TypeError(f"{self.fn.__name__} is a constexpr_function, and takes constexprs, no values of a kernel")
-        known = [[x.uniform() if isinstance(x, values.Tensor) else x for x in part] for part in plain]
+        known = [[x.uniform() if isinstance(x, Tensor) else x for x in part] for part in plain]
         return self.fn(*known[0], **dict(zip(named, known[1], strict=True)))
 
 
-def map_elementwise(scalar_fn, *args, pack=1):
+def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
     """Return what a function of scalars returns for each element; its `if` and `return` are taken element by element.
 
     Args:
@@ -99,7 +106,9 @@ def map_elementwise(scalar_fn, *args, pack=1):
     return found
 
 
-def inline_asm_elementwise(asm, constraints, args, dtype, is_pure, pack, substitute=None):
+def inline_asm_elementwise(
+    asm: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any, substitute: Any = None
+) -> Any:
     """Return what `substitute` returns for the arguments: the text of the assembly is for one kind of GPU.
 
     Args:
@@ -128,17 +137,17 @@ def inline_asm_elementwise(asm, constraints, args, dtype, is_pure, pack, substit
     return cast if isinstance(dtype, tuple | list) else cast[0]
 
 
-def _experimental_descriptor_load(desc_pointer, offsets, shape, dtype):
+def _experimental_descriptor_load(desc_pointer: Any, offsets: Any, shape: Shape, dtype: Any) -> Any:
     """Return the block of a descriptor at these offsets: Triton's older name of `desc.load`."""
     return values.cast(_descriptor(desc_pointer).load(offsets), types.as_type(dtype))
 
 
-def _experimental_descriptor_store(desc_pointer, value, offsets):
+def _experimental_descriptor_store(desc_pointer: Any, value: Any, offsets: Any) -> None:
     """Store a block through a descriptor at these offsets: Triton's older name of `desc.store`."""
     _descriptor(desc_pointer).store(offsets, value)
 
 
-def _descriptor(given):
+def _descriptor(given: Any) -> Any:
     if not isinstance(given, Descriptor):
         raise TypeError(
             f"a descriptor is needed, not {given!r}: pass fnjax.triton.tools.tensor_descriptor.TensorDescriptor"
@@ -150,7 +159,7 @@ class _Aggregate:
     """Base of aggregates: values of a kernel with fields, which branches select and loops carry field by field."""
 
     __triton_aggregate__ = True
-    _fields_read: tuple = ()
+    _fields_read: tuple[str, ...] = ()
 
     def parts(self) -> list[Any]:
         """Return the fields in their order."""
@@ -168,14 +177,18 @@ class _Aggregate:
         return self.made_of(map(choose, self.parts(), other.parts()))
 
 
-def _aggregate(cls):
+def _bind(kernel: Any, value: Any) -> Any:
+    return functools.partial(kernel, value)
+
+
+def _aggregate(cls: Any) -> Any:
     """Return a class as an aggregate of its annotated fields: `@tl.core._aggregate`.
 
     Raises:
         AttributeError: when it is called, if its constructor leaves a field out.
     """
 
-    def construct(self, *args, **named):
+    def construct(self: Any, *args: Any, **named: Any) -> None:
         cls.__init__(self, *args, **named)
         for name in cls.__annotations__:
             if name not in vars(self):
@@ -183,7 +196,7 @@ def _aggregate(cls):
             setattr(self, name, to_tensors(getattr(self, name)))
 
     kernels = {k: v for k, v in vars(cls).items() if isinstance(getattr(v, "source", None), Source)}
-    bound = {k: property(lambda self, kernel=v: functools.partial(kernel, self)) for k, v in kernels.items()}
+    bound = {k: property(functools.partial(_bind, v)) for k, v in kernels.items()}
     space = {"__init__": construct, "_fields_read": tuple(cls.__annotations__), "__doc__": cls.__doc__, **bound}
     made: Any = type(cls.__name__, (_Aggregate, cls), {**space, "__module__": cls.__module__})
     jax.tree_util.register_pytree_node(made, lambda value: (value.parts(), None), lambda _, parts: made.made_of(parts))

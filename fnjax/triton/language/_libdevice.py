@@ -1,7 +1,11 @@
 """Functions of floats by JAX's names: `tl.math`, `tl.extra.cuda.libdevice`, `triton.language.extra.libdevice`."""
 
+from __future__ import annotations
+
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,13 +21,13 @@ from fnjax.triton.values.tensor import Tensor, canonical
 from fnjax.triton.values.types import float32, int1, int32, int64
 
 
-def _sin_pi(x):
+def _sin_pi(x: Any) -> Any:
     """Return sin(πx) for x from -1 to 1, exact at multiples of 1/2."""
     near = jnp.where(jnp.abs(x) > 0.5, jnp.copysign(1 - jnp.abs(x), x), x)
     return jnp.sin(near * jnp.asarray(math.pi, x.dtype))
 
 
-def _scaled_erfc(x):
+def _scaled_erfc(x: Any) -> Any:
     """Return exp(x²) erfc(x); above 5, where erfc vanishes, by its asymptotic series (DLMF 7.12.1)."""
     large = jnp.maximum(x, 5)
     term, series = jnp.ones_like(x), jnp.ones_like(x)
@@ -36,7 +40,7 @@ def _scaled_erfc(x):
     )
 
 
-def _ieee_remainder(x, y):
+def _ieee_remainder(x: Any, y: Any) -> Any:
     """Return x - ny, where n is the integer nearest to x / y, of two equally near the even one."""
     size = jnp.abs(y)
     rest = lax.rem(jnp.abs(x), 2 * size)
@@ -67,7 +71,13 @@ _ONE = {
 _FAST = {"fast_expf": "exp", "fast_exp10f": "exp10", "fast_logf": "log", "fast_log2f": "log2", "fast_log10f": "log10"}
 _FAST |= {"fast_dividef": "div_rn", "fast_powf": "pow", "fma_rn": "fma", "scalbn": "ldexp"}
 _FAST |= {"fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh"}
-_TWO = {"pow": jnp.power, "atan2": jnp.arctan2, "fmod": lax.rem, "hypot": jnp.hypot, "copysign": jnp.copysign}
+_TWO: dict[str, Any] = {
+    "pow": jnp.power,
+    "atan2": jnp.arctan2,
+    "fmod": lax.rem,
+    "hypot": jnp.hypot,
+    "copysign": jnp.copysign,
+}
 _TWO |= {"fmax": jnp.fmax, "fmin": jnp.fmin, "nextafter": jnp.nextafter}
 _TWO |= {"fdim": lambda a, b: jnp.maximum(jnp.subtract(a, b), 0), "rhypot": lambda a, b: 1 / jnp.hypot(a, b)}
 _TWO |= {"remainder": _ieee_remainder}
@@ -76,20 +86,20 @@ _NORMS = {"norm3d": 3, "norm4d": 4, "rnorm3d": 3, "rnorm4d": 4}
 _SAME = ("abs", "fdiv", "div_rn", "fma", "umulhi", "cdiv", "max", "min")
 
 
-def _floats(x):
+def _floats(x: Any) -> Tensor:
     x = as_tensor(x)
     return x if x.dtype.is_floating() else values.cast(x, float32)
 
 
-def _one(function):
+def _one(function: Any) -> Callable[..., Tensor]:
     """Return a language function of one float argument that applies a function of JAX."""
     return lambda x: values.unary(function, _floats(x))
 
 
-def _two(function):
+def _two(function: Any) -> Callable[..., Tensor]:
     """Return a language function of two float arguments that applies a function of JAX; integers become float32."""
 
-    def operate(x, y):
+    def operate(x: Any, y: Any) -> Any:
         x, y, kind = values.to_common_type(x, y)
         if kind.is_int():
             x, y, kind = values.cast(x, float32), values.cast(y, float32), float32
@@ -98,10 +108,10 @@ def _two(function):
     return operate
 
 
-def _truth_of(function, kind=int1):
+def _truth_of(function: Any, kind: Any = int1) -> Callable[[Any], Tensor]:
     """Return a language function of one float argument with a mask, or an integer, as its result."""
 
-    def operate(x):
+    def operate(x: Any) -> Any:
         x = _floats(x)
         return Tensor(function(x.array()).astype(canonical(kind)), kind, x.shape)
 
@@ -109,7 +119,7 @@ def _truth_of(function, kind=int1):
 
 
 @functools.cache  # one object for each name: `original` looks up the name by the object
-def find(name):
+def find(name: str) -> Any:
     """Return a function by its name; None where there is none."""
     name = _FAST.get(name, name)
     if name in _ONE:
@@ -147,24 +157,24 @@ def find(name):
     return find(found) if isinstance(found, str) else found
 
 
-def __getattr__(name):
+def __getattr__(name: str) -> Any:
     found = find(name)
     return stand_in("triton.language.extra.libdevice", name) if found is None else found
 
 
-def _norm(name):
+def _norm(name: str) -> Callable[..., Tensor]:
     """Return the length of a vector of three or four floats, or its reciprocal."""
 
-    def operate(*parts):
-        parts = [_floats(p) for p in parts]
-        if len(parts) != _NORMS[name]:
-            raise TypeError(f"libdevice.{name} takes {_NORMS[name]} numbers, not {len(parts)}")
-        length = values.unary(jnp.sqrt, functools.reduce(values.add, (p * p for p in parts)))
+    def operate(*parts: Any) -> Any:
+        floats = [_floats(p) for p in parts]
+        if len(floats) != _NORMS[name]:
+            raise TypeError(f"libdevice.{name} takes {_NORMS[name]} numbers, not {len(floats)}")
+        length = values.unary(jnp.sqrt, functools.reduce(values.add, (p * p for p in floats)))
         return 1.0 / length if name.startswith("r") else length
 
     return operate
 
 
-def _first_bit(x):
+def _first_bit(x: Any) -> Any:
     """Return the position of the lowest bit that is set, counted from 1; 0 for 0."""
     return jnp.where(x == 0, 0, lax.population_count((x & -x) - 1) + 1).astype(jnp.int32)

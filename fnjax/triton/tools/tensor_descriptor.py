@@ -1,5 +1,7 @@
 """`triton.tools.tensor_descriptor`: descriptors made outside of kernels."""
 
+from __future__ import annotations
+
 import dataclasses
 import math
 from typing import Any
@@ -38,7 +40,7 @@ class TensorDescriptor:
     block_shape: list[int]
     padding: str = "zero"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not len(self.shape) == len(self.strides) == len(self.block_shape) >= 1:
             raise ValueError(
                 "shape, strides and block_shape of a TensorDescriptor differ in length: "
@@ -48,7 +50,7 @@ class TensorDescriptor:
             raise ValueError(f"the last stride of a TensorDescriptor must be 1, not {self.strides[-1]}")
 
     @staticmethod
-    def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> "TensorDescriptor":
+    def from_tensor(tensor: Any, block_shape: list[int], padding: str = "zero") -> TensorDescriptor:
         """Return a descriptor of a whole array."""
         shape = list(tensor.shape)
         own = getattr(tensor, "stride", None)  # of fnjax.torch's tensors

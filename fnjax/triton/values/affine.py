@@ -4,6 +4,8 @@ Addresses and masks stay affine expressions as long as possible, because an affi
 (reshape, slice, transpose: `views`) instead of a gather.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import Any
 
@@ -25,16 +27,16 @@ class LoopVariable:
             the range of the variable is known.
     """
 
-    def __init__(self, value, low, high, axis=None):
+    def __init__(self, value: Any, low: Any, high: Any, axis: Any = None) -> None:
         self.value, self.low, self.high, self.axis = value, low, high, axis
 
     @classmethod
-    def along(cls, axis, size):
+    def along(cls, axis: Any, size: int) -> Any:
         """Return the variable of a loop with `size` iterations that is vectorised along a leading axis."""
         return cls(along_axis(np.arange(size, dtype=np.int64), axis), 0, size - 1, axis)
 
 
-def along_axis(numbers, axis):
+def along_axis(numbers: np.ndarray[Any, Any], axis: Any) -> Any:
     """Return a vector reshaped to run along one leading axis, with size 1 along the others."""
     return numbers.reshape([len(numbers) if d == axis else 1 for d in range(LEAD)])
 
@@ -57,7 +59,7 @@ class Affine:
     strides: tuple[int, ...] = ()
     terms: tuple[tuple[LoopVariable, int], ...] = ()
 
-    def plus(self, other: "Affine") -> "Affine":
+    def plus(self, other: Affine) -> Affine:
         """Return the sum of two expressions; their shapes are broadcast."""
         a, b = _same_rank(self, other)
         shape = np.broadcast_shapes(a.shape, b.shape)
@@ -67,7 +69,7 @@ class Affine:
             terms[variable] = terms.get(variable, 0) + coefficient
         return Affine(a.base + b.base, shape, strides, tuple((v, c) for v, c in terms.items() if c))
 
-    def times(self, other: "Affine") -> "Affine | None":
+    def times(self, other: Affine) -> Affine | None:
         """Return the product of two expressions, or None where it is not affine.
 
         One factor must be free of block indices and loop variables, and a single number where the other one has any.
@@ -86,7 +88,7 @@ class Affine:
         shape = np.broadcast_shapes(a.shape, b.shape)
         return Affine(b.base * first, shape, tuple(s * first for s in b.strides), scaled)
 
-    def negated(self) -> "Affine":
+    def negated(self) -> Affine:
         """Return the expression times -1."""
         strides, terms = tuple(-s for s in self.strides), tuple((v, -c) for v, c in self.terms)
         return Affine(-self.base, self.shape, strides, terms)
@@ -98,7 +100,7 @@ class Affine:
         spans += [(c * variable.low, c * variable.high) for variable, c in self.terms]
         return low + sum(min(s) for s in spans), high + sum(max(s) for s in spans)
 
-    def reshaped(self, shape, strides) -> "Affine":
+    def reshaped(self, shape: Any, strides: Any) -> Affine:
         """Return the same expression for a block of another shape, with new strides."""
         return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
 
@@ -112,7 +114,7 @@ class Affine:
         """The loop variables of sequentially traced loops, with their coefficients."""
         return tuple((variable, c) for variable, c in self.terms if variable.axis is None)
 
-    def untraced(self) -> "Affine":
+    def untraced(self) -> Affine:
         """Return a copy that holds no tracers: variables of traced loops keep only their range."""
         held = ((v if v.axis is not None else LoopVariable(None, v.low, v.high), c) for v, c in self.terms)
         return dataclasses.replace(self, terms=tuple(held))
@@ -166,11 +168,11 @@ def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Affine | None:
     return affine if np.array_equal(np.broadcast_to(affine.array(np), array.shape), array) else None
 
 
-def _same_rank(a, b):
+def _same_rank(a: Any, b: Any) -> Any:
     """Return both expressions with equally many axes; new axes are added in front, as in broadcasting."""
     rank = max(len(a.shape), len(b.shape))
 
-    def wide(affine):
+    def wide(affine: Affine) -> Any:
         missing = rank - len(affine.shape)
         return affine.reshaped((1,) * missing + affine.shape, (0,) * missing + affine.strides)
 

@@ -4,6 +4,8 @@ Affine expressions stay affine and known values stay NumPy's where the result al
 operations.
 """
 
+from __future__ import annotations
+
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -65,7 +67,7 @@ def as_tensor(value: Any, kind: types.dtype | None = None) -> Tensor:
     raise TypeError(f"a {type(value).__name__} is no value of a kernel")
 
 
-def to_common_type(a, b, division=False, weak=True):
+def to_common_type(a: Any, b: Any, division: bool = False, weak: bool = True) -> tuple[Tensor, Tensor, types.dtype]:
     """Return both operands in their common type, and that type; TypeError where there is none.
 
     A Python number takes the type of the tensor (ValueError: it is out of its range), unless `weak` is False:
@@ -73,7 +75,7 @@ def to_common_type(a, b, division=False, weak=True):
     """
     numbers = [not isinstance(x, Tensor) for x in (a, b)]
     kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
-    kind = types.promote(*kinds, *(n and weak for n in numbers), division=division)
+    kind = types.promote(kinds[0], kinds[1], numbers[0] and weak, numbers[1] and weak, division)
     if weak and kind.kind in "iu" and kind is not types.int1:
         limits = np.iinfo(kind.array)
         for x, n in zip((a, b), numbers, strict=True):
@@ -82,14 +84,14 @@ def to_common_type(a, b, division=False, weak=True):
     return as_tensor(a, kind), as_tensor(b, kind), kind
 
 
-def _plain(value):
+def _plain(value: Any) -> Any:
     value = getattr(value, "value", value)
     if not types.is_number(value):
         raise TypeError(f"a {type(value).__name__} is no operand of a tensor's")
     return value
 
 
-def compute(function, kind, *tensors, result=None):
+def compute(function: Any, kind: types.dtype, *tensors: Any, result: Any = None) -> Tensor:
     """Return `function(xp, *arrays)` of tensors of one type, elementwise, as a tensor.
 
     `xp` is `numpy` where all operands are known, so that the result stays known, up to `KNOWN_LIMIT` elements; else it
@@ -108,7 +110,7 @@ def compute(function, kind, *tensors, result=None):
     return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
 
 
-def report_narrowed(*tensors):
+def report_narrowed(*tensors: Any) -> None:
     """Report to `kernel.check` known 64-bit integers that do not fit into the 32 bits that JAX has.
 
     Operations that depend on the upper bits call this: division, comparison, right shift, conversion to a float.
@@ -122,10 +124,10 @@ def report_narrowed(*tensors):
                 execution.narrowed(tensor.dtype, data[outside])
 
 
-def _arithmetic(name: str) -> Callable[..., Any]:
+def _arithmetic(name: str) -> Callable[[Any, Any], Tensor]:
     """Return an operator, by NumPy's name, that keeps affine operands affine where the result is."""
 
-    def operate(a, b):
+    def operate(a: Any, b: Any) -> Tensor:
         a, b, kind = to_common_type(a, b)
         if kind.kind in "iu" and a.affine is not None and b.affine is not None:
             affine = {
@@ -143,12 +145,12 @@ def _arithmetic(name: str) -> Callable[..., Any]:
 add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmetic("multiply")
 
 
-def without_bfloat16(x):
+def without_bfloat16(x: Any) -> Tensor:
     """Return bfloat16 as float32, since Triton neither compares nor scans bfloat16; other values as they are."""
     return cast(x, types.float32) if getattr(x, "dtype", None) == types.bfloat16 else as_tensor(x)
 
 
-def true_divide(a, b):
+def true_divide(a: Any, b: Any) -> Tensor:
     """Return `a / b`: of two integers in float32, else in the type of the float operand."""
     kinds = [x.dtype if isinstance(x, Tensor) else types.type_of_number(_plain(x)) for x in (a, b)]
     if kinds[0].is_int() and kinds[1].is_int():
@@ -159,20 +161,20 @@ def true_divide(a, b):
     return compute(lambda xp, x, y: xp.divide(x, y), kind, a, b)
 
 
-def _truncated(xp, x, y):
+def _truncated(xp: Any, x: Any, y: Any) -> Any:
     if xp is not np:
         return lax.div(*jnp.broadcast_arrays(x, y))
     safe = np.where(y == 0, 1, y).astype(y.dtype)
     return (x - np.fmod(x, safe)) // safe
 
 
-def _remainder(xp, x, y):
+def _remainder(xp: Any, x: Any, y: Any) -> Any:
     if xp is not np:
         return lax.rem(*jnp.broadcast_arrays(x, y))
     return np.fmod(x, np.where(y == 0, 1, y).astype(y.dtype) if x.dtype.kind in "iu" else y)
 
 
-def floor_divide(a, b):
+def floor_divide(a: Any, b: Any) -> Tensor:
     """Return `a // b` of integers, rounded toward zero as in C; TypeError for other types."""
     a, b, kind = to_common_type(a, b, division=True)
     if not kind.is_int():
@@ -186,13 +188,13 @@ def floor_divide(a, b):
     return compute(_truncated, kind, a, b)
 
 
-def _divides(affine, divisor):
+def _divides(affine: Affine, divisor: Any) -> bool:
     """Return True where an integer divides every stride, coefficient and constant of an affine expression."""
     parts = [*affine.strides, *(c for _, c in affine.terms)]
     return not any(p % divisor for p in parts) and not (affine.base % divisor).any()
 
 
-def remainder(a, b):
+def remainder(a: Any, b: Any) -> Tensor:
     """Return `a % b`, with the sign of `a` as in C."""
     a, b, kind = to_common_type(a, b, division=True)
     report_narrowed(a, b)
@@ -204,10 +206,10 @@ def remainder(a, b):
     return compute(_remainder, kind, a, b)
 
 
-def _bitwise(name):
+def _bitwise(name: str) -> Callable[[Any, Any], Tensor]:
     """Return a bitwise operator, by NumPy's name; of two masks, an and keeps conditions."""
 
-    def operate(a, b):
+    def operate(a: Any, b: Any) -> Tensor:
         a, b, kind = to_common_type(a, b)
         if not kind.is_int():
             raise TypeError(f"{name} takes whole numbers or truths, not {kind}")
@@ -221,7 +223,7 @@ def _bitwise(name):
 bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or", "bitwise_xor"))
 
 
-def shift(a, b, left):
+def shift(a: Any, b: Any, left: bool) -> Tensor:
     """Return `a << b` or `a >> b` (signed: keeping the sign); TypeError where it needs 64 bits that JAX lacks."""
     a, b, kind = to_common_type(a, b)
     if left and a.affine is not None and (places := b.uniform()) is not None and 0 <= places < 63:
@@ -233,7 +235,7 @@ def shift(a, b, left):
     return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
 
 
-def logical_and(a, b):
+def logical_and(a: Any, b: Any) -> Tensor:
     """Return the logical and of two masks; conditions are kept as affine expressions."""
     a, b = as_mask(a), as_mask(b)
     shape = np.broadcast_shapes(a.shape, b.shape)
@@ -254,27 +256,25 @@ def logical_and(a, b):
     return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
 
 
-def is_all_true(value):
+def is_all_true(value: Any) -> bool:
     """Return True where a mask is known to hold for all lanes."""
     if value.conditions is not None:
         return not value.conditions and value.rest is None
     return isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
-def logical_or(a, b):
+def logical_or(a: Any, b: Any) -> Tensor:
     """Return the logical or of two masks."""
     return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, as_mask(a), as_mask(b))
 
 
 def as_mask(value: Any) -> Tensor:
     """Return the mask of the values that are not zero; masks as they are."""
-    value = as_tensor(value)
-    if value.dtype.is_bool():
-        return value
-    return compare("not_equal", value, as_tensor(0, value.dtype))
+    mask = as_tensor(value)
+    return mask if mask.dtype.is_bool() else compare("not_equal", mask, as_tensor(0, mask.dtype))
 
 
-def logical_not(value):
+def logical_not(value: Any) -> Tensor:
     """Return the logical not of a mask; the negation of a single condition is again a condition."""
     value = as_mask(value)
     if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
@@ -286,7 +286,7 @@ def logical_not(value):
 _MIRROR = {"less": "greater", "less_equal": "greater_equal"}
 
 
-def compare(name, a, b):
+def compare(name: str, a: Any, b: Any) -> Tensor:
     """Return the mask of a comparison (NumPy's name of it); between affine expressions it is a list of conditions."""
     a, b, kind = to_common_type(a, b, weak=False)
     report_narrowed(a, b)
@@ -297,13 +297,13 @@ def compare(name, a, b):
         and name in ("less", "less_equal", "greater", "greater_equal", "equal")
     ):
         difference = a.affine.plus(b.affine.negated())
-        found = {
-            "greater_equal": lambda: (difference,),
-            "greater": lambda: (difference.plus(constant(-1)),),
-            "less_equal": lambda: (difference.negated(),),
-            "less": lambda: (difference.negated().plus(constant(-1)),),
-            "equal": lambda: (difference, difference.negated()),
-        }[name]()
+        found: tuple[Affine, ...] = {
+            "greater_equal": (difference,),
+            "greater": (difference.plus(constant(-1)),),
+            "less_equal": (difference.negated(),),
+            "less": (difference.negated().plus(constant(-1)),),
+            "equal": (difference, difference.negated()),
+        }[name]
         doubtful = tuple(affine for affine in found if affine.limits()[0] < 0)
         return Tensor(None, types.int1, difference.shape, conditions=doubtful)
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
@@ -314,10 +314,10 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
 
     `rounding` "rtz" rounds to 16-bit floats toward zero. Pointers, and a bitcast to another width, are a TypeError.
     """
-    value = as_tensor(value)
+    value = tensor = as_tensor(value)
     kind = types.as_type(kind)
-    if value.dtype == kind:
-        return value
+    if tensor.dtype == kind:
+        return tensor
     if isinstance(kind, types.pointer_type):
         raise TypeError(
             f"{value!r} is to become a pointer, but JAX's arrays have no addresses: pass the arrays themselves, or one "
@@ -346,7 +346,7 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _rounded(data, kind):
+def _rounded(data: Any, kind: types.dtype) -> Any:
     """Return floats rounded to 16 bits, by operations that XLA does not remove as it may remove a conversion."""
     if kind == types.bfloat16:
         return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
@@ -355,7 +355,7 @@ def _rounded(data, kind):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _toward_zero(data, kind):
+def _toward_zero(data: Any, kind: types.dtype) -> Any:
     near = _rounded(data, kind)
     bits = lax.bitcast_convert_type(near, jnp.uint16)
     too_far = jnp.abs(near.astype(data.dtype)) > jnp.abs(data)
@@ -363,16 +363,16 @@ def _toward_zero(data, kind):
 
 
 @_rounded.defjvp
-def _(kind, primals, tangents):
+def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
     return _rounded(*primals, kind), tangents[0].astype(canonical(kind))
 
 
 @_toward_zero.defjvp
-def _(kind, primals, tangents):
+def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
     return _toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
 
 
-def where(condition, a, b):
+def where(condition: Any, a: Any, b: Any) -> Tensor:
     """Return elements of `a` where the mask holds, else of `b`; a Python number takes the type of the other operand."""
     condition = as_mask(condition)
     a, b, kind = to_common_type(a, b)
@@ -394,7 +394,7 @@ def broadcast(value: Any, shape: Any) -> Tensor:
     return Tensor(aligned(value.data, len(shape)), value.dtype, shape)
 
 
-def unary(function, value, kinds="f"):
+def unary(function: Any, value: Any, kinds: str = "f") -> Tensor:
     """Return `function` of a tensor, elementwise; TypeError where the tensor's kind is not one of `kinds`."""
     value = as_tensor(value)
     if value.dtype.kind not in kinds:
@@ -402,17 +402,21 @@ def unary(function, value, kinds="f"):
     return Tensor(function(value.array()).astype(canonical(value.dtype)), value.dtype, value.shape)
 
 
-def _negative(value):
+def _negative(value: Tensor) -> Tensor:
     if value.affine is not None:
         return of_affine(value.affine.negated(), value.dtype)
     return compute(lambda xp, x: xp.negative(x), value.dtype, value)
 
 
-def _invert(value):
+def _invert(value: Tensor) -> Tensor:
     return logical_not(value) if value.dtype.is_bool() else compute(lambda xp, x: xp.invert(x), value.dtype, value)
 
 
-def _reflected(function):
+def _operator(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Any]:
+    return lambda self, other: function(self, other) if _operand(other) else NotImplemented
+
+
+def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
     return lambda self, other: function(other, self)
 
 
@@ -429,24 +433,18 @@ for _name, _function in {
     "lshift": lambda a, b: shift(a, b, True),
     "rshift": lambda a, b: shift(a, b, False),
 }.items():
-    setattr(
-        Tensor, f"__{_name}__", lambda self, other, f=_function: f(self, other) if _operand(other) else NotImplemented
-    )
+    setattr(Tensor, f"__{_name}__", _operator(_function))
     setattr(Tensor, f"__r{_name}__", _reflected(_function))
 for _name, _full in zip(
     ("lt", "le", "gt", "ge", "eq", "ne"),
     ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
     strict=True,
 ):
-    setattr(
-        Tensor,
-        f"__{_name}__",
-        lambda self, other, f=_full: compare(f, self, other) if _operand(other) else NotImplemented,
-    )
-for _name, _function in (("neg", _negative), ("invert", _invert), ("pos", lambda self: self)):
-    setattr(Tensor, f"__{_name}__", _function)
+    setattr(Tensor, f"__{_name}__", _operator(functools.partial(compare, _full)))
+for _name, _unary in (("neg", _negative), ("invert", _invert), ("pos", as_tensor)):
+    setattr(Tensor, f"__{_name}__", _unary)
 
 
-def _operand(value):
+def _operand(value: Any) -> bool:
     value = getattr(value, "value", value)
     return isinstance(value, Tensor) or types.is_number(value)

@@ -1,10 +1,15 @@
 """Atomics: for all programs at once where their old values are not used, else program by program."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import LEAD, Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
@@ -26,17 +31,17 @@ COMBINE = {
 class UnusedOldValue(Tensor):
     """Old value of an atomic that was applied for all programs at once: any use of it raises NeedsSequence."""
 
-    def __init__(self, kind, shape):
+    def __init__(self, kind: types.dtype, shape: Shape) -> None:
         self._type, self.shape = kind, shape
 
-    def _asked(self, *_):
+    def _asked(self, *_: Any) -> None:
         """Raise NeedsSequence: the old value is used."""
         raise NeedsSequence
 
     data = affine = conditions = rest = known = _data = property(_asked)
 
 
-def update(name, pointer, value, mask, sem=None):
+def update(name: str, pointer: Any, value: Any, mask: Any, sem: Any = None) -> Any:
     """Apply an atomic operation to memory and return the old values.
 
     Args:
@@ -82,7 +87,7 @@ def update(name, pointer, value, mask, sem=None):
     return _one_by_one(COMBINE[name], pointer, memory, index, data)
 
 
-def _at_once(name, memory, index, data):
+def _at_once(name: str, memory: Any, index: Any, data: Any) -> Any:
     """Return memory after all lanes of all programs have applied the atomic; their order does not matter."""
     at = memory.at[index]
     if name in ("add", "max", "min"):
@@ -92,10 +97,10 @@ def _at_once(name, memory, index, data):
     return _in_turn(COMBINE[name], memory, index, data)[0]
 
 
-def _in_turn(combine, memory, index, data):
+def _in_turn(combine: Any, memory: Any, index: Any, data: Any) -> Any:
     """Apply an atomic lane after lane; return memory and the old value of each lane."""
 
-    def lane(i, carry):
+    def lane(i: Any, carry: Any) -> Any:
         held, old = carry
         before = held.at[index[i]].get(mode="fill", fill_value=0)
         return held.at[index[i]].set(combine(before, data[i]), mode="drop"), old.at[i].set(before)
@@ -103,12 +108,12 @@ def _in_turn(combine, memory, index, data):
     return lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
 
 
-def _old_values(memory, index):
+def _old_values(memory: Any, index: Any) -> Any:
     """Return zeros for the old values; inside of shard_map they are device-varying where memory is."""
     return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
 
 
-def _one_by_one(combine, pointer, memory, index, data):
+def _one_by_one(combine: Any, pointer: Any, memory: Any, index: Any, data: Any) -> Any:
     """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
     if index.shape[0] == 1 or (pointer.offset.affine is not None and _distinct(pointer.offset.affine)):
         old = memory.at[index].get(mode="fill", fill_value=0)
@@ -119,7 +124,7 @@ def _one_by_one(combine, pointer, memory, index, data):
     return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)
 
 
-def _distinct(affine):
+def _distinct(affine: Affine) -> bool:
     """Return True where all lanes of a block certainly have different addresses."""
     reach = 0
     for stride, size in sorted((abs(s), n) for s, n in zip(affine.strides, affine.shape, strict=True) if n > 1):
@@ -129,7 +134,7 @@ def _distinct(affine):
     return True
 
 
-def compare_and_swap(pointer, expected, value, sem=None):
+def compare_and_swap(pointer: Any, expected: Any, value: Any, sem: Any = None) -> Any:
     """Store `value` where memory equals `expected`, lane after lane, and return the old values.
 
     Raises:
@@ -152,7 +157,7 @@ def compare_and_swap(pointer, expected, value, sem=None):
     state.written.add(pointer.buffer)
     packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)
 
-    def lane(i, carry):
+    def lane(i: Any, carry: Any) -> Any:
         held, old = carry
         before = held.at[index[i]].get(mode="fill", fill_value=0)
         after = jnp.where(before == packed[i, 1], packed[i, 0], before)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fnjax.triton.values import memory, types
-from fnjax.triton.values.affine import LEAD, Affine
+from fnjax.triton.values.affine import LEAD, Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, of_affine
 from fnjax.triton.values.atomics import update
 from fnjax.triton.values.tensor import Tensor
@@ -66,7 +66,7 @@ class BlockPointer:
         offsets = tuple(map(choose, self.offsets, other.offsets))
         return dataclasses.replace(self, base=choose(self.base, other.base), offsets=offsets)
 
-    def advance(self, offsets):
+    def advance(self, offsets: Any) -> Any:
         """Return the block pointer with `offsets` added to its own."""
         return advance(self, offsets)
 
@@ -76,49 +76,49 @@ class Descriptor(BlockPointer):
 
     dtype = property(lambda self: self.base.element)
 
-    def load(self, offsets):
+    def load(self, offsets: Any) -> Any:
         """Return the block at these offsets; elements outside of the array are zero or NaN."""
         return load_block(self._at(offsets), range(len(self.block_shape)), self.padding)
 
-    def store(self, offsets, value):
+    def store(self, offsets: Any, value: Any) -> None:
         """Store a block at these offsets; elements outside of the array are dropped."""
         store_block(self._at(offsets), value, range(len(self.block_shape)))
 
-    def atomic_add(self, offsets, value):
+    def atomic_add(self, offsets: Any, value: Any) -> None:
         """Add a block to memory at these offsets; elements outside of the array are dropped."""
         self._update("add", offsets, value)
 
-    def atomic_max(self, offsets, value):
+    def atomic_max(self, offsets: Any, value: Any) -> None:
         """Replace memory at these offsets by its maximum with a block."""
         self._update("max", offsets, value)
 
-    def atomic_min(self, offsets, value):
+    def atomic_min(self, offsets: Any, value: Any) -> None:
         """Replace memory at these offsets by its minimum with a block."""
         self._update("min", offsets, value)
 
-    def atomic_and(self, offsets, value):
+    def atomic_and(self, offsets: Any, value: Any) -> None:
         """Replace memory at these offsets by its bitwise and with a block."""
         self._update("and", offsets, value)
 
-    def atomic_or(self, offsets, value):
+    def atomic_or(self, offsets: Any, value: Any) -> None:
         """Replace memory at these offsets by its bitwise or with a block."""
         self._update("or", offsets, value)
 
-    def atomic_xor(self, offsets, value):
+    def atomic_xor(self, offsets: Any, value: Any) -> None:
         """Replace memory at these offsets by its bitwise exclusive or with a block."""
         self._update("xor", offsets, value)
 
-    def gather(self, x_offsets, y_offset):
+    def gather(self, x_offsets: Any, y_offset: Any) -> Any:
         """Return one row of the array for each offset, from the column `y_offset` on; outside it is the padding."""
         pointer, mask = self._rows(x_offsets, y_offset)
         return memory.load(pointer, mask, float("nan") if self.padding == "nan" else 0)
 
-    def scatter(self, value, x_offsets, y_offset):
+    def scatter(self, value: Any, x_offsets: Any, y_offset: Any) -> None:
         """Store one row of a block for each offset, from the column `y_offset` on; what is outside is dropped."""
         pointer, mask = self._rows(x_offsets, y_offset)
         memory.store(pointer, value, mask)
 
-    def _rows(self, x_offsets, y_offset):
+    def _rows(self, x_offsets: Any, y_offset: Any) -> Any:
         """Return the pointer to rows at any offsets, and the mask of the elements inside of the array.
 
         Raises:
@@ -129,23 +129,23 @@ class Descriptor(BlockPointer):
         block = self._at([0, y_offset])
         columns, rows = _indices(block, 1), as_tensor(x_offsets)[:, None]
         inside = functools.reduce(logical_and, (rows >= 0, rows < self.sizes[0], columns >= 0, columns < self.sizes[1]))
-        return self.base + _whole(rows) * self.strides[0] + columns * self.strides[1], inside
+        return self.base + _as_offset(rows) * self.strides[0] + columns * self.strides[1], inside
 
-    def _update(self, name, offsets, value):
+    def _update(self, name: str, offsets: Any, value: Any) -> None:
         """Apply an atomic to memory at these offsets; elements outside of the array are dropped."""
         pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
         update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
 
-    def _at(self, offsets):
+    def _at(self, offsets: Any) -> Any:
         """Return the block pointer at these offsets."""
         return dataclasses.replace(self, offsets=tuple(map(_as_offset, offsets)))
 
 
-def _as_offset(value):
+def _as_offset(value: Any) -> Tensor:
     return cast(as_tensor(value), types.int64)
 
 
-def make_block_ptr(base, shape, strides, offsets, block_shape, order):
+def make_block_ptr(base: Any, shape: Shape, strides: Any, offsets: Any, block_shape: Any, order: Any) -> Any:
     """Return a pointer to a block of an array.
 
     Raises:
@@ -154,14 +154,16 @@ def make_block_ptr(base, shape, strides, offsets, block_shape, order):
     """
     if not isinstance(base, memory.Pointer | memory.SelectedPointer):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
-    given = [tuple(map(_as_offset, part)) for part in (shape, strides, offsets)]
+    sizes, steps, starts = (tuple(map(_as_offset, part)) for part in (shape, strides, offsets))
     blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
-    if len({len(blocks), *map(len, given)}) != 1:
+    if len({len(blocks), len(sizes), len(steps), len(starts)}) != 1:
         raise ValueError("shape, strides, offsets and block_shape of tl.make_block_ptr differ in length")
-    return BlockPointer(base, *given, blocks)
+    return BlockPointer(base, sizes, steps, starts, blocks)
 
 
-def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="zero"):
+def make_tensor_descriptor(
+    base: Any, shape: Shape, strides: Any, block_shape: Any, padding_option: str = "zero"
+) -> Any:
     """Return a descriptor of an array that is loaded and stored in blocks.
 
     Raises:
@@ -173,23 +175,23 @@ def make_tensor_descriptor(base, shape, strides, block_shape, padding_option="ze
     return Descriptor(block.base, block.sizes, block.strides, block.offsets, block.block_shape, padding)
 
 
-def load_tensor_descriptor(desc, offsets):
+def load_tensor_descriptor(desc: Any, offsets: Any) -> Any:
     """Return the block of a descriptor at these offsets."""
     return desc.load(offsets)
 
 
-def store_tensor_descriptor(desc, offsets, value):
+def store_tensor_descriptor(desc: Any, offsets: Any, value: Any) -> None:
     """Store a block through a descriptor at these offsets."""
     desc.store(offsets, value)
 
 
-def advance(base, offsets):
+def advance(base: Any, offsets: Any) -> Any:
     """Return a block pointer with `offsets` added to its own."""
     moved = tuple(a + _as_offset(b) for a, b in zip(base.offsets, offsets, strict=True))
     return dataclasses.replace(base, offsets=moved)
 
 
-def _indices(block, axis):
+def _indices(block: Any, axis: Any) -> Any:
     """Return the indices of a block along one axis of the array, as a tensor of integers."""
     rank = len(block.block_shape)
     size = block.block_shape[axis]
@@ -199,7 +201,7 @@ def _indices(block, axis):
     return block.offsets[axis] + of_affine(Affine(zero, tuple(shape), tuple(strides)), types.int64)
 
 
-def _address(block, checked):
+def _address(block: Any, checked: Any) -> Any:
     """Return the pointer to a block's elements, and the mask of those inside of the array along the `checked` axes."""
     rank = len(block.block_shape)
     pointer, mask = block.base, None
@@ -212,7 +214,7 @@ def _address(block, checked):
     return pointer, None if mask is None else broadcast(mask, block.block_shape)
 
 
-def _checked(block, boundary_check):
+def _checked(block: Any, boundary_check: Any) -> Any:
     """Return the axes of a `boundary_check` argument as a list of integers."""
     boundary_check = getattr(boundary_check, "value", boundary_check) or ()
     if isinstance(boundary_check, int):
@@ -220,14 +222,14 @@ def _checked(block, boundary_check):
     return [operator.index(getattr(n, "value", n)) for n in boundary_check]
 
 
-def load_block(block, boundary_check, padding_option):
+def load_block(block: Any, boundary_check: Any, padding_option: Any) -> Any:
     """Return the elements of a block; outside of the array, along the checked axes, they are zero or NaN."""
     pointer, mask = _address(block, _checked(block, boundary_check))
     other = float("nan") if padding_option == "nan" else 0
     return memory.load(pointer, mask, other if mask is not None else None)
 
 
-def store_block(block, value, boundary_check):
+def store_block(block: Any, value: Any, boundary_check: Any) -> None:
     """Store a block; elements outside of the array, along the checked axes, are dropped."""
     pointer, mask = _address(block, _checked(block, boundary_check))
     memory.store(pointer, broadcast(value, block.block_shape), mask)

@@ -1,13 +1,17 @@
 """Detection of launches that certainly read or write outside of an array, usually because the array is too small."""
 
+from __future__ import annotations
+
 import warnings
+from typing import Any
 
 from fnjax.triton.values.affine import LEAD, Affine
 from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Tensor
 from fnjax.triton.values.views import Axis, merged, strides_of
 
 
-def refuse_outside(does, pointer, lanes, length):
+def refuse_outside(does: Any, pointer: Any, lanes: Tensor | None, length: int) -> Any:
     """Raise where an unmasked lane certainly writes outside of its array, whatever the values in memory; warn of reads.
 
     Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which
@@ -51,7 +55,7 @@ def refuse_outside(does, pointer, lanes, length):
     raise IndexError(f"{text} ({held}): {remedy}")
 
 
-def _is_block_outside(affine, length):
+def _is_block_outside(affine: Affine, length: int) -> bool:
     """Return True where all lanes of some program are outside of the array."""
     spans = [s * (n - 1) for s, n in zip(affine.strides, affine.shape, strict=True)]
     first = affine.base + sum(s for s in spans if s < 0)
@@ -59,14 +63,14 @@ def _is_block_outside(affine, length):
     return bool((first >= length).any() or (last < 0).any())
 
 
-def _name_of(buffer):
+def _name_of(buffer: int) -> Any:
     """Return the names of the parameters that a buffer was passed for, for messages."""
     launched = current().frames[0]
     pointers = {name: launched.names.get(name) for name in launched.source.parameters}
     return "/".join(name for name, p in pointers.items() if getattr(p, "buffer", None) == buffer) or "an array"
 
 
-def reach(affine: Affine, conditions) -> tuple[int, int] | None:
+def reach(affine: Affine, conditions: Any) -> tuple[int, int] | None:
     """Return the smallest and largest address that satisfies all conditions; None if none does, or it is not known."""
     rank = max(len(f.shape) for f in (affine, *conditions))
     found = [_strides(f, rank) for f in (affine, *conditions)]
@@ -104,7 +108,7 @@ def reach(affine: Affine, conditions) -> tuple[int, int] | None:
     return low, high
 
 
-def _strides(affine, rank):
+def _strides(affine: Affine, rank: int) -> Any:
     """Return stride and size along each leading and block axis of an expression, for a block of `rank` axes.
 
     None where it depends on loop variables or is not affine in the program numbers.

@@ -17,6 +17,8 @@ not; users never see them:
 `interpreter.call` lets all four pass and wraps other exceptions in `KernelError` with the kernel's name and line.
 """
 
+from __future__ import annotations
+
 from fnjax.errors import FnjaxError
 
 

@@ -1,5 +1,7 @@
 """Pointers, loads and stores: by a view of flat memory where the address is one, else by gather and scatter."""
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import itertools
@@ -11,12 +13,13 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types, views
-from fnjax.triton.values.affine import LEAD, constant
+from fnjax.triton.values.affine import LEAD, Affine, Shape, constant
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
-from fnjax.triton.values.state import current
+from fnjax.triton.values.state import State, current
 from fnjax.triton.values.tensor import Tensor, as_block, canonical, is_narrowed, needs_64_bits
+from fnjax.triton.values.views import View
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["buffer", "element", "own"])
@@ -36,22 +39,22 @@ class Pointer:
     type = dtype
     shape = property(lambda self: self.offset.shape)
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> Any:
         return self.at(add(self.offset, _offset(other)))
 
     __radd__ = __add__
 
-    def __sub__(self, other):
+    def __sub__(self, other: Any) -> Any:
         return self.at(add(self.offset, -_offset(other)))
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return self.at(self.offset[index])
 
-    def at(self, offset):
+    def at(self, offset: Any) -> Any:
         """Return the pointer with another offset."""
         return dataclasses.replace(self, offset=offset)
 
-    def to(self, kind, fp_downcast_rounding=None, bitcast=False):
+    def to(self, kind: types.dtype, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
         """Return the pointer as one to another type: loads and stores reinterpret the bits of the array.
 
         Raises:
@@ -76,23 +79,23 @@ class SelectedPointer:
     element = property(lambda self: self.yes.element)
     shape = property(lambda self: np.broadcast_shapes(self.yes.shape, self.no.shape))
 
-    def to(self, kind, fp_downcast_rounding=None, bitcast=False):
+    def to(self, kind: types.dtype, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
         """Return the selection with both pointers converted."""
         return SelectedPointer(self.mask, self.yes.to(kind), self.no.to(kind))
 
-    def __add__(self, other):
+    def __add__(self, other: Any) -> Any:
         return SelectedPointer(self.mask, self.yes + other, self.no + other)
 
     __radd__ = __add__
 
-    def __sub__(self, other):
+    def __sub__(self, other: Any) -> Any:
         return SelectedPointer(self.mask, self.yes - other, self.no - other)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return SelectedPointer(self.mask, self.yes[index], self.no[index])
 
 
-def _offset(value):
+def _offset(value: Any) -> Any:
     """Return the right operand of pointer arithmetic as int64; TypeError where it is a pointer or not an integer."""
     if isinstance(value, Pointer | SelectedPointer):
         raise TypeError("two pointers are added or subtracted")
@@ -102,12 +105,12 @@ def _offset(value):
     return cast(value, types.int64)
 
 
-def pointer_to(buffer, element):
+def pointer_to(buffer: int, element: Any) -> Any:
     """Return a pointer to the first element of a buffer."""
     return Pointer(buffer, element, of_affine(constant(0), types.int64))
 
 
-def _active_lanes(mask, shape):
+def _active_lanes(mask: Any, shape: Shape) -> Any:
     """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
     active = current().active
     if mask is None:
@@ -118,7 +121,7 @@ def _active_lanes(mask, shape):
     return mask if active is None else logical_and(mask, active)
 
 
-def _find_view(kind, pointer, lanes, length):
+def _find_view(kind: str, pointer: Any, lanes: Tensor | None, length: int) -> Any:
     """Return the view for an address (None: there is none), and the part of the mask that it does not express.
 
     Raises:
@@ -145,7 +148,7 @@ def _find_view(kind, pointer, lanes, length):
     return view, Tensor(None, types.int1, lanes.shape, conditions=remaining, rest=lanes.rest)
 
 
-def _rows_of(state, buffer, view):
+def _rows_of(state: State, buffer: int, view: View) -> Any:
     """Return memory reshaped for a view; in loops that do not write it, as it was reshaped before the first iteration.
 
     Reshaped in each iteration, it would be differentiated in each iteration: a gradient as large as memory every time.
@@ -160,7 +163,7 @@ def _rows_of(state, buffer, view):
     return views.as_rows(memory, view.layout)
 
 
-def _read(state, buffer, view):
+def _read(state: State, buffer: int, view: View) -> Any:
     """Return the elements of a view.
 
     In an unrolled loop, each iteration splits what the ones before have left of memory: the derivative of splits is one
@@ -186,7 +189,7 @@ def _read(state, buffer, view):
     return views.read(rows, view)  # it overlaps a slice of another iteration
 
 
-def _try_otherwise(affine, state):
+def _try_otherwise(affine: Affine, state: State) -> None:
     """Raise where an address that is not a view may become one if the kernel is interpreted in another way.
 
     Raises:
@@ -201,7 +204,7 @@ def _try_otherwise(affine, state):
         raise NotVectorizable
 
 
-def load(pointer, mask=None, other=None, volatile=False):
+def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = False) -> Any:
     """Return the elements at an address; where the mask does not hold, `other` or zero.
 
     Raises:
@@ -249,11 +252,11 @@ def load(pointer, mask=None, other=None, volatile=False):
     return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
 
 
-def _everywhere(mask):
+def _everywhere(mask: Any) -> Any:
     return as_tensor(True) if mask is None else as_tensor(mask)
 
 
-def store(pointer, value, mask=None):
+def store(pointer: Any, value: Any, mask: Any = None) -> None:
     """Store a value where the mask holds. Where several programs store to one address, the last one's value stays.
 
     Raises:
@@ -285,7 +288,7 @@ def store(pointer, value, mask=None):
     _scatter(memory, pointer, lanes, value)
 
 
-def _write_view(memory, pointer, view, remaining, value):
+def _write_view(memory: Any, pointer: Any, view: View, remaining: Any, value: Any) -> Any:
     """Store a value through a view; return False, and do nothing, where only the mask says which program is last."""
     state = current()
     full = views.to_block(jnp.zeros([dim.high - dim.low for dim in view.dimensions], bool), view).shape
@@ -302,7 +305,7 @@ def _write_view(memory, pointer, view, remaining, value):
     return True
 
 
-def _over_block(value, full, is_mask=False):
+def _over_block(value: Any, full: Any, is_mask: bool = False) -> Any:
     """Return a value as an array over the axes of a view.
 
     Along leading axes that the address does not depend on, the last program's value is taken; a mask that varies along
@@ -318,7 +321,7 @@ def _over_block(value, full, is_mask=False):
     return jnp.broadcast_to(data, full)
 
 
-def flat_lanes(memory, pointer, lanes, *values):
+def flat_lanes(memory: Any, pointer: Any, lanes: Tensor | None, *values: Any) -> Any:
     """Return flat indices and values of all lanes, in the order of programs.
 
     Masked lanes and lanes outside of the array have the array's length as their index, which scatters drop.
@@ -339,7 +342,7 @@ def flat_lanes(memory, pointer, lanes, *values):
     return jnp.where(outside, length, index), *arrays[1:]
 
 
-def _scatter(memory, pointer, lanes, value):
+def _scatter(memory: Any, pointer: Any, lanes: Tensor | None, value: Any) -> None:
     """Store a value by a scatter in which, for each address, only the last lane writes."""
     index, data = flat_lanes(memory, pointer, lanes, value)
     order = jnp.arange(index.shape[0], dtype=jnp.int32)
@@ -351,7 +354,7 @@ def _scatter(memory, pointer, lanes, value):
 # ------------------------------------------------------------------------------- arrays whose bits are read as others
 
 
-def reinterpreted(pointer, kind):
+def reinterpreted(pointer: Any, kind: types.dtype) -> Any:
     """Return a pointer that reads the bits of its array as elements of another type.
 
     Raises:
@@ -372,11 +375,11 @@ def reinterpreted(pointer, kind):
     return Pointer(pointer.buffer, kind, Tensor(offset.array(), types.int64, offset.shape), own)
 
 
-def _has_width(a, b):
+def _has_width(a: Any, b: Any) -> Any:
     return a.itemsize == b.itemsize
 
 
-def _in_units(pointer, kind):
+def _in_units(pointer: Any, kind: types.dtype) -> Any:
     """Return the offset of a pointer in elements of another type."""
     old, new = pointer.element.itemsize, kind.itemsize
     if old == new:
@@ -384,12 +387,12 @@ def _in_units(pointer, kind):
     return pointer.offset * (old // new) if old > new else pointer.offset // (new // old)
 
 
-def _as_bits(value, kind):
+def _as_bits(value: Any, kind: types.dtype) -> Any:
     """Return a value of the same width with its bits read as another type; truths are 0 and 1."""
     return cast(value, kind, bitcast=types.int1 not in (value.dtype, kind))
 
 
-def load_bits(pointer, mask, other, volatile):
+def load_bits(pointer: Any, mask: Any, other: Any, volatile: Any) -> Any:
     """Return elements whose bits are read as another type than the array's."""
     own, kind = pointer.own, pointer.element
     if _has_width(own, kind):
@@ -403,7 +406,7 @@ def load_bits(pointer, mask, other, volatile):
         state.buffers[pointer.buffer] = before
 
 
-def store_bits(pointer, value, mask):
+def store_bits(pointer: Any, value: Any, mask: Any) -> None:
     """Store elements whose bits the array holds as another type."""
     own, kind = pointer.own, pointer.element
     value = cast(as_tensor(value), kind)
@@ -418,7 +421,7 @@ def store_bits(pointer, value, mask):
         state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], own)
 
 
-def _buffers_of(pointer):
+def _buffers_of(pointer: Any) -> Any:
     """Return the state whose buffers are read in another type.
 
     Raises:
@@ -429,7 +432,7 @@ def _buffers_of(pointer):
     return current()
 
 
-def _with_type(memory, kind):
+def _with_type(memory: Any, kind: types.dtype) -> Any:
     """Return flat memory with its bits as another type; bits that do not fill an element are an error of JAX's."""
     target = canonical(kind)
     ratio = target.itemsize // memory.dtype.itemsize

@@ -1,10 +1,14 @@
 """Matrix product of two blocks; leading axes (grid, loops) become batches or rows."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import LEAD, Shape
 from fnjax.triton.values.arithmetic import cast
 from fnjax.triton.values.shapes import trans
 from fnjax.triton.values.state import current
@@ -13,16 +17,16 @@ from fnjax.triton.values.types import as_type, bfloat16, float16, float32, float
 
 
 def dot(
-    input,
-    other,
-    acc=None,
-    input_precision=None,
-    allow_tf32=None,
-    max_num_imprecise_acc=None,
-    out_dtype=float32,
-    trans_a=False,
-    trans_b=False,
-):
+    input: Any,
+    other: Any,
+    acc: Tensor | None = None,
+    input_precision: Any = None,
+    allow_tf32: Any = None,
+    max_num_imprecise_acc: Any = None,
+    out_dtype: Any = float32,
+    trans_a: bool = False,
+    trans_b: bool = False,
+) -> Tensor:
     """Return the matrix product of two blocks, plus `acc`.
 
     It is accumulated in float32; of integers in int32, of float64 in float64.
@@ -53,18 +57,18 @@ _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)  # E2M1, by the lower 
 
 
 def dot_scaled(
-    lhs,
-    lhs_scale,
-    lhs_format,
-    rhs,
-    rhs_scale,
-    rhs_format,
-    acc=None,
-    fast_math=False,
-    lhs_k_pack=True,
-    rhs_k_pack=True,
-    out_dtype=float32,
-):
+    lhs: Any,
+    lhs_scale: Any,
+    lhs_format: Any,
+    rhs: Any,
+    rhs_scale: Any,
+    rhs_format: Any,
+    acc: Any = None,
+    fast_math: bool = False,
+    lhs_k_pack: bool = True,
+    rhs_k_pack: bool = True,
+    out_dtype: Any = float32,
+) -> Tensor:
     """Return the matrix product of two blocks in microscaling formats (OCP MX), computed in float32.
 
     Args:
@@ -91,7 +95,7 @@ def dot_scaled(
     return result if acc is None else acc + result
 
 
-def _scaled(block, scale, kind, contracted, packed):
+def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> Any:
     """Return a block of a microscaling format in float32.
 
     Args:
@@ -121,7 +125,7 @@ def _scaled(block, scale, kind, contracted, packed):
     return wide * (factors if contracted else jnp.swapaxes(factors, -1, -2))
 
 
-def product(x, y, kind, over=None):
+def product(x: Any, y: Any, kind: Any, over: Any = None) -> Any:
     """Return the product over the last two axes of two arrays; leading axes are batches or rows.
 
     The operands keep their order: swapped ones would give another layout, and cost a transposition.
@@ -152,7 +156,7 @@ def product(x, y, kind, over=None):
     return found.reshape([sizes.get(d, 1) for d in range(rank)])
 
 
-def _ranked(data, shape):
+def _ranked(data: Any, shape: Shape) -> Any:
     """Return an array whose block's axes are all there, in their full size."""
     data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
     return jnp.broadcast_to(data, data.shape[:LEAD] + tuple(shape))

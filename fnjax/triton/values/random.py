@@ -1,6 +1,9 @@
 """Random numbers: Philox 4x32, bit for bit as in Triton, without 64-bit integers."""
 
+from __future__ import annotations
+
 import operator
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +18,7 @@ KEYS = (0x9E3779B9, 0xBB67AE85)
 FACTORS = (0xD2511F53, 0xCD9E8D57)
 
 
-def _high_word(a, b):
+def _high_word(a: Any, b: Any) -> Any:
     """Return the upper 32 bits of the product of two 32-bit integers, computed from halves of 16 bits."""
     a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     low = a_low * b_low
@@ -24,7 +27,7 @@ def _high_word(a, b):
     return a_high * b_high + (middle >> 16) + (other >> 16)
 
 
-def high_product(x, y):
+def high_product(x: Any, y: Any) -> Tensor:
     """Return the upper 32 bits of the product of two 32-bit integers (`tl.umulhi`).
 
     Raises:
@@ -39,13 +42,13 @@ def high_product(x, y):
 builtins_max = max
 
 
-def _ranked(value, rank):
+def _ranked(value: Any, rank: int) -> Any:
     """Return the array of a tensor whose block has `rank` axes."""
     data = value.array()
     return data.reshape(data.shape[:LEAD] + (1,) * (LEAD + rank - data.ndim) + data.shape[LEAD:])
 
 
-def _words(seed):
+def _words(seed: Any) -> Any:
     """Return the lower and the upper 32 bits of a seed."""
     if isinstance(seed, int):
         return tuple(jnp.asarray((seed >> shift) & 0xFFFFFFFF, jnp.uint32) for shift in (0, 32))
@@ -63,7 +66,7 @@ def _words(seed):
     return low, jnp.where(data < 0, jnp.uint32(0xFFFFFFFF), jnp.uint32(0)) if signed else jnp.zeros_like(low)
 
 
-def philox(seed, c0, c1, c2, c3, n_rounds=ROUNDS):
+def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of random 32-bit integers for a seed and a counter of four words."""
     counters = [as_tensor(c) for c in (c0, c1, c2, c3)]
     shape = np.broadcast_shapes(*(c.shape for c in counters))
@@ -79,7 +82,7 @@ def philox(seed, c0, c1, c2, c3, n_rounds=ROUNDS):
     return tuple(Tensor(w, types.uint32, shape) for w in words)
 
 
-def randint4x(seed, offset, n_rounds=ROUNDS):
+def randint4x(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of random 32-bit integers."""
     offset = as_tensor(offset)
     zero = cast(offset * 0, types.uint32)
@@ -90,29 +93,29 @@ def randint4x(seed, offset, n_rounds=ROUNDS):
     return philox(seed, cast(offset, types.uint32), high, zero, zero, n_rounds)
 
 
-def randint(seed, offset, n_rounds=ROUNDS):
+def randint(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> Tensor:
     """Return a block of random 32-bit integers."""
     return randint4x(seed, offset, n_rounds)[0]
 
 
-def uint_to_uniform_float(x):
+def uint_to_uniform_float(x: Any) -> Tensor:
     """Return random integers as floats in [0, 1)."""
     data = x.array().astype(jnp.uint32).view(jnp.int32)
     data = jnp.where(data < 0, -data - 1, data)
     return Tensor(data.astype(jnp.float32) * jnp.float32(4.6566127342e-10), types.float32, x.shape)
 
 
-def rand(seed, offset, n_rounds=ROUNDS):
+def rand(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> Tensor:
     """Return a block of floats, uniformly distributed in [0, 1)."""
     return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
-def rand4x(seed, offsets, n_rounds=ROUNDS):
+def rand4x(seed: Any, offsets: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of floats, uniformly distributed in [0, 1)."""
     return tuple(uint_to_uniform_float(x) for x in randint4x(seed, offsets, n_rounds))
 
 
-def pair_uniform_to_normal(u1, u2):
+def pair_uniform_to_normal(u1: Any, u2: Any) -> tuple[Tensor, ...]:
     """Return two blocks of normally distributed floats from two of uniformly distributed ones (Box and Muller)."""
     x, y = u1.array(), u2.array()
     x = jnp.maximum(jnp.float32(1e-7), x)
@@ -120,13 +123,13 @@ def pair_uniform_to_normal(u1, u2):
     return tuple(Tensor(radius * f(angle), types.float32, u1.shape) for f in (jnp.cos, jnp.sin))
 
 
-def randn(seed, offset, n_rounds=ROUNDS):
+def randn(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> Tensor:
     """Return a block of normally distributed floats."""
     i1, i2, _, _ = randint4x(seed, offset, n_rounds)
     return pair_uniform_to_normal(uint_to_uniform_float(i1), uint_to_uniform_float(i2))[0]
 
 
-def randn4x(seed, offset, n_rounds=ROUNDS):
+def randn4x(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of normally distributed floats."""
     u = rand4x(seed, offset, n_rounds)
     return (*pair_uniform_to_normal(u[0], u[1]), *pair_uniform_to_normal(u[2], u[3]))

@@ -1,7 +1,11 @@
 """Reductions, scans and sorts along an axis of a block; of equal elements the first one counts."""
 
+from __future__ import annotations
+
 import functools
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +14,13 @@ from jax import lax
 
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import LEAD, Shape
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.shapes import axis_of, filled, reshape
-from fnjax.triton.values.tensor import Tensor, is_narrowed
+from fnjax.triton.values.tensor import Tensor, aligned, is_narrowed
 
 
-def _along(input, axis, keep_dims):
+def _along(input: Any, axis: Any, keep_dims: bool) -> tuple[Tensor, int, Shape]:
     """Return the block (raveled if `axis` is None), the axis, and the shape of the result."""
     input = as_tensor(input)
     if axis is None:
@@ -27,18 +31,18 @@ def _along(input, axis, keep_dims):
     return input, axis, shape if keep_dims else shape[:axis] + shape[axis + 1 :]
 
 
-def _result(data, kind, shape):
+def _result(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
     return Tensor(data.reshape(data.shape[:LEAD] + shape), kind, shape)
 
 
-def _widened(input):
+def _widened(input: Tensor) -> Tensor:
     """Return small integers in 32 bits, in which they are summed; masks become unsigned, as in Triton."""
     if input.dtype.is_int() and input.dtype.primitive_bitwidth < 32:
         return values.cast(input, types.int32 if input.dtype.is_int_signed() else types.uint32)
     return input
 
 
-def sum(input, axis=None, keep_dims=False, dtype=None):
+def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
     """Return the sum along an axis, or of all elements; floats of 16 bits are added up in float32, and rounded once."""
     input = as_tensor(input)
     input = _widened(input) if dtype is None else values.cast(input, dtype)
@@ -48,37 +52,43 @@ def sum(input, axis=None, keep_dims=False, dtype=None):
     return _result(xp.sum(data, LEAD + axis, dtype=wide).astype(data.dtype), input.dtype, shape)
 
 
-def _exact(input):
+def _exact(input: Any) -> Any:
     """Return known integers of 64 bits as NumPy's where JAX has 32, with all axes of the block; else None."""
     if not (is_narrowed(input.dtype) and input.known):
         return None
-    data = values.aligned(input.data, input.ndim)
+    data = aligned(input.data, input.ndim)
     return np.broadcast_to(data, data.shape[:LEAD] + input.shape)
 
 
-def xor_sum(input, axis=None, keep_dims=False):
+def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Tensor:
     """Return the exclusive or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.bitwise_xor.reduce(filled(input), LEAD + axis), input.dtype, shape)
+    return _result(jnp.bitwise_xor.reduce(filled(input), axis=LEAD + axis), input.dtype, shape)
 
 
-def reduce_or(input, axis, keep_dims=False):
+def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Tensor:
     """Return the bitwise or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.bitwise_or.reduce(filled(input), LEAD + axis), input.dtype, shape)
+    return _result(jnp.bitwise_or.reduce(filled(input), axis=LEAD + axis), input.dtype, shape)
 
 
-def _extended(input):
+def _extended(input: Tensor) -> Tensor:
     """Return 8- and 16-bit numbers in 32 bits, in which extremes are found."""
     if input.dtype.primitive_bitwidth < 32:
         return values.cast(input, types.float32 if input.dtype.is_floating() else types.int32)
     return input
 
 
-def _extreme(largest):
+def _extreme(largest: bool) -> Callable[..., Any]:
     """Return `tl.max` or `tl.min`."""
 
-    def operate(input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
+    def operate(
+        input: Any,
+        axis: Any = None,
+        return_indices: bool = False,
+        return_indices_tie_break_left: bool = True,
+        keep_dims: bool = False,
+    ) -> Any:
         input = as_tensor(input)
         input = values.without_bfloat16(input) if return_indices else _extended(input)
         if return_indices:
@@ -86,7 +96,7 @@ def _extreme(largest):
             return extreme(input, axis, keep_dims), where
         return extreme(input, axis, keep_dims)
 
-    def extreme(input, axis, keep_dims):
+    def extreme(input: Any, axis: Any, keep_dims: bool) -> Tensor:
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":
@@ -100,7 +110,7 @@ def _extreme(largest):
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _extreme_number(data, axis, largest):
+def _extreme_number(data: Any, axis: Any, largest: bool) -> Any:
     """Return the largest or smallest element along an axis; NaN only where there is nothing else, as in tl.maximum.
 
     It is one reduction with a custom function: XLA reads the elements once, and stores no mask of them.
@@ -109,16 +119,16 @@ def _extreme_number(data, axis, largest):
 
 
 @_extreme_number.defjvp
-def _(axis, largest, primals, tangents):
+def _(axis: Any, largest: bool, primals: Any, tangents: Any) -> Any:
     (found, _), (slope, _) = jax.jvp(lambda x: _counted(x, axis, largest), primals, tangents)
     return found, slope
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _counted(data, axis, largest):
+def _counted(data: Any, axis: Any, largest: bool) -> Any:
     """Return the largest or smallest element, and how many are equal to it, in one pass."""
 
-    def joined(a, b):
+    def joined(a: Any, b: Any) -> Any:
         (x, of_x), (y, of_y) = a, b
         first = _prevails(x, y, largest)
         return lax.select(first, x, y), lax.select(x == y, of_x + of_y, lax.select(first, of_x, of_y))
@@ -131,7 +141,7 @@ def _counted(data, axis, largest):
 
 
 @_counted.defjvp
-def _(axis, largest, primals, tangents):
+def _(axis: Any, largest: bool, primals: Any, tangents: Any) -> Any:
     """Return the derivative, which equal extremes share as in JAX; JAX cannot differentiate such a reduction twice."""
     (data,), (tangent,) = primals, tangents
     found, count = _counted(data, axis, largest)
@@ -140,19 +150,19 @@ def _(axis, largest, primals, tangents):
     return (found, count), (slope, jnp.zeros_like(count))
 
 
-def _nan(like):
+def _nan(like: Any) -> Any:
     return np.array(np.nan, like.dtype)
 
 
-def _prevails(a, b, largest):
+def _prevails(a: Any, b: Any, largest: bool) -> Any:
     """Return where `a` is kept rather than `b`: it is the larger (smaller) one, or `b` is NaN."""
     return (a > b if largest else a < b) | (b != b)  # noqa: PLR0124  NaN is unlike itself
 
 
-def _position(largest):
+def _position(largest: bool) -> Callable[..., Any]:
     """Return `tl.argmax` or `tl.argmin`."""
 
-    def operate(input, axis, tie_break_left=True, keep_dims=False):
+    def operate(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False) -> Any:
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         found = (jnp.argmax if largest else jnp.argmin)(data, LEAD + axis)
@@ -166,7 +176,7 @@ max, min = _extreme(True), _extreme(False)
 argmax, argmin = _position(True), _position(False)
 
 
-def cumsum(input, axis=0, reverse=False, dtype=None):
+def cumsum(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Tensor:
     """Return the cumulative sum along an axis, from its end if `reverse`.
 
     Raises:
@@ -176,7 +186,7 @@ def cumsum(input, axis=0, reverse=False, dtype=None):
     return _scanned(lax.cumsum, _widened(input) if dtype is None else values.cast(input, dtype), axis, reverse)
 
 
-def cumprod(input, axis=0, reverse=False):
+def cumprod(input: Any, axis: int = 0, reverse: bool = False) -> Tensor:
     """Return the cumulative product along an axis, from its end if `reverse`, in the type of the elements.
 
     Raises:
@@ -185,7 +195,7 @@ def cumprod(input, axis=0, reverse=False):
     return _scanned(lax.cumprod, values.without_bfloat16(input), axis, reverse)
 
 
-def _scanned(function, input, axis, reverse):
+def _scanned(function: Any, input: Any, axis: Any, reverse: bool) -> Tensor:
     """Return a cumulative sum or product along an axis; TypeError for booleans."""
     if input.dtype.is_bool():
         raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
@@ -197,10 +207,10 @@ def _scanned(function, input, axis, reverse):
     return Tensor(found, input.dtype, input.shape)
 
 
-def _combined(combine_fn, kinds, shape):
+def _combined(combine_fn: Any, kinds: Any, shape: Shape) -> Callable[..., Any]:
     """Return a kernel's combining function as one on tuples of arrays."""
 
-    def combine(a, b):
+    def combine(a: Any, b: Any) -> Any:
         given = [Tensor(x, k, x.shape[LEAD:]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
         found = combine_fn(*given)
         found = found if isinstance(found, tuple) else (found,)
@@ -211,7 +221,7 @@ def _combined(combine_fn, kinds, shape):
     return combine
 
 
-def _together(input):
+def _together(input: Any) -> Any:
     """Return the arrays of one block or several, broadcast to each other; their types; their shape; True if several."""
     several = isinstance(input, tuple)
     parts = [as_tensor(x) for x in (input if several else (input,))]
@@ -222,7 +232,7 @@ def _together(input):
     return [jnp.broadcast_to(a, lead + shape) for a in arrays], [p.dtype for p in parts], shape, several
 
 
-def reduce(input, axis, combine_fn, keep_dims=False):
+def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> Any:
     """Return the reduction along an axis by `combine_fn`: neighbours are combined, then their results, and so on."""
     arrays, kinds, shape, several = _together(input)
     if axis is None:
@@ -249,7 +259,7 @@ def reduce(input, axis, combine_fn, keep_dims=False):
     return found if several else found[0]
 
 
-def associative_scan(input, axis, combine_fn, reverse=False):
+def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False) -> Any:
     """Return the results of combining all prefixes along an axis, or all suffixes if `reverse`."""
     arrays, kinds, shape, several = _together(input)
     at = LEAD + axis_of(axis, len(shape))
@@ -263,13 +273,13 @@ def associative_scan(input, axis, combine_fn, reverse=False):
     return found if several else found[0]
 
 
-def sort(x, dim=None, descending=False):
+def sort(x: Any, dim: Any = None, descending: bool = False) -> Tensor:
     """Return the elements in order along an axis, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.sort(filled(x), LEAD + dim, descending=bool(descending)), x.dtype, x.shape)
 
 
-def topk(x, k, dim=None):
+def topk(x: Any, k: Any, dim: Any = None) -> Tensor:
     """Return the k largest elements along the last axis, largest first."""
     k = operator.index(k)
     if k < x.shape[-1]:

@@ -1,18 +1,22 @@
 """Operations that change the shape of blocks or the order of their elements."""
 
-import operator
+from __future__ import annotations
 
+import operator
+from typing import Any
+
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import LEAD, Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.tensor import KNOWN_LIMIT, Tensor, aligned
 
 
-def shape_of(given):
+def shape_of(given: Any) -> Shape:
     """Return a shape as a tuple of integers, given as one argument (a list) or as several."""
     given = [getattr(g, "value", g) for g in given]
     if len(given) == 1 and isinstance(given[0], list | tuple):
@@ -20,79 +24,77 @@ def shape_of(given):
     return tuple(operator.index(getattr(n, "value", n)) for n in given)
 
 
-def axis_of(given, rank):
+def axis_of(given: Any, rank: int) -> int:
     """Return the index of an axis of a block with `rank` axes; negative ones count from the end."""
     return operator.index(given) % rank
 
 
-def reshape(input, *shape, can_reorder=False):
+def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Tensor:
     """Return the elements, in row-major order, in another shape.
 
     Raises:
         ValueError: the shapes differ in their number of elements.
     """
-    shape = shape_of(shape)
-    input = as_tensor(input)
-    if int(np.prod(shape)) != input.numel:
-        raise ValueError(f"a block of shape {input.shape} cannot take the shape {shape}")
-    if [n for n in shape if n > 1] == [n for n in input.shape if n > 1]:
+    shape, tensor = shape_of(shape), as_tensor(input)
+    if int(np.prod(shape)) != tensor.numel:
+        raise ValueError(f"a block of shape {tensor.shape} cannot take the shape {shape}")
+    if [n for n in shape if n > 1] == [n for n in tensor.shape if n > 1]:
 
-        def moved(affine):
+        def moved(affine: Affine) -> Any:
             strides = iter([s for s, n in zip(affine.strides, affine.shape, strict=True) if n > 1])
             return affine.reshaped(shape, [next(strides) if n > 1 else 0 for n in shape])
 
-        return input.rearranged(
+        return tensor.rearranged(
             shape,
             moved,
-            lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + input.shape).reshape(data.shape[:LEAD] + shape),
+            lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + tensor.shape).reshape(data.shape[:LEAD] + shape),
         )
-    if input.known and input.dtype.kind in "iu" and input.numel <= values.KNOWN_LIMIT:
-        data = np.broadcast_to(values.aligned(input.data, input.ndim), input.data.shape[:LEAD] + input.shape)
-        return values.of_data(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
-    data = filled(input)
-    return Tensor(data.reshape(data.shape[:LEAD] + shape), input.dtype, shape)
+    if tensor.known and tensor.dtype.kind in "iu" and tensor.numel <= KNOWN_LIMIT:
+        data = np.broadcast_to(aligned(tensor.data, tensor.ndim), tensor.data.shape[:LEAD] + tensor.shape)
+        return values.of_data(data.reshape(data.shape[:LEAD] + shape), tensor.dtype, shape)
+    full = filled(tensor)
+    return Tensor(full.reshape(full.shape[:LEAD] + shape), tensor.dtype, shape)
 
 
 view = reshape
 
 
-def ravel(x, can_reorder=False):
+def ravel(x: Any, can_reorder: bool = False) -> Tensor:
     """Return all elements as a block of one axis."""
     return reshape(x, (x.numel,))
 
 
-def filled(input):
+def filled(input: Any) -> jax.Array:
     """Return the array of a tensor with the block's axes broadcast to their full size."""
-    data = values.aligned(input.array(), input.ndim)
+    data = aligned(input.array(), input.ndim)
     return jnp.broadcast_to(data, data.shape[:LEAD] + input.shape)
 
 
-def trans(input, *dims):
+def trans(input: Any, *dims: Any) -> Tensor:
     """Return a block with its axes permuted; the last two are swapped if none are given."""
     if not dims:
         dims = (*range(input.ndim - 2), input.ndim - 1, input.ndim - 2)
     return permute(input, *dims)
 
 
-def permute(input, *dims):
+def permute(input: Tensor, *dims: Any) -> Tensor:
     """Return a block with its axes in the order `dims`.
 
     Raises:
         ValueError: `dims` is not a permutation of the axes.
     """
-    dims = [axis_of(d, input.ndim) for d in shape_of(dims)]
-    if sorted(dims) != list(range(input.ndim)):
-        raise ValueError(f"{tuple(dims)} is no order of the axes of a block of shape {input.shape}")
-    shape = [input.shape[d] for d in dims]
-    order = [*range(LEAD), *(LEAD + d for d in dims)]
+    order = [axis_of(d, input.ndim) for d in shape_of(dims)]
+    if sorted(order) != list(range(input.ndim)):
+        raise ValueError(f"{tuple(order)} is not an order of the axes of a block of shape {input.shape}")
+    shape = [input.shape[d] for d in order]
     return input.rearranged(
         shape,
-        lambda affine: affine.reshaped(shape, [affine.strides[d] for d in dims]),
-        lambda data: data.transpose(order),
+        lambda affine: affine.reshaped(shape, [affine.strides[d] for d in order]),
+        lambda data: data.transpose([*range(LEAD), *(LEAD + d for d in order)]),
     )
 
 
-def expand_dims(input, axis):
+def expand_dims(input: Tensor, axis: Any) -> Tensor:
     """Return a block with a new axis of size 1, or with several."""
     for given in sorted(map(operator.index, axis if isinstance(axis, list | tuple) else [axis])):
         one = axis_of(given, input.ndim + 1)
@@ -100,19 +102,19 @@ def expand_dims(input, axis):
     return input
 
 
-def broadcast_to(input, *shape):
+def broadcast_to(input: Any, *shape: Any) -> Tensor:
     """Return a block broadcast to a shape."""
     return values.broadcast(input, shape_of(shape))
 
 
-def broadcast(input, other):
+def broadcast(input: Any, other: Any) -> Any:
     """Return both blocks broadcast to their common shape."""
     input, other = as_tensor(input), as_tensor(other)
     shape = np.broadcast_shapes(input.shape, other.shape)
     return values.broadcast(input, shape), values.broadcast(other, shape)
 
 
-def join(a, b):
+def join(a: Any, b: Any) -> Tensor:
     """Return two blocks stacked along a new last axis."""
     a, b, kind = values.to_common_type(a, b)
     a, b = broadcast(a, b)
@@ -122,7 +124,7 @@ def join(a, b):
     return Tensor(data, kind, (*a.shape, 2))
 
 
-def split(a):
+def split(a: Any) -> Any:
     """Return the two halves of a block along its last axis, of size 2: the inverse of `join`.
 
     Raises:
@@ -134,30 +136,30 @@ def split(a):
     return tuple(Tensor(data[..., i], a.dtype, a.shape[:-1]) for i in range(2))
 
 
-def interleave(a, b):
+def interleave(a: Any, b: Any) -> Tensor:
     """Return the elements of two blocks alternately, along the last axis."""
     joined = join(a, b)
     return reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2])) if joined.ndim > 1 else joined
 
 
-def cat(input, other, can_reorder=False, dim=0):
+def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0) -> Tensor:
     """Return two blocks concatenated along an axis."""
     dim = operator.index(dim)
     a, b, kind = values.to_common_type(input, other)
     x, y = filled(a), filled(b)
     lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
     x, y = jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + b.shape)
-    shape = [n + m if d == dim else n for d, (n, m) in enumerate(zip(a.shape, b.shape, strict=True))]
+    shape = tuple(n + m if d == dim else n for d, (n, m) in enumerate(zip(a.shape, b.shape, strict=True)))
     return Tensor(jnp.concatenate([x, y], LEAD + dim), kind, shape)
 
 
-def flip(x, dim=None):
+def flip(x: Any, dim: Any = None) -> Tensor:
     """Return a block with an axis reversed, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.flip(filled(x), LEAD + dim), x.dtype, x.shape)
 
 
-def gather(src, index, axis):
+def gather(src: Any, index: Any, axis: Any) -> Tensor:
     """Return elements of `src` at the positions `index` along an axis."""
     axis = axis_of(axis, src.ndim)
     x, i = filled(src), filled(index)
@@ -166,7 +168,7 @@ def gather(src, index, axis):
     return Tensor(jnp.take_along_axis(x, i, LEAD + axis), src.dtype, index.shape)
 
 
-def histogram(input, num_bins, mask=None):
+def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
     """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
     num_bins = operator.index(num_bins)
     bins = jnp.arange(num_bins)

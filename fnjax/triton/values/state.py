@@ -1,8 +1,11 @@
 """State of one launch while its kernel is interpreted."""
 
+from __future__ import annotations
+
 import contextlib
 import threading
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +22,9 @@ class State:
         vectorized_loops: for each vectorised loop around the current statement, its loop variable and memory accesses.
     """
 
-    def __init__(self, grid, in_sequence=False, programs=None, splits=None):
+    def __init__(
+        self, grid: tuple[int, ...], in_sequence: bool = False, programs: Any = None, splits: Any = None
+    ) -> None:
         self.grid, self.in_sequence, self.programs = grid, in_sequence, programs
         self.splits = splits or [[size] for size in grid]
         at_once = not in_sequence and programs is None
@@ -28,19 +33,19 @@ class State:
         self.vectorized_loops: list[VectorizedLoop] = []
         self.traced = 0  # number of sequentially traced loops around the current statement
         self.unrolled_loops = 0  # number of unrolled loops around the current statement
-        self.reshaped: dict = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
-        self.to_reshape: set = set()  # keys that `reshaped` lacks: the loop is traced again with them
-        self.slices: dict = {}  # by buffer, layout and dimension: slices that unrolled iterations made
-        self.buffers = []
-        self.loops = {}  # results of earlier traces of a loop, which the next trace starts from
-        self.active = None  # mask of the active lanes, or None for all
-        self.written = set()
-        self.frames = []  # calls that have not returned, the innermost last
-        self.marks = None  # where endless waits are recorded (`waits.Marks`) when programs run in sequence
+        self.reshaped: dict[Any, Any] = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
+        self.to_reshape: set[Any] = set()  # keys that `reshaped` lacks: the loop is traced again with them
+        self.slices: dict[Any, Any] = {}  # by buffer, layout and dimension: slices that unrolled iterations made
+        self.buffers: list[Any] = []
+        self.loops: dict[Any, Any] = {}  # results of earlier traces of a loop, which the next trace starts from
+        self.active: Any = None  # mask of the active lanes, or None for all
+        self.written: set[int] = set()
+        self.frames: list[Any] = []  # calls that have not returned, the innermost last
+        self.marks: Any = None  # where endless waits are recorded (`waits.Marks`) when programs run in sequence
         self.elementwise = False  # within tl.map_elementwise, whose function is called on blocks in place of scalars
-        self.execution = None  # the `execution.Execution` that executes programs on NumPy arrays, if any
+        self.execution: Any = None  # the `execution.Execution` that executes programs on NumPy arrays, if any
 
-    def program(self, axis):
+    def program(self, axis: Any) -> Any:
         """Return the index of the current program along `axis` of the grid, as an affine expression."""
         if self.in_sequence:
             variable = LoopVariable(self.programs[axis], 0, self.grid[axis] - 1)
@@ -53,7 +58,7 @@ class State:
                 place += 1
         return Affine(base)
 
-    def split_grid(self, radix):
+    def split_grid(self, radix: Any) -> Any:
         """Return `splits` with leading axes of the grid split further into a mixed radix.
 
         Args:
@@ -69,14 +74,15 @@ class State:
         ]
         return splits if splits != self.splits and sum(n > 1 for sizes in splits for n in sizes) <= LEAD else None
 
-    def record_access(self, kind, buffer, affine, conditions):
+    def record_access(self, kind: str, buffer: int, affine: Affine | None, conditions: Sequence[Affine]) -> None:
         """Record a memory access of the innermost vectorised loop, so that `independence` can check it later."""
         if self.vectorized_loops:
-            address, *rest = (f if f is None else f.untraced() for f in (affine, *conditions))
-            self.vectorized_loops[-1].accesses.append(LoopAccess(kind, buffer, address, tuple(rest), self.traced))
+            address = None if affine is None else affine.untraced()
+            rest = tuple(condition.untraced() for condition in conditions)
+            self.vectorized_loops[-1].accesses.append(LoopAccess(kind, buffer, address, rest, self.traced))
 
     @contextlib.contextmanager
-    def vectorizing(self, size):
+    def vectorizing(self, size: int) -> Iterator[Any]:
         """Add a leading axis of `size` for the iterations of a loop while the context lasts.
 
         Yields:
@@ -98,7 +104,7 @@ class State:
             self.lead, self.active, self.traced = lead, active, traced
 
     @contextlib.contextmanager
-    def unrolling(self):
+    def unrolling(self) -> Iterator[Any]:
         """Count one more unrolled loop around the current statement while the context lasts."""
         self.unrolled_loops += 1
         try:
@@ -106,13 +112,13 @@ class State:
         finally:
             self.unrolled_loops -= 1
 
-    def varies_in_loops(self, affine):
+    def varies_in_loops(self, affine: Affine) -> bool:
         """Return True where an affine expression may differ between the iterations of a loop around it."""
         vectorized = any(affine.base.shape[loop.variable.axis] > 1 for loop in self.vectorized_loops)
         return bool(affine.terms) or vectorized or self.unrolled_loops > 0
 
     @contextlib.contextmanager
-    def masked(self, mask):
+    def masked(self, mask: Any) -> Iterator[Any]:
         """Restrict memory accesses and assignments to lanes where `mask` holds, while the context lasts."""
         before = self.active
         self.active = mask
@@ -125,7 +131,7 @@ class State:
 class VectorizedLoop:
     """Iterations of a vectorised loop: its loop variable (`variable`) and the memory accesses in its body."""
 
-    def __init__(self, variable, traced):
+    def __init__(self, variable: LoopVariable, traced: Any) -> None:
         self.variable, self.traced = variable, traced
         self.accesses: list[LoopAccess] = []
 
@@ -152,13 +158,13 @@ SMALL = 1 << 16  # arrays of at most so many elements are never refused by `chec
 _LOCAL = threading.local()
 
 
-def instead():
+def instead() -> Any:
     """Return the function that runs launches of this thread in place of JAX; None where there is none."""
     return getattr(_LOCAL, "instead", None)
 
 
 @contextlib.contextmanager
-def launching(runner):
+def launching(runner: Any) -> Iterator[Any]:
     """Send launches of this thread to `runner` while the context lasts.
 
     Args:
@@ -172,7 +178,7 @@ def launching(runner):
         _LOCAL.instead = before
 
 
-def check_size(array):
+def check_size(array: Any) -> None:
     """Check that vectorising a loop does not make an array much larger than the launch's memory.
 
     Raises:
@@ -190,35 +196,35 @@ def check_size(array):
         raise NotVectorizable
 
 
-def _depends(array, vectorized_loops):
+def _depends(array: Any, vectorized_loops: Any) -> Any:
     return array.shape[vectorized_loops.variable.axis] > 1
 
 
-def current_execution():
+def current_execution() -> Any:
     """Return the `execution.Execution` that executes this launch on NumPy arrays; None where JAX traces it."""
     state = getattr(_LOCAL, "state", None)
     return None if state is None else state.execution
 
 
-def is_running():
+def is_running() -> bool:
     """Return True while a kernel is being interpreted in this thread."""
     return getattr(_LOCAL, "state", None) is not None
 
 
-def current():
+def current() -> State:
     """Return the state of the launch that is being interpreted.
 
     Raises:
         KernelError: there is none: a function of triton.language was called outside of a kernel.
     """
-    found = getattr(_LOCAL, "state", None)
+    found: State | None = getattr(_LOCAL, "state", None)
     if found is None:
         raise KernelError("functions of triton.language work inside kernels only, launched as kernel[grid](...)")
     return found
 
 
 @contextlib.contextmanager
-def entered(state):
+def entered(state: State) -> Iterator[Any]:
     """Make `state` the current one while the context lasts."""
     before = getattr(_LOCAL, "state", None)
     _LOCAL.state = state

@@ -15,23 +15,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import LEAD, Affine, Shape
 from fnjax.triton.values.state import check_size
 
 KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
 
 
-def canonical(kind):
+def canonical(kind: types.dtype) -> Any:
     """Return the NumPy dtype that arrays of a type have: 64 bits only where JAX allows them."""
     return jax.dtypes.canonicalize_dtype(kind.array)
 
 
-def is_narrowed(kind):
+def is_narrowed(kind: types.dtype) -> bool:
     """Return True for 64-bit integers where JAX has only 32 bits."""
     return kind.kind in "iu" and canonical(kind).itemsize < kind.array.itemsize
 
 
-def for_jax(data, kind):
+def for_jax(data: Any, kind: types.dtype) -> Any:
     """Return `data` as a JAX array of a type's dtype.
 
     Raises:
@@ -48,7 +49,7 @@ def for_jax(data, kind):
     return jnp.asarray(data).astype(own)
 
 
-def _refuse_wide(low, high, kind):
+def _refuse_wide(low: Any, high: Any, kind: types.dtype) -> None:
     """Raise TypeError where a range of integers does not fit into the 32 bits that JAX has."""
     limits = np.iinfo(canonical(kind))
     for number in (low, high):
@@ -56,7 +57,7 @@ def _refuse_wide(low, high, kind):
             raise needs_64_bits(f"the number {number} of {kind}")
 
 
-def needs_64_bits(what):
+def needs_64_bits(what: Any) -> Any:
     """Return the error for `what`, which 32 bits would compute wrongly."""
     return TypeError(f"{what} takes 64 bits, which JAX leaves off: jax.config.update('jax_enable_x64', True)")
 
@@ -74,7 +75,7 @@ class Tensor:
         factors: of a matrix product: operands and result type, so that a vectorised loop can contract over its axis.
     """
 
-    factors = None
+    factors: tuple[Any, Any, Any] | None = None
     if TYPE_CHECKING:  # `arithmetic` installs the operators, and `language` the methods
 
         def _operate(self, other: Any) -> Tensor: ...
@@ -85,7 +86,15 @@ class Tensor:
         __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __lshift__ = __rshift__ = _operate
         __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __lt__ = __le__ = __gt__ = __ge__ = _operate
 
-    def __init__(self, data, dtype, shape, affine=None, conditions=None, rest=None):
+    def __init__(
+        self,
+        data: Any,
+        dtype: Any,
+        shape: Shape,
+        affine: Affine | None = None,
+        conditions: Any = None,
+        rest: Any = None,
+    ) -> None:
         self._data, self._type, self.shape = data, dtype, tuple(shape)
         self.affine, self.conditions, self.rest = affine, conditions, rest
 
@@ -94,12 +103,12 @@ class Tensor:
     ndim = property(lambda self: len(self.shape))
 
     @property
-    def numel(self):
+    def numel(self) -> Any:
         """The number of elements of the block."""
         return int(np.prod(self.shape, dtype=int))
 
     @property
-    def data(self):
+    def data(self) -> Any:
         """The array, NumPy's or JAX's: leading axes before the block's, of size 1 where it does not vary.
 
         Raises:
@@ -123,7 +132,7 @@ class Tensor:
         return found
 
     @property
-    def known(self):
+    def known(self) -> bool:
         """Return True where the values are known while tracing: they depend on program numbers alone."""
         if self._data is not None:
             return isinstance(self._data, np.ndarray)
@@ -131,7 +140,7 @@ class Tensor:
             return is_small(self.affine)
         return (self.rest is None or self.rest.known) and all(map(is_small, self.conditions))
 
-    def uniform(self):
+    def uniform(self) -> Any:
         """Return the Python scalar of a known scalar that is the same in all programs; else None."""
         if self.shape == () and self.known:
             data = self.data
@@ -139,16 +148,16 @@ class Tensor:
                 return data.flat[0].item()
         return None
 
-    def array(self):
+    def array(self) -> Any:
         """Return the values as a JAX array of the type's dtype."""
         return for_jax(self.data, self._type)
 
-    def filled(self):
+    def filled(self) -> Any:
         """Return the array with the block's axes broadcast to their full size."""
         data = self.array()
         return jnp.broadcast_to(data, data.shape[:LEAD] + self.shape)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         value = self.uniform()
         if value is None:
             raise TypeError(
@@ -156,7 +165,7 @@ class Tensor:
             )
         return bool(value)
 
-    def __index__(self):
+    def __index__(self) -> int:
         value = self.uniform()
         if value is None or not self._type.is_int():
             raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
@@ -164,7 +173,7 @@ class Tensor:
 
     __int__ = __index__
 
-    def __float__(self):
+    def __float__(self) -> float:
         value = self.uniform()
         if value is None:
             raise TypeError("a number that is known when the kernel is traced is needed here; make it a tl.constexpr")
@@ -172,14 +181,16 @@ class Tensor:
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"tensor<{'x'.join(map(str, (*self.shape, self._type)))}>"
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Tensor:
         index = index if isinstance(index, tuple) else (index,)
         index = (*index, *[slice(None)] * (len(self.shape) - sum(item is not None for item in index)))
-        shape, strides, at = [], [], 0
-        axes = [slice(None)] * LEAD
+        shape: list[int] = []
+        strides: list[int] = []
+        axes: list[slice | None] = [slice(None)] * LEAD
+        at = 0
         for item in index:
             if item is None:
                 shape.append(1)
@@ -193,14 +204,14 @@ class Tensor:
             elif item != slice(None):  # a colon beyond the last axis does nothing, as in `pid[:, None]` of a scalar
                 raise TypeError("blocks are indexed with : and None only (tl.gather takes elements)")
 
-        def moved(affine):
+        def moved(affine: Affine) -> Any:
             return affine.reshaped(
                 shape, [0 if a is None else affine.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
             )
 
         return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
 
-    def rearranged(self, shape, on_affine, on_data):
+    def rearranged(self, shape: Any, on_affine: Any, on_data: Any) -> Tensor:
         """Return the elements in other positions of a block (transposed, indexed, reshaped).
 
         Args:
@@ -221,24 +232,24 @@ class Tensor:
         return Tensor(on_data(data), self._type, shape)
 
 
-def as_block(affine, shape):
+def as_block(affine: Affine, shape: Shape) -> Any:
     """Return an affine expression broadcast to a block's shape: missing axes in front, with stride 0."""
     missing = len(shape) - len(affine.shape)
     return affine.reshaped(shape, (0,) * missing + affine.strides)
 
 
-def is_small(affine):
+def is_small(affine: Affine) -> bool:
     """Return True for a concrete affine expression of at most `KNOWN_LIMIT` distinct elements."""
     return affine.concrete and math.prod(affine.array_shape) <= KNOWN_LIMIT
 
 
-def aligned(data, rank):
+def aligned(data: Any, rank: int) -> Any:
     """Return an array whose block has `rank` axes: missing ones are inserted before those of its block."""
     missing = LEAD + rank - data.ndim
     return data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:]) if missing else data
 
 
-def pair(op, a, b):
+def pair(op: Any, a: Any, b: Any) -> Any:
     """Return `op(a, b)` of two arrays, whose blocks are aligned first."""
     rank = max(a.ndim, b.ndim) - LEAD
     return op(aligned(a, rank), aligned(b, rank))

@@ -1,6 +1,10 @@
 """Types of triton.language and their promotion by Triton's rules, which differ from NumPy's."""
 
+from __future__ import annotations
+
 import operator
+from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -9,55 +13,55 @@ import numpy as np
 class dtype:
     """Type of triton.language, such as `tl.float32`. Called on a value, it converts: `tl.float32(x)`."""
 
-    def __init__(self, name, kind, bits, array):
+    def __init__(self, name: str, kind: str, bits: int, array: Any) -> None:
         self.name, self.kind, self.primitive_bitwidth, self.array = name, kind, bits, np.dtype(array)
 
     scalar = property(lambda self: self)
     itemsize = property(lambda self: max(self.primitive_bitwidth, 8) // 8)
 
-    def is_floating(self):
+    def is_floating(self) -> bool:
         """Return True for floats."""
         return self.kind == "f"
 
-    def is_int(self):
+    def is_int(self) -> bool:
         """Return True for integers, booleans among them."""
         return self.kind in "iub"
 
-    def is_int_signed(self):
+    def is_int_signed(self) -> bool:
         """Return True for signed integers."""
         return self.kind == "i"
 
-    def is_int_unsigned(self):
+    def is_int_unsigned(self) -> bool:
         """Return True for unsigned integers."""
         return self.kind == "u"
 
-    def is_bool(self):
+    def is_bool(self) -> bool:
         """Return True for booleans."""
         return self.kind == "b"
 
-    def is_ptr(self):
+    def is_ptr(self) -> bool:
         """Return False: it is not a pointer's type."""
         return False
 
-    def is_bf16(self):
+    def is_bf16(self) -> bool:
         """Return True for bfloat16."""
         return self.name == "bfloat16"
 
-    def is_block(self):
+    def is_block(self) -> bool:
         """Return False: it is the type of an element."""
         return False
 
-    def is_fp8(self):
+    def is_fp8(self) -> bool:
         """Return True for floats of 8 bits."""
         return self.kind == "f" and self.primitive_bitwidth == 8
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, dtype) and self.name == other.name
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.name)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.name
 
 
@@ -86,32 +90,32 @@ _BY_ARRAY = {kind.array: kind for kind in ALL}
 class pointer_type:
     """Type of a pointer, such as `pointer_type(tl.float32)`."""
 
-    def __init__(self, element_ty, address_space=1):
+    def __init__(self, element_ty: Any, address_space: int = 1) -> None:
         self.element_ty = element_ty
 
     scalar = property(lambda self: self)
 
-    def is_ptr(self):
+    def is_ptr(self) -> bool:
         """Return True."""
         return True
 
-    def is_floating(self):
+    def is_floating(self) -> bool:
         """Return False: a pointer is not a number."""
         return False
 
     is_int = is_block = is_floating
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, pointer_type) and self.element_ty == other.element_ty
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(("pointer", self.element_ty))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"pointer<{self.element_ty}>"
 
 
-def type_of_array(given):
+def type_of_array(given: Any) -> Any:
     """Return the triton.language type for an array's dtype.
 
     Raises:
@@ -123,7 +127,7 @@ def type_of_array(given):
     return found
 
 
-def as_type(given):
+def as_type(given: Any) -> Any:
     """Return a triton.language type from one of its own types, a JAX or NumPy dtype, or a name such as "fp32".
 
     Raises:
@@ -141,12 +145,12 @@ def as_type(given):
     return type_of_array(given)
 
 
-def is_number(value):
+def is_number(value: Any) -> bool:
     """Return True for a number or boolean of Python or NumPy."""
     return isinstance(value, bool | int | float | np.number | np.bool_)
 
 
-def type_of_number(value):
+def type_of_number(value: Any) -> Any:
     """Return the type that a Python number has where it meets tensors.
 
     It is int1, int32 or float32, or a wider type where the value needs one.
@@ -163,12 +167,12 @@ def type_of_number(value):
     return float64 if 0 < size < 2**-126 or (2 - 2**-23) * 2.0**127 < size < float("inf") else float32
 
 
-def _rank(kind):
+def _rank(kind: dtype) -> Any:
     """Return the order of kinds, by which a Python number yields to a tensor: booleans, integers, floats."""
     return "biuf".index(kind.kind) and (2 if kind.kind == "f" else 1)
 
 
-def promote(a, b, a_is_number=False, b_is_number=False, division=False):
+def promote(a: Any, b: Any, a_is_number: bool = False, b_is_number: bool = False, division: bool = False) -> Any:
     """Return the common type of two operands (semantic.py, `computation_type_impl`, of Triton 3.5).
 
     Args:
@@ -212,39 +216,39 @@ def promote(a, b, a_is_number=False, b_is_number=False, division=False):
 class constexpr:
     """Value that is known before the kernel runs: a number, type or string. As an annotation, it marks a parameter."""
 
-    def __init__(self, value):
-        self.value = value.value if isinstance(value, constexpr) else value
+    def __init__(self, value: Any) -> None:
+        self.value: Any = value.value if isinstance(value, constexpr) else value
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"constexpr[{self.value}]"
 
-    def __hash__(self):
+    def __hash__(self) -> int:
         return hash(self.value)
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return bool(self.value)
 
-    def __index__(self):
+    def __index__(self) -> int:
         return operator.index(self.value)
 
-    def __int__(self):
+    def __int__(self) -> int:
         return int(self.value)
 
-    def __float__(self):
+    def __float__(self) -> float:
         return float(self.value)
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return self.value[index]
 
-    def __call__(self, *args, **named):
+    def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the wrapped type or function."""
         return self.value(*args, **named)
 
 
-def _lifted(op, swapped):
+def _lifted(op: Callable[..., Any], swapped: bool) -> Callable[[constexpr, Any], constexpr]:
     """Return a binary operator on constexprs, whose result is one."""
 
-    def operate(self, other):
+    def operate(self: constexpr, other: Any) -> constexpr:
         pair = (self.value, getattr(other, "value", other))
         return constexpr(op(*(pair[::-1] if swapped else pair)))
 

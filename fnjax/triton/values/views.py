@@ -5,6 +5,8 @@ into rows of the next stride, down to single elements: one dimension (`Dimension
 address takes a range of rows of its dimension; the start of the range may depend on loop variables.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import itertools
 from typing import Any
@@ -29,8 +31,8 @@ class Axis:
 
     size: int
     stride: int
-    parts: list
-    coefficients: list
+    parts: list[tuple[int, int]]
+    coefficients: list[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +178,7 @@ def mixed_radix_of(affine: Affine) -> dict[int, list[int]] | None:
     return found if (values == expected).all() else None
 
 
-def _mixed_radix(numbers):
+def _mixed_radix(numbers: np.ndarray[Any, Any]) -> Any:
     """Return the mixed radix, slowest digit first, in whose digits a sequence is affine; None if there is none."""
     sizes: list[int] = []
     while len(numbers) > 1:
@@ -189,7 +191,7 @@ def _mixed_radix(numbers):
     return sizes or [1]
 
 
-def merged(axes):
+def merged(axes: Any) -> Any:
     """Return the axes with neighbours merged that form one longer range, in memory and in all conditions."""
     out: list[Axis] = []
     for axis in axes:
@@ -205,7 +207,7 @@ def merged(axes):
     return out
 
 
-def _fit_dimensions(axes, at, offset, terms, limit, facts, outermost):
+def _fit_dimensions(axes: Any, at: Any, offset: Any, terms: Any, limit: Any, facts: Any, outermost: Any) -> Any:
     """Return dimensions from axis `at` on, the elements of a row that they reach, and the conditions they express.
 
     Args:
@@ -272,7 +274,7 @@ def _fit_dimensions(axes, at, offset, terms, limit, facts, outermost):
     return None
 
 
-def as_rows(memory, layout):
+def as_rows(memory: Any, layout: Any) -> Any:
     """Return memory with one axis for each dimension of a layout; an incomplete last row is padded with zeros."""
     out = memory
     for stride, count, before, after in layout:
@@ -285,7 +287,7 @@ def as_rows(memory, layout):
     return out.reshape(out.shape[:-1])
 
 
-def _starts(view):
+def _starts(view: View) -> Any:
     """Return the first row of each dimension, with padding; an array where it depends on loop variables."""
     starts: list[Any] = []
     for dimension in view.dimensions:
@@ -298,7 +300,7 @@ def _starts(view):
     return starts
 
 
-def read(rows, view):
+def read(rows: Any, view: View) -> Any:
     """Return the view's elements, indices low to high of each dimension, from memory as `as_rows` returns it."""
     sizes = [d.high - d.low for d in view.dimensions]
     if view.dynamic:
@@ -306,7 +308,7 @@ def read(rows, view):
     return lax.slice(rows, _starts(view), [start + size for start, size in zip(_starts(view), sizes, strict=True)])
 
 
-def write(memory, view, value):
+def write(memory: Any, view: View, value: Any) -> Any:
     """Return flat memory with the view's elements replaced by `value`, which has the shape that `read` returns."""
     rows = as_rows(memory, view.layout)
     whole = value.shape == rows.shape and not view.dynamic
@@ -317,7 +319,7 @@ def write(memory, view, value):
     return new
 
 
-def to_block(data, view, fill=None):
+def to_block(data: Any, view: View, fill: Any = None) -> Any:
     """Return what `read` returned as an array over leading and block axes; cut-off indices hold `fill` or zero."""
     if view.clipped:
         fill = jnp.zeros((), data.dtype) if fill is None else jnp.asarray(fill, data.dtype)
@@ -329,7 +331,7 @@ def to_block(data, view, fill=None):
     return data.reshape([sizes.get(d, 1) for d in range(view.rank)])
 
 
-def from_block(value, view):
+def from_block(value: Any, view: View) -> Any:
     """Return an array over leading and block axes in the shape that `write` takes: the inverse of `to_block`."""
     parts = list(itertools.chain.from_iterable(axis.parts for axis in view.axes))
     ordered = sorted(parts)
