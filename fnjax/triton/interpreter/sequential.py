@@ -29,12 +29,7 @@ MANY = 2**31 - 1
 
 
 def trace_for(
-    frame: Frame,
-    node: ast.For,
-    start: Tensor,
-    step: Tensor,
-    iterations: int | None,
-    distance: Tensor | None = None,
+    frame: Frame, node: ast.For, start: Tensor, step: Tensor, iterations: int | None, distance: Tensor | None = None
 ) -> None:
     """Trace a `for`, and set names and memory to their values after it.
 

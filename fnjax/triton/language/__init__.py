@@ -95,9 +95,6 @@ from fnjax.triton.values.types import (
 const = pointer_type
 
 
-# ------------------------------------------------------------------------------------------ programs and blocks
-
-
 def program_id(axis: Any, _builder: Any = None) -> tensor:
     """Return the index of the program along an axis of the grid."""
     state, axis = current(), _axis(axis)
@@ -156,9 +153,6 @@ def cast(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool
     if isinstance(input, memory.Pointer | memory.SelectedPointer):
         return input.to(dtype)
     return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
-
-
-# ------------------------------------------------------------------------------------------------------ memory
 
 
 def load(
@@ -223,9 +217,6 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Any:
     """Store `val` where memory equals `cmp`, and return the old values."""
     return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
-
-
-# -------------------------------------------------------------------------------------------------- elementwise
 
 
 def where(condition: Any, x: Any, y: Any) -> Any:
@@ -338,9 +329,6 @@ philox, randint4x, randint, rand, randn, rand4x, randn4x = (
 )  # fmt: skip
 
 
-# ----------------------------------------------------------------------------- hints, assertions and printing
-
-
 def multiple_of(input: Any, values: Any) -> Any:
     """Return `input`: a hint to the compiler, without effect here."""
     return input
@@ -439,14 +427,8 @@ for _function_ in (
     store, atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg, atomic_cas,
 ):  # fmt: skip
     setattr(memory.Pointer, _function_.__name__, _function_)
-_MORE = {
-    "to": _convert,
-    "cast": _convert,
-    "T": property(trans),
-    "view": view,
-    "logical_and": values.logical_and,
-    "logical_or": values.logical_or,
-}
+_MORE = {"to": _convert, "cast": _convert, "T": property(trans), "view": view}
+_MORE |= {"logical_and": values.logical_and, "logical_or": values.logical_or}
 for _name, _function_ in _MORE.items():
     setattr(tensor, _name, _function_)
 setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 - tl.float32(x)
