@@ -178,3 +178,20 @@ def test_extremes_have_second_derivatives():
     found = products(lambda x: extremes(x, 1))
     for ours, theirs in zip(found, products(lambda x: (x.max(1), x.min(1))), strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-5)
+
+
+@triton.jit
+def resized_kernel(x_ptr, out_ptr):
+    """The block pointer of the next iteration has another size."""
+    block = tl.make_block_ptr(x_ptr, (8,), (1,), (0,), (8,), (0,))
+    total = tl.zeros((8,), tl.float32)
+    for i in range(6):
+        total = 0.5 * total + tl.load(block, boundary_check=(0,))
+        block = tl.make_block_ptr(x_ptr, (7 - i,), (1,), (0,), (8,), (0,))
+    tl.store(out_ptr + tl.arange(0, 8), total)
+
+
+def test_a_loop_that_changes_the_size_of_a_block_pointer_is_refused():
+    """Only base and offsets of a block pointer are carried: with the size before the loop, the sum would be wrong."""
+    with pytest.raises(triton.KernelError, match="block changes its kind between the iterations of a loop"):
+        jax.eval_shape(resized_kernel[(1,)], jnp.ones(8), jnp.zeros(8))
