@@ -368,7 +368,7 @@ def grid_of(kernel: Any, grid: Any, given: Any) -> Any:
         found = tuple(operator.index(getattr(n, "value", n)) for n in found)
     except (TypeError, jax.errors.JAXTypeError):
         remedy = "take them from shapes, or make the argument static (jax.jit(static_argnums=...))"
-        text = f"kernel {kernel}: the grid {found} must be made of whole numbers of Python's: {remedy}"
+        text = f"kernel {kernel}: the grid {found} must be made of Python integers: {remedy}"
         raise KernelError(text) from None
     if min(found) < 0:
         raise KernelError(f"kernel {kernel}: the grid {found} has a negative size")

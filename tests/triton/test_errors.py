@@ -76,8 +76,8 @@ def test_a_grid_has_no_negative_size():
 
 def test_a_grid_is_of_whole_numbers():
     """A float, and a number that jit traces."""
-    says(lambda: launch((2.5,)), "grid", "whole numbers")
-    says(lambda: jax.jit(lambda size: launch((size,)))(2), "grid", "whole numbers")
+    says(lambda: launch((2.5,)), "grid", "Python integers")
+    says(lambda: jax.jit(lambda size: launch((size,)))(2), "grid", "Python integers")
 
 
 def test_parameters_are_given_once():

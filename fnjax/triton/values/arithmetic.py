@@ -64,7 +64,7 @@ def as_tensor(value: Any, kind: types.dtype | None = None) -> Tensor:
                 return of_affine(constant(int(value)), kind)
         with np.errstate(over="ignore"):  # -1e9 becomes -inf in float16
             return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
-    raise TypeError(f"a {type(value).__name__} is no value of a kernel")
+    raise TypeError(f"a {type(value).__name__} is not a value of a kernel")
 
 
 def to_common_type(a: Any, b: Any, division: bool = False, weak: bool = True) -> tuple[Tensor, Tensor, types.dtype]:
@@ -87,7 +87,7 @@ def to_common_type(a: Any, b: Any, division: bool = False, weak: bool = True) ->
 def _plain(value: Any) -> Any:
     value = getattr(value, "value", value)
     if not types.is_number(value):
-        raise TypeError(f"a {type(value).__name__} is no operand of a tensor's")
+        raise TypeError(f"a {type(value).__name__} is not an operand for a tensor")
     return value
 
 
@@ -178,7 +178,7 @@ def floor_divide(a: Any, b: Any) -> Tensor:
     """Return `a // b` of integers, rounded toward zero as in C; TypeError for other types."""
     a, b, kind = to_common_type(a, b, division=True)
     if not kind.is_int():
-        raise TypeError("// takes whole numbers in Triton (use tl.floor(a / b))")
+        raise TypeError("// takes integers in Triton (use tl.floor(a / b))")
     report_narrowed(a, b)
     divisor = b.uniform()
     if a.affine is not None and divisor and divisor > 0 and _divides(a.affine, divisor):
@@ -212,7 +212,7 @@ def _bitwise(name: str) -> Callable[[Any, Any], Tensor]:
     def operate(a: Any, b: Any) -> Tensor:
         a, b, kind = to_common_type(a, b)
         if not kind.is_int():
-            raise TypeError(f"{name} takes whole numbers or truths, not {kind}")
+            raise TypeError(f"{name} takes integers or booleans, not {kind}")
         if kind.is_bool() and name == "bitwise_and":
             return logical_and(a, b)
         return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)

@@ -62,7 +62,7 @@ class Pointer:
         """
         kind = types.as_type(kind)
         if not isinstance(kind, types.pointer_type):
-            raise TypeError(f"a pointer to {self.element} is no number of type {kind}: arrays have no addresses in JAX")
+            raise TypeError(f"a pointer to {self.element} is not a number of type {kind}: arrays have no addresses in JAX")
         return self if kind.element_ty == self.element else reinterpreted(self, kind.element_ty)
 
 
@@ -101,7 +101,7 @@ def _offset(value: Any) -> Any:
         raise TypeError("two pointers are added or subtracted")
     value = as_tensor(value)
     if not value.dtype.is_int():
-        raise TypeError(f"a pointer moves by whole numbers, not by {value.dtype}")
+        raise TypeError(f"a pointer moves by integers, not by {value.dtype}")
     return cast(value, types.int64)
 
 
@@ -358,7 +358,7 @@ def reinterpreted(pointer: Any, kind: types.dtype) -> Any:
     """Return a pointer that reads the bits of its array as elements of another type.
 
     Raises:
-        TypeError: the types differ in width, and one has 64 bits that JAX leaves off, or is of truths.
+        TypeError: the types differ in width, and one has 64 bits that JAX leaves off, or has booleans.
     """
     own = pointer.own or pointer.element
     if kind == own:
@@ -388,7 +388,7 @@ def _in_units(pointer: Any, kind: types.dtype) -> Any:
 
 
 def _as_bits(value: Any, kind: types.dtype) -> Any:
-    """Return a value of the same width with its bits read as another type; truths are 0 and 1."""
+    """Return a value of the same width with its bits read as another type; booleans are 0 and 1."""
     return cast(value, kind, bitcast=types.int1 not in (value.dtype, kind))
 
 

@@ -198,7 +198,7 @@ def cumprod(input: Any, axis: int = 0, reverse: bool = False) -> Tensor:
 def _scanned(function: Any, input: Any, axis: Any, reverse: bool) -> Tensor:
     """Return a cumulative sum or product along an axis; TypeError for booleans."""
     if input.dtype.is_bool():
-        raise TypeError(f"tl.{function.__name__} of truths: convert them with .to(tl.int32)")
+        raise TypeError(f"tl.{function.__name__} of booleans: convert them with .to(tl.int32)")
     at = LEAD + axis_of(axis, input.ndim)
     if (exact := _exact(input)) is None:
         return Tensor(function(filled(input), at, reverse=bool(reverse)), input.dtype, input.shape)

@@ -161,7 +161,7 @@ class Tensor:
         value = self.uniform()
         if value is None:
             raise TypeError(
-                "a value that differs between programs, or is traced, is asked for its truth in plain Python"
+                "a value that differs between programs, or is traced, has no truth value in plain Python"
             )
         return bool(value)
 
