@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -79,14 +79,7 @@ class Launcher:
         self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Launch the kernel and return what it stores.
-
-        Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
-        """
-        for given in (leaf for value in (*args, *named.values()) for leaf in iter_members(value)):
-            value = given.base if isinstance(given, TensorDescriptor) else given
-            if hasattr(type(value), "__triton_launch__"):
-                return type(value).__triton_launch__(self.kernel, self.grid, args, named)
+        """Launch the kernel and return what it stores."""
         return self.kernel.run(*args, grid=self.grid, **named)
 
 
@@ -97,6 +90,25 @@ class Kernel:
 
     def __getitem__(self, grid: Any) -> Any:
         return Launcher(self, grid)
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
+        """Launch the kernel and return the arrays that it stores: one array, or a tuple in the order of parameters.
+
+        Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
+
+        Raises:
+            KernelError: arguments are missing or do not fit, or the grid or a configuration is not valid.
+        """
+        if warmup:
+            return Compiled(self)
+        for given in (leaf for value in (*args, *named.values()) for leaf in iter_members(value)):
+            value = given.base if isinstance(given, TensorDescriptor) else given
+            if hasattr(type(value), "__triton_launch__"):
+                return type(value).__triton_launch__(self, grid, args, named)
+        return self._launch(args, grid, named)
+
+    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
+        raise NotImplementedError
 
     def warmup(self, *args: Any, grid: Any = None, **named: Any) -> Any:
         """Return the kernel as launchers ask a compiled one for registers and memory; nothing is run or compiled.
@@ -175,15 +187,8 @@ class JITFunction(Kernel):
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
-        """Launch the kernel and return the arrays that it stores: one array, or a tuple in the order of parameters.
-
-        Raises:
-            KernelError: arguments are missing or do not fit, or the grid is not valid.
-        """
+    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
         given = self.bind(args, named)
-        if warmup:
-            return Compiled(self)
         return _launch(self.source, grid, given, tuple((k, named[k]) for k in COMPILED if k in named))
 
 

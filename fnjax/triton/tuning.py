@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -81,8 +82,7 @@ class Heuristics(Kernel):
         """Return all parameters by name, the computed ones included."""
         return self.fn.bind(args, self._with_values(args, named))
 
-    def run(self, *args: Any, grid: Any, **named: Any) -> Any:
-        """Launch the kernel and return what it stores."""
+    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
         return self.fn.run(*args, grid=grid, **self._with_values(args, named))
 
     def _with_values(self, args: Any, named: Any) -> Any:
@@ -123,7 +123,7 @@ class Autotuner(Kernel):
         """Return all parameters by name."""
         return self.fn.bind(args, named)
 
-    def run(self, *args: Any, grid: Any, **named: Any) -> Any:
+    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
         """Launch the kernel with the chosen configuration and return what it stores.
 
         Raises:

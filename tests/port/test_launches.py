@@ -186,7 +186,7 @@ WAYS = {
 
 
 # What fnjax.triton's own kernels have not.
-RAISING = re.compile(r"\.run\(|getattr|running|warmup|\.fn\[|double\(x")
+RAISING = re.compile(r"\.fn\[|double\(x")
 
 
 def load(path, code):
@@ -209,11 +209,15 @@ def test_every_launch_runs_or_raises(way, tmp_path):
         strict = load(tmp_path / "strict.py", port_source(text, strict=True).code)
         with pytest.raises(NotImplementedError):
             strict.F.apply(x)
-        expected = 3 * x if way.startswith("for k in") else 2 * x  # the last kernel of a loop has the last word
+        expected = 2 * x
+        if way.startswith("for k in"):  # the last kernel of a loop has the last word
+            expected = 3 * x
+        elif "warmup" in way:  # compiles only
+            expected = 0 * x
         if not RAISING.search(way):
             np.testing.assert_array_equal(module.F.apply(x), expected)
             return
-        with pytest.raises(Exception, match=r"kernel|Tensor|subscriptable|warmup"):
+        with pytest.raises(Exception, match=r"not called|subscriptable"):
             module.F.apply(x)
     else:
         assert [c.status for c in ported.classes] == ["ported"], ported.findings
