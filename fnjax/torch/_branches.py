@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
-from fnjax.torch._merged import merge_memory
+from fnjax.torch._merged import find_shared, merge_memory
 from fnjax.torch._missing import Missing
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import Value, compute
@@ -27,6 +27,18 @@ class _Undefined:
 
 
 UNDEFINED = _Undefined()
+
+
+class _Start(NamedTuple):
+    """What two branches began with.
+
+    Attributes:
+        serial: of the first storage that they made.
+        shared: the ids of storages that one of them gave to several variables.
+    """
+
+    serial: int
+    shared: set[int]
 
 
 def get(read: Callable[[], Any]) -> Any:
@@ -110,7 +122,8 @@ def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: 
         _redo(wrote_first if failed is None else wrote_second)
         return first if failed is None else second
     _merge_writes(decided, wrote_first, wrote_second)
-    return tuple(_merge(decided, a, b, name, start) for a, b, name in zip(first, second, names, strict=True))
+    entry = _Start(start, find_shared(first) | find_shared(second))
+    return tuple(_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True))
 
 
 def either(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
@@ -155,8 +168,8 @@ def _choose(test: Tensor, a: Value, b: Value) -> Value:
     return compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0]
 
 
-def _merge(test: Tensor, a: Any, b: Any, name: str, start: int = 0) -> Any:
-    """Return the value of a variable after two branches, which began with the storage of a serial number."""
+def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
+    """Return the value of a variable after two branches."""
     if a is b or b is UNDEFINED:
         return a
     if a is UNDEFINED:
@@ -198,7 +211,7 @@ def describe(value: Any) -> str:
     )
 
 
-def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: int = 0) -> Any:
+def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.memory is b.memory and a.part == b.part and a.layout.shape == b.layout.shape:
             same = a.layout.strides == b.layout.strides and a.layout.ctypes.data == b.layout.ctypes.data
@@ -224,7 +237,11 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: int = 0) -> A
         [test.value, *values],
         "WhereBackward",
     )[0]
-    if plain and (merged := merge_memory(chosen, own, test, a, b, start)) is not None:
+    if (
+        start is not None
+        and plain
+        and (merged := merge_memory(chosen, own, test, a, b, start.serial, start.shared)) is not None
+    ):
         return merged
     made = make(chosen.array, own, value=chosen)
     made.number = not plain

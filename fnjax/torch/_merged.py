@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -24,9 +24,9 @@ class _Twin:
 
     __slots__ = ("_detached", "_dtype", "_layout", "_part", "_ref", "_strong", "seen", "test")
 
-    def __init__(self, tensor: Tensor, test: Value) -> None:
+    def __init__(self, tensor: Tensor, test: Value, *, is_kept: bool = False) -> None:
         storage = tensor.memory
-        self._ref, self._strong = weakref.ref(storage), tensor if isinstance(storage, Derived) else None
+        self._ref, self._strong = weakref.ref(storage), tensor if is_kept or isinstance(storage, Derived) else None
         self._layout, self._dtype, self._part, self._detached = (
             tensor.layout, tensor.dtype, tensor.part, tensor._detached,
         )  # fmt: skip
@@ -50,19 +50,19 @@ class Merged(Derived):
 
     __slots__ = ("_own", "_twins")
 
-    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]]) -> None:
+    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value, bool]]) -> None:
         self.layout = _layout.make_layout(value.array.shape)
         self._own = Storage(value, self.layout)
         self.serial, self.shared = self._own.serial, ""
         self._twins: list[_Twin] = []
-        for tensor, test in sides:
+        for tensor, test, is_kept in sides:
             memory = tensor.memory
             if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
                 own = Tensor.over(memory._own, memory.layout, tensor.dtype)
                 inner = [(t.show(t.storage), t.test) for t in memory._twins if t.storage is not None]
-                self._twins += [_Twin(own, test), *(_Twin(t, _both(test, also)) for t, also in inner)]
+                self._twins += [_Twin(own, test, is_kept=is_kept), *(_Twin(t, _both(test, also)) for t, also in inner)]
             else:
-                self._twins.append(_Twin(tensor, test))
+                self._twins.append(_Twin(tensor, test, is_kept=is_kept))
 
     def _list(self) -> list[tuple[_Twin, Storage]]:
         return [(t, storage) for t in self._twins if (storage := t.storage) is not None]
@@ -120,7 +120,16 @@ def _choose(test: Value, a: Value, b: Value) -> Value:
     return compute(lambda t, x, y: (jnp.where(t, x, y),), [test, a, b], "WhereBackward")[0]
 
 
-def merge_memory(value: Value, own: Any, test: Tensor, a: Any, b: Any, start: int) -> Tensor | None:
+def find_shared(state: Sequence[Any]) -> set[int]:
+    """Return the ids of the storages that several of the variables have."""
+    tensors = {id(x): x for x in state if isinstance(x, Tensor) and not x.number}
+    roots = [id(r) for x in state if id(x) in tensors for r in list_roots(x.memory)]
+    return {r for r in roots if roots.count(r) > 1}
+
+
+def merge_memory(
+    value: Value, own: Any, test: Tensor, a: Any, b: Any, start: int, shared: Collection[int]
+) -> Tensor | None:
     """Return a tensor that shares memory with what one of two branches gave; None where both made their own.
 
     Args:
@@ -130,13 +139,15 @@ def merge_memory(value: Value, own: Any, test: Tensor, a: Any, b: Any, start: in
         a: what the first gave.
         b: what the second gave.
         start: the serial number of the first storage that the branches made.
+        shared: the ids of storages that a branch gave to several variables.
     """
     sides = []
     for side, taken in ((a, test.array), (b, jnp.logical_not(test.array))):
-        if isinstance(side, Tensor) and not side.number and side.memory.serial < start:
-            if side.dtype is not own or side.layout.shape != value.array.shape:
-                continue
-            sides.append((side, Value(taken)))
+        if not isinstance(side, Tensor) or side.dtype is not own or side.layout.shape != value.array.shape:
+            continue
+        is_kept = side.memory.serial >= start
+        if not is_kept or any(id(r) in shared for r in list_roots(side.memory)):
+            sides.append((side, Value(taken), is_kept))
     if not sides:
         return None
     storage = Merged(value, sides)

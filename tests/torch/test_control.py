@@ -211,6 +211,16 @@ def branch(x):
     a[0] = 7
     return a, y, z, v
 
+def both(x):
+    c = x + 2
+    if x.sum() > 0:
+        c = a = x * 3
+    else:
+        a = x * 1
+    c.add_(1)
+    a[1] = 5
+    return a, c
+
 def loop(x):
     best = x = x * 1
     while x.sum() < 10:
@@ -236,9 +246,9 @@ def test_branches_and_loops_that_share_memory(tmp_path, first):
     loaded = torch.load(path)
     for second in (3.0, -3.0):
         x = jnp.array([first, second])
-        branch, loop = torch.jax_view(loaded.branch), torch.jax_view(loaded.loop)
-        for ours, expected in zip((*jax.jit(branch)(x), *jax.jit(loop)(x)), (*branch(x), *loop(x)), strict=True):
-            np.testing.assert_allclose(ours, expected, rtol=1e-6)
+        for function in map(torch.jax_view, (loaded.branch, loaded.both, loaded.loop)):
+            for ours, expected in zip(jax.jit(function)(x), function(x), strict=True):
+                np.testing.assert_allclose(ours, expected, rtol=1e-6)
     with pytest.raises(torch.NotSupported, match=r"is after a loop|share memory"):
         jax.jit(torch.jax_view(loaded.written))(x)
 
