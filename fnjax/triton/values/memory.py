@@ -62,7 +62,7 @@ class Pointer:
         """
         kind = types.as_type(kind)
         if not isinstance(kind, types.pointer_type):
-            raise TypeError(f"a pointer to {self.element} is not a number of type {kind}: arrays have no addresses in JAX")
+            raise TypeError(f"a pointer to {self.element} is not of type {kind}: arrays have no addresses in JAX")
         return self if kind.element_ty == self.element else reinterpreted(self, kind.element_ty)
 
 

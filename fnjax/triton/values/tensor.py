@@ -160,9 +160,7 @@ class Tensor:
     def __bool__(self) -> bool:
         value = self.uniform()
         if value is None:
-            raise TypeError(
-                "a value that differs between programs, or is traced, has no truth value in plain Python"
-            )
+            raise TypeError("a value that differs between programs, or is traced, has no truth value in plain Python")
         return bool(value)
 
     def __index__(self) -> int:
