@@ -229,7 +229,8 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
             places += [] if isinstance(part, int) else [slice(None)]
     base = x.show(x.layout[tuple(basic)]) if any(b != slice(None) for b in basic) else x
     known = [
-        np.asarray(t.array) != 0 if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None for t in tensors
+        np.asarray(np.asarray(t.array) != 0) if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None
+        for t in tensors
     ]
 
     def fill(arrays: Any) -> tuple[Any, ...]:

@@ -95,6 +95,15 @@ def test_components_of_complex_numbers_are_views():
     np.testing.assert_array_equal(z.array, np.array([5 + 3j, 1 + 3j], np.complex64))
 
 
+def test_masks_without_axes():
+    """A mask of no axes writes to a tensor of no axes, or leaves it as it is."""
+    x = torch.tensor([1.0, 2.0])
+    first, second = x[0], x[1]
+    first[first > 0] = 5.0
+    second[second < 0] = 7.0
+    assert x.tolist() == [5.0, 2.0]
+
+
 def test_shifts_in_place_under_jit():
     """Chains of slices and writes are right under jit: XLA was wrong about them with a last axis of one entry."""
 
