@@ -76,8 +76,8 @@ def to_array(tensor):
     """The array of a tensor of PyTorch, of its dtype."""
     plain = tensor.detach().resolve_conj().resolve_neg()
     if tensor.dtype == torch.bfloat16:
-        return jnp.asarray(plain.float().numpy(), dtype=jnp.bfloat16)
-    return jnp.asarray(plain.numpy())
+        return jnp.asarray(plain.float().numpy(force=True), dtype=jnp.bfloat16)
+    return jnp.asarray(plain.numpy(force=True))
 
 
 def convert(value, memo):
