@@ -69,7 +69,7 @@ def read(folder: Path) -> tuple[collections.Counter[tuple[str, str]], list[list[
     return counts, rest
 
 
-def write(counts: collections.Counter[tuple[str, str]], rest: list[list[str]], samples: int) -> str:
+def write(counts: collections.Counter[tuple[str, str]], rest: list[list[str]], samples: int, note: str = "") -> str:
     """Return the page."""
     known = sum(n for (_, kind), n in counts.items() if kind != "unknown")
     equal = sum(n for (_, kind), n in counts.items() if kind == "equal")
@@ -82,7 +82,7 @@ def write(counts: collections.Counter[tuple[str, str]], rest: list[list[str]], s
         "",
         how,
         "",
-        f"{versions}: {share}",
+        f"{versions}: {share} {note}".strip(),
         "",
         f"| | {' | '.join(KINDS)} |",
         f"|{' --- |' * (len(KINDS) + 1)}",
@@ -96,7 +96,8 @@ def write(counts: collections.Counter[tuple[str, str]], rest: list[list[str]], s
             if (own if own in KINDS else "wrong") == kind:
                 found[find_reason(key, form, outcome)].add(key)
         lines += [f"## {title}", ""]
-        lines += [f"- {reason}: {', '.join(f'`{k}`' for k in sorted(keys))}" for reason, keys in sorted(found.items())]
+        for reason, keys in sorted(found.items()):
+            lines.append(f"- {reason or 'open'}: {', '.join(f'`{k}`' for k in sorted(keys))}")
         lines += [""]
     unknown = sorted({key for key, _, outcome, *_ in rest if outcome == "unknown"})
     lines += ["## What is not known", "", ", ".join(f"`{k}`" for k in unknown), ""]
@@ -108,12 +109,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=4)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--read", type=Path)
+    parser.add_argument("--read", type=Path, help="a folder with the output of all parts")
+    parser.add_argument("--note", default="", help="what is to be said of the figures")
     options = parser.parse_args()
     folder = options.read or Path(tempfile.mkdtemp())
     if options.read is None:
         run(folder, options.samples, options.workers)
-    PAGE.write_text(write(*read(folder), options.samples))
+    PAGE.write_text(write(*read(folder), options.samples, options.note))
 
 
 if __name__ == "__main__":

@@ -33,6 +33,8 @@ LOOSE = {"bfloat16": 1e-2, "float16": 2e-3, "float32": 2e-5, "complex64": 2e-5}
 TIES = re.compile(r"(arg)?sort|msort|topk|kthvalue|mode|(nan)?median")
 # What differs and stays so, by patterns over entry, form and outcome, with the reason.
 DEPARTURES = {
+    r"^linalg.det \| grad \| raised: IndexError": "JAX does not differentiate the determinant of an empty matrix",
+    r"^nn.functional.multi_head_attention_forward \|  \| value": "each step is rounded to bfloat16, in another order",
     r"dropout.* \| grad \| gradient": "other random numbers",
     r"^addbmm \| inplace \| raised": "PyTorch gives the tensor that is written another shape",
     r"^uniform \| (inplace)? *\| raised": "no complex numbers are drawn",

@@ -49,6 +49,13 @@ def _fmin(x, y):
     return jnp.where((x <= y) | jnp.isnan(y), x, y)
 
 
+def _sgn(x):
+    """Return complex numbers divided by their absolute value, and 0 for 0."""
+    zero = x == 0
+    x = jnp.where(zero, 1, x)
+    return jnp.where(zero, 0, x / jnp.abs(x))
+
+
 def _nextafter(x, y):
     """Return the next float after x towards another number, with the derivative of x."""
     fixed = jax.lax.stop_gradient(x)

@@ -13,6 +13,8 @@ from fnjax.torch._support.derivatives import _norm
 def _logdet(x):
     """Return the logarithm of the determinant; NaN where that is negative."""
     sign, logarithm = jnp.linalg.slogdet(x)
+    if jnp.iscomplexobj(x):
+        return logarithm + jnp.log(sign)
     return jnp.where(sign < 0, jnp.nan, logarithm)
 
 

@@ -143,9 +143,15 @@ def make_rounding(template: str) -> Template:
 
 for _name in ("floor", "ceil", "trunc"):
     add_operation(f"*{_name}" + " *fix" * (_name == "trunc"), "input", make_rounding(f"jnp.{_name}(input)"), each=True)
-add_operation(
-    "~sign ~sgn", "input", lambda c: "input" if c.find_dtype("input") == "bool" else "jnp.sign(input)", each=True
-)
+
+
+def _build_sign(call: Call) -> str:
+    """Write jnp.sign, whose derivative JAX takes for zero of complex numbers, too."""
+    kind = call.find_dtype("input")
+    return {"bool": "input", "complex": "_sgn(input)"}.get(kind, "jnp.sign(input)")
+
+
+add_operation("~sign ~sgn", "input", _build_sign, each=True)
 add_operation("*frac", "input", "input - jnp.trunc(input)", each=True)
 
 

@@ -1,0 +1,90 @@
+"""Operations of fnjax.torch that PyTorch's operator tests showed: state, dtypes, views, refusals."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax import torch
+
+F = torch.nn.functional
+
+
+def test_running_statistics_follow_the_batch():
+    """batch_norm in training moves the running statistics in place, with the unbiased variance."""
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    mean, var = torch.zeros(3), torch.ones(3)
+    y = F.batch_norm(torch.tensor(x), mean, var, training=True, momentum=0.2)
+    np.testing.assert_allclose(mean.numpy(), 0.2 * x.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(var.numpy(), 0.8 + 0.2 * x.var(0, ddof=1), rtol=1e-5)
+    np.testing.assert_allclose(y.numpy(), (x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5), rtol=1e-4, atol=1e-5)
+
+
+def test_running_statistics_take_no_gradient():
+    """The gradient of batch_norm is that of the batch's own statistics."""
+
+    def loss(x):
+        return (F.batch_norm(x, torch.zeros(2), torch.ones(2), training=True) ** 3).sum()
+
+    def plain(x):
+        return jnp.sum(((x - x.mean(0)) / jnp.sqrt(x.var(0) + 1e-5)) ** 3)
+
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(4, 2)), jnp.float32)
+    np.testing.assert_allclose(
+        jax.grad(torch.jax_view(loss))(x), jax.grad(plain)(x), rtol=2e-4, atol=2e-4 * float(jnp.abs(x).max())
+    )
+
+
+def test_one_value_per_channel():
+    """One value per channel has no variance: PyTorch's error."""
+    with pytest.raises(ValueError, match="Expected more than 1 value per channel"):
+        F.batch_norm(torch.ones(1, 3), None, None, training=True)
+
+
+@pytest.mark.parametrize("name", ["gcd", "minimum"])
+def test_integers_keep_their_size(name):
+    """What an operation makes of int32 tensors is int32, and of int64 ones int64, also without 64-bit numbers."""
+    for own in (torch.int32, torch.int64):
+        x = torch.tensor([4, 6], dtype=own)
+        assert getattr(torch, name)(x, x).dtype is own
+        assert x.sort()[0].dtype is own
+        assert x.topk(1)[0].dtype is own
+        assert x.topk(1)[1].dtype is torch.int64
+
+
+def test_views_of_tensors_without_axes():
+    """Meshgrid and unfold take tensors without axes, and index_select."""
+    one = torch.tensor(2.0)
+    assert [tuple(x.shape) for x in torch.meshgrid(one, torch.arange(3), indexing="ij")] == [(1, 3), (1, 3)]
+    assert tuple(one.unfold(0, 1, 1).shape) == (1,)
+    assert one.index_select(0, torch.tensor([0])).item() == 2
+
+
+def test_conjugates_share_memory():
+    """A write into conjugates, or a conjugate transpose, writes the conjugate into the tensor."""
+    z = torch.tensor([[1 + 2j, 3j]])
+    z.conj()[0, 0] = 5 + 1j
+    z.mH[1, 0] = 7j
+    np.testing.assert_array_equal(z.numpy(), np.array([[5 - 1j, -7j]], np.complex64))
+
+
+def test_what_is_not_read_is_refused():
+    """An argument that the JAX expression does not read is an error, and no silent default."""
+    with pytest.raises(torch.NotSupported, match="pivot"):
+        torch.linalg.lu_factor(torch.eye(2), pivot=False)
+
+
+def test_methods_that_are_not_there():
+    """A method that the table refuses says so, and `hasattr` is false."""
+    x = torch.ones(2)
+    assert not hasattr(x, "to_sparse")
+    with pytest.raises(torch.NotSupported, match="sparse"):
+        x.to_sparse()
+
+
+def test_masked_sums():
+    """torch.masked leaves out what the mask does not select."""
+    x = torch.arange(6.0).reshape(2, 3)
+    np.testing.assert_array_equal(torch.masked.sum(x, 1, mask=x > 1).numpy(), [2, 12])
+    np.testing.assert_array_equal(torch.masked.amax(x, 0, mask=x < 4).numpy(), [3, 1, 2])
+    np.testing.assert_allclose(torch.masked.mean(x, mask=x > 1).item(), 3.5)
