@@ -24,6 +24,7 @@ from fnjax.port.torch.expressions import (
     unparse,
 )
 from fnjax.port.torch.new_arrays import NewArray
+from fnjax.port.tree.located import list_nodes
 from fnjax.torch._table.record import VANISH, WIDE, Operation, Overload, Refuse
 from fnjax.torch._table.signature import ALIASES, MISSING, SIZES, Parameter, read_literal_text
 
@@ -281,7 +282,7 @@ class Bound:
                 values[p.name] = cst.Tuple((), lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
             elif p.default is not None:
                 values[p.name] = parse_template(p.default)
-        if self.overload.random:
+        if self.overload.random and any(n.value == "key" for n in list_nodes(tree, cst.Name)):
             values["key"] = self.context.make_key()
         omitted = frozenset(p.name for p in self.overload.parameters if not self.is_given(p.name))
         new = {n: made for n, v in self.values.items() if n not in given and (made := self.context.find_new_array(v))}
