@@ -12,9 +12,21 @@ from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._journal import note_storage
-from fnjax.torch._values import Storage, Value, compute, get_mode, graft
+from fnjax.torch._values import Mode, Storage, Value, compute, get_mode, graft, set_mode
 
 CPU = "cpu"
+
+
+class Detached:
+    """The tensors that one `detach()` or `.data` made, and their views.
+
+    Attributes:
+        lost: whether something that requires grad was written through one of them: PyTorch records it for these
+            tensors, and fnjax does not.
+    """
+
+    def __init__(self) -> None:
+        self.lost = False
 
 
 class Tensor:
@@ -51,7 +63,7 @@ class Tensor:
     grad: Tensor | None
     number: bool
     mask: Value | None
-    _detached: bool
+    _detached: Detached | None
     _cached: tuple[int, Value] | None
 
     if TYPE_CHECKING:  # methods and operators are installed by _methods
@@ -64,7 +76,7 @@ class Tensor:
         def __lt__(self, other: Any) -> Any: ...
 
     @staticmethod
-    def over(storage: Storage, layout: Any, own: dtype, part: str = "", *, detached: bool = False) -> Tensor:
+    def over(storage: Storage, layout: Any, own: dtype, part: str = "", *, detached: Detached | None = None) -> Tensor:
         """Return a tensor that shows a part of a storage."""
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
@@ -81,6 +93,11 @@ class Tensor:
             return self._cached[1]
         whole, layout, part = storage.layout, self.layout, self.part
         if self._detached:
+            if self._detached.lost:
+                raise NotSupported(
+                    "a tensor that detach() or .data made, after something that requires grad was written into it",
+                    "write it into x.clone(), or within torch.no_grad()",
+                )
             found = Value(jax.lax.stop_gradient(_show(storage.value.array, layout, whole, part)))
         elif layout is whole and not part:
             found = storage.value
@@ -109,11 +126,14 @@ class Tensor:
                 given = jax.lax.complex(given, shown.imag) if part == "real" else jax.lax.complex(shown.real, given)
             return (_layout.write(x, layout, whole, given),)
 
+        if self._detached and mode.enabled and not mode.constant and new.requires_grad:
+            self._detached.lost = True
         if self._detached or mode.constant or (not mode.enabled and old.requires_grad):
             array = graft(old.array, jax.lax.stop_gradient(put(old.array, new.array)[0]))
             storage.value = Value(array, old.node, old.index, requires_grad=old.requires_grad, leaf=old.leaf)
             if old.node is not None:
-                storage.value = compute(lambda x: (graft(x, array),), [old], "CopyBackwards")[0]
+                with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
+                    storage.value = compute(lambda x: (graft(x, array),), [old], "CopyBackwards")[0]
         elif layout is whole and not part:
             storage.value = new if new.array.shape == old.array.shape else compute(put, [old, new], "CopyBackwards")[0]
         else:
@@ -138,7 +158,9 @@ class Tensor:
                 "a view of what a traced mask selects: its size is not known under jit",
                 "use torch.where(mask, x, other), or call it outside of jax.jit",
             )
-        return Tensor.over(self.memory, layout, self.dtype, self.part, detached=detached or self._detached)
+        return Tensor.over(
+            self.memory, layout, self.dtype, self.part, detached=self._detached or (Detached() if detached else None)
+        )
 
     # ------------------------------------------------------------------ what it is
 
@@ -187,7 +209,7 @@ class Tensor:
         if self.layout is not self.memory.layout or self._detached or self.part:  # a leaf has memory of its own
             layout = _layout.make_layout(value.array.shape)
             own.source = _show(self.memory.value.array, self.layout, self.memory.layout, self.part)
-            self.memory, self.layout, self.part, self._detached = Storage(own, layout), layout, "", False
+            self.memory, self.layout, self.part, self._detached = Storage(own, layout), layout, "", None
         self.memory.value = own
         self._cached = (self.memory.version, own)
         return self

@@ -156,3 +156,71 @@ def test_selections_by_traced_masks():
     assert total == 4.0
     with pytest.raises(torch.NotSupported, match="size of what a traced mask selects"):
         jax.jit(torch.jax_view(lambda x: x[x > 0].view(2, 1)))(x)
+
+
+def _multiply(x, w):
+    with torch.no_grad():
+        x.mul_(w)
+    return (x * x).sum()
+
+
+def _fill_a_view(x, w):
+    y = x * 2
+    with torch.no_grad():
+        y[0].fill_(5.0)
+    return (y * y).sum()
+
+
+def _clamp_data(x, w):
+    with torch.no_grad():
+        x.data.clamp_(0, 1.5)
+    return (x * x * w).sum()
+
+
+def _write_an_alias(x, w):
+    with torch.no_grad():
+        y = x.detach()
+        y.mul_(w)
+    return (x * y).sum()
+
+
+def _copy_data(x, w):
+    x.data.copy_(w)
+    return (x * x).sum()
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("function", "by_x", "by_w"),
+    [
+        (_multiply, [6, 16], [0, 0]),
+        (_fill_a_view, [20, 16], [0, 0]),
+        (_clamp_data, [6, 12], [1, 2.25]),
+        (_write_an_alias, [3, 8], [0, 0]),
+        (_copy_data, [6, 8], [0, 0]),
+    ],
+    ids=lambda x: x.__name__ if callable(x) else None,
+)
+def test_a_write_that_autograd_does_not_see_keeps_what_made_the_tensor(function, by_x, by_w, wrap):
+    """Under no_grad, through detach() and .data, a write changes values only; the gradients are PyTorch's."""
+    x, w = jnp.array([1.0, 2.0], jnp.float32), jnp.array([3.0, 4.0], jnp.float32)
+    gradients = wrap(jax.grad(torch.jax_view(lambda x, w: function(x * 1, w)), argnums=(0, 1)))(x, w)
+    np.testing.assert_allclose(gradients, [by_x, by_w])
+
+
+def test_an_alias_that_would_get_a_gradient_is_refused():
+    """A detached tensor into which such a value is written requires grad in PyTorch; a new `.data` is a constant."""
+
+    def read(x, w):
+        y = x.detach()
+        y[0] = w[0]
+        return y.sum()
+
+    def read_anew(x, w):
+        x.data[0] = w[0]
+        return (x.data * x).sum()
+
+    x, w = jnp.array([1.0, 2.0], jnp.float32), jnp.array([3.0, 4.0], jnp.float32)
+    with pytest.raises(torch.NotSupported, match="detach"):
+        jax.grad(torch.jax_view(lambda x, w: read(x * 1, w)), argnums=(0, 1))(x, w)
+    np.testing.assert_allclose(jax.grad(torch.jax_view(lambda x, w: read_anew(x * 1, w)))(x, w), [3, 2])
