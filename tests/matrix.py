@@ -157,6 +157,7 @@ def render(cells: dict[tuple[str, str, str], str], versions: str) -> str:
     lines += [f"- `{case}` in {wrapper}: {reason}" for (case, wrapper), (_, reason) in REFUSED.items()]
     lines += STATED
     lines += TORCH
+    lines += MODULES
     lines += REFS
     return "\n".join(lines) + "\n"
 
@@ -176,6 +177,16 @@ TORCH = [
     "| scan | yes | yes | yes | yes |",
     "| cond | yes | yes | yes | yes |",
     "| remat | yes | yes | yes | yes |",
+]
+# What tests/torch/test_functional_call.py and test_module_stacks.py verify.
+MODULES = [
+    "",
+    "## Modules",
+    "",
+    "A [module](guides/modules.md) with a custom Function, a buffer that forward updates and a parameter that it",
+    "clamps, next to its twin in plain JAX (`tests/torch/test_functional_call.py`): `stateful_call` gives the same",
+    "outputs, new state and gradients under jit, vmap over stacked parameters, scan, remat and shard_map. It trains",
+    "as a pytree with Equinox and as a Flax NNX module (`tests/torch/test_module_stacks.py`).",
 ]
 # Facts that tests/test_forward_mode.py and others verify, in addition to the matrix.
 STATED = [

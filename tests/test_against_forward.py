@@ -205,7 +205,7 @@ def test_the_command_prints_each_gradient(capsys):
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["Right", "--tests", "test_jit"], "leave --tests out"),
+        (["Right", "--tests", "test_jit"], "leave --tests, --skip and --json out"),
         (["against_forward"], "cannot be called with"),
         (["Right", "--argnums", "7"], "argnums"),
     ],

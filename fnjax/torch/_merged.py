@@ -99,7 +99,7 @@ class Merged(Derived):
         self._own.version += 1
         for twin, storage in self._list():
             other = twin.show(storage)
-            other.assign(_choose(twin.test, new, other.value))
+            other.assign(_choose(twin.test, new, other.value), may_be_leaf=True)
             twin.seen = storage.version
 
 

@@ -111,10 +111,15 @@ class Tensor:
         """The JAX array."""
         return self.value.array
 
-    def assign(self, new: Value) -> Tensor:
-        """Write an array of this shape and dtype; all tensors that share the memory see it."""
+    def assign(self, new: Value, *, may_be_leaf: bool = False) -> Tensor:
+        """Write an array of this shape and dtype; all tensors that share the memory see it.
+
+        Args:
+            new: what is written.
+            may_be_leaf: a traced condition says whether anything is written: a leaf that requires grad is no error.
+        """
         storage, layout, part = self.memory, self.layout, self.part
-        self.check_writable()
+        self.check_writable(may_be_leaf=may_be_leaf)
         if not isinstance(storage, Derived):
             note_storage(storage)
         whole, old = storage.layout, storage.value
@@ -141,12 +146,13 @@ class Tensor:
         storage.version += 1
         return self
 
-    def check_writable(self) -> None:
+    def check_writable(self, *, may_be_leaf: bool = False) -> None:
         """Raise PyTorch's error for a leaf that requires grad and is written to while gradients are recorded."""
         if self.memory.shared:
             raise NotSupported(self.memory.shared, "give it memory of its own before the loop or in it: x = x.clone()")
         value = self.memory.value
-        if get_mode().enabled and value.requires_grad and value.node is None and not self._detached:
+        recorded = get_mode().enabled and not may_be_leaf and not self._detached
+        if recorded and value.requires_grad and value.node is None:
             kind = "" if self.layout is self.memory.layout else "view of a "
             what = f"a {kind}leaf Variable that requires grad is being used in an in-place operation."
             raise RuntimeError(what)

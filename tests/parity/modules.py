@@ -14,10 +14,14 @@ from dataclasses import dataclass
 import jax
 import jax.numpy as jnp
 import numpy as np
-import torch
-from torch.testing._internal.common_modules import FunctionInput, ModuleInput, module_db
+import pytest
 
 import fnjax.torch as ours
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("expecttest")
+_COMMON = pytest.importorskip("torch.testing._internal.common_modules")
+FunctionInput, ModuleInput, module_db = _COMMON.FunctionInput, _COMMON.ModuleInput, _COMMON.module_db
 
 TOLERANCE = {"float32": (1e-4, 1e-4), "bfloat16": (4e-2, 2e-2)}
 

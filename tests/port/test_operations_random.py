@@ -97,6 +97,12 @@ CASES = [
     ("torch.distributions.Cauchy(x, m).rsample()", None, None, "float32"),
     ("torch.distributions.Gumbel(x, m).sample()", 2 * np.euler_gamma, 2 * np.pi / 6**0.5, "float32"),
     ("torch.distributions.Gumbel(x, m).rsample()", 2 * np.euler_gamma, 2 * np.pi / 6**0.5, "float32"),
+    ("torch.alpha_dropout(x, 0.5, True)", 0.0, 0.779194, "float32"),  # of zeros: 1.7581 / (2 * 1.27273**0.5)
+    ("F.alpha_dropout(x, 0.5, True)", 0.0, 0.779194, "float32"),
+    ("torch.feature_alpha_dropout(x, 0.5, True)", None, None, "float32"),
+    ("F.feature_alpha_dropout(x, 0.5, True)", None, None, "float32"),
+    ("torch.rrelu(-m, 0.1, 0.3, True)", -0.4, 0.4 * 12**-0.5, "float32"),
+    ("F.rrelu(-m, 0.1, 0.3, True)", -0.4, 0.4 * 12**-0.5, "float32"),
     ("torch.distributions.Uniform(-m, m).sample()", 0.0, 4 * 12**-0.5, "float32"),
     ("torch.distributions.Uniform(p, 2.0).rsample()", 1.15, 1.7 * 12**-0.5, "float32"),
     ("torch.distributions.Exponential(m).sample()", 0.5, 0.5, "float32"),
@@ -114,7 +120,12 @@ CASES = [
     ("torch.distributions.Categorical(w).sample()", 1.5, 0.75**0.5, int),
     ("torch.distributions.Categorical(logits=w[:3]).sample((20000,))", None, None, int),
 ]
-IN_PLACE = {"torch.dropout_", "torch.feature_dropout_"}  # of the operations of the same name
+# Of the operations of the same name.
+IN_PLACE = {f"torch.{n}_" for n in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "rrelu")}
+IN_PLACE |= {"torch.nn.functional.rrelu_"}
+# Compared with PyTorch as layers (tests/parity/test_modules.py): dropout between layers, and places of windows.
+LAYERS = {f"torch.{n}" for n in ("lstm", "gru", "rnn_tanh", "rnn_relu")}
+LAYERS |= {f"torch.nn.functional.fractional_max_pool{n}d" for n in (2, 3)}
 
 
 translated = functools.cache(lambda text: Translated(text, set(ARRAYS)))
@@ -164,4 +175,4 @@ def test_every_random_name_has_a_case():
     """Each random operation of the table is drawn from in some case."""
     used = {name for case in CASES for name in translated(case[0]).used} | IN_PLACE
     lines = {n for n, o in TABLE.items() if isinstance(o, Operation) and any(v.random for v in o.overloads)}
-    assert lines - used == set()
+    assert lines - used - LAYERS == set()
