@@ -42,6 +42,8 @@ if _typing.TYPE_CHECKING:
 
 def __getattr__(name: str) -> _typing.Any:
     """Return a name of torch, or of this package. JAX is loaded then: the porter reads the table without it."""
+    if name.lower().startswith(("setup", "teardown", "pytest")):  # pytest asks the modules that it collects
+        raise AttributeError(name)
     ours = name.startswith("_") and name != "__version__"
     if ours and (name.startswith("__") or _find_spec(f"{__name__}.{name}")):  # a file, which is about to be imported
         raise AttributeError(name)

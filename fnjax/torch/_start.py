@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from fnjax.torch import (
@@ -22,11 +21,11 @@ from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
 from fnjax.torch._missing import Missing
-from fnjax.torch._namespace import find_or_stand_in, module
+from fnjax.torch._namespace import find_or_stand_in
+from fnjax.torch._nn import _containers, _functional_call, _known_layers, _module, _parameter
+from fnjax.torch._nn._nnx import nnx
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.nn import _containers, _functional_call, _known_layers, _module, _parameter
-from fnjax.torch.nn._nnx import nnx
 
 ENTERING = (
     _creation,
@@ -48,8 +47,6 @@ _HERE = (NotSupported, execute_block, jax_view, torch_view, import_module, load,
 OWN = {x.__name__: x for x in _HERE}
 
 _operators.install()
-# By attribute `fnjax.torch.nn` is the names of torch.nn, and not this package of ours.
-sys.modules["fnjax.torch"].nn = module("torch.nn")  # type: ignore[attr-defined] # of a module
 
 
 def find_name(name: str) -> tuple[Any, bool]:

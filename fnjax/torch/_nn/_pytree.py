@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from fnjax.torch._function import dtype_of
+from fnjax.torch._nn._members import Members
+from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.nn._members import Members
-from fnjax.torch.nn._parameter import Parameter
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SPACES = ("_parameters", "_buffers")

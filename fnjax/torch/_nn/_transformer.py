@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 from fnjax.torch._namespace import find
-from fnjax.torch.nn._attention import MultiheadAttention
-from fnjax.torch.nn._layers import F, enter_layer, init, torch
-from fnjax.torch.nn._linear import Linear
-from fnjax.torch.nn._module import Module
-from fnjax.torch.nn._norms import LayerNorm
+from fnjax.torch._nn._attention import MultiheadAttention
+from fnjax.torch._nn._layers import F, enter_layer, init, torch
+from fnjax.torch._nn._linear import Linear
+from fnjax.torch._nn._module import Module
+from fnjax.torch._nn._norms import LayerNorm
 
 
 def _repeat(layer: Module, count: int) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._groups import get_default
-from fnjax.torch.nn._layers import F, add_layers, add_parameter, enter_layer, init, torch
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import F, add_layers, add_parameter, enter_layer, init, torch
+from fnjax.torch._nn._module import Module
 
 
 def _start(layer: Any) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from fnjax.torch._namespace import KNOWN, find, module
+from fnjax.torch._nn._module import Module
+from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._table.signature import parse_signature
-from fnjax.torch.nn._module import Module
-from fnjax.torch.nn._parameter import Parameter
 
 torch, F, init = module("torch"), module("torch.nn.functional"), module("torch.nn.init")
 _LEGACY = {"size_average", "reduce"}  # of losses; `reduction` says the same

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch.nn._layers import F, add_parameter, enter_layer, repeat
-from fnjax.torch.nn._linear import reset_weight_and_bias
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import F, add_parameter, enter_layer, repeat
+from fnjax.torch._nn._linear import reset_weight_and_bias
+from fnjax.torch._nn._module import Module
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-from fnjax.torch.nn._layers import F, add_parameter, enter_layer, init
-from fnjax.torch.nn._module import Module
-from fnjax.torch.nn._parameter import Parameter
+from fnjax.torch._nn._layers import F, add_parameter, enter_layer, init
+from fnjax.torch._nn._module import Module
+from fnjax.torch._nn._parameter import Parameter
 
 
 class _Rows(Module):

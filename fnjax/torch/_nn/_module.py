@@ -16,13 +16,13 @@ from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import jax_view
 from fnjax.torch._namespace import known
+from fnjax.torch._nn._hooks import RemovableHandle, add_hook
+from fnjax.torch._nn._members import Members
+from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
+from fnjax.torch._nn._pytree import register
+from fnjax.torch._nn._state_dict import StateDict, without_recording
 from fnjax.torch._reach import Stateful, is_node
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.nn._hooks import RemovableHandle, add_hook
-from fnjax.torch.nn._members import Members
-from fnjax.torch.nn._parameter import Buffer, Parameter, name_type
-from fnjax.torch.nn._pytree import register
-from fnjax.torch.nn._state_dict import StateDict, without_recording
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.nn._parameter import Parameter
 
 
 class Members:

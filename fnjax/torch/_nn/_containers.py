@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 from fnjax.torch._namespace import KNOWN
+from fnjax.torch._nn._module import Module
+from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.nn._module import Module
-from fnjax.torch.nn._parameter import Parameter
 
 
 class _Numbered(Module):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fnjax.torch._namespace import find
-from fnjax.torch.nn._layers import F, enter_layer, torch
-from fnjax.torch.nn._linear import Linear
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import F, enter_layer, torch
+from fnjax.torch._nn._linear import Linear
+from fnjax.torch._nn._module import Module
 
 
 class _ASMoutput(NamedTuple):

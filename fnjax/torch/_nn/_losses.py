@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from fnjax.torch._namespace import find
-from fnjax.torch.nn._layers import F, TableLayer, add_layers, enter_layer
-from fnjax.torch.nn._linear import Linear
+from fnjax.torch._nn._layers import F, TableLayer, add_layers, enter_layer
+from fnjax.torch._nn._linear import Linear
 
 
 @enter_layer("loss")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax.torch._namespace import KNOWN
-from fnjax.torch.nn._layers import F, add_layers, add_parameter, enter_layer, init
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import F, add_layers, add_parameter, enter_layer, init
+from fnjax.torch._nn._module import Module
 
 add_layers(
     "activation",

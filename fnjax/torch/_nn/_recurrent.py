@@ -6,9 +6,9 @@ import math
 import warnings
 from typing import Any
 
-from fnjax.torch.nn._layers import add_parameter, enter_layer, init, torch
-from fnjax.torch.nn._module import Module
-from fnjax.torch.nn._packed import PackedSequence
+from fnjax.torch._nn._layers import add_parameter, enter_layer, init, torch
+from fnjax.torch._nn._module import Module
+from fnjax.torch._nn._packed import PackedSequence
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from fnjax.torch.nn._layers import F, Prepare, TableLayer, add_layers, enter_layer, repeat
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import F, Prepare, TableLayer, add_layers, enter_layer, repeat
+from fnjax.torch._nn._module import Module
 
 
 def _add_each_rank(file: str, text: str, prepare: Callable[[int], Prepare], ranks: tuple[int, ...] = (1, 2, 3)) -> None:

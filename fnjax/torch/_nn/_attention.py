@@ -7,9 +7,9 @@ import warnings
 from typing import Any
 
 from fnjax.torch._namespace import known
-from fnjax.torch.nn._layers import F, add_parameter, enter_layer, init, torch
-from fnjax.torch.nn._linear import NonDynamicallyQuantizableLinear
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import F, add_parameter, enter_layer, init, torch
+from fnjax.torch._nn._linear import NonDynamicallyQuantizableLinear
+from fnjax.torch._nn._module import Module
 
 
 def _as_added(mask: Any, name: str, dtype: Any, other: Any = None) -> Any:

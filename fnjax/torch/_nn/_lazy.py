@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._namespace import find
-from fnjax.torch.nn._layers import enter_layer
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._layers import enter_layer
+from fnjax.torch._nn._module import Module
 
 
 class _Waiting(dict[str, Any]):

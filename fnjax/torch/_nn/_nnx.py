@@ -6,8 +6,8 @@ import importlib
 from typing import Any
 
 from fnjax.torch._function import jax_view
-from fnjax.torch.nn._functional_call import stateful_call
-from fnjax.torch.nn._module import Module
+from fnjax.torch._nn._functional_call import stateful_call
+from fnjax.torch._nn._module import Module
 
 
 class _Static:

@@ -14,12 +14,12 @@ from fnjax.torch import _layout
 from fnjax.torch._function import dtype_of, jax_view, torch_view
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._namespace import known
+from fnjax.torch._nn._module import Module, functional
+from fnjax.torch._nn._parameter import Parameter
+from fnjax.torch._nn._snapshot import Snapshot
 from fnjax.torch._reach import is_node
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Storage, Value
-from fnjax.torch.nn._module import Module, functional
-from fnjax.torch.nn._parameter import Parameter
-from fnjax.torch.nn._snapshot import Snapshot
 
 State = Mapping[str, Any]
 
