@@ -122,7 +122,7 @@ def test_numbers(name, dtype, tmp_path):
     pytest.importorskip("torch")
     from fnjax.port.compare import compare
     from fnjax.port.compare.comparing import add_buffers
-from fnjax.port.compare.reference import PYTORCH, make_reference
+    from fnjax.port.compare.reference import PYTORCH, make_reference
 
     original = module(tmp_path, f"original_{name}", source(name))
     port = port_source(source(name))
