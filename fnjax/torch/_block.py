@@ -11,7 +11,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from fnjax.torch._function import torch_view
+from fnjax.torch._between import torch_view
 from fnjax.torch._load import Loaded, Root, list_names
 
 _BLOCKS: dict[str, Loaded] = {}  # by the name of the module that holds the block

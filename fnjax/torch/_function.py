@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -23,11 +22,11 @@ from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
 from fnjax.torch._reach import Held, Kept, NeedsInputs, Reached, hold, install, is_leaf, is_node, reach, release
-from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """Attributes of a tensor other than its array."""
 
     dtype: dtype
@@ -47,7 +46,7 @@ class _Call:
         returned: for each result the argument that it is, after forward wrote to that.
     """
 
-    def __init__(self, kinds: list[_Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int) -> None:
+    def __init__(self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int) -> None:
         self.kinds, self.kwargs, self.reached = kinds, kwargs, reached
         first = len(args) - reached
         self.objects = [a if i >= first or is_leaf(a) else None for i, a in enumerate(args)]
@@ -57,7 +56,7 @@ class _Call:
         self.returned: list[int | None] = []
 
 
-def _wrap(array: Any, kind: _Kind) -> Tensor:
+def wrap_array(array: Any, kind: Kind) -> Tensor:
     array = array if isinstance(array, jax.Array) else jnp.asarray(array)
     own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
     flag = kind.requires_grad and own.kind in {"float", "complex"}
@@ -66,10 +65,10 @@ def _wrap(array: Any, kind: _Kind) -> Tensor:
     return made
 
 
-def _enter(array: Any, kind: _Kind, object_: Tensor | None) -> Tensor:
+def _enter(array: Any, kind: Kind, object_: Tensor | None) -> Tensor:
     """Return an argument as a tensor: the caller's own one if modules or closures may refer to it."""
     if object_ is None:
-        return _wrap(array, kind)
+        return wrap_array(array, kind)
     install(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
     return object_
 
@@ -136,10 +135,10 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         own.needs_input_grad = facts.needs
         vars(own).update({k: release(v) for k, v in vars(ctx).items() if k in facts.attributes})
         arrays = iter(ctx.saved_tensors)
-        saved = [_wrap(next(arrays), k) if isinstance(k, _Kind) else release(k) for k in facts.kinds]
+        saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
         vars(own)["_own"] |= {"saved": tuple(saved)}
         given = [
-            _wrap(g, _Kind(kind)) if g is not None and kind is not None else g
+            wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
         with (
@@ -169,7 +168,7 @@ class _Saved:
     """What forward's ctx held beside arrays."""
 
     needs: tuple[bool, ...]
-    kinds: tuple[_Kind | Held | Tensor | None, ...]  # a tensor where nobody traces it
+    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where nobody traces it
     kept: tuple[Kept, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
@@ -193,10 +192,10 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         if id(t) in objects
         else t
         if t is None or _is_constant(t)
-        else _Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
+        else Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
-    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, _Kind)]
+    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
     ctx.save_for_backward(*arrays, *(k.tensor.array for k in kept))
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
@@ -286,7 +285,7 @@ class _Constant:
     value: Any
 
 
-def _is_array(x: Any) -> bool:
+def is_array(x: Any) -> bool:
     return isinstance(x, (jax.Array, np.ndarray))
 
 
@@ -307,12 +306,12 @@ def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
 def _run(cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: int, takes_tensors: bool) -> Any:
     """Run a class on arguments, the last of which are those that it reaches without being given them."""
     first = len(args) - reached
-    kinds: list[_Kind | None] = []
+    kinds: list[Kind | None] = []
     for i, a in enumerate(args):
         if isinstance(a, Tensor) and (i >= first or not _is_constant(a)):
-            kinds.append(_Kind(a.dtype, a.requires_grad))
+            kinds.append(Kind(a.dtype, a.requires_grad))
         else:
-            kinds.append(_Kind(dtype_of(a)) if _is_array(a) and a.dtype != jax.dtypes.float0 else None)
+            kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)
     args = [
         _Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a])) else a
         for a, kind in zip(args, kinds, strict=True)
@@ -328,8 +327,8 @@ def _run(cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: 
             full[i] = a
         found = cls._carried.apply(call, *full)
         members = found if call.is_tuple or len(call.changed) > sum(r is not None for r in call.returned) else (found,)
-        others[:] = [None if _is_array(m) else m for m in members]
-        return tuple(m for m in members if _is_array(m))
+        others[:] = [None if is_array(m) else m for m in members]
+        return tuple(m for m in members if is_array(m))
 
     values = iter(compute(on_arrays, parents, f"{cls.__name__}Backward"))
     results: list[Any] = []
@@ -367,87 +366,3 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def _leaves(x: Any) -> list[Any]:
     return jax.tree.leaves(x, is_leaf=is_node)
-
-
-# ---------------------------------------------------------------------------------- between arrays and tensors
-
-
-def torch_view(x: Any) -> Any:
-    """Return arrays as tensors, in any pytree; of a function of arrays, one of tensors.
-
-    Args:
-        x: a JAX or NumPy array, a pytree of them, a function, or a fnjax.Function class, whose apply is meant.
-
-    Returns:
-        A `fnjax.torch.Tensor` in each array's place; what JAX traces requires grad, as far as it is differentiable.
-    """
-    if isinstance(x, type) and issubclass(x, fnjax.Function):
-        return types.SimpleNamespace(apply=torch_view(x.apply), __name__=x.__name__)
-    if isinstance(x, (types.ModuleType, type)) or (isinstance(x, functools.partial) and hasattr(x, "__self__")):
-        return x  # apply of a torch.autograd.Function takes tensors already
-    if callable(x) and not is_node(x):
-        return _record(x)
-
-    def wrap(leaf: Any) -> Any:
-        if not _is_array(leaf):
-            return as_group(leaf)
-        array = jnp.asarray(leaf)
-        return _wrap(array, _Kind(dtype_of(leaf), not is_known(array)))
-
-    return jax.tree.map(wrap, x, is_leaf=is_node)
-
-
-def jax_view(x: Any) -> Any:
-    """Return tensors as arrays, in any pytree; of a function of tensors, one of arrays.
-
-    Args:
-        x: a `fnjax.torch.Tensor`, a pytree of them, or a function.
-
-    Examples:
-        >>> import jax, jax.numpy as jnp
-        >>> import fnjax.torch as torch
-        >>> def loss(x):
-        ...     return (torch.sigmoid(x) * x).sum()
-        >>> print(jax.grad(torch.jax_view(loss))(jnp.zeros(2)))
-        [0.5 0.5]
-    """
-    if callable(x) and not isinstance(x, Tensor):
-        return _between(x, torch_view, jax_view)
-    return jax.tree.map(lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=is_node)
-
-
-def _record(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays as one of tensors that autograd records."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        made: list[Any] = []
-
-        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
-            full = list(leaves)
-            for i, array in zip(at, arrays, strict=True):
-                full[i] = array
-            given, named = jax.tree.unflatten(tree, full)
-            results, structure = jax.tree.flatten(function(*given, **named))
-            made[:] = [structure, [None if _is_array(r) else r for r in results]]
-            return tuple(r for r in results if _is_array(r))
-
-        values = compute(on_arrays, [leaves[i].value for i in at], f"{function.__name__}Backward")
-        tensors = iter([make(v.array, dtype_of(v.array), value=v) for v in values])
-        structure, others = made
-        return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
-
-    return call
-
-
-def _between(
-    function: Callable[..., Any], enter: Callable[[Any], Any], leave: Callable[[Any], Any]
-) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with exchanging():
-            return leave(function(*enter(args), **enter(kwargs)))
-
-    return call

@@ -17,7 +17,7 @@ from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._function import Function, _carry, _Kind, _save, _wrap, dtype_of
+from fnjax.torch._function import Function, Kind, _carry, _save, dtype_of, wrap_array
 from fnjax.torch._machine import Device
 from fnjax.torch._namespace import KNOWN, find, known
 from fnjax.torch._tensor import Tensor, make
@@ -42,7 +42,7 @@ def _enter(x: Any, needs: Any = False) -> Any:
     if isinstance(x, (list, tuple)):
         return type(x)(_enter(v, needs[i] if isinstance(needs, (list, tuple)) else needs) for i, v in enumerate(x))
     if _is_array(x):
-        return _wrap(x, _Kind(dtype_of(x), bool(needs)))
+        return wrap_array(x, Kind(dtype_of(x), bool(needs)))
     return as_dtype(x) if isinstance(x, np.dtype) else x
 
 

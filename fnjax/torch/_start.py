@@ -16,9 +16,9 @@ from fnjax.torch import (
     _operations,
     _operators,
 )
+from fnjax.torch._between import jax_view, torch_view
 from fnjax.torch._block import execute_block
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._function import jax_view, torch_view
 from fnjax.torch._load import import_module, load
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import find_or_stand_in

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
-from fnjax.torch._function import dtype_of, jax_view, torch_view
+from fnjax.torch._between import jax_view, torch_view
+from fnjax.torch._function import dtype_of
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._module import Module, functional

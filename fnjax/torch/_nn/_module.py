@@ -11,10 +11,10 @@ import jax
 import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax.torch._between import jax_view
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._function import jax_view
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._hooks import RemovableHandle, add_hook
 from fnjax.torch._nn._members import Members

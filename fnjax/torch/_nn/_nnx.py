@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from fnjax.torch._function import jax_view
+from fnjax.torch._between import jax_view
 from fnjax.torch._nn._functional_call import stateful_call
 from fnjax.torch._nn._module import Module
 

@@ -1,0 +1,99 @@
+"""Views between arrays and tensors: values, and functions around Functions."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import fnjax
+from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._groups import as_group, exchanging
+from fnjax.torch._reach import is_node
+from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch._values import compute
+
+
+def torch_view(x: Any) -> Any:
+    """Return arrays as tensors, in any pytree; of a function of arrays, one of tensors.
+
+    Args:
+        x: a JAX or NumPy array, a pytree of them, a function, or a fnjax.Function class, whose apply is meant.
+
+    Returns:
+        A `fnjax.torch.Tensor` in each array's place; what JAX traces requires grad, as far as it is differentiable.
+    """
+    if isinstance(x, type) and issubclass(x, fnjax.Function):
+        return types.SimpleNamespace(apply=torch_view(x.apply), __name__=x.__name__)
+    if isinstance(x, (types.ModuleType, type)) or (isinstance(x, functools.partial) and hasattr(x, "__self__")):
+        return x  # apply of a torch.autograd.Function takes tensors already
+    if callable(x) and not is_node(x):
+        return _record(x)
+
+    def wrap(leaf: Any) -> Any:
+        if not is_array(leaf):
+            return as_group(leaf)
+        array = jnp.asarray(leaf)
+        return wrap_array(array, Kind(dtype_of(leaf), not is_known(array)))
+
+    return jax.tree.map(wrap, x, is_leaf=is_node)
+
+
+def jax_view(x: Any) -> Any:
+    """Return tensors as arrays, in any pytree; of a function of tensors, one of arrays.
+
+    Args:
+        x: a `fnjax.torch.Tensor`, a pytree of them, or a function.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> import fnjax.torch as torch
+        >>> def loss(x):
+        ...     return (torch.sigmoid(x) * x).sum()
+        >>> print(jax.grad(torch.jax_view(loss))(jnp.zeros(2)))
+        [0.5 0.5]
+    """
+    if callable(x) and not isinstance(x, Tensor):
+        return _between(x, torch_view, jax_view)
+    return jax.tree.map(lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=is_node)
+
+
+def _record(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays as one of tensors that autograd records."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        made: list[Any] = []
+
+        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+            full = list(leaves)
+            for i, array in zip(at, arrays, strict=True):
+                full[i] = array
+            given, named = jax.tree.unflatten(tree, full)
+            results, structure = jax.tree.flatten(function(*given, **named))
+            made[:] = [structure, [None if is_array(r) else r for r in results]]
+            return tuple(r for r in results if is_array(r))
+
+        values = compute(on_arrays, [leaves[i].value for i in at], f"{function.__name__}Backward")
+        tensors = iter([make(v.array, dtype_of(v.array), value=v) for v in values])
+        structure, others = made
+        return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
+
+    return call
+
+
+def _between(
+    function: Callable[..., Any], enter: Callable[[Any], Any], leave: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with exchanging():
+            return leave(function(*enter(args), **enter(kwargs)))
+
+    return call
