@@ -24,7 +24,7 @@ from fnjax.torch._namespace import find_function
 from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
-from fnjax.torch._values import Value, graft
+from fnjax.torch._values import Value, get_mode, graft
 
 
 def _convert(kind: Any) -> Callable[[Tensor], Any]:
@@ -85,8 +85,9 @@ def _set_component(part: Any) -> Callable[[Tensor, Any], None]:
 
 
 def _set_data(self: Tensor, new: Tensor) -> None:
-    own = self.value
-    if not own.requires_grad and is_known(new.array):
+    own, mode = self.value, get_mode()
+    in_method = not mode.enabled and not mode.constant  # of a Function, which JAX does not differentiate
+    if not own.requires_grad and (in_method or is_known(new.array)):
         self.memory, self.layout, self.dtype, self._cached = new.memory, new.layout, new.dtype, None
         return
     array = jax.lax.stop_gradient(new.array)

@@ -103,7 +103,8 @@ def _kl_div(x, target, reduction="mean", log_target=False):
 
 def _poisson_nll_loss(x, target, log_input=True, full=False, eps=1e-8, reduction="mean"):
     """Return the negative log likelihood of counts."""
-    target = target.astype(x.dtype)
+    if jnp.issubdtype(x.dtype, jnp.inexact) and not jnp.issubdtype(target.dtype, jnp.inexact):
+        target = target.astype(x.dtype)
     loss = jnp.exp(x) - target * x if log_input else x - target * jnp.log(x + eps)
     if full:
         stirling = target * jnp.log(target) - target + 0.5 * jnp.log(2 * math.pi * target)

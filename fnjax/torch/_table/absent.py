@@ -46,7 +46,7 @@ add_absent(
     torch.miopen_ctc_loss torch.miopen_depthwise_convolution torch.miopen_rnn torch.mkldnn_adaptive_avg_pool2d
     torch.mkldnn_convolution torch.mkldnn_linear_backward_weights torch.mkldnn_max_pool2d torch.mkldnn_max_pool3d
     torch.mkldnn_rnn_layer torch.native_batch_norm torch.native_dropout torch.native_group_norm torch.native_norm
-    torch.norm_except_dim F.conv_tbc F.grouped_mm F.scaled_grouped_mm F.scaled_mm
+    torch.norm_except_dim F.conv_tbc F.grouped_mm F.linear_cross_entropy F.scaled_grouped_mm F.scaled_mm
     """,
     "is a kernel or an internal operation of PyTorch",
     "call the function of torch.nn.functional that it serves, or supply the kernel (Pallas, jax.ffi)",
@@ -105,7 +105,7 @@ add_absent(
     torch.clear_autocast_cache torch.compiled_with_cxx11_abi torch.get_autocast_cpu_dtype torch.get_autocast_dtype
     torch.get_autocast_gpu_dtype torch.get_autocast_ipu_dtype torch.get_autocast_xla_dtype torch.get_default_device
     torch.get_deterministic_debug_mode torch.get_device_module torch.get_file_path
-    torch.get_float32_matmul_precision torch.get_num_interop_threads torch.get_num_threads
+    torch.get_float32_matmul_precision torch.get_num_interop_threads torch.get_num_threads torch.get_rng_state
     torch.init_num_threads torch.is_autocast_cache_enabled torch.is_autocast_cpu_enabled torch.is_autocast_enabled
     torch.is_autocast_ipu_enabled torch.is_autocast_xla_enabled torch.is_deterministic_algorithms_warn_only_enabled
     torch.is_vulkan_available torch.is_warn_always_enabled torch.prepare_multiprocessing_environment
@@ -115,7 +115,7 @@ add_absent(
     torch.set_autocast_xla_dtype torch.set_autocast_xla_enabled torch.set_default_device torch.set_default_dtype
     torch.set_default_tensor_type torch.set_deterministic_debug_mode torch.set_float32_matmul_precision
     torch.set_flush_denormal torch.set_num_interop_threads torch.set_num_threads torch.set_printoptions
-    torch.set_warn_always torch.use_deterministic_algorithms .record_stream
+    torch.set_rng_state torch.set_warn_always torch.use_deterministic_algorithms .record_stream
     """,
     "reads or sets a global state of PyTorch",
     "leave it out, or set it in jax.config",
