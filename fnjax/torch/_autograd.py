@@ -15,7 +15,7 @@ from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode
 
 
 def _list_nodes(roots: Sequence[Value], stop: set[int]) -> list[Node]:
-    """Return the nodes behind values, parents first; what stands behind the values in `stop` is left out."""
+    """Return the nodes that computed these values, parents first, without those before the values in `stop`."""
     order: list[Node] = []
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(v.node, False) for v in roots if v.node is not None and id(v) not in stop]

@@ -14,7 +14,7 @@ from fnjax.torch._tensor import Size, Tensor, is_known
 
 
 class BoundCall:
-    """A call whose arguments have found their parameters; what the table's functions ask (`_table.record.Call`)."""
+    """Call with its arguments bound to parameters; implements `_table.record.Call` for the table's functions."""
 
     differentiated, rounding, unpacked = True, True, None
 

@@ -19,7 +19,7 @@ _TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)
 
 
 class _Package(Root):
-    """The folder of a module with a block. Other ports in it are imported as Python does, and seen as PyTorch."""
+    """Folder of a module with a block. Python imports other ports in it, and the block sees them as PyTorch."""
 
     def load(self, name: str) -> types.ModuleType:
         """Return a module; of JAX source one whose functions take tensors."""

@@ -20,7 +20,7 @@ NUMBERS = (bool, int, float, complex)
 
 
 class _Undefined:
-    """The value of a variable that has none yet."""
+    """Placeholder for a variable that has not been assigned."""
 
     def __repr__(self) -> str:
         return "<a variable without a value>"
@@ -30,11 +30,11 @@ UNDEFINED = _Undefined()
 
 
 class _Start(NamedTuple):
-    """What two branches began with.
+    """State before two branches are traced.
 
     Attributes:
-        serial: of the first storage that they made.
-        shared: the ids of storages that one of them gave to several variables.
+        serial: the serial number of the first storage that the branches make.
+        shared: the ids of storages that a branch assigned to several variables.
     """
 
     serial: int
@@ -50,11 +50,11 @@ def get(read: Callable[[], Any]) -> Any:
 
 
 def returned(value: Any, flag: Any) -> Any:
-    """Return what a function returns: None where it met no return.
+    """Return the value that a function returns: None if no return was executed.
 
     Args:
-        value: what the last return gave.
-        flag: whether there was one; traced where only one of two branches returns.
+        value: the value of the last return.
+        flag: whether a return was executed; traced if only one of two branches returns.
     """
     if value is UNDEFINED:
         return None
@@ -86,7 +86,7 @@ def guard(changed: Any) -> None:
 
 
 def _speculate(run: Callable[[], Any]) -> tuple[Any, Any, Exception | None]:
-    """Run a branch and take it back; return its result, what it wrote, and what it raised."""
+    """Run a branch and undo its writes; return its result, the writes, and the exception that it raised, or None."""
     error = None
     result = None
     with Journal() as journal:
@@ -98,14 +98,14 @@ def _speculate(run: Callable[[], Any]) -> tuple[Any, Any, Exception | None]:
 
 
 def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: State, names: Sequence[str]) -> State:
-    """Run one of two blocks; both, where the test is traced, and choose between what they did.
+    """Run one of two blocks; if the test is traced, run both and select between their results and writes.
 
     Args:
-        test: what decides.
-        yes: the block if it is true: the variables' values → their values after it.
-        no: the block if it is not.
-        values: of the variables that the blocks write.
-        names: of these variables.
+        test: the condition.
+        yes: the block if it is true: the variables' values → their values after the block.
+        no: the block if it is false.
+        values: the values of the variables that the blocks write.
+        names: the names of these variables.
     """
     decided = truth(test)
     if isinstance(decided, bool):

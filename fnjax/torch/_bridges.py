@@ -14,7 +14,7 @@ NAMES = frozenset({"einops"})
 
 
 def bridge(module: types.ModuleType) -> types.ModuleType:
-    """Return a module whose functions take and give tensors.
+    """Return a module whose functions take and return tensors.
 
     Args:
         module: of one of NAMES; its functions know JAX's arrays.

@@ -47,7 +47,7 @@ _SUPPORT = (
 
 @cache
 def _names() -> dict[str, Any]:
-    """Return what templates read: JAX, NumPy, math and the support functions."""
+    """Return the names that templates may use: JAX, NumPy, math and the support functions."""
     found: dict[str, Any] = {"jax": jax, "jnp": jnp, "np": np, "math": math, "itertools": itertools}
     for module in _SUPPORT:
         found |= {k: v for k, v in vars(import_module(f"fnjax.torch._support.{module}")).items() if k.startswith("_")}
@@ -211,7 +211,7 @@ def _lift(call: BoundCall) -> BoundCall | None:
 
 
 def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], mask: Value) -> Tensor:
-    """Run a reduction over what a traced mask selects."""
+    """Run a reduction over the entries that a traced mask selects."""
     x = next(v for v in values.values() if isinstance(v, Tensor))
     function = _compile(call.operation.names[0], template.format(x="x", m="m"), ("x", "m"), frozenset())
     cast, result = find_dtypes(call, {**values, **{n: whole(v) for n, v in values.items() if v is x}})

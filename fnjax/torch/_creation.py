@@ -240,7 +240,7 @@ TYPES = {
 
 
 def construct(own: dtype, *data: Any) -> Tensor:
-    """Return what `torch.FloatTensor(2, 3)` and `torch.FloatTensor([1., 2.])` give."""
+    """Return the tensor of `torch.FloatTensor(2, 3)` or `torch.FloatTensor([1., 2.])`."""
     if len(data) == 1 and isinstance(data[0], Tensor) and data[0].dtype is own:
         return _views.alias(data[0])
     if len(data) == 1 and isinstance(data[0], (list, tuple, Tensor, np.ndarray)) and not isinstance(data[0], Size):

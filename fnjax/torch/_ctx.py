@@ -13,12 +13,12 @@ from fnjax.torch._values import Value
 
 
 def mark(x: Any) -> list[Value]:
-    """Return what memory holds now: other objects after a write, the same after a call that was taken back."""
+    """Return the values of the memories of a tensor: other objects after a write, the same if the write was undone."""
     return [root.value for root in list_roots(x.memory)] if isinstance(x, Tensor) else []
 
 
 def is_written(x: Any, before: list[Value]) -> bool:
-    """Return whether somebody wrote to a tensor since it was marked."""
+    """Return whether a tensor was written to since it was marked."""
     return any(a is not b for a, b in zip(mark(x), before, strict=False))  # twins may be gone
 
 
@@ -33,7 +33,7 @@ class FunctionCtx:
 
     @staticmethod
     def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
-        """Return what two branches recorded, the one of them that JAX takes."""
+        """Return the contents of ctx after a traced branch, from those after each block; `merge` joins two tensors."""
         saved = a["saved"] or b["saved"]
         if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
             saved = tuple(merge(x, y) for x, y in zip(a["saved"], b["saved"], strict=True))
@@ -48,22 +48,22 @@ class FunctionCtx:
         vars(self)["_own"] = vars(self)["_own"] | facts
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Save tensors, or None, for backward, which gets what they hold when forward returns."""
+        """Save tensors, or None, for backward, which gets their values at the end of forward."""
         self._note(saved=tensors)
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Accept what a jvp method would read: forward mode comes from backward."""
+        """Ignore the tensors for a jvp method: forward mode is derived from backward."""
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Say which arguments forward writes to; they are found by themselves."""
+        """Declare which arguments forward writes to; not needed, since writes are detected."""
         self._note(dirty=tensors)
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Say which results have no gradient."""
+        """Declare which results have no gradient."""
         self._note(non_differentiable=tensors)
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Say whether backward gets zeros or None for what nobody uses."""
+        """Set whether backward gets zeros or None for outputs without a gradient."""
         self._note(materialize=value)
 
     @property

@@ -18,7 +18,7 @@ from fnjax.torch._values import Value, compute
 
 
 class ReduceOp:
-    """The reductions, as words of fnjax.collectives."""
+    """Reductions, named as in fnjax.collectives."""
 
     SUM, AVG, MAX, MIN, PRODUCT = "sum", "avg", "max", "min", "product"
     BAND, BOR, BXOR, PREMUL_SUM = "band", "bor", "bxor", "premul_sum"
@@ -32,7 +32,7 @@ class _Groups(type):
 
 
 class GroupMember(metaclass=_Groups):
-    """Holds WORLD, the default group, None where there is none."""
+    """Holder of WORLD, the default group; None if there is none."""
 
     NON_GROUP_MEMBER = None
 
@@ -150,7 +150,7 @@ def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None)
 
 
 def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None) -> None:
-    """Write the devices' tensors into one, concatenated or stacked."""
+    """Write the input tensors of all devices into `output_tensor`, concatenated or stacked by its shape."""
     axis = find_axis(group)
     like = jax.ShapeDtypeStruct(output_tensor.shape, output_tensor.dtype.array)
     write(output_tensor, _run(lambda a: collectives.gather_as(like, a, axis), input_tensor, name="AllGatherBackward"))
@@ -192,7 +192,7 @@ def broadcast(tensor: Tensor, src: Any = None, group: Any = None, group_src: Any
 
 
 def reduce(tensor: Tensor, dst: Any = None, op: str = "sum", group: Any = None, group_dst: Any = None) -> None:
-    """Reduce to one device; the others keep what they have."""
+    """Reduce to one device; on the others the tensor is unchanged."""
     axis, to = find_axis(group), find_index(dst, group_dst)
     found = _run(
         lambda a: jnp.where(collectives.axis_index(axis) == to, collectives.all_reduce(a, axis, op), a),
@@ -276,7 +276,7 @@ class DeviceMesh:
 
 
 class DTensor:
-    """PyTorch's distributed tensors, of which there are none: the class answers isinstance."""
+    """PyTorch's distributed tensor; it has no instances, and serves `isinstance` only."""
 
 
 _WRITING: dict[str, Any] = {

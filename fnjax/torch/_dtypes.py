@@ -1,7 +1,7 @@
 """torch's dtypes, and PyTorch's type promotion.
 
-A tensor has torch's dtype beside the array's own: without 64 bits JAX keeps an int64 tensor as an int32 array, and what
-the source asks of its dtype, and how it promotes, is still int64's.
+A tensor has torch's dtype next to the array's own: without 64 bits JAX keeps an int64 tensor as an int32 array, while
+the dtype that the source sees, and its promotion, are those of int64.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def as_dtype(given: Any) -> dtype:
 
 
 def promote(a: dtype, b: dtype) -> dtype:
-    """Return the dtype that torch.promote_types gives."""
+    """Return the dtype that torch.promote_types returns."""
     if a is b:
         return a
     kinds = _ORDER.index(a.kind), _ORDER.index(b.kind)

@@ -1,4 +1,4 @@
-"""Entries of Python lists by a traced integer: `parts[rank]`, of tensors a view that writes go through."""
+"""Items of Python lists at a traced index: `parts[rank]`. Of tensors it is a view: writing to it changes the item."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch._values import Value, compute
 
 
-class _Chosen(Derived):
-    """Memory that is one of several tensors', a traced integer says which."""
+class _Selected(Derived):
+    """Memory of one of several tensors, selected by a traced integer."""
 
     __slots__ = ("_at", "_parents")
 
@@ -27,7 +27,7 @@ class _Chosen(Derived):
 
     @property
     def version(self) -> int:
-        """The writes to all of them."""
+        """The number of writes to all of the tensors."""
         return sum(p.memory.version for p in self._parents)
 
     @version.setter
@@ -36,7 +36,7 @@ class _Chosen(Derived):
 
     @property
     def value(self) -> Value:
-        """The entry that is chosen."""
+        """The value of the selected tensor."""
         if self._cached[0] != self.version:
             values = [self._at.value, *(p.value for p in self._parents)]
             found = compute(lambda at, *arrays: (jnp.stack(arrays)[at],), values, "IndexBackward")[0]
@@ -68,7 +68,7 @@ def get_entry(container: Any, index: Any) -> Any:
         return container[index]
     if all(isinstance(x, Tensor) for x in container):
         if len({(*x.layout.shape, x.dtype.name) for x in container}) == 1 and container:
-            storage = _Chosen(container, index.reshape(()))
+            storage = _Selected(container, index.reshape(()))
             return Tensor.over(storage, storage.layout, container[0].dtype)
     elif all(isinstance(x, NUMBERS) for x in container):
         found = container[-1]
@@ -83,7 +83,7 @@ def get_entry(container: Any, index: Any) -> Any:
 
 
 def set_entry(container: Any, index: Any, new: Any) -> None:
-    """Run `container[index] = new`, in a list also for a traced integer."""
+    """Run `container[index] = new`; for a list, the index may be a traced integer."""
     if not isinstance(container, list) or not _is_traced(index):
         container[index] = new
         return

@@ -1,4 +1,4 @@
-"""Expressions that need the truth or the number of a value, which may be traced: `and`, `not`, `int(x)`, `range(n)`."""
+"""Expressions that need the bool or the number of a value, which may be traced: `and`, `not`, `int(x)`, `range(n)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fnjax.torch._tensor import Tensor, is_known, number
 
 
 class TracedRange:
-    """A range with a traced bound."""
+    """Range with a traced bound."""
 
     def __init__(self, *bounds: Any) -> None:
         self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
@@ -52,7 +52,7 @@ def or_(*parts: Callable[[], Any]) -> Any:
 
 
 def _combine(function: Any, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
-    """Return what `value and other`, or `value or other`, is: of two truths a truth, else one of the operands."""
+    """Return `value and other`, or `value or other`: of two bools a bool, else one of the operands."""
     if isinstance(other, (Tensor, *NUMBERS)) and not (_is_truth(value) and _is_truth(other)):
         return either(decided, lambda: yes, lambda: no)
     rest = truth(other)
@@ -64,13 +64,13 @@ def _is_truth(value: Any) -> bool:
 
 
 def not_(value: Any) -> Any:
-    """Return `not value`, a traced truth where it is one."""
+    """Return `not value`, a traced bool if the value is traced."""
     decided = truth(value)
     return not decided if isinstance(decided, bool) else number(jnp.logical_not(decided.array))
 
 
 def assert_(test: Any, message: Callable[[], Any]) -> None:
-    """Assert what is known; what is traced is taken for true."""
+    """Raise AssertionError if a known test is false; a traced one is assumed to be true."""
     decided = truth(test)
     if decided is False:
         raise AssertionError(*([message()] if message() is not None else []))
@@ -115,7 +115,7 @@ def _extreme(function: Any, name: str) -> Callable[..., Any]:
 
 
 def builtin(function: Any, name: str) -> Any:
-    """Return what stands for a builtin: itself for known values, a function of tensors for traced ones."""
+    """Return the replacement of a builtin: itself for known values, a function of tensors for traced ones."""
     if function is not getattr(builtins, name):
         return function
     return _BUILTINS.get(name, function)

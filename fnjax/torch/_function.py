@@ -34,11 +34,11 @@ class Kind(NamedTuple):
 
 
 class _Call:
-    """One call of apply: what its arrays do not say, and how forward's result is put together.
+    """One call of apply without its arrays, and the structure of forward's result.
 
     Attributes:
         kinds: for each argument that is a tensor its kind, else None.
-        results: for each member of forward's result its dtype, None where it is no tensor.
+        results: for each member of forward's result its dtype, None where it is not a tensor.
         is_tuple: whether forward returned a tuple.
         reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
         objects: for each of both the tensor itself, where it is one that modules or closures may reach, else None.
@@ -165,10 +165,10 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class _Saved:
-    """What forward's ctx held beside arrays."""
+    """Contents of forward's ctx other than arrays."""
 
     needs: tuple[bool, ...]
-    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where nobody traces it
+    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
     kept: tuple[Kept, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
@@ -215,7 +215,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
 
 
 class _Apply:
-    """Gives each class one `apply` of its own, the same object at each look-up."""
+    """Descriptor of `apply`: each class has its own, the same object at each look-up."""
 
     def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
         if "_apply" not in vars(owner):
@@ -245,7 +245,7 @@ class Function:
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> Any:
-        """Record what backward needs."""
+        """Save the values that backward needs."""
         raise NotImplementedError("setup_context is not implemented.")
 
     @staticmethod
@@ -268,19 +268,19 @@ class InplaceFunction(Function):
 
 
 def dtype_of(array: Any) -> dtype:
-    """Return torch's dtype of an array from outside: without 64 bits JAX's int32 stands for torch's usual int64."""
+    """Return torch's dtype of an array from outside: without 64 bits, JAX's int32 is torch's usual int64."""
     own = as_dtype(array.dtype)
     return dtype("int64") if own.name == "int32" and own.array == dtype("int64").array else own
 
 
 def _is_constant(x: Any) -> bool:
-    """Return whether a tensor holds integers that nobody traces, in a call that JAX transforms: they stay known."""
+    """Return whether a tensor holds a few untraced integers, in a call that JAX transforms: they stay known."""
     return isinstance(x, Tensor) and x.dtype.kind in {"int", "bool"} and is_small(x.array) and is_transformed()
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class _Constant:
-    """A tensor that nobody traces, or what holds modules, as a static argument."""
+    """Static argument: a tensor that is not traced, or a container of modules."""
 
     value: Any
 

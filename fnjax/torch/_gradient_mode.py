@@ -72,12 +72,12 @@ KNOWN["torch.autograd.Variable"] = lambda x, requires_grad=False: x.detach().req
 
 @known("torch.utils.checkpoint.checkpoint")
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:
-    """Call a function; what it would recompute, jax.checkpoint recomputes around it."""
+    """Call a function, nothing else: to recompute its intermediates in backward, use `jax.checkpoint` around it."""
     return function(*args, **kwargs)
 
 
 @known("torch.autograd.function.once_differentiable")
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a backward that is differentiated once."""
+    """Mark a backward as not differentiable a second time, and return it."""
     function.once_differentiable = True  # type: ignore[attr-defined] # read by _function
     return function

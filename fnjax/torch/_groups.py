@@ -67,7 +67,7 @@ def get_rank(group: Any = None) -> Tensor:
 
 
 def as_group(x: Any) -> Any:
-    """Return the name of a mesh axis as a process group, and anything else as it is."""
+    """Return the name of a mesh axis as a process group, and anything else unchanged."""
     if type(x) is not str:
         return x
     try:
@@ -100,11 +100,11 @@ def default_axis(name: str | None) -> AbstractContextManager[None]:
 
 
 class Exchange(NamedTuple):
-    """What a function has sent and received so far.
+    """Values that a function has sent and received so far.
 
     Attributes:
-        sent: the values, the index of each receiver, and the axis.
-        received: arrays like what was received, the index of each sender, and the axis.
+        sent: (value, index of the receiver, mesh axis) of each send.
+        received: (array of the received type, index of the sender, mesh axis) of each receive.
     """
 
     sent: list[tuple[Value, Any, str]]
@@ -122,5 +122,5 @@ def exchanging() -> Iterator[None]:
 
 
 def get_exchange() -> Exchange | None:
-    """Return what the present function has sent and received."""
+    """Return the sends and receives of the present function; None outside of `exchanging`."""
     return _EXCHANGE.get()

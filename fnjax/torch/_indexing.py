@@ -47,7 +47,7 @@ def _bound(bound: Any) -> Any:
 
 
 def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any, ...]]:
-    """Return the view that `start : start + length` with a traced start gives, and the index without these slices."""
+    """Return the view of slices `start : start + length` whose start is traced, and the index without these slices."""
     if not any(isinstance(p, slice) and (isinstance(p.start, Tensor) or isinstance(p.stop, Tensor)) for p in parts):
         return x, parts
     taken = sum(
@@ -78,7 +78,10 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
 
 
 def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
-    """Return the view `x[start : start + length]` along an axis; entries beyond the end are NaN, writes there go."""
+    """Return the view `x[start : start + length]` along an axis; entries beyond the end are NaN.
+
+    Writes beyond the end are dropped.
+    """
     size, at = x.shape[axis], start.array
     first = jnp.where(at < 0, at + size, at) + jnp.arange(max(length, 0))
 
@@ -99,7 +102,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     if any(t.dtype.name in {"bool", "uint8"} and not is_known(t.array) for t in tensors):
         if len(tensors) > 1 or not isinstance(fill(["mask"])[0], str):
             raise NotSupported(
-                "an index by a traced mask beside other indices: the size of the result depends on its values",
+                "an index by a traced mask next to other indices: the size of the result depends on its values",
                 "use torch.where(mask, x, other), or a reduction over x * mask",
             )
         return select(base, tensors[0])
@@ -137,7 +140,7 @@ def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, 
     own = base.dtype.array
     mask = tensors[0]
     if len(tensors) > 1:
-        raise NotSupported("a write by a traced mask beside other tensors as indices", "write with torch.where")
+        raise NotSupported("a write by a traced mask next to other tensors as indices", "write with torch.where")
     at = next(i for i, p in enumerate(fill(["mask"])) if isinstance(p, str))
     if isinstance(new, Tensor) and new.mask is not None:
         if new.mask.array is not mask.array:
@@ -200,7 +203,7 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
 def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
     """Return the view by integers, slices and None, the index tensors, and the index of their arrays into that view.
 
-    Unlike NumPy, PyTorch takes integers out before it looks where the tensors stand.
+    Unlike NumPy, PyTorch applies integers before it looks at the positions of the tensors.
     """
     taken = sum(
         p.ndim if isinstance(p, Tensor) and p.dtype.name in {"bool", "uint8"} else p is not None

@@ -12,10 +12,10 @@ TAKEN_BACK: list[type] = []  # classes whose attributes a branch may set
 
 
 class Journal:
-    """The writes of a block to what was there before it.
+    """Journal of the writes of a block to storages and ctx objects that existed before it, so that they can be undone.
 
     Args:
-        is_branch: whether it is not known yet if the block is taken.
+        is_branch: whether the block is a branch whose condition is traced.
 
     Attributes:
         storages: the storages that were written to.
@@ -37,7 +37,7 @@ class Journal:
         _current.reset(self._token)
 
     def take_back(self) -> tuple[dict[int, tuple[Any, Any]], dict[int, tuple[Any, dict[str, Any]]]]:
-        """Undo the block; return what each storage and ctx held at its end."""
+        """Undo the writes of the block; return the contents of each storage and ctx at its end."""
         after = {k: (s, s.value) for k, (s, _) in self.storages.items()}
         contexts = {k: (c, dict(vars(c))) for k, (c, _) in self.contexts.items()}
         for storage, value in self.storages.values():
@@ -55,14 +55,14 @@ def next_serial() -> int:
 
 
 def note_storage(storage: Any) -> None:
-    """Remember what a storage holds before it is written to."""
+    """Save the value of a storage before it is written to."""
     journal = _current.get()
     if journal is not None and storage.serial < journal.start:
         journal.storages.setdefault(id(storage), (storage, storage.value))
 
 
 def note_context(ctx: Any) -> None:
-    """Remember what a ctx holds before it is written to."""
+    """Save the contents of a ctx before it is written to."""
     journal = _current.get()
     if journal is not None:
         journal.contexts.setdefault(id(ctx), (ctx, dict(vars(ctx))))

@@ -1,4 +1,4 @@
-"""Jumps taken out of a function: return, break and continue become flags, and what follows stands behind them."""
+"""Lowering of return, break and continue to flags; the statements that follow are guarded by these."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _has(body: Iterable[ast.AST], kind: type[ast.stmt] | tuple[type[ast.stmt], .
 
 
 def has_loop_jump(body: Sequence[ast.stmt], kind: Any) -> bool:
-    """Return whether a break or continue of the loop itself stands in its body."""
+    """Return whether a loop's body has a break or continue of this loop, not of an inner one."""
     for statement in body:
         if isinstance(statement, kind):
             return True
@@ -71,7 +71,7 @@ def _may_lower(statement: ast.stmt) -> bool:
 
 
 class _Returns:
-    """Puts the value of a return into a variable, and what would follow behind its flag."""
+    """Rewriter of `return` into assignments of a value and a flag, which guards the statements that follow."""
 
     def __init__(self, value: str, flag: str, names: Names) -> None:
         self.value, self.flag, self.names = value, flag, names
@@ -114,7 +114,7 @@ class _Returns:
 
 
 class LoopJumps:
-    """Takes break and continue out of a loop's body."""
+    """Rewriter of `break` and `continue` in a loop's body into assignments of flags."""
 
     def __init__(self, broken: str, skipped: str) -> None:
         self.broken, self.skipped = broken, skipped

@@ -48,13 +48,14 @@ def reshape(layout: Layout, shape: Sequence[int]) -> Layout | None:
 
 
 class _Blocks(NamedTuple):
-    """Where a layout lies in its storage, as slices of a reshaped storage.
+    """Position of a layout in its storage, as slices of the padded and reshaped storage.
 
     Attributes:
-        padded: the length of the storage, filled up.
-        dims: its shape then; where it has an axis more than `order`, the last is from one entry to the next.
-        starts: of the slices.
-        sizes: of the slices, 1 on that axis.
+        padded: the length of the storage after padding.
+        dims: its shape after reshaping; if it has one axis more than `order`, the last axis is the distance between
+            two entries.
+        starts: the starts of the slices.
+        sizes: the sizes of the slices, 1 on that last axis.
         order: for each axis of the block the axis of the layout.
     """
 

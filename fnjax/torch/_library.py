@@ -91,7 +91,7 @@ def _translate_signature(function: Method) -> inspect.Signature:
 
 
 def _on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWARD) -> Method:
-    """Return a body on arrays, which gives the new values of what it mutates after its results."""
+    """Return a body on arrays; after its results it returns the new values of the arguments that it mutates."""
     signature = inspect.signature(function)
 
     def body(*args: Any, **kwargs: Any) -> Any:
@@ -147,7 +147,7 @@ class CustomOpDef:
         return [p.name for p in self.on_arrays._schema_read.mutated]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the operator; what it mutates is written into the tensors."""
+        """Call the operator; new values of the arguments that it mutates are written into these tensors."""
         leaves: list[Any]
         tree: Any
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
@@ -222,7 +222,7 @@ class CustomOpDef:
         self.on_arrays.register_autograd(pull, setup_context=setup)
 
     def register_vmap(self, func: Method | None = None) -> Any:
-        """Register what is done with a batch."""
+        """Register a batching rule."""
         if func is None:
             return self.register_vmap
 
@@ -294,7 +294,7 @@ class Library:
         return name
 
     def impl(self, op_name: Any, fn: Method, dispatch_key: str = "", **_: Any) -> None:
-        """Give an operator its body."""
+        """Register the body of an operator."""
         name = op_name if isinstance(op_name, str) else op_name._qualname
         operator = OPERATORS.get(f"{self.ns}::{name.rpartition('::')[2]}")
         key = dispatch_key or self._key or "CompositeImplicitAutograd"
@@ -345,7 +345,7 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> No
 
 @known("torch.library.impl")
 def impl(qualname: Any, types: Any, func: Any = None, *, lib: Any = None) -> Any:
-    """Give an operator its body; the old form is `impl(library, name, key)`."""
+    """Register the body of an operator; the old signature is `impl(library, name, key)`."""
     if isinstance(qualname, Library):
 
         def give_body(function: Method) -> Method:
@@ -377,7 +377,7 @@ KNOWN["torch.Tag"] = KNOWN["torch._C.Tag"] = _Tag()
 
 
 class _Ops:
-    """`torch.ops.aten.add.Tensor` and `torch.ops.mine.scale`: PyTorch's operators by the table, and torch.library's."""
+    """Namespace of operators, `torch.ops`: PyTorch's (`aten.add.Tensor`) and torch.library's (`mine.scale`)."""
 
     def __init__(self, name: str = "torch.ops") -> None:
         self._name = name

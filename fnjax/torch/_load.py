@@ -75,7 +75,7 @@ class Root:
         A package's `__init__` runs when it is asked for a name that is none of its modules.
 
         Raises:
-            ModuleNotFoundError: there is no such file.
+            ModuleNotFoundError: the file does not exist.
             SyntaxError: it is no Python.
         """
         if name in self.modules:
@@ -186,7 +186,7 @@ def _catches(node: ast.Try) -> bool:
 
 
 def list_names(node: ast.AST) -> Iterator[str]:
-    """Return the names that a top-level statement binds; what functions and classes bind within is theirs."""
+    """Return the names that a top-level statement binds, without local names of functions and classes."""
     if isinstance(node, (ast.FunctionDef, ast.ClassDef, ast.AsyncFunctionDef)):
         yield node.name
         return
@@ -200,7 +200,7 @@ def list_names(node: ast.AST) -> Iterator[str]:
 
 
 def _hasattr(value: Any, name: str) -> bool:
-    """Return what hasattr does; of a module of torch, whether fnjax.torch has the name."""
+    """Return `hasattr(value, name)`; for a module of torch, whether fnjax.torch has the name."""
     if isinstance(value, Namespace):
         return name in vars(value) or find(f"{value.__name__}.{name}") is not None
     if getattr(value, "__name__", "") == "fnjax.torch":
@@ -299,7 +299,7 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
         The module; `module.Name.apply` of each torch.autograd.Function is a JAX function.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         NotSupported: it is a file of tensors.
         ValueError: the file is not under `root`.
         SyntaxError: it is no Python.

@@ -1,4 +1,4 @@
-"""Loops where they run: Python's while their end is known, JAX's from the iteration on where it is traced."""
+"""Loops: run in Python while their condition is known, and as a JAX loop from the iteration on where it is traced."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
 
 
 def while_(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:
-    """Run a loop; from the iteration on whose test is traced, as one of JAX's."""
+    """Run a while loop, as a JAX loop from the iteration on whose test is traced; return the variables' values."""
     while True:
         decided = truth(test(*values))
         if not isinstance(decided, bool):
@@ -31,14 +31,14 @@ def while_(test: Callable[..., Any], body: Callable[..., State], values: State, 
 
 
 def for_(iterable: Any, body: Callable[..., State], values: State, names: Sequence[str], broken: int | None) -> State:
-    """Run a loop over things; one that ends on a traced flag goes on as one of JAX's.
+    """Run a for loop; from the iteration on where a traced flag may end it, it becomes a JAX loop.
 
     Args:
-        iterable: what is iterated.
-        body: the item and the variables' values → their values after it.
-        values: of the variables that the body writes.
-        names: of these variables.
-        broken: which of them says that the loop is over.
+        iterable: the items.
+        body: (item, variables' values) → their values after the iteration.
+        values: the values of the variables that the body writes.
+        names: the names of these variables.
+        broken: the index of the variable that says that the loop is over; None if there is none.
     """
     if isinstance(iterable, TracedRange):
         return _count(iterable.start, iterable.stop, iterable.step, body, values, names, broken)
@@ -81,7 +81,7 @@ def _count(
     names: Sequence[str],
     broken: int | None,
 ) -> State:
-    """Run a loop over numbers as a loop with a test."""
+    """Run a loop over the numbers from start to stop as a while loop."""
 
     def test(at: Any, *state: Any) -> Any:
         go_on = at < stop if isinstance(step, Tensor) or step > 0 else at > stop
@@ -95,12 +95,12 @@ def _count(
 
 
 class _Carry:
-    """The variables and storages of a loop, as arrays.
+    """Carry of a loop: its variables and storages as arrays.
 
     Attributes:
-        storages: that the body writes to.
-        shared: the leaves that may share memory with others, by the number of their variable and their own: nobody may
-            write to these.
+        storages: the storages that the body writes to.
+        shared: the leaves that may share memory with others, as (index of the variable, index of the leaf); these must
+            not be written to.
     """
 
     def __init__(self, values: State, names: Sequence[str]) -> None:
@@ -151,7 +151,7 @@ class _Carry:
         return [*arrays, *(s.value.array for s in self.storages)]
 
     def _find_shared(self, leaves: Sequence[Sequence[Any]], start: int) -> bool:
-        """Note the leaves that share memory, also with what was there before; return whether any is new."""
+        """Note the leaves that share memory, also with storages from before the loop; return whether any is new."""
         places: dict[int, list[tuple[int, int]]] = {}
         found = set[tuple[int, int]]()
         for at, row in enumerate(leaves):
@@ -171,10 +171,10 @@ class _Carry:
         return bool(new)
 
     def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[tuple[int, int]]:
-        """Carry the storages of what the body writes to in place; return which leaves these are.
+        """Add the storages that the body writes to in place to the carry; return which leaves these are.
 
         Raises:
-            NotSupported: the variable is then given other memory.
+            NotSupported: a variable is written to in place, and then assigned a tensor with other memory.
         """
         found = set[tuple[int, int]]()
         for at, (value, after) in enumerate(zip(entered, state, strict=True)):
@@ -197,7 +197,7 @@ class _Carry:
         return found
 
     def settle(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
-        """Take in what a run of the body showed; return whether something was new."""
+        """Update the carry by the result of a run of the body; return whether it changed."""
         objects = self._check_written(entered, state)
         changed = bool(objects)
         for at, (value, name) in enumerate(zip(state, self.names, strict=True)):
@@ -205,7 +205,7 @@ class _Carry:
             tree: Any
             leaves, tree = jax.tree.flatten(value, is_leaf=_is_leaf)
             if self.values[at] is UNDEFINED and self.leaves[at] == [UNDEFINED] and value is not UNDEFINED:
-                # Nobody reads it before it is set, so that zeros may stand there.
+                # It is not read before it is set, so zeros will do.
                 self.trees[at], self.kinds[at] = tree, [_kind_of(leaf) for leaf in leaves]
                 self.leaves[at] = [_zeros_of(leaf) for leaf in leaves]
                 changed = True
@@ -322,7 +322,7 @@ def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
 
 
 def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, Any]) -> Any:
-    """Run a body for what it writes; its variables may not have settled yet."""
+    """Run a body to find the storages that it writes to; the types of its variables may not be final yet."""
     try:
         return run(arrays, found)
     except (TypeError, ValueError, AttributeError):

@@ -1,8 +1,8 @@
 """Control flow as calls: `if`, `while` and `for` that decide when they run.
 
 Two passes over a function's tree. The first takes the jumps out (return, break, continue, the else of loops): what
-follows a statement that may jump stands behind a flag, or in its other branch. The second makes each statement a call
-of `if_`, `while_` or `for_` with its blocks as functions of the variables that they write; `and`, `or`, `not`,
+follows a statement that may jump is guarded by a flag, or moves into its other branch. The second makes each statement
+a call of `if_`, `while_` or `for_` with its blocks as functions of the variables that they write; `and`, `or`, `not`,
 conditional expressions and builtins such as `int` become calls as well. The calls go to one object, `RUNTIME`; this
 file knows nothing of tensors.
 """
@@ -48,7 +48,7 @@ def lower(tree: ast.AST) -> ast.AST:
 
 
 class _Functions(ast.NodeTransformer):
-    """Lowers functions, inner ones first."""
+    """Rewriter of function definitions, inner ones first."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         if any("triton" in ast.unparse(d) for d in node.decorator_list):
@@ -111,7 +111,12 @@ def _is_bound_outside(body: Iterable[ast.AST], name: str) -> bool:
 
 
 class _Statements:
-    """Makes calls of a function's if, while and for."""
+    """Rewriter of `if`, `while` and `for` statements into calls of the runtime.
+
+    Args:
+        names: the generator of new names.
+        outer: the names that the function declares `global` or `nonlocal`.
+    """
 
     def __init__(self, names: Names, outer: set[str]) -> None:
         self.names, self.outer = names, outer
@@ -124,7 +129,7 @@ class _Statements:
         return found
 
     def visit(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return what takes a statement's place."""
+        """Return the statements that replace a statement."""
         if isinstance(statement, SCOPES):
             return [statement]
         if _is_statement(statement) and self._may_convert(statement):
@@ -248,7 +253,7 @@ class _Statements:
         return body, before, flag
 
     def _finish(self, statement: ast.While | ast.For, flag: str | None) -> list[ast.stmt]:
-        """Return the else of a loop, behind its flag."""
+        """Return the else of a loop, guarded by its flag."""
         if not statement.orelse:
             return []
         if flag is None:
@@ -290,7 +295,7 @@ class _Statements:
 
 
 class _Expressions(ast.NodeTransformer):
-    """Makes calls of what asks for the truth of a value, and of builtins that ask for numbers."""
+    """Rewriter of expressions that need the bool of a value, and of builtins that need numbers, into calls."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return node

@@ -53,7 +53,7 @@ KNOWN |= dict.fromkeys(("torch.newaxis", "torch.version.hip", "torch.version.xpu
 
 
 class _Version(str):
-    """A version that compares by its numbers, with strings and tuples too."""
+    """Version, compared by its numbers, also with strings and tuples."""
 
     __slots__ = ()
 

@@ -96,7 +96,7 @@ def mean(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean of what a mask selects."""
+    """Return the mean of the entries that a mask selects."""
     own = input.dtype if dtype is None else as_dtype(dtype)
     if own.kind not in {"float", "complex"}:
         raise ValueError(f"mean(): Could not infer output dtype. Got: {own}")
@@ -112,7 +112,7 @@ def median(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the lower median of what a mask selects."""
+    """Return the lower median of the entries that a mask selects."""
     wide = input if input.dtype.kind == "float" else to(input, DEFAULT)
     found = _call("nanmedian", _fill(wide, mask, np.nan), dim, keepdim)[0]
     return found if wide is input else to(found, input.dtype if dtype is None else dtype)
@@ -144,7 +144,7 @@ def normalize(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return what a mask selects, divided by its norm."""
+    """Return the entries that a mask selects, divided by their norm."""
     length = norm(input, ord, dim, keepdim=True, dtype=dtype, mask=mask)
     return _fill(input, mask, 0) / _call("clamp_min", length, eps)
 
@@ -158,7 +158,7 @@ def logaddexp(
     input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the logarithm of the sum of exponentials of what two masks select."""
+    """Return the logarithm of the sum of exponentials of the entries that two masks select."""
     both = _fill(input, input_mask, -np.inf), _fill(other, other_mask, -np.inf)
     return to(_call("logaddexp", *both), input.dtype if dtype is None else dtype)
 

@@ -1,4 +1,4 @@
-"""Memory after a traced branch that named memory which was there before: `if test: y = x`, then `y.add_(1)`."""
+"""Memory of a variable that a traced branch assigned an existing tensor to: `if test: y = x`, then `y.add_(1)`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fnjax.torch._values import Storage, Value, compute
 
 
 class _Twin:
-    """Memory that a merged tensor is, where a condition holds.
+    """Memory that a merged tensor refers to where a condition holds.
 
     Attributes:
         test: the condition, a value of booleans.
@@ -34,18 +34,18 @@ class _Twin:
 
     @property
     def storage(self) -> Storage | None:
-        """The memory; None where nobody has it any more."""
+        """The memory; None if it has been garbage-collected."""
         return self._ref()
 
     def show(self, storage: Storage) -> Tensor:
-        """Return the tensor."""
+        """Return the tensor as a view of `storage`."""
         return Tensor.over(storage, self._layout, self._dtype, self._part, detached=self._detached)
 
 
 class Merged(Derived):
-    """Memory that is another tensor's where a condition holds: writes go there as well, and come from there.
+    """Memory that another tensor shares where a condition holds; a write to either changes both there.
 
-    Those whom nobody else has any more are not asked.
+    Tensors that have been garbage-collected are left out.
     """
 
     __slots__ = ("_own", "_twins")
@@ -68,7 +68,7 @@ class Merged(Derived):
         return [(t, storage) for t in self._twins if (storage := t.storage) is not None]
 
     def _follow(self) -> None:
-        """Take in what was written to the others."""
+        """Update the value where one of the other memories was written to."""
         for twin, storage in self._list():
             if storage.version != twin.seen:
                 twin.seen = storage.version
@@ -78,7 +78,7 @@ class Merged(Derived):
 
     @property
     def version(self) -> int:
-        """The writes to it."""
+        """The number of writes to this memory, and to those that it shares."""
         self._follow()
         return self._own.version
 
@@ -88,7 +88,7 @@ class Merged(Derived):
 
     @property
     def value(self) -> Value:
-        """What it holds."""
+        """The present value."""
         self._follow()
         return self._own.value
 
@@ -104,7 +104,7 @@ class Merged(Derived):
 
 
 def list_roots(storage: Any) -> list[Storage]:
-    """Return the storages that memory may be: itself, or those that it shows."""
+    """Return the storages that hold the values of a memory: itself, or those that it is computed from."""
     if isinstance(storage, Merged):
         return [storage._own, *(r for _, twin in storage._list() for r in list_roots(twin))]
     if not isinstance(storage, Derived):
@@ -121,7 +121,7 @@ def _choose(test: Value, a: Value, b: Value) -> Value:
 
 
 def find_shared(state: Sequence[Any]) -> set[int]:
-    """Return the ids of the storages that several of the variables have."""
+    """Return the ids of the storages that several variables share."""
     tensors = {id(x): x for x in state if isinstance(x, Tensor) and not x.number}
     roots = [id(r) for x in state if id(x) in tensors for r in list_roots(x.memory)]
     return {r for r in roots if roots.count(r) > 1}
@@ -130,16 +130,16 @@ def find_shared(state: Sequence[Any]) -> set[int]:
 def merge_memory(
     value: Value, own: Any, test: Tensor, a: Any, b: Any, start: int, shared: Collection[int]
 ) -> Tensor | None:
-    """Return a tensor that shares memory with what one of two branches gave; None where both made their own.
+    """Return a tensor that shares memory with the results of two branches; None if both are new and not shared.
 
     Args:
-        value: what it holds.
+        value: its value.
         own: torch's dtype.
-        test: which branch is taken.
-        a: what the first gave.
-        b: what the second gave.
+        test: the condition, true for the first branch.
+        a: the result of the first branch.
+        b: the result of the second branch.
         start: the serial number of the first storage that the branches made.
-        shared: the ids of storages that a branch gave to several variables.
+        shared: the ids of storages that a branch assigned to several variables.
     """
     sides = []
     for side, taken in ((a, test.array), (b, jnp.logical_not(test.array))):

@@ -265,7 +265,7 @@ def register_hook(self: Tensor, hook: Any) -> None:
 
 @method
 def retain_grad(self: Tensor) -> None:
-    """Collect the gradient in `.grad`, though it is no leaf."""
+    """Collect the gradient in `.grad`, although the tensor is not a leaf."""
     if self.value.leaf is None:
         self.value.leaf = self
 

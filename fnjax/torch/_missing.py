@@ -1,4 +1,4 @@
-"""What stands for names and modules that are not there, and raises when it is used."""
+"""Stand-ins for names and modules that do not exist; using one raises."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def is_loading() -> bool:
 
 
 class Reason(Exception):  # noqa: N818 - it is never raised
-    """Why fnjax.torch does not have a name of torch, and what to do."""
+    """Reason why fnjax.torch does not have a name of torch, and the way out."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -36,9 +36,9 @@ class Reason(Exception):  # noqa: N818 - it is never raised
 
 
 class Missing:
-    """A value that is not there.
+    """Stand-in for a value that does not exist.
 
-    At a file's top level it may be called (a decorator gives its function back), subscripted, put into annotations and
+    At a file's top level it may be called (a decorator returns its function), subscripted, put into annotations and
     made a base class; used later it raises.
     """
 
@@ -49,7 +49,7 @@ class Missing:
         vars(self).update(_name=name, _cause=cause, _instead=instead)
 
     def refuse(self) -> NotSupported:
-        """Return what is raised where it is used."""
+        """Return the exception to be raised where it is used."""
         name, cause = vars(self)["_name"], vars(self)["_cause"]
         if isinstance(cause, Reason):
             return NotSupported(f"{name} {cause}", cause.remedy)
@@ -105,7 +105,7 @@ class Missing:
 
 
 class _MissingBase:
-    """A base class that is not there: objects of classes that derive from it can be made; what they inherit raises."""
+    """Stand-in for a missing base class: its subclasses can be instantiated; using what they inherit raises."""
 
     _missing: Missing
 

@@ -18,7 +18,7 @@ from fnjax.torch._reach import is_node
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor
 
-KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that stand in no table
+KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that are not in a table
 
 
 def known(*names: str) -> Callable[[Any], Any]:
@@ -72,7 +72,7 @@ def _list_modules() -> frozenset[str]:
 
 
 def find(name: str) -> Any:
-    """Return what a qualified name stands for, or None."""
+    """Return the object of a qualified name, or None."""
     if name in KNOWN:
         return KNOWN[name]
     if name in _views.VIEWS:
@@ -100,7 +100,7 @@ def write_out(out: Any, found: Any) -> Any:
 
 
 def find_or_stand_in(name: str) -> Any:
-    """Return what a qualified name stands for; while a file is loaded, a stand-in for what is not there.
+    """Return the object of a qualified name; while a file is loaded, a stand-in for one that does not exist.
 
     Raises:
         NotSupported: it is not there.

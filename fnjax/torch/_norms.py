@@ -52,7 +52,15 @@ def _check_size(x: Tensor) -> None:
 
 
 def _follow(x: Tensor, mean: Tensor | None, var: Tensor | None, momentum: Any, dims: tuple[int, ...]) -> None:
-    """Move running statistics towards those of a batch; an empty one leaves them."""
+    """Update running mean and variance in place with those of a batch; an empty batch leaves them unchanged.
+
+    Args:
+        x: the batch.
+        mean: the running mean, or None.
+        var: the running variance, or None.
+        momentum: the weight of the batch; the old statistics have weight 1 - momentum.
+        dims: the axes that are averaged over.
+    """
     if not x.layout.size:
         return
     with set_mode(switch(False)):

@@ -39,7 +39,7 @@ def _convert(kind: Any) -> Callable[[Tensor], Any]:
 
 
 def _in_place(name: str) -> Callable[..., Any]:
-    """Return a method that writes what an operation computes into its tensor."""
+    """Return a method that writes the result of an operation into its tensor."""
     operation = find_operation(f"torch.Tensor.{name}")
     assert isinstance(operation, Operation)
     if f"torch.Tensor.{name.rstrip('_')}" in _views.VIEWS and name in _views.IN_PLACE:

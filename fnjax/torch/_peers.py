@@ -74,7 +74,7 @@ def irecv(tensor: Tensor, src: Any = None, group: Any = None, tag: int = 0, grou
 
 
 def recv(tensor: Tensor, src: Any = None, group: Any = None, tag: int = 0, group_src: Any = None) -> Any:
-    """Receive what was sent before, in its order."""
+    """Receive a tensor that was sent before; tensors are received in the order of the sends."""
     state, axis, of = _present("dist.recv"), find_axis(group), find_index(src, group_src)
     sent = [(v, to) for v, to, over in state.sent if over == axis]
     before = [(like, s) for like, s, over in state.received if over == axis]

@@ -24,7 +24,7 @@ NOT_PROMOTING |= {"pivots", "LU_pivots", "sorter", "n"}
 def find_result_dtype(
     result: dtype | None, value: Value, index: int, overload: Overload, tensors: Sequence[Tensor]
 ) -> dtype | None:
-    """Return the dtype of one of several results; None: as it is."""
+    """Return torch's dtype of one of several results; None if it is that of the array."""
     kind = np.dtype(value.array.dtype).kind
     if overload.result != "pair":
         indices = index > 0 and kind in "iu" and result is not None and result.kind != "int"
@@ -35,7 +35,7 @@ def find_result_dtype(
 
 
 def find_same(value: Value, tensors: Sequence[Tensor]) -> dtype | None:
-    """Return the first tensor's dtype if the array is of it: without 64 bits, int32 may stand for int64."""
+    """Return the first tensor's dtype if the array is of it: without 64 bits, int32 may be torch's int64."""
     own = tensors[0].dtype if tensors else None
     return own if own is not None and own.array == value.array.dtype else None
 

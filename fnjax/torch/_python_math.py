@@ -1,4 +1,4 @@
-"""Python's `math` in loaded files: of traced numbers it gives traced numbers."""
+"""Python's `math` in loaded files: its functions return traced numbers of traced numbers."""
 
 from __future__ import annotations
 

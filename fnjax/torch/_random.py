@@ -63,7 +63,7 @@ def next_key() -> Any:
 
 
 class State:
-    """A moment of a seed block: its key, and how many keys have been drawn; without a block, the key is None."""
+    """State of a seed block: its key (None without a block), and the number of keys drawn so far."""
 
     def __init__(self, key: Any, count: int) -> None:
         self.key, self.count = key, count

@@ -35,7 +35,7 @@ def is_node(value: Any) -> bool:
 
 
 class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again with these inputs
-    """Raised when forward read or wrote tensors that it was not given."""
+    """Signal that forward read or wrote tensors that are not among its inputs."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__()
@@ -43,17 +43,17 @@ class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again wi
 
 
 class Held:
-    """A module or parameter on ctx: backward gets the object itself, and not a copy with arrays of its own."""
+    """Module or parameter saved on ctx; backward receives the object itself, not a copy."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
 
 class Kept(NamedTuple):
-    """A tensor that backward may reach.
+    """Tensor that backward may read through ctx.
 
     Attributes:
-        at: the number of its array among those of the call.
+        at: the index of its array among those of the call.
         tensor: the tensor.
         requires_grad: whether it has a gradient.
         dtype: torch's dtype of the array.
@@ -66,7 +66,7 @@ class Kept(NamedTuple):
 
 
 class Reached:
-    """A block in which backward runs: what it reaches holds the arrays of the call, and collects gradients anew."""
+    """Context in which backward runs: tensors that it reads hold the arrays of the call, and have no gradients yet."""
 
     def __init__(self, kept: Sequence[Kept], arrays: Iterable[Any], name: str, modules: Sequence[Any]) -> None:
         self._kept, self._arrays, self._name, self._modules = kept, arrays, name, modules
@@ -105,7 +105,7 @@ class Reached:
             )
 
     def add_gradients(self, found: list[Any], first: int) -> list[Any]:
-        """Return the gradients of arguments, and of what is reached, with what backward left in `.grad`.
+        """Return the gradients of arguments and reached tensors; those that backward left in `.grad` are added.
 
         Args:
             found: the gradients that backward returned.
@@ -185,7 +185,7 @@ def hold(value: Any, wanted: set[int]) -> Any:
 
 
 def release(value: Any) -> Any:
-    """Return a value of ctx as it was before `hold`."""
+    """Return a value of ctx without the wrappers of `hold`."""
     if isinstance(value, Held):
         return value.value
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
@@ -196,7 +196,7 @@ def release(value: Any) -> Any:
 
 
 def install(tensor: Tensor, array: Any, requires_grad: bool) -> None:
-    """Give a tensor another array, within a Journal that takes it back."""
+    """Replace the array of a tensor; the Journal around the call restores it."""
     storage = tensor.memory
     note_storage(storage)
     storage.value = Value(array, requires_grad=requires_grad, leaf=tensor if requires_grad else None)

@@ -50,7 +50,7 @@ _operators.install()
 
 
 def find_name(name: str) -> tuple[Any, bool]:
-    """Return what `fnjax.torch.<name>` is, and whether it stays so: a stand-in for what torch lacks does not."""
+    """Return the object of `fnjax.torch.<name>`, and whether it can be cached: a stand-in for a missing name cannot."""
     if name in OWN:
         return OWN[name], True
     value = find_or_stand_in(f"torch.{name}")

@@ -13,7 +13,7 @@ SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 class Names:
-    """Gives new names."""
+    """Generator of new names of variables."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -87,7 +87,7 @@ class Tensor:
 
     @property
     def value(self) -> Value:
-        """What the tensor holds now; the same object until somebody writes."""
+        """The present value; the same object until the tensor is written to."""
         storage = self.memory
         if self._cached is not None and self._cached[0] == storage.version:
             return self._cached[1]
@@ -158,7 +158,12 @@ class Tensor:
             raise RuntimeError(what)
 
     def show(self, layout: Any, *, detached: bool = False) -> Tensor:
-        """Return a view of the same storage."""
+        """Return a view of the same storage.
+
+        Args:
+            layout: the entries of the storage that it shows.
+            detached: whether it is separated from the graph, as by `detach()`.
+        """
         if self.mask is not None:
             raise NotSupported(
                 "a view of what a traced mask selects: its size is not known under jit",
@@ -187,7 +192,7 @@ class Tensor:
 
     @property
     def requires_grad(self) -> bool:
-        """Whether gradients are recorded for it."""
+        """True if gradients are computed for it."""
         return self.value.requires_grad
 
     @requires_grad.setter
@@ -195,7 +200,7 @@ class Tensor:
         self.requires_grad_(flag)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Make it a leaf whose gradient is recorded, or not."""
+        """Make it a leaf whose gradient is computed, or not."""
         value = self.value
         if value.requires_grad == requires_grad:
             return self
@@ -243,7 +248,7 @@ def _show(array: Any, layout: Any, whole: Any, part: str) -> Any:
 
 
 class Size(tuple[int, ...]):
-    """The shape of a tensor."""
+    """Shape of a tensor, a tuple of integers."""
 
     __slots__ = ()
 
@@ -263,9 +268,9 @@ class Size(tuple[int, ...]):
 
 
 class Derived(Storage):
-    """Memory that is another tensor's, seen through a function.
+    """Memory whose value is a function of another tensor's; a write changes the other tensor.
 
-    So are `x[k]` with a traced k, and the real pairs of complex numbers. A write goes into the other tensor.
+    Examples are `x[k]` with a traced k, and the real pairs of complex numbers.
     """
 
     __slots__ = ("_cached", "_parent", "_put", "_show")
@@ -278,7 +283,7 @@ class Derived(Storage):
 
     @property
     def version(self) -> int:
-        """The writes to the other tensor's storage."""
+        """The number of writes to the other tensor's storage."""
         return self._parent.memory.version
 
     @version.setter
@@ -287,7 +292,7 @@ class Derived(Storage):
 
     @property
     def value(self) -> Value:
-        """What the function shows."""
+        """The value that the function computes from the other tensor's."""
         parent = self._parent
         if self._cached[0] != parent.memory.version:
             self._cached = (

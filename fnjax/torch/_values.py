@@ -66,7 +66,7 @@ class set_mode:  # noqa: N801 - a context manager, used as a function
 
 
 def switch(enabled: bool) -> Mode:
-    """Return the mode that torch.set_grad_enabled gives here."""
+    """Return the mode that torch.set_grad_enabled would set here."""
     mode = _mode.get()
     if enabled:
         return Mode(enabled=True)
@@ -97,16 +97,16 @@ class Node:
 
 
 class Value:
-    """An array at one moment, and where it comes from.
+    """Value of a tensor between two writes: an array, and the operation that computed it.
 
     Attributes:
         array: the array.
-        node: what made it; None for a leaf and for a constant.
+        node: the operation that computed it; None for a leaf and for a constant.
         index: which of the node's results it is.
         requires_grad: whether gradients flow into it.
         leaf: the tensor that collects its gradient in `.grad`.
         hooks: of `register_hook`, called with the gradient.
-        source: of a leaf made by detach() the array before, which JAX would differentiate.
+        source: for a leaf made by detach(), the array before it, which JAX would differentiate.
     """
 
     __slots__ = ("array", "hooks", "index", "leaf", "node", "requires_grad", "source")
@@ -123,7 +123,7 @@ class Value:
 def compute(
     function: Callable[..., Any], parents: Sequence[Value], name: str, *, differentiable: bool = True
 ) -> list[Value]:
-    """Run a function on arrays, and record it where gradient mode says so.
+    """Run a function on arrays; record it if gradient mode is enabled.
 
     Args:
         function: arrays → tuple of arrays.
@@ -166,7 +166,7 @@ graft.defjvp(lambda primals, tangents: (primals[1], tangents[0]))
 
 
 class Storage:
-    """The memory that views share.
+    """Memory that a tensor shares with its views.
 
     Attributes:
         value: what it holds now, an array of the shape in which it was made.

@@ -112,7 +112,7 @@ class Sequential(_Numbered):
     __rmul__ = __mul__
 
     def forward(self, input: Any) -> Any:
-        """Return what the last module makes of what the others have made."""
+        """Call the modules one after the other, each on the output of the one before; return the last output."""
         for module in self:
             input = module(input)
         return input
@@ -314,7 +314,7 @@ class ParameterDict(_Mapping):
         return self._space().get(key, default)
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """Return a member, entered where it is not there yet."""
+        """Return a member; add it with this default if it is missing."""
         if key not in self:
             self[key] = default
         return self[key]

@@ -116,7 +116,7 @@ def linear_cross_entropy(
     label_smoothing: float = 0.0,
     options: Any = None,
 ) -> Tensor:
-    """Return the cross entropy of a linear layer's results; `options` would say how PyTorch saves memory."""
+    """Return the cross entropy of a linear layer's results; PyTorch's memory `options` are ignored."""
     classes, *more, features = linear_weight.shape
     shape = (*input.shape[:-1], classes, *more)
     if tuple(target.shape) == shape and ignore_index is not None:

@@ -35,7 +35,7 @@ def functional_call(
     tie_weights: bool = True,
     strict: bool = False,
 ) -> Any:
-    """Return what a module gives with these parameters and buffers, and leave the module as it was.
+    """Return the output of a module with these parameters and buffers; the module is left unchanged.
 
     Unlike PyTorch, what forward writes to buffers is dropped, too (`stateful_call` returns it), and names that the
     module does not have raise.
@@ -158,7 +158,7 @@ def _check_names(model: Module, named: State, state: State, tie: bool, strict: b
 
 
 def _set_in(tensor: Tensor, given: Any) -> None:
-    """Give a parameter or buffer another value; views of its memory show it, too."""
+    """Set the value of a parameter or buffer; views of its memory change with it."""
     flag = tensor.requires_grad
     if isinstance(given, Tensor) and not isinstance(given, Parameter):
         value, own = given.value, given.dtype

@@ -12,7 +12,7 @@ _ids = itertools.count()
 
 @known("torch.utils.hooks.RemovableHandle")
 class RemovableHandle:
-    """What registering a hook returns: `remove()` takes the hook away."""
+    """Handle of a registered hook: `remove()` removes the hook."""
 
     def __init__(self, hooks: dict[int, Any], *, extra_dict: Any = None) -> None:
         self.id, self._hooks = next(_ids), hooks

@@ -34,7 +34,7 @@ def enter_layer(file: str) -> Callable[[type], type]:
 
 
 def choose_reduction(size_average: Any, reduce: Any) -> str:
-    """Return what PyTorch's two older options of losses say."""
+    """Return the `reduction` that PyTorch's two older options of losses mean."""
     if reduce is False:
         return "none"
     return "sum" if size_average is False else "mean"

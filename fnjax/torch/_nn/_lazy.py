@@ -12,7 +12,7 @@ from fnjax.torch._nn._module import Module
 
 
 class _Waiting(dict[str, Any]):
-    """The parameters of a layer that has not seen an input."""
+    """Parameters of a lazy layer before its first call: reading them raises."""
 
     def items(self) -> Any:
         """Raise: there are none yet.
@@ -24,10 +24,10 @@ class _Waiting(dict[str, Any]):
 
 
 class _Lazy(Module):
-    """A layer that becomes one of its base when it is called.
+    """Lazy layer, which becomes an instance of its base class at the first call.
 
     Attributes:
-        _base: the base's name.
+        _base: the name of the base class.
         _defaults: the options that follow the features, where they are not the base's.
         _axis: the axis of the features; None where `_rank` axes follow it.
     """

@@ -72,7 +72,7 @@ TripletMarginWithDistanceLoss | *, distance_function=None, margin=1.0, swap=Fals
 
 @enter_layer("loss")
 class LinearCrossEntropyLoss(_WeightedLoss):
-    """torch.nn.LinearCrossEntropyLoss; `options` would say how PyTorch saves memory."""
+    """torch.nn.LinearCrossEntropyLoss; PyTorch's memory `options` are ignored."""
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from fnjax.torch._tensor import Tensor
 
 
 class Members:
-    """The part of a module that finds what is below it."""
+    """Part of a module that finds submodules, parameters and buffers."""
 
     _modules: dict[str, Any]
 

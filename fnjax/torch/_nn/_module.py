@@ -29,7 +29,7 @@ _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 
 @contextlib.contextmanager
 def functional() -> Iterator[None]:
-    """Mark a block in which modules may be written to under a transform: somebody restores them."""
+    """Mark a block in which modules may be written to under a transform, because the caller restores them."""
     token = _functional.set(True)
     try:
         yield
@@ -208,7 +208,7 @@ class Module(Members, StateDict, Stateful):
         return self.train(False)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Say whether the parameters have a gradient."""
+        """Set whether the parameters have a gradient."""
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
@@ -360,7 +360,7 @@ class Module(Members, StateDict, Stateful):
         return type(self).__name__
 
     def extra_repr(self) -> str:
-        """Return what the module's text says beside the modules below it."""
+        """Return the part of the module's text that describes the module itself, without its submodules."""
         return ""
 
     def __repr__(self) -> str:

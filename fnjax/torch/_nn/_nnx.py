@@ -11,7 +11,7 @@ from fnjax.torch._nn._module import Module
 
 
 class _Static:
-    """A module as what NNX takes for a constant."""
+    """Module wrapped so that NNX treats it as a constant."""
 
     def __init__(self, model: Module) -> None:
         self.model = model

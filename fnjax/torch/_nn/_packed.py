@@ -27,7 +27,7 @@ class _Fields(NamedTuple):
 
 @_enter
 class PackedSequence(_Fields):
-    """Sequences one time after the other, longest first; batch_sizes says how many there are at each time."""
+    """Sequences packed step after step, longest first; `batch_sizes` is the number of sequences at each step."""
 
     __slots__ = ()
 

@@ -54,7 +54,7 @@ class _Form:
 
 
 def _sign(value: Any) -> Any:
-    """Return what decides whether two attributes are equal: plain values themselves, other objects by identity."""
+    """Return a key by which two attributes are compared: plain values by value, other objects by identity."""
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, (list, tuple, collections.deque)):
@@ -109,7 +109,7 @@ def _make(old: Tensor, leaf: Any, trained: bool) -> Any:
 
 
 def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a module, and what its attributes hold of modules and tensors, as a copy; other objects as they are."""
+    """Return a copy of a module with copies of the modules and tensors in its attributes; other objects are shared."""
     if id(value) in memo:
         return memo[id(value)]
     if isinstance(value, Members):

@@ -10,13 +10,13 @@ from fnjax.torch._nn._module import Module
 
 
 def _add_each_rank(file: str, text: str, prepare: Callable[[int], Prepare], ranks: tuple[int, ...] = (1, 2, 3)) -> None:
-    """Enter layers over one, two and three axes; RANK stands for their number."""
+    """Enter layers over one, two and three axes; RANK in `text` is replaced by their number."""
     for rank in ranks:
         add_layers(file, text.replace("RANK", str(rank)), prepare=prepare(rank))
 
 
 def _find_stride(rank: int) -> Prepare:
-    """Let windows follow one another where no stride is given; PyTorch keeps what users pass."""
+    """Return a function that sets a layer's missing stride to its kernel size; others are left as the user passed them."""
 
     def prepare(values: dict[str, Any]) -> None:
         values["stride"] = values["kernel_size"] if values["stride"] is None else values["stride"]
@@ -25,7 +25,7 @@ def _find_stride(rank: int) -> Prepare:
 
 
 def _repeat_sizes(rank: int) -> Prepare:
-    """As _find_stride; PyTorch keeps tuples."""
+    """Return a function that sets the stride as `_find_stride` does, and repeats single sizes for each axis."""
 
     def prepare(values: dict[str, Any]) -> None:
         _find_stride(rank)(values)

@@ -14,9 +14,9 @@ _CONTAINERS = (list, dict, set, collections.deque)
 
 
 class Snapshot:
-    """The attributes of a module and of the modules below it: tensors, and what lists, dicts, sets and deques hold.
+    """Attributes of a module and its submodules: tensors, and the contents of lists, dicts, sets and deques.
 
-    What tensors hold is not in it: a Journal takes writes back.
+    The values of tensors are not in it: a Journal undoes writes to these.
     """
 
     def __init__(self, model: Module) -> None:
@@ -64,7 +64,7 @@ class Snapshot:
         return isinstance(new, _NUMBERS) and isinstance(old, _NUMBERS) and (type(old) is not type(new) or old != new)
 
     def restore(self) -> None:
-        """Give all attributes and containers what they held."""
+        """Restore all attributes and the contents of all containers."""
         for tensor, values in self._tensors.values():
             for name, value in zip(_SLOTS, values, strict=True):
                 setattr(tensor, name, value)

@@ -49,14 +49,14 @@ class StateDict:
     # ------------------------------------------------------------------ saving
 
     def get_extra_state(self) -> Any:
-        """Return what a module saves beside tensors."""
+        """Return the state that a module saves besides tensors."""
         raise RuntimeError(
             "Reached a code path in Module.get_extra_state() that should never be called. Please file an issue at "
             "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml to report this bug."
         )
 
     def set_extra_state(self, state: Any) -> None:
-        """Load what `get_extra_state` saved."""
+        """Load the state that `get_extra_state` saved."""
         raise RuntimeError(
             "Reached a code path in Module.set_extra_state() that should never be called. Please file an issue at "
             "https://github.com/pytorch/pytorch/issues/new?template=bug-report.yml to report this bug."

@@ -19,7 +19,7 @@ def _repeat(layer: Module, count: int) -> Any:
 
 
 class _Block(Module):
-    """What encoder and decoder layers have: attentions, two linear layers, and a norm and a dropout for each block.
+    """Base of encoder and decoder layers: attentions, two linear layers, and a norm and a dropout for each block.
 
     Attributes:
         _attentions: the names of the attentions.

@@ -1,4 +1,4 @@
-"""What torch has and JAX code cannot stand for: why, and what to write instead."""
+"""Operations of torch that JAX code cannot replace: why, and what to write instead."""
 
 from fnjax.torch._table.registry import add_absent, add_absent_modules
 

@@ -213,7 +213,7 @@ def _build_type(call: Call) -> str:
     if name is MISSING:
         return f"input.astype({_write_narrow_dtype(call, 'dtype')})"
     if name not in TENSOR_TYPES:
-        raise Refuse(f"{name!r} is no type of tensor")
+        raise Refuse(f"{name!r} is not a type of tensor")
     return f"input.astype({TENSOR_TYPES[name]})"
 
 

@@ -49,7 +49,7 @@ _DEPARTURES = {
 
 
 def find_departure(name: str) -> str:
-    """At which inputs the operation's gradient is JAX's and not PyTorch's; empty where there are none."""
+    """Return a text that says at which inputs an operation has JAX's gradient and not PyTorch's; empty if at none."""
     return _DEPARTURES.get(drop_in_place(name), "")
 
 

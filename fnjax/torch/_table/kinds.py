@@ -1,4 +1,4 @@
-"""What rules ask of single operations, whatever these compute."""
+"""Columns of single operations that rules of the porter read."""
 
 import fnjax.torch._table.attributes
 import fnjax.torch._table.creation

@@ -380,7 +380,7 @@ def _make_loss(formula: str) -> Template:
         try:
             return {"mean": f"jnp.mean({formula})", "sum": f"jnp.sum({formula})", "none": f"({formula})"}[reduction]
         except KeyError:
-            raise Refuse(f"{reduction!r} is no reduction") from None
+            raise Refuse(f"{reduction!r} is not a reduction") from None
 
     return build
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from fnjax.torch._table.signature import MISSING, Parameter, parse_signature, read_literal_text
 
-# Parameters that mean nothing to JAX: where an array lies and how it is laid out, that gradients are recorded, and
-# which of several ways leads to the same numbers (jnp's sorts are stable).
+# Parameters that mean nothing to JAX: an array's device and layout, that gradients are recorded, and which of several
+# algorithms computes the same values (jnp's sorts are stable).
 VANISH = frozenset(
     {
         "device",
@@ -31,7 +31,7 @@ WIDE = {"int64": "int", "float64": "float", "complex128": "complex", "bool_": "b
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """An operation that torch has and that JAX code cannot stand for.
+    """Operation of torch that JAX code cannot replace.
 
     Attributes:
         reason: why, as a sentence without its subject: "launches a collective".
@@ -54,7 +54,7 @@ class Overload:
         signature: as torch writes it.
         template: a JAX expression over the parameters' names, or a function from a Bound to one.
         result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
-            (a Python value under jit too; of some kinds `dtype`, `device`, `size`, `rank`, `whole` for a whole number,
+            (a Python value under jit too; of some kinds `dtype`, `device`, `size`, `rank`, `whole` for an integer,
             `finfo` or `iinfo`), `pair` (a tuple, see fields), `list`, `none` or `unknown`.
         fields: the names of a tuple's parts, of "values" and "indices".
         parts: for single parts of that tuple a template of their own, by field.
@@ -62,37 +62,37 @@ class Overload:
         traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
         alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several entries are one), `maybe`, or
             `self` (returns its first argument).
-        each: works on each entry alone: shapes stay, and all entries may stand for those that a mask selects.
+        each: elementwise: shapes stay, and it may be applied to all entries instead of those that a mask selects.
 
-    What follows is said of the first signature of an operation, and holds for all (see Operation.first).
+    The following attributes of an operation's first signature hold for all its signatures (see Operation.first).
 
     Attributes:
-        total: without axes it gives one number.
-        axes: an empty list of axes is all of them.
-        large: whole numbers of any kind, also booleans, give large ones.
+        total: without axes it returns a scalar.
+        axes: an empty list of axes means all axes.
+        large: of integers of any size, also booleans, it returns int64.
         made: a tensor of its own, contiguous whatever the inputs are.
         rows: as contiguous as its first argument.
         gaps: a view that is not contiguous.
-        casts: the dtype that it gives.
-        dtype: which of jnp's dtypes it is.
-        converts: gives its first argument in another dtype.
-        quotient: the first argument divided by the other: a float of whole numbers.
+        casts: the dtype of its result.
+        dtype: the dtype of jnp that it is.
+        converts: returns its first argument in another dtype.
+        quotient: the first argument divided by the other: a float for integers.
         product: a product, or a power, or a quotient.
-        sharp: numbers that differ in the last digit may have results that differ much.
-        turns: the same entries, or some of them, along other axes.
-        blank: makes an array that waits to be filled.
-        selects: gives the entries that a mask selects.
-        copies: makes an array of its data, without the history of that.
+        sharp: inputs that differ by rounding may have results that differ much.
+        turns: returns the same entries, or some of them, along other axes.
+        blank: makes an array that is to be written to.
+        selects: returns the entries that a mask selects.
+        copies: makes an array of its data, detached from it.
         of_data: has the shape of its data.
         sized: all arguments decide its size.
         empty: the support function that takes empty vectors among its arguments, too.
-        integers: gives integers of integers, although its result is a float where that is not known.
+        integers: returns integers for integers; its result counts as a float where the inputs' dtype is not known.
         precise: computes in 32 bits where its tensors have 16, as PyTorch does.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
-        note: what is to be checked where it is called.
-        value: what the result is, from a Bound whose arguments tell it; MISSING where they do not.
+        note: a text that says what to check where it is called.
+        value: computes the result from a call whose arguments are known; MISSING where they are not.
     """
 
     signature: str
@@ -133,12 +133,12 @@ class Overload:
 
     @property
     def constant(self) -> object:
-        """The value of a template that is one; else MISSING."""
+        """The value of a template that is a constant; else MISSING."""
         return read_literal_text(self.template) if isinstance(self.template, str) else MISSING
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What the signature says, read when it is first asked for: a port needs few of them."""
+        """The parameters of the signature, parsed on first use: a port needs few of them."""
         return parse_signature(self.signature)
 
     def may_take(self, count: int) -> bool:
@@ -170,12 +170,12 @@ class Operation:
 
     @property
     def alias(self) -> str:
-        """What PyTorch's result shares with the first argument: `new`, `view`, `repeat`, `maybe` or `self`."""
+        """The memory that PyTorch's result shares with the first argument: `new`, `view`, `repeat`, `maybe` or `self`."""
         return "self" if self.inplace else self.first.alias
 
     @property
     def each(self) -> bool:
-        """Whether it works on each entry alone."""
+        """True if it is elementwise."""
         return self.first.each
 
 
@@ -195,15 +195,15 @@ class Call(Protocol):
 
     @property
     def differentiated(self) -> bool:
-        """Whether JAX differentiates the call, so that the template must have PyTorch's derivative."""
+        """True if JAX differentiates the call, so that the template must have PyTorch's derivative."""
 
     @property
     def rounding(self) -> bool:
-        """Whether integers are made of results, so that the last digit may matter."""
+        """True if results are converted to integers, so that the last bit of a float may matter."""
 
     @property
     def unpacked(self) -> int | None:
-        """How many variables take the result, where that is known."""
+        """The number of variables that the result is unpacked into; None if that is not known."""
 
     def is_passed(self, name: str) -> bool:
         """Return whether the call passes a parameter."""

@@ -68,7 +68,7 @@ def add_operation(
 ) -> None:
     """Enter a line; for a name that is in the table already, one more overload.
 
-    A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` gives no view.
+    A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` does not return a view.
     The columns are the other attributes of Overload.
     """
     overload = Overload(
@@ -115,13 +115,13 @@ def _is_in_place(name: str) -> bool:
 
 
 def add_absent(names: str, reason: str, remedy: str) -> None:
-    """Enter operations that JAX code cannot stand for."""
+    """Enter operations that JAX code cannot replace."""
     for name in names.split():
         TABLE[qualify_name(name)] = Absent(reason, remedy)
 
 
 def add_absent_modules(modules: str, reason: str, remedy: str) -> None:
-    """Enter whole modules that JAX code cannot stand for, but for the names that are in the table."""
+    """Enter whole modules that JAX code cannot replace, except for the names that are in the table."""
     _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))
 
 
@@ -132,7 +132,7 @@ def list_dtype_names(*dtypes: str) -> frozenset[str]:
 
 
 def mark_column(column: str, names: str) -> None:
-    """Say one thing more of operations that are in the table: a column of their first signature is True."""
+    """Set a column of operations in the table to True in their first signature."""
     for name in names.split():
         found = TABLE[qualify_name(name)]
         assert isinstance(found, Operation)
