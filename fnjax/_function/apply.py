@@ -91,7 +91,7 @@ class Call:
     """One call of a Function without its arrays, as a rule.
 
     Attributes:
-        form: the structure of what the last run of forward returned. JAX runs rules when it needs them and passes on
+        form: the structure of the result of the last run of forward. JAX runs rules when it needs them and passes on
             arrays only, so the structure is held here.
     """
 

@@ -43,7 +43,7 @@ class Parameters:
 
     @functools.cached_property
     def direct(self) -> range:
-        """The numbers of positional arguments with which forward can be called directly, without `bind`."""
+        """The range of the counts of positional arguments with which forward can be called directly, without `bind`."""
         if any(self.keyword_only.values()):
             return range(0)
         first_default = len(self.names) - len(self.defaults)

@@ -142,7 +142,7 @@ def wrong_result(method: Method, qualname: str, wanted: str, value: object) -> F
 
 
 def no_sequence(method: Method, qualname: str, wanted: str, value: object) -> OutputError:
-    """Build the error for another number of results than the schema's."""
+    """Build the error for a body whose results differ in number from the schema's, or are not a sequence."""
     if isinstance(value, tuple | list):
         head = f"{qualname} returned {len(value)} results; its schema wants {wanted}"
     else:

@@ -142,7 +142,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
     """Trace a rule into a body, now, while the arrays that it captures are alive; bind it and return the result.
 
     Raises:
-        FnjaxError: for captured tracers of a transformation that has ended, and callbacks that hide device-varying
+        FnjaxError: for closed-over tracers of a transformation that has ended, and callbacks that hide device-varying
             values.
     """
     # A rule that can finish runs forward for its outputs only, so that the user's batching rule still applies.

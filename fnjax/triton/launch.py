@@ -111,7 +111,7 @@ class Kernel:
         raise NotImplementedError
 
     def warmup(self, *args: Any, grid: Any = None, **named: Any) -> Any:
-        """Return the kernel as launchers ask a compiled one for registers and memory; nothing is run or compiled.
+        """Return a stand-in for Triton's compiled kernel, with `n_regs` and the like; nothing is run or compiled.
 
         `kernel.warmup(..., grid=(1,))[grid](*args, **meta)` launches it.
         """
@@ -309,7 +309,7 @@ class Launch:
             else:
                 plain_ = parameter in self.source.constants or not types.is_number(value)
                 names[parameter] = value if plain_ else as_tensor(value)
-        for parameter, (kind, value) in reversed(self.parameters.items()):  # members come behind what holds them
+        for parameter, (kind, value) in reversed(self.parameters.items()):  # members come after what holds them
             if kind == "container":
                 names[parameter] = value.filled(names)
         return {parameter: names[parameter] for parameter in self.source.parameters}

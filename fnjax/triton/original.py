@@ -110,7 +110,14 @@ def _number(value: Any) -> Any:
 
 
 def _around(source: Source, names: Sequence[str], constants: Any, call_text: Any) -> Any:
-    """Return the kernel that jax-triton calls; equal calls return the same object, so that it is compiled once."""
+    """Return a kernel for jax-triton that calls the user's; equal calls return the same object, so it is compiled once.
+
+    Args:
+        source: the user's kernel.
+        names: its parameters.
+        constants: the names of the `tl.constexpr` parameters.
+        call_text: the arguments of the call, as source.
+    """
     import triton
     import triton.language as tl
 

@@ -124,7 +124,7 @@ class Autotuner(Kernel):
         return self.fn.bind(args, named)
 
     def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
-        """Launch the kernel with the chosen configuration and return what it stores.
+        """Launch the kernel with the selected configuration and return what it stores.
 
         Raises:
             KernelError: no configuration is left or valid, or a meta-parameter is given by the launch as well.
@@ -187,7 +187,7 @@ def autotune(
     pre_hook: Any = None,
     **options: Any,
 ) -> Any:
-    """Return a decorator that gives a kernel several configurations: the first valid one is used, nothing is timed."""
+    """Return a decorator that sets configurations of a kernel: the first valid one is used, nothing is timed."""
     return lambda fn: Autotuner(
         fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, prune_configs_by=prune_configs_by
     )

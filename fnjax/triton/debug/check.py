@@ -162,7 +162,7 @@ def checked(kernel: Any, grid: Any, args: Any, named: Any) -> Any:
 
 
 def sample_of(programs: Any) -> Any:
-    """Return the positions of the programs that stand for a large grid, in their order; None to execute all."""
+    """Return the positions of the programs that are executed of a large grid, in their order; None to execute all."""
     if programs <= LARGE:
         return None
     return np.linspace(0, programs - 1, SAMPLE).round().astype(np.int64)

@@ -339,7 +339,13 @@ def _rows(shape: Shape) -> Any:
 
 
 def _shrunk(sets: Any, steps: Any, chosen: Any) -> Any:
-    """Return the set for each pixel of several elements: the first that is not empty; `chosen` sets come first."""
+    """Return one set of programs for each pixel: the first of its elements' sets that is not empty.
+
+    Args:
+        sets: for each element of a drawn array the index of its set; 0 is the empty set.
+        steps: the rows and columns of elements in a pixel.
+        chosen: for each set whether it takes precedence.
+    """
     if steps == (1, 1):
         return sets
     rows, columns = (math.ceil(n / s) for n, s in zip(sets.shape, steps, strict=True))

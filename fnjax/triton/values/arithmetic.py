@@ -275,7 +275,7 @@ def as_mask(value: Any) -> Tensor:
 
 
 def logical_not(value: Any) -> Tensor:
-    """Return the logical not of a mask; the negation of a single condition is again a condition."""
+    """Return the logical not of a mask; the logical not of a single condition is again a condition."""
     value = as_mask(value)
     if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
         affine = value.conditions[0].negated().plus(constant(-1))
