@@ -197,6 +197,7 @@ def load(path, code):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", WAYS)
 def test_every_launch_runs_or_raises(way, tmp_path):
     """A launch writes what the kernel stores; one that the port cannot make stays as it is, with `strict` it raises."""

@@ -105,6 +105,7 @@ def prove(sides, name, **options):
     return prove_class(job, lambda *_, **__: None)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hidden")
 def test_ports_are_verified(tmp_path, capsys, monkeypatch):
     """`port --verify` says what it compared with, on standard error and in the report."""
