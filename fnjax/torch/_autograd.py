@@ -144,6 +144,12 @@ def grad(
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
             "this is the desired behavior."
+            + (
+                " A graph that a Function's forward recorded is not there in backward: compute it again in backward, "
+                "under torch.enable_grad()."
+                if all(r.value.node is None for r, _ in pairs)
+                else ""
+            )
         )
     unique = list({id(v): v for v in used}.values())
     found = differentiate([r.value for r, _ in pairs], unique, starts, record=create_graph) if unique else []

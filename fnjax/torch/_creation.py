@@ -67,6 +67,8 @@ def tensor(
         return _options(own, requires_grad, jax.lax.stop_gradient(data.array), own)
     if isinstance(data, (np.ndarray, np.generic, jax.Array)):
         own = as_dtype(data.dtype)
+        if not isinstance(data, jax.Array):
+            data = np.array(data)  # a copy: JAX may go on using NumPy's memory, which its owner changes
         return _options(dtype, requires_grad, data, own)
     leaves = _list_leaves(data)
     own = _guess(leaves)

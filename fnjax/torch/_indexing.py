@@ -182,7 +182,12 @@ def _cast(new: Any, target: Tensor, shape: Any) -> Value:
                 a = a.real
             return (jnp.broadcast_to(a.reshape(a.shape[extra:]).astype(own), shape),)
 
-        if new.shape == shape and new.array.dtype == own:
+        if (new.mask is None) != (target.mask is None) and new.layout.size > 1:
+            raise NotSupported(
+                "a write between a tensor and what a traced mask selects: its size is not known under jit",
+                "use torch.where(mask, x, other)",
+            )
+        if tuple(new.layout.shape) == tuple(shape) and new.array.dtype == own:
             return new.value
         return compute(fit, [new.value], "ExpandBackward")[0]
     return Value(jnp.full(shape, new, own))

@@ -14,10 +14,11 @@ from fnjax.torch._autograd import backward
 from fnjax.torch._creation import TYPES
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
-from fnjax.torch._values import compute
+from fnjax.torch._values import BACKWARD, Value, compute, set_mode
 
 METHODS: dict[str, Any] = {
     name.rpartition(".")[2]: value for name, value in KNOWN.items() if name.startswith("torch.Tensor.")
@@ -258,9 +259,56 @@ METHODS["backward"] = METHODS.pop("backward_")
 
 
 @method
-def register_hook(self: Tensor, hook: Any) -> None:
-    """Call a function with the gradient of this tensor."""
-    self.value.hooks = (*self.value.hooks, hook)
+def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
+    """Call a function with the gradient that later uses of this tensor give, and take what it returns in its place.
+
+    Raises:
+        RuntimeError: the tensor does not require grad.
+    """
+    if not self.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    value, hooks = self.value, dict[int, Any]()
+    handle = add_hook(hooks, hook)
+
+    def run(gradient: Tensor) -> Tensor | None:
+        return hook(gradient) if hooks else None
+
+    @jax.custom_vjp
+    def hooked(x: Any) -> Any:
+        return x
+
+    def call(_: None, cotangent: Any) -> tuple[Any]:
+        with set_mode(BACKWARD):  # PyTorch's gradient is the conjugate of JAX's cotangent
+            changed = run(make(jnp.conj(cotangent), self.dtype))
+        return (cotangent if changed is None else jnp.conj(changed.array),)
+
+    hooked.defvjp(lambda x: (x, None), call)
+    if value.node is None:  # torch.autograd ends at this leaf, and JAX goes on
+        made = Value(hooked(value.array), requires_grad=True, leaf=value.leaf)
+        made.source = value.source
+    else:
+        made = compute(lambda x: (hooked(x),), [value], "HookBackward")[0]
+        made.leaf, value.leaf = value.leaf, None
+    made.hooks = (*value.hooks, run)
+    self._cached = (self.memory.version, made)
+    if self.layout is self.memory.layout and not self.part and not isinstance(self.memory, Derived):
+        self.memory.value = made
+    return handle
+
+
+@method
+def detach_(self: Tensor) -> Tensor:
+    """Take the history from this tensor; other views of its memory that were read keep theirs.
+
+    Raises:
+        RuntimeError: the tensor is a view.
+    """
+    if self.layout is not self.memory.layout or self.part:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    if self.requires_grad:
+        self.memory.value = Value(jax.lax.stop_gradient(self.array))
+        self._cached = None
+    return self
 
 
 @method

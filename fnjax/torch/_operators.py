@@ -49,7 +49,7 @@ def _in_place(name: str) -> Callable[..., Any]:
         self.check_writable()
         found = run_call(bind(operation, (self, *args), kwargs))
         check_castable(found.dtype, self.dtype)
-        return self.assign(cast_to(found, self, self.shape))
+        return self.assign(cast_to(found, self, self.layout.shape))
 
     write.__name__ = name
     return write

@@ -162,7 +162,7 @@ def graft(old: Any, new: Any) -> Any:
     return new
 
 
-graft.defjvp(lambda primals, tangents: (primals[1], tangents[0]))
+graft.defjvp(lambda primals, tangents: (graft(*primals), tangents[0]))  # to any order
 
 
 class Storage:

@@ -387,7 +387,7 @@ def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = N
     return x.show(np.lib.stride_tricks.as_strided(flat[offset:], tuple(size), tuple(stride)))
 
 
-@view("+detach .detach_")
+@view("+detach")
 def detach(x: Tensor) -> Tensor:
     """Return a tensor of the same memory, without history."""
     return x.show(x.layout, detached=True)

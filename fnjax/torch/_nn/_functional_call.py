@@ -12,6 +12,7 @@ import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._between import jax_view, torch_view
+from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import dtype_of
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._namespace import known
@@ -160,6 +161,11 @@ def _check_names(model: Module, named: State, state: State, tie: bool, strict: b
 def _set_in(tensor: Tensor, given: Any) -> None:
     """Set the value of a parameter or buffer; views of its memory change with it."""
     flag = tensor.requires_grad
+    if tensor.value.hooks:
+        raise NotSupported(
+            "a hook that was registered on a parameter before the call, which gives the parameter another value",
+            "register it in forward",
+        )
     if isinstance(given, Tensor) and not isinstance(given, Parameter):
         value, own = given.value, given.dtype
     else:

@@ -15,8 +15,8 @@ from fnjax.torch._between import jax_view
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._namespace import known
-from fnjax.torch._nn._hooks import RemovableHandle, add_hook
 from fnjax.torch._nn._members import Members
 from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch._nn._pytree import register

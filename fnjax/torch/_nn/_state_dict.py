@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from fnjax.torch._creation import tensor
-from fnjax.torch._nn._hooks import RemovableHandle, add_hook
+from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Mode, get_mode, set_mode

@@ -1,0 +1,122 @@
+"""Hooks on tensors, detach_, writes by `.data` and selections that are changed in place: numbers of PyTorch's rules."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax import torch
+
+X = jnp.array([0.1, 1.0, -2.0], jnp.float32)
+both = pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+
+
+def gradient(function, wrap=lambda f: f):
+    return wrap(jax.grad(torch.jax_view(function)))(X)
+
+
+@both
+def test_a_hook_changes_the_gradient(wrap):
+    """The hook gets the gradient of all later uses, and what it returns goes on; removed, it is not called."""
+
+    def clamped(x):
+        y = x * 3
+        y.register_hook(lambda g: g.clamp(-0.5, 0.5))
+        return (y**2).sum()
+
+    def of_the_input(x):
+        x.register_hook(lambda g: g * 10)
+        return (x**2).sum()
+
+    def removed(x):
+        y = x * 3
+        y.register_hook(lambda g: g * 100).remove()
+        return (y**2).sum()
+
+    np.testing.assert_allclose(gradient(clamped, wrap), [1.5, 1.5, -1.5])
+    np.testing.assert_allclose(gradient(of_the_input, wrap), 20 * X, rtol=1e-6)
+    np.testing.assert_allclose(gradient(removed, wrap), 18 * X, rtol=1e-6)
+
+
+def test_a_hook_in_torch_autograd():
+    """torch.autograd.grad and backward() call hooks, of leaves and of what is computed."""
+    x = torch.tensor([1.0, 2.0]).requires_grad_()
+    x.register_hook(lambda g: g + 1)
+    y = x * x
+    y.register_hook(lambda g: g * 2)
+    assert torch.autograd.grad(y.sum(), x, retain_graph=True)[0].tolist() == [5, 9]
+    y.sum().backward()
+    assert x.grad.tolist() == [5, 9]
+    with pytest.raises(RuntimeError, match="doesn't require gradient"):
+        torch.tensor([1.0]).register_hook(print)
+
+
+def test_a_hook_of_a_parameter_is_not_lost():
+    """functional_call gives a parameter another value: a hook that was registered before is refused, not forgotten."""
+    with torch.seed(0):
+        layer = torch.nn.Linear(2, 2)
+    params = dict(layer.named_parameters())
+    layer.weight.register_hook(lambda g: g * 2)
+    with pytest.raises(torch.NotSupported, match="hook"):
+        torch.func.functional_call(layer, params, (jnp.ones(2),))
+
+
+@both
+def test_detach_in_place(wrap):
+    """`y.detach_()` as a statement ends the history of y, as in a loop that truncates backpropagation."""
+
+    def function(x):
+        y = x * x
+        y.detach_()
+        return (y * x).sum()
+
+    np.testing.assert_allclose(gradient(function, wrap), X**2, rtol=1e-6)
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        (torch.ones(3)[1:]).detach_()
+
+
+def test_the_second_derivative_after_a_write_by_data():
+    """What `.data` writes is the value at which the tensor is differentiated, to any order."""
+
+    def function(x):
+        y = x * 1.0
+        y.data.clamp_(-1, 1)
+        return (y**3).sum()
+
+    clipped = jnp.clip(X, -1, 1)
+    np.testing.assert_allclose(gradient(function), 3 * clipped**2, rtol=1e-6)
+    hessian = jax.hessian(torch.jax_view(function))(X)
+    np.testing.assert_allclose(hessian, jnp.diag(6 * clipped), rtol=1e-6)
+
+
+@both
+def test_selections_are_changed_in_place(wrap):
+    """`y[mask] *= 2` and its like with a traced mask; of two sizes it is refused."""
+
+    def function(x):
+        y = x.clone()
+        m = y > 0
+        y[m] *= 10
+        y[m] += y[m] * 2
+        y[y < 0] /= 4
+        return y
+
+    np.testing.assert_allclose(wrap(torch.jax_view(function))(X), [3.0, 30.0, -0.5], rtol=1e-6)
+
+    def refused(x):
+        y = x.clone()
+        y[0] = y[y > 0]
+        return y
+
+    with pytest.raises(torch.NotSupported, match="traced mask"):
+        jax.jit(torch.jax_view(refused))(X)
+
+
+def test_state_that_is_loaded_is_a_copy():
+    """NumPy arrays of a state dict may change afterwards."""
+    with torch.seed(0):
+        layer = torch.nn.Linear(64, 64)
+    weight = np.zeros((64, 64), np.float32)
+    layer.load_state_dict({"weight": weight, "bias": np.zeros(64, np.float32)})
+    weight += 1
+    assert not np.asarray(torch.jax_view(layer.weight)).any()
