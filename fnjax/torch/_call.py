@@ -18,6 +18,7 @@ import numpy as np
 from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._indexing import check_indices
 from fnjax.torch._missing import Missing
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
@@ -134,6 +135,21 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return run_call(bind(operation, args, kwargs))
 
 
+# The tensor, its indices, and the axis, of operations that read at indices.
+_READS = {
+    "gather": ("input", "index", "dim"),
+    "index_select": ("input", "index", "dim"),
+    "embedding": ("weight", "input", 0),
+}
+
+
+def _check_range(name: str, values: Mapping[str, Any]) -> None:
+    """Raise PyTorch's IndexError for known indices that are out of range."""
+    tensor, index, axis = (values.get(n) if isinstance(n, str) else n for n in _READS.get(name, ("", "", 0)))
+    if isinstance(tensor, Tensor) and isinstance(index, Tensor) and type(axis) is int and tensor.layout.ndim:
+        check_indices(index, tensor.layout.shape[axis], axis)
+
+
 def run_call(call: BoundCall) -> Any:
     """Run a call that is bound."""
     lifted = _lift(call)
@@ -160,6 +176,7 @@ def run_call(call: BoundCall) -> Any:
         )
     if operation.first.empty and any(t.shape == (0,) for t in _list_tensors(values)):
         template = template.replace("jnp.concatenate", operation.first.empty)
+    _check_range(operation.names[0].rpartition(".")[2], values)
     mask = find_mask([*values.values()])
     if mask is not None:
         how = check_operands(values, mask, operation, overload)

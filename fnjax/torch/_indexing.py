@@ -205,6 +205,15 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
         raise ValueError("step must be greater than zero")
 
 
+def check_indices(index: Tensor, size: int, axis: int, *, lowest: int = 0) -> None:
+    """Raise PyTorch's IndexError for an index out of range, where nobody traces the indices."""
+    if is_known(index.array) and index.layout.size:
+        entries = np.asarray(index.array)
+        wrong = entries[(entries < lowest) | (entries >= size)]
+        if wrong.size:
+            raise IndexError(f"index {wrong[0]} is out of bounds for dimension {axis} with size {size}")
+
+
 def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
     """Return the view by integers, slices and None, the index tensors, and the index of their arrays into that view.
 
@@ -236,6 +245,12 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
             basic.append(part)
             places += [] if isinstance(part, int) else [slice(None)]
     base = x.show(x.layout[tuple(basic)]) if any(b != slice(None) for b in basic) else x
+    axis = 0
+    for place in places:
+        is_mask = isinstance(place, Tensor) and place.dtype.name in {"bool", "uint8"}
+        if isinstance(place, Tensor) and not is_mask:
+            check_indices(place, base.layout.shape[axis], axis, lowest=-base.layout.shape[axis])
+        axis += place.ndim if is_mask else 1
     known = [
         np.asarray(np.asarray(t.array) != 0) if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None
         for t in tensors

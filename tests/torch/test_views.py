@@ -224,3 +224,22 @@ def test_an_alias_that_would_get_a_gradient_is_refused():
     with pytest.raises(torch.NotSupported, match="detach"):
         jax.grad(torch.jax_view(lambda x, w: read(x * 1, w)), argnums=(0, 1))(x, w)
     np.testing.assert_allclose(jax.grad(torch.jax_view(lambda x, w: read_anew(x * 1, w)))(x, w), [3, 2])
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda x: x[torch.tensor([0, 5])],
+        lambda x: x[:, torch.tensor([-5])],
+        lambda x: torch.gather(x, 1, torch.tensor([[-1], [0], [0]])),
+        lambda x: torch.index_select(x, 0, torch.tensor([3])),
+        lambda x: torch.nn.functional.embedding(torch.tensor([3]), x),
+    ],
+    ids=["entries", "from the end", "gather", "index_select", "embedding"],
+)
+def test_indices_out_of_range_raise(read):
+    """As in PyTorch, where the indices are known; JAX would clamp them."""
+    with pytest.raises(IndexError, match="out of bounds"):
+        torch.jax_view(read)(jnp.ones((3, 4)))
+    with pytest.raises(IndexError, match="out of bounds"):
+        jax.jit(torch.jax_view(read))(jnp.ones((3, 4)))
