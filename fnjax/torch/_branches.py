@@ -58,11 +58,11 @@ def returned(value: Any, flag: Any) -> Any:
     """
     if value is UNDEFINED:
         return None
-    decided = truth(flag)
+    decided = to_bool(flag)
     return value if isinstance(decided, bool) else _merge(decided, value, None, "what a function returns")
 
 
-def truth(value: Any) -> bool | Tensor:
+def to_bool(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
     if not isinstance(value, Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
@@ -107,7 +107,7 @@ def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: 
         values: the values of the variables that the blocks write.
         names: the names of these variables.
     """
-    decided = truth(test)
+    decided = to_bool(test)
     if isinstance(decided, bool):
         return yes(*values) if decided else no(*values)
     start = next_serial()
@@ -126,7 +126,7 @@ def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: 
     return tuple(_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True))
 
 
-def either(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+def conditional(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
     """Return one of two values: `yes() if test else no()`."""
     return if_(test, lambda _: (yes(),), lambda _: (no(),), (None,), ("a conditional expression",))[0]
 

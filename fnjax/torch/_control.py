@@ -1,6 +1,6 @@
 """Control flow where it runs: the calls that lowering puts in place of statements and expressions."""
 
-from fnjax.torch._branches import UNDEFINED, either, get, guard, if_, returned
+from fnjax.torch._branches import UNDEFINED, conditional, get, guard, if_, returned
 from fnjax.torch._entries import get_entry, set_entry
 from fnjax.torch._expressions import and_, assert_, builtin, not_, or_
 from fnjax.torch._loops import for_, while_
@@ -10,7 +10,7 @@ __all__ = [
     "and_",
     "assert_",
     "builtin",
-    "either",
+    "conditional",
     "for_",
     "get",
     "get_entry",

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._branches import NUMBERS, either, truth
+from fnjax.torch._branches import NUMBERS, conditional, to_bool
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._tensor import Tensor, is_known, number
 
@@ -27,7 +27,7 @@ def and_(*parts: Callable[[], Any]) -> Any:
         value = part()
         if i == len(parts) - 1:
             return value
-        decided = truth(value)
+        decided = to_bool(value)
         if not isinstance(decided, bool):
             other = and_(*parts[i + 1 :])
             return _combine(jnp.logical_and, decided, value, other, other, value)
@@ -42,7 +42,7 @@ def or_(*parts: Callable[[], Any]) -> Any:
         value = part()
         if i == len(parts) - 1:
             return value
-        decided = truth(value)
+        decided = to_bool(value)
         if not isinstance(decided, bool):
             other = or_(*parts[i + 1 :])
             return _combine(jnp.logical_or, decided, value, other, value, other)
@@ -53,25 +53,25 @@ def or_(*parts: Callable[[], Any]) -> Any:
 
 def _combine(function: Any, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
     """Return `value and other`, or `value or other`: of two bools a bool, else one of the operands."""
-    if isinstance(other, (Tensor, *NUMBERS)) and not (_is_truth(value) and _is_truth(other)):
-        return either(decided, lambda: yes, lambda: no)
-    rest = truth(other)
+    if isinstance(other, (Tensor, *NUMBERS)) and not (_is_bool(value) and _is_bool(other)):
+        return conditional(decided, lambda: yes, lambda: no)
+    rest = to_bool(other)
     return number(function(decided.array, rest.array if isinstance(rest, Tensor) else rest))
 
 
-def _is_truth(value: Any) -> bool:
+def _is_bool(value: Any) -> bool:
     return isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool")
 
 
 def not_(value: Any) -> Any:
     """Return `not value`, a traced bool if the value is traced."""
-    decided = truth(value)
+    decided = to_bool(value)
     return not decided if isinstance(decided, bool) else number(jnp.logical_not(decided.array))
 
 
 def assert_(test: Any, message: Callable[[], Any]) -> None:
     """Raise AssertionError if a known test is false; a traced one is assumed to be true."""
-    decided = truth(test)
+    decided = to_bool(test)
     if decided is False:
         raise AssertionError(*([message()] if message() is not None else []))
 
@@ -109,7 +109,9 @@ def _extreme(function: Any, name: str) -> Callable[..., Any]:
         values: list[Any] = list(args[0]) if len(args) == 1 else list(args)
         if kwargs or not any(map(is_traced, values)):
             return function(values, **kwargs)
-        return functools.reduce(lambda a, b: either(b > a if name == "max" else b < a, lambda: b, lambda: a), values)
+        return functools.reduce(
+            lambda a, b: conditional(b > a if name == "max" else b < a, lambda: b, lambda: a), values
+        )
 
     return choose
 

@@ -21,7 +21,7 @@ from fnjax.torch._journal import Journal
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
-from fnjax.torch._reach import Held, Kept, NeedsInputs, Reached, hold, install, is_leaf, is_node, reach, release
+from fnjax.torch._reach import Held, NeedsInputs, Reachable, Reached, hold, install, is_leaf, is_node, reach, release
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 
@@ -142,7 +142,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             for g, kind in zip(grads, facts.results, strict=False)
         ]
         with (
-            Reached(facts.kept, arrays, cls.__qualname__, facts.modules) as reached,
+            Reached(facts.reachable, arrays, cls.__qualname__, facts.modules) as reached,
             fork(),
             set_mode(BACKWARD, in_forward=False),
             exchanging(),
@@ -169,7 +169,7 @@ class _Saved:
 
     needs: tuple[bool, ...]
     kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
-    kept: tuple[Kept, ...]
+    reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
@@ -182,11 +182,11 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     outputs = {id(m) for m in members}
     saved = facts["saved"]
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
-    kept: list[Kept] = []
+    reachable: list[Reachable] = []
     modules: list[Any] = []
     if call is not None and (reach(attributes.values(), modules) or call.reached):
-        kept = [Kept(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
-    objects = {id(k.tensor) for k in kept}
+        reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
+    objects = {id(k.tensor) for k in reachable}
     kinds = tuple(
         Held(t)
         if id(t) in objects
@@ -196,14 +196,14 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         for t in saved
     )
     arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
-    ctx.save_for_backward(*arrays, *(k.tensor.array for k in kept))
+    ctx.save_for_backward(*arrays, *(k.tensor.array for k in reachable))
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
     ctx._torch = _Saved(
         own.needs_input_grad,
         kinds,
-        tuple(kept),
+        tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),

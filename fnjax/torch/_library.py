@@ -215,11 +215,11 @@ class CustomOpDef:
             members = list(results) if isinstance(results, (tuple, list)) else [results]
             _save(ctx, own, list(tensors), members)
 
-        def pull(ctx: Any, *grads: Any) -> Any:
+        def run_backward(ctx: Any, *grads: Any) -> Any:
             found = carried.backward(ctx, *grads)[1:]
             return tuple(_leave(f) for f in found)
 
-        self.on_arrays.register_autograd(pull, setup_context=setup)
+        self.on_arrays.register_autograd(run_backward, setup_context=setup)
 
     def register_vmap(self, func: Method | None = None) -> Any:
         """Register a batching rule."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, truth
+from fnjax.torch._branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, to_bool
 from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._expressions import TracedRange, and_, not_
@@ -22,7 +22,7 @@ from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
 def while_(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:
     """Run a while loop, as a JAX loop from the iteration on whose test is traced; return the variables' values."""
     while True:
-        decided = truth(test(*values))
+        decided = to_bool(test(*values))
         if not isinstance(decided, bool):
             return _traced_while(test, body, values, names)
         if not decided:
@@ -46,7 +46,7 @@ def for_(iterable: Any, body: Callable[..., State], values: State, names: Sequen
     if isinstance(items, range):
         for at, item in enumerate(items):
             values = body(item, *values)
-            over = False if broken is None else truth(values[broken])
+            over = False if broken is None else to_bool(values[broken])
             if not isinstance(over, bool):
                 rest = items[at + 1 :]
                 if len(rest) <= 4:
@@ -57,7 +57,7 @@ def for_(iterable: Any, body: Callable[..., State], values: State, names: Sequen
         return values
     for item in items:
         values = body(item, *values)
-        over = False if broken is None else truth(values[broken])
+        over = False if broken is None else to_bool(values[broken])
         if not isinstance(over, bool):
             return _unroll(items, body, values, names, broken)
         if over:
@@ -196,7 +196,7 @@ class _Carry:
                 self.storages.append(original.memory)
         return found
 
-    def settle(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
+    def update(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
         """Update the carry by the result of a run of the body; return whether it changed."""
         objects = self._check_written(entered, state)
         changed = bool(objects)
@@ -213,7 +213,7 @@ class _Carry:
             if tree != self.trees[at]:
                 raise NotSupported(f"{name} becomes {describe(value)} in a loop that ends on a traced value")
             for i, (before, after) in enumerate(zip(self.leaves[at], leaves, strict=True)):
-                changed |= (at, i) not in objects and self._settle_leaf(at, i, before, after, name)
+                changed |= (at, i) not in objects and self._update_leaf(at, i, before, after, name)
         for storage in written:
             if all(storage is not s for s in self.storages):
                 self.storages.append(storage)
@@ -227,7 +227,7 @@ class _Carry:
             changed |= self._find_shared(leaves, start)
         return changed
 
-    def _settle_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
+    def _update_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
         kind, new = self.kinds[at][i], _kind_of(after)
         if kind is None:
             if after is not before and not are_equal(after, before):
@@ -284,7 +284,7 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
 
     def ask(arrays: Sequence[Any]) -> Any:
         with Journal() as journal:
-            decided = truth(test(*carry.enter(arrays)))
+            decided = to_bool(test(*carry.enter(arrays)))
         journal.take_back()
         return jnp.asarray(decided.array if isinstance(decided, Tensor) else decided)
 
@@ -296,7 +296,7 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
             first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
             start = carry.leave(first)
             jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
-            if not carry.settle(found["state"], found["written"], found["entered"], found["start"]):
+            if not carry.update(found["state"], found["written"], found["entered"], found["start"]):
                 break
         end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
     result = tuple(carry.enter(end))

@@ -323,7 +323,9 @@ class _Expressions(ast.NodeTransformer):
         if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(node)):
             return node
         self.generic_visit(node)
-        return ast.copy_location(call("either", node.test, self._lazily(node.body), self._lazily(node.orelse)), node)
+        return ast.copy_location(
+            call("conditional", node.test, self._lazily(node.body), self._lazily(node.orelse)), node
+        )
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         self.generic_visit(node)

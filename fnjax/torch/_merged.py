@@ -24,9 +24,9 @@ class _Twin:
 
     __slots__ = ("_detached", "_dtype", "_layout", "_part", "_ref", "_strong", "seen", "test")
 
-    def __init__(self, tensor: Tensor, test: Value, *, is_kept: bool = False) -> None:
+    def __init__(self, tensor: Tensor, test: Value, *, is_strong: bool = False) -> None:
         storage = tensor.memory
-        self._ref, self._strong = weakref.ref(storage), tensor if is_kept or isinstance(storage, Derived) else None
+        self._ref, self._strong = weakref.ref(storage), tensor if is_strong or isinstance(storage, Derived) else None
         self._layout, self._dtype, self._part, self._detached = (
             tensor.layout, tensor.dtype, tensor.part, tensor._detached,
         )  # fmt: skip
@@ -55,14 +55,17 @@ class Merged(Derived):
         self._own = Storage(value, self.layout)
         self.serial, self.shared = self._own.serial, ""
         self._twins: list[_Twin] = []
-        for tensor, test, is_kept in sides:
+        for tensor, test, is_strong in sides:
             memory = tensor.memory
             if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
                 own = Tensor.over(memory._own, memory.layout, tensor.dtype)
                 inner = [(t.show(t.storage), t.test) for t in memory._twins if t.storage is not None]
-                self._twins += [_Twin(own, test, is_kept=is_kept), *(_Twin(t, _both(test, also)) for t, also in inner)]
+                self._twins += [
+                    _Twin(own, test, is_strong=is_strong),
+                    *(_Twin(t, _both(test, also)) for t, also in inner),
+                ]
             else:
-                self._twins.append(_Twin(tensor, test, is_kept=is_kept))
+                self._twins.append(_Twin(tensor, test, is_strong=is_strong))
 
     def _list(self) -> list[tuple[_Twin, Storage]]:
         return [(t, storage) for t in self._twins if (storage := t.storage) is not None]
@@ -145,9 +148,9 @@ def merge_memory(
     for side, taken in ((a, test.array), (b, jnp.logical_not(test.array))):
         if not isinstance(side, Tensor) or side.dtype is not own or side.layout.shape != value.array.shape:
             continue
-        is_kept = side.memory.serial >= start
-        if not is_kept or any(id(r) in shared for r in list_roots(side.memory)):
-            sides.append((side, Value(taken), is_kept))
+        is_strong = side.memory.serial >= start
+        if not is_strong or any(id(r) in shared for r in list_roots(side.memory)):
+            sides.append((side, Value(taken), is_strong))
     if not sides:
         return None
     storage = Merged(value, sides)

@@ -106,8 +106,8 @@ def native_batch_norm(
     if training:
         dims = (0, *range(2, input.ndim))
         wide = to(input, DEFAULT) if input.dtype.itemsize == 2 else input
-        spread = run("torch.var", (wide, dims), {"correction": 0})
-        saved = (to(run("torch.mean", (wide, dims), {}), own), to(run("torch.rsqrt", (spread + eps,), {}), own))
+        variance = run("torch.var", (wide, dims), {"correction": 0})
+        saved = (to(run("torch.mean", (wide, dims), {}), own), to(run("torch.rsqrt", (variance + eps,), {}), own))
     return (batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps), *saved)
 
 
@@ -164,6 +164,6 @@ def native_group_norm(
     wide = to(input, DEFAULT) if input.dtype.itemsize == 2 else input
     wide = wide.reshape(N, group, C // group * HxW)
     own = input.dtype if weight is None else weight.dtype
-    spread = run("torch.var", (wide, 2), {"correction": 0})
-    saved = (to(run("torch.mean", (wide, 2), {}), own), to(run("torch.rsqrt", (spread + eps,), {}), own))
+    variance = run("torch.var", (wide, 2), {"correction": 0})
+    saved = (to(run("torch.mean", (wide, 2), {}), own), to(run("torch.rsqrt", (variance + eps,), {}), own))
     return (to(run("torch.group_norm", (input, group, weight, bias, eps), {}), input.dtype), *saved)

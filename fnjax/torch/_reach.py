@@ -49,7 +49,7 @@ class Held:
         self.value = value
 
 
-class Kept(NamedTuple):
+class Reachable(NamedTuple):
     """Tensor that backward may read through ctx.
 
     Attributes:
@@ -68,31 +68,33 @@ class Kept(NamedTuple):
 class Reached:
     """Context in which backward runs: tensors that it reads hold the arrays of the call, and have no gradients yet."""
 
-    def __init__(self, kept: Sequence[Kept], arrays: Iterable[Any], name: str, modules: Sequence[Any]) -> None:
-        self._kept, self._arrays, self._name, self._modules = kept, arrays, name, modules
+    def __init__(
+        self, reachable: Sequence[Reachable], arrays: Iterable[Any], name: str, modules: Sequence[Any]
+    ) -> None:
+        self._reachable, self._arrays, self._name, self._modules = reachable, arrays, name, modules
         self._journal = Journal(is_branch=False)
 
     def __enter__(self) -> Self:
         self._attributes = [dict(vars(module)) for module, _ in self._modules]
         for module, attributes in self._modules:
             vars(module).update(attributes)
-        if self._kept:
+        if self._reachable:
             self._journal.__enter__()
-            self._before = [(k.tensor.grad, k.tensor.dtype) for k in self._kept]
-            for k, array in zip(self._kept, self._arrays, strict=True):
+            self._before = [(k.tensor.grad, k.tensor.dtype) for k in self._reachable]
+            for k, array in zip(self._reachable, self._arrays, strict=True):
                 install(k.tensor, array, k.requires_grad)
                 k.tensor.grad, k.tensor.dtype = None, k.dtype
-            self._values = [k.tensor.memory.value for k in self._kept]
+            self._values = [k.tensor.memory.value for k in self._reachable]
         return self
 
     def __exit__(self, *error: object) -> None:
         for (module, _), attributes in zip(self._modules, self._attributes, strict=True):
             vars(module).clear()
             vars(module).update(attributes)
-        if not self._kept:
+        if not self._reachable:
             return
-        written = any(k.tensor.memory.value is not v for k, v in zip(self._kept, self._values, strict=True))
-        for k, before in zip(self._kept, self._before, strict=True):
+        written = any(k.tensor.memory.value is not v for k, v in zip(self._reachable, self._values, strict=True))
+        for k, before in zip(self._reachable, self._before, strict=True):
             k.tensor.grad, k.tensor.dtype = before
         self._journal.take_back()
         self._journal.__exit__(*error)
@@ -111,9 +113,9 @@ class Reached:
             found: the gradients that backward returned.
             first: the number of arguments.
         """
-        if not self._kept or len(found) != first:
+        if not self._reachable or len(found) != first:
             return found
-        for k in self._kept:
+        for k in self._reachable:
             left = None if k.tensor.grad is None else k.tensor.grad.array
             if k.at >= first:
                 found.append(left)

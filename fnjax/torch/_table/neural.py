@@ -311,8 +311,8 @@ def _build_attention(call: Call) -> str:
     dropout = call.read_literal("dropout_p")
     if dropout not in {0, MISSING}:
         raise Refuse(f"dropout_p={dropout!r} draws random numbers; write the dropout out")
-    told = ", dropout_p=dropout_p" if dropout is MISSING else ""
-    return f"_attention(query, key, value, attn_mask{told}, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)"
+    passed = ", dropout_p=dropout_p" if dropout is MISSING else ""
+    return f"_attention(query, key, value, attn_mask{passed}, is_causal=is_causal, scale=scale, enable_gqa=enable_gqa)"
 
 
 add_operation(
