@@ -14,7 +14,7 @@ from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace
 from fnjax._check.report import failure
 from fnjax._check.streams import make_stream
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import walk_equations
+from fnjax._primitives.jaxprs import iter_equations
 
 LARGE = -512.0
 PASSED_THROUGH = (  # operations through which the search for a final cast continues
@@ -199,7 +199,7 @@ def check_grad_dtypes(problem: Problem) -> None:
     grads = problem.vjp([np.zeros(shape) for shape in problem.out_shapes])
     program = trace_inlined(problem.vjp_traced, problem.types_out, problem.in_shapes)
     function = trace_inlined(problem.real, problem.types_in, problem.out_shapes)
-    own = set() if function is None else {v.aval.dtype for e in walk_equations(function) for v in e.outvars}
+    own = set() if function is None else {v.aval.dtype for e in iter_equations(function) for v in e.outvars}
     for x in problem.inputs:
         for p in x.parts:
             came = grads[p].dtype

@@ -9,7 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax.extend import source_info_util
 
-from fnjax._primitives.jaxprs import read_body, walk_equations
+from fnjax._primitives.jaxprs import iter_equations, read_body
 from fnjax._primitives.tree import is_inexact
 
 # By the size in bytes of the narrowest floats: step, absolute and relative tolerance of finite differences. In a
@@ -53,7 +53,7 @@ def find_precision(inputs: Iterable[Any], programs: Iterable[Any]) -> Precision:
         programs: jaxprs; None for what cannot be traced.
     """
     found = min(map(Precision, inputs), key=lambda p: p.size)
-    for eqn in (eqn for program in programs if program is not None for eqn in walk_equations(program)):
+    for eqn in (eqn for program in programs if program is not None for eqn in iter_equations(program)):
         for var in eqn.outvars:
             if is_inexact(var.aval) and Precision(var.aval.dtype).size < found.size:
                 found = Precision(var.aval.dtype, True, "")

@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core.primitives import jit_p
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, computes_its_body, read_body, walk_equations
+from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, computes_its_body, iter_equations, read_body
 
 
 def inline(closed: Any, args: Sequence[Any]) -> Any:
@@ -56,7 +56,7 @@ def is_jax_own(closed: Any) -> bool:
     `jax.vmap` is reliable for these. A user's batching rule is not under test when derivatives are, and a wrong one
     would affect both sides of the comparison.
     """
-    return all(_is_own(eqn.primitive) for eqn in walk_equations(closed))
+    return all(_is_own(eqn.primitive) for eqn in iter_equations(closed))
 
 
 def _is_own(primitive: Any) -> bool:
@@ -66,7 +66,7 @@ def _is_own(primitive: Any) -> bool:
 
 def measure_cost(closed: Any) -> tuple[int, int]:
     """Return the number of results of a program's operations, and their bytes."""
-    outs = [v.aval for eqn in walk_equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
+    outs = [v.aval for eqn in iter_equations(closed) for v in eqn.outvars if hasattr(v.aval, "shape")]
     return len(outs), 8 * sum(int(np.prod(aval.shape)) for aval in outs)
 
 

@@ -167,7 +167,7 @@ def take_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
                 "container-output",
                 method=spec.forward,
                 expected="an array, or a tuple of arrays and static values",
-                got=f"{type_name(member)} with {len(taken)} array(s); PyTorch would cut their gradients in silence",
+                got=f"{type_name(member)} with {len(taken)} array(s); PyTorch would silently cut their gradients",
                 fix="return a tuple, or set `pytree = True` on the class to have containers traversed",
             )
         arrays += taken

@@ -15,7 +15,7 @@ from fnjax._function.spec import Spec
 from fnjax._primitives.jax_internals import same_trace
 from fnjax._primitives.packing import count_as, pack_to_stay
 from fnjax._primitives.rule import Arrays, ResidualSource
-from fnjax._primitives.trace import captured_values
+from fnjax._primitives.trace import closed_over_values
 from fnjax._primitives.tree import (
     concrete_type,
     has_leaf,
@@ -216,7 +216,7 @@ def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Seque
     for leaf in jax.tree.leaves(in_order(value)):
         hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
         if isinstance(leaf, types.FunctionType):
-            hidden += captured_values(leaf)
+            hidden += closed_over_values(leaf)
         if not isinstance(leaf, types.ModuleType) and has_leaf(hidden, is_of_this_run):
             raise error(
                 ContextError,

@@ -173,7 +173,7 @@ def _stage(call: _Call, kernel: Method, arrays: Sequence[Any]) -> _Staged:
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals]
     if call.this.fake is not None:
         _check_fake(call, kernel, arrays, types)
-    return _Staged(lambda *xs: list(traced(traced.captured, *xs)), types, structures[-1])
+    return _Staged(lambda *xs: list(traced(traced.closed_over, *xs)), types, structures[-1])
 
 
 def _check_fake(call: _Call, kernel: Method, arrays: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> None:

@@ -63,7 +63,7 @@ from fnjax._primitives.rule import (
     unique,
 )
 from fnjax._primitives.sharding import any_varies, hides_varying
-from fnjax._primitives.trace import captures_tracers, trace_run
+from fnjax._primitives.trace import closes_over_tracers, trace_run
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensors
 from fnjax.errors import ClosureError, FnjaxError
 
@@ -75,13 +75,13 @@ class Body(NamedTuple):
     """Operations of forward.
 
     Attributes:
-        jaxpr: (captured arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
-        n_captured: how many of the equation's operands are captured arrays; they come first.
+        jaxpr: (closed-over arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
+        n_closed_over: how many of the equation's operands are closed-over arrays; they come first.
         n_outputs: how many of its results are outputs.
     """
 
     jaxpr: ClosedJaxpr
-    n_captured: int
+    n_closed_over: int
     n_outputs: int
 
 
@@ -139,7 +139,7 @@ def _run_forward(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[For
 
 
 def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
-    """Trace a rule into a body, now, while the arrays that it captures are alive; bind it and return the result.
+    """Trace a rule into a body, now, while the arrays that it closes over are alive; bind it and return the result.
 
     Raises:
         FnjaxError: for closed-over tracers of a transformation that has ended, and callbacks that hide device-varying
@@ -156,15 +156,15 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
     converted, given = rule, operands
     try:
         # JAX may run the rule again when the trace of the tracers over which it closes has ended.
-        if captures_tracers(rule.functions) or any(map(is_tracer, closed)):
-            converted, captured, derivative_of_closed = closure_convert(rule, operands)
-            given = [*captured, *operands]
+        if closes_over_tracers(rule.functions) or any(map(is_tracer, closed)):
+            converted, closed_over, derivative_of_closed = closure_convert(rule, operands)
+            given = [*closed_over, *operands]
             if any(needs):  # then the converted rule runs, as its derivative may be needed that late, too
                 finishes, derivative = False, derivative_of_closed
                 jaxpr, closed, n_outputs, _ = trace_run(converted, (False,) * len(given), given)
-            elif captured:  # operands that the body may ignore; a Ref must not appear twice
-                distinct, at = unique([*captured, *closed])
-                run, n, n_closed = jaxpr_as_fun(jaxpr), len(captured), len(distinct) - len(captured)
+            elif closed_over:  # operands that the body may ignore; a Ref must not appear twice
+                distinct, at = unique([*closed_over, *closed])
+                run, n, n_closed = jaxpr_as_fun(jaxpr), len(closed_over), len(distinct) - len(closed_over)
                 places = [n_closed + i if i < n else i - n for i in at[n:]]
                 closed = distinct[n:]
                 jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
@@ -204,7 +204,7 @@ def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays]:
     needs = tuple(type(t) is not ad.Zero and not has_no_gradient(x) for x, t in zip(primals, tangents, strict=True))
-    n = 0 if body is None else body.n_captured
+    n = 0 if body is None else body.n_closed_over
     if any(needs[:n]):
         raise rule.error("closure")
     with under_primal_trace(tangents):
@@ -280,7 +280,7 @@ def _batch(
         results = call_p.bind(*operands, rule=rule, body=body, cache_anchor=cache_anchor, **params)
         return results, [None] * len(results)
     del params["opened"]
-    n, jaxpr = body.n_captured, body.jaxpr
+    n, jaxpr = body.n_closed_over, body.jaxpr
     if rule.has_vmap:
         if len(jaxpr.out_avals) > body.n_outputs:
             raise rule.error("vmap intermediate")
@@ -296,7 +296,7 @@ def _batch_unstaged(
 ) -> tuple[Arrays, list[int | None]]:
     """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
     # A user's rule needs the outputs' types, and closed-over tracers are alive only now.
-    if rule.has_vmap or captures_tracers(rule.functions):
+    if rule.has_vmap or closes_over_tracers(rule.functions):
         raise _BodyNeededError
     try:
         if unbatched and is_unnamed(axis):
@@ -354,7 +354,7 @@ def _recompute(
     """
     if body is None or len(body.jaxpr.out_avals) > body.n_outputs or (memory := saves(rule.residual_name)) is None:
         return None
-    values, again = values[body.n_captured :], again[body.n_captured :]
+    values, again = values[body.n_closed_over :], again[body.n_closed_over :]
     if any(map(is_ref, values)):
         return None
     primal_trace, jaxpr_trace = checkpoint_traces(trace)

@@ -38,7 +38,7 @@ def check_with(
         constant = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
         program = trace("checked", functools.partial(evaluate, **params), *constant)
         jaxpr = open_jaxpr(program.jaxpr)
-        found = run(jaxpr, *errors, *program.captured, *constant)
+        found = run(jaxpr, *errors, *program.closed_over, *constant)
         n_errors = len(found) - len(jaxpr.outvars)
         if has_effects(jaxpr):  # effects must not happen twice
             arrays = [x for x in operands if not is_ref(x)]

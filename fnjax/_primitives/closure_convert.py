@@ -28,13 +28,13 @@ from fnjax._primitives.tree import is_inexact
 
 
 def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
-    """Trace a rule, forward and backward, with the tracers that it captures as operands (closure conversion).
+    """Trace a rule, forward and backward, with the tracers that it closes over as operands (closure conversion).
 
     JAX may run a rule again when the trace of these has ended: a pullback of a jitted function, a scan's body. The rule
     is traced as if every operand that can be differentiated were, and `needs_input_grad` says so there.
 
     Returns:
-        A rule whose operands are the captured arrays followed by those of `rule`; the captured arrays; and the
+        A rule whose operands are the closed-over arrays followed by those of `rule`; the closed-over arrays; and the
         derivative of a run that counts them among the intermediates, after those of `rule`.
     """
     needs = tuple(map(is_inexact, operands))
@@ -49,10 +49,10 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
     dots = [x.to_tangent_aval() for x in types["output"]]
     vjp, by_vjp = _close_map(rule, "backward", derivative.vjp, residuals, cotangents, grads)
     jvp, by_jvp = _close_map(rule, "jvp", derivative.jvp, residuals, tangents, dots)
-    captured, at = unique([*by_forward, *by_vjp, *by_jvp])  # a Ref must not appear twice
-    n_forward, n_by_vjp, n = len(by_forward), len(by_vjp), len(captured)
+    closed_over, at = unique([*by_forward, *by_vjp, *by_jvp])  # a Ref must not appear twice
+    n_forward, n_by_vjp, n = len(by_forward), len(by_vjp), len(closed_over)
     n_by_maps = len(at) - n_forward
-    # The residuals of a run: those that vjp captured, those that jvp captured, then the rule's own.
+    # The residuals of a run: those that vjp closes over, those that jvp closes over, then the rule's own.
     by_maps = [ResidualSource("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
     shifted = [ResidualSource(k.source, k.at + n * (k.source == "operand")) for k in derivative.sources]
     sources = (*(ResidualSource("operand", i) for i in at[n_forward:]), *shifted)
@@ -77,19 +77,20 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
         return ForwardResult(results[:n_outputs], results[n_outputs:], closed)
 
     bare = Derivative((*by_maps, *derivative.sources), derivative.differentiable, vjp and run_vjp, jvp and run_jvp)
-    return ClosureConverted(rule, run, n), captured, bare
+    return ClosureConverted(rule, run, n), closed_over, bare
 
 
 class ClosureConverted(DerivedRule):
-    """Rule whose first operands are the arrays that another captured; it keeps nothing of that rule alive."""
+    """Rule whose first operands are the arrays that another closes over; it keeps nothing of that rule alive."""
 
-    def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], ForwardResult], n_captured: int) -> None:
-        self.name, self.residual_name, self._run, self._n_captured = rule.name, rule.residual_name, run, n_captured
-        self._errors = {kind: rule.error(kind) for kind in get_args(ErrorKind)}  # `rule` refers to the captured tracers
+    def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], ForwardResult], n_closed_over: int) -> None:
+        self.name, self.residual_name, self._run = rule.name, rule.residual_name, run
+        self._n_closed_over = n_closed_over
+        self._errors = {kind: rule.error(kind) for kind in get_args(ErrorKind)}  # `rule` refers to closed-over tracers
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run the traced forward."""
-        if any(needs[: self._n_captured]):  # captured arrays have no gradient
+        if any(needs[: self._n_closed_over]):  # closed-over arrays have no gradient
             raise self._errors["closure"]
         return self._run(operands)
 
@@ -108,7 +109,7 @@ def _close_map(
     given: Sequence[Any],
     types: Sequence[Any],
 ) -> tuple[LinearMap | None, Arrays]:
-    """Trace `vjp` or `jvp`; the arrays that it captures become its first residuals.
+    """Trace `vjp` or `jvp`; the arrays that it closes over become its first residuals.
 
     An error that the user's method raises is stored and raised when the derivative is computed.
     """
@@ -124,7 +125,7 @@ def _close_map(
             raise error
 
         return fail, []
-    jaxpr, captured, result = traced
+    jaxpr, closed_over, result = traced
 
     def run(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
         # It was traced with a vector at each position that can have one.
@@ -135,4 +136,4 @@ def _close_map(
         ]
         return list(result.unflatten(jaxpr_as_fun(jaxpr)(*residuals, *filled)))
 
-    return run, captured
+    return run, closed_over

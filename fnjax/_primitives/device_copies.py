@@ -77,7 +77,7 @@ def _find_sums(rule: Rule, operands: Sequence[Any]) -> list[frozenset[Any]]:
         return vjp(residuals, [ct if ct is None else _vary(ct, axes) for ct in cotangents])
 
     backward = trace(f"{rule.name}.backward", of_copies, given, residuals)
-    jaxpr, start = open_jaxpr(backward.jaxpr), len(backward.captured)
+    jaxpr, start = open_jaxpr(backward.jaxpr), len(backward.closed_over)
     for i, gradient in enumerate(jaxpr.outvars):
         if summed := axes - varying(gradient.aval):
             used = iter(dce_jaxpr(jaxpr, [j == i for j in range(len(jaxpr.outvars))])[1][start:])

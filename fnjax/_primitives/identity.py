@@ -100,9 +100,9 @@ def _identify_function(function: types.FunctionType, inside: tuple[Any, ...]) ->
         return inside.index(function)
     inside = (*inside, function)
     cells = function.__closure__ or ()
-    captured = tuple(() if cell == types.CellType() else (cell.cell_contents,) for cell in cells)
+    closed_over = tuple(() if cell == types.CellType() else (cell.cell_contents,) for cell in cells)
     defaults = function.__defaults__, *(function.__kwdefaults__ or {}).items()
-    return function.__code__, _Itself(function.__globals__), identify((defaults, captured), inside)
+    return function.__code__, _Itself(function.__globals__), identify((defaults, closed_over), inside)
 
 
 def _is_frozen(value: Any) -> bool:

@@ -28,17 +28,17 @@ def open_jaxpr(closed: Any) -> Any:
 
 
 def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:
-    """Return the jaxpr of a function of flat arrays, (captured arrays, arrays) → results, and the captured arrays.
+    """Return the jaxpr of a function of flat arrays, (closed-over arrays, arrays) → results, and the former arrays.
 
     `jax.make_jaxpr` costs several times as much as tracing a small Function does.
     """
     info = DebugInfo("fnjax", name, tuple(f"array {i}" for i in range(len(avals))), ())
-    jaxpr, _, captured = trace_to_jaxpr_dynamic(linear_util.wrap_init(fun, debug_info=info), avals)
-    if captured:  # once more with these as inputs: constants in a jaxpr would outlive their trace
-        body, n = jaxpr, len(captured)
-        avals = [*map(jax.typeof, captured), *avals]
+    jaxpr, _, closed_over = trace_to_jaxpr_dynamic(linear_util.wrap_init(fun, debug_info=info), avals)
+    if closed_over:  # once more with these as inputs: constants in a jaxpr would outlive their trace
+        body, n = jaxpr, len(closed_over)
+        avals = [*map(jax.typeof, closed_over), *avals]
         jaxpr = trace_flat(name, lambda *xs: jax.core.eval_jaxpr(body, xs[:n], *xs[n:]), avals)[0].jaxpr
-    return ClosedJaxpr(jaxpr, ()), list(captured)
+    return ClosedJaxpr(jaxpr, ()), list(closed_over)
 
 
 def make_cache_anchor() -> Any:

@@ -41,12 +41,12 @@ def _fits(jaxpr: Any, eqn: Any) -> bool:
     return len(jaxpr.invars) == len(eqn.invars) and len(jaxpr.outvars) == len(eqn.outvars)
 
 
-def walk_equations(program: Any) -> Iterator[Any]:
+def iter_equations(program: Any) -> Iterator[Any]:
     """Yield all equations of a program, including those inside calls, loops and branches."""
     for eqn in open_jaxpr(program).eqns:
         yield eqn
         for inner in _programs_in(eqn):
-            yield from walk_equations(inner)
+            yield from iter_equations(inner)
 
 
 def _programs_in(eqn: Any) -> Iterator[Any]:

@@ -54,7 +54,7 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
         FnjaxError: if the function is not linear, or JAX cannot transpose one of its operations.
     """
     zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: zeros carry the mesh axes on which they vary
-    jaxpr, captured, result = trace(rule.name, fun, *zeros)
+    jaxpr, closed_over, result = trace(rule.name, fun, *zeros)
     if jaxpr.effects:  # backward's writes to Refs are not part of its transpose
         part = without_writes(open_jaxpr(jaxpr), [True] * len(jaxpr.out_avals))
         if part is None:
@@ -62,7 +62,7 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
         jaxpr = ClosedJaxpr(part, ())
 
     def is_linear(mark_constant: Callable[[Any], int]) -> bool:
-        given = [*map(mark_constant, captured), *([_LINEAR] * len(zeros))]
+        given = [*map(mark_constant, closed_over), *([_LINEAR] * len(zeros))]
         return not any(mark & _CONSTANT for mark in _mark(jaxpr, given, mark_constant))
 
     # Values of constants are read only if it matters: a large one must be copied from its device.
@@ -72,7 +72,7 @@ def transpose(fun: Callable[..., Arrays], avals: Sequence[Any], vectors: Sequenc
     given = [v for v, p in zip(vectors, present, strict=True) if p]
 
     def linear(*xs: Any) -> Any:
-        return jaxpr_as_fun(jaxpr)(*captured, *xs)
+        return jaxpr_as_fun(jaxpr)(*closed_over, *xs)
 
     try:
         return list(jax.linear_transpose(linear, *zeros)(given))

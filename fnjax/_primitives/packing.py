@@ -36,12 +36,12 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Packed, Callab
         forms.append(form)
         return arrays
 
-    jaxpr, captured, _ = trace("pack", run, array)
+    jaxpr, closed_over, _ = trace("pack", run, array)
     names = {eqn.primitive.name for eqn in open_jaxpr(jaxpr).eqns}
     compute = jaxpr_as_fun(with_moves(jaxpr))
     moves = "device_put" in names
     if not names or moves:  # an unchanged array, or a moved one: a branch cannot move it
-        arrays = compute(*captured, array)
+        arrays = compute(*closed_over, array)
         return (arrays, [None] * len(arrays)), lambda kept: forms[0].fill(kept[0]), moves
 
     def packed(*args: Any) -> Packed:
@@ -61,7 +61,7 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Packed, Callab
             ]
         )
 
-    return jax.lax.platform_dependent(*captured, array, cpu=on_cpu, default=packed), fill, moves
+    return jax.lax.platform_dependent(*closed_over, array, cpu=on_cpu, default=packed), fill, moves
 
 
 def _bits(array: Any) -> Any:

@@ -14,7 +14,7 @@ Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
-# Error kinds, in this order: a captured array is being differentiated; a rule to transpose is not linear; JAX cannot
+# Error kinds, in this order: a closed-over array is being differentiated; a rule to transpose is not linear; JAX cannot
 # differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
 # user's batching rule returns outputs only; inside shard_map a gradient adds partial and reduced gradients; a callback
 # hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward

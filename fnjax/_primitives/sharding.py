@@ -59,9 +59,9 @@ def vjp_summed(
     # Axes on which a gradient varies and its argument does not come from a partial cotangent or from backward itself.
     # If every output with a cotangent varies on an axis, the gradient is partial; else it may be a sum of both.
     given = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
-    shares, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
+    in_any, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
     for grad, argument in zip(grads, arguments, strict=True):
-        if grad is not None and (varying(jax.typeof(grad)) - varying(argument) - in_all) & shares:
+        if grad is not None and (varying(jax.typeof(grad)) - varying(argument) - in_all) & in_any:
             raise rule.error("partial and reduced")
     return [g if g is None else _as_varying_as(a, g) for g, a in zip(grads, arguments, strict=True)]
 
@@ -73,7 +73,7 @@ def _checked(vjp: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
         traced = trace(f"{rule.name}.backward", vjp, *cotangents)
         if hides_varying(open_jaxpr(traced.jaxpr)):
             raise rule.error("varying callback")
-        return list(traced(traced.captured, *cotangents))
+        return list(traced(traced.closed_over, *cotangents))
 
     return checked
 
@@ -94,8 +94,8 @@ def any_varies(avals: Iterable[Any]) -> bool:
 def _as_varying_as(aval: Any, grad: Any) -> Any:
     """Sum a gradient over the mesh axes on which it varies and its argument does not."""
     on = varying(jax.typeof(grad))
-    if surplus := tuple(on - varying(aval)):
-        grad = jax.lax.psum(grad, surplus)
+    if extra := tuple(on - varying(aval)):
+        grad = jax.lax.psum(grad, extra)
     if missing := tuple(varying(aval) - on):
         grad = jax.lax.pcast(grad, missing, to="varying")
     return grad
@@ -165,7 +165,7 @@ def call_sharded(
             raise
         results = _call_auto(mesh, rule, fun, args)
     else:
-        results = traced(traced.captured, *args) if staged else fun(*args)
+        results = traced(traced.closed_over, *args) if staged else fun(*args)
     return [x if x is None else _reshard(x, t.sharding, mesh) for x, t in zip(results, types, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""Tracing of functions of arrays; captured arrays become inputs."""
+"""Tracing of functions of arrays; closed-over arrays become inputs."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from fnjax._primitives.tree import has_leaf, is_tracer
 
 
 class Traced(NamedTuple):
-    """Function traced to a program that captures nothing.
+    """Function traced to a program that closes over nothing.
 
     Attributes:
-        jaxpr: (captured arrays, leaves of the arguments) → leaves of the result.
-        captured: the arrays that the function captured.
+        jaxpr: (closed-over arrays, leaves of the arguments) → leaves of the result.
+        closed_over: the arrays that the function closes over.
         result: the structure of what it returned; None in it has no leaf.
     """
 
     jaxpr: ClosedJaxpr
-    captured: Arrays
+    closed_over: Arrays
     result: PyTreeDef
 
-    def __call__(self, captured: Sequence[Any], *args: Any) -> Any:
+    def __call__(self, closed_over: Sequence[Any], *args: Any) -> Any:
         """Evaluate the program on other arrays."""
-        return self.result.unflatten(jaxpr_as_fun(self.jaxpr)(*captured, *jax.tree.leaves(args)))
+        return self.result.unflatten(jaxpr_as_fun(self.jaxpr)(*closed_over, *jax.tree.leaves(args)))
 
 
 def trace(name: str, fun: Callable[..., Any], *args: Any) -> Traced:
@@ -45,22 +45,22 @@ def trace(name: str, fun: Callable[..., Any], *args: Any) -> Traced:
         return found
 
     avals = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in leaves]
-    jaxpr, captured = trace_flat(name, flat, avals)
-    return Traced(jaxpr, captured, results[0])
+    jaxpr, closed_over = trace_flat(name, flat, avals)
+    return Traced(jaxpr, closed_over, results[0])
 
 
 class TracedRun(NamedTuple):
     """Result of tracing `rule.forward`.
 
     Attributes:
-        jaxpr: (captured arrays, operands) → outputs and intermediates.
-        captured: the arrays that forward captured.
+        jaxpr: (closed-over arrays, operands) → outputs and intermediates.
+        closed_over: the arrays that forward closes over.
         n_outputs: how many outputs there are.
         derivative: the derivative.
     """
 
     jaxpr: ClosedJaxpr
-    captured: Arrays
+    closed_over: Arrays
     n_outputs: int
     derivative: Derivative
 
@@ -74,11 +74,11 @@ def trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> TracedRun:
         facts.append((len(outputs), derivative))
         return outputs + intermediates
 
-    jaxpr, captured = trace_flat(f"{rule.name}.forward", run, [*map(jax.typeof, operands)])
-    return TracedRun(jaxpr, captured, *facts[0])
+    jaxpr, closed_over = trace_flat(f"{rule.name}.forward", run, [*map(jax.typeof, operands)])
+    return TracedRun(jaxpr, closed_over, *facts[0])
 
 
-def captures_tracers(functions: Iterable[Any]) -> bool:
+def closes_over_tracers(functions: Iterable[Any]) -> bool:
     """Return whether one of some values is a function that closes over a tracer, or refers to one that does."""
     # A function may refer to itself, so the depth is limited; a deeper tracer is an error when the rule runs.
     pending = [(function, 0) for function in functions]
@@ -86,17 +86,17 @@ def captures_tracers(functions: Iterable[Any]) -> bool:
         value, depth = pending.pop()
         function = value.__func__ if isinstance(value, types.MethodType | staticmethod | classmethod) else value
         if isinstance(function, types.FunctionType) and depth < _DEPTH:
-            for captured in captured_values(function):
-                if not isinstance(captured, types.FunctionType) and has_leaf(captured, is_tracer):
+            for closed_over in closed_over_values(function):
+                if not isinstance(closed_over, types.FunctionType) and has_leaf(closed_over, is_tracer):
                     return True
-                pending.append((captured, depth + 1))
+                pending.append((closed_over, depth + 1))
     return False
 
 
 _DEPTH = 4
 
 
-def captured_values(function: types.FunctionType) -> list[Any]:
+def closed_over_values(function: types.FunctionType) -> list[Any]:
     """Return the values in a function's closure and defaults, and the function that it wraps."""
     found = list(function.__defaults__ or ())
     for cell in function.__closure__ or ():

@@ -160,19 +160,21 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     def make_first(consts: Arrays, parts: Partitioned, place: list[int]) -> Callable[..., Any]:
         def first(*operands: Any) -> Any:
             results = jaxpr_as_fun(parts.first)(*consts, *operands)
-            kept = dict(zip(place, results[n:], strict=True))
-            return results[:n], [kept[i] if i in kept else ad.zeros_like_aval(a) for i, a in enumerate(slots)]
+            residuals = dict(zip(place, results[n:], strict=True))
+            return results[:n], [residuals[i] if i in residuals else ad.zeros_like_aval(a) for i, a in enumerate(slots)]
 
         return first
 
     def make_second(consts: Arrays, parts: Partitioned, place: list[int]) -> Callable[..., Any]:
-        return lambda kept, *operands: jaxpr_as_fun(parts.second)(*(kept[i] for i in place), *consts, *operands)
+        return lambda residuals, *operands: jaxpr_as_fun(parts.second)(
+            *(residuals[i] for i in place), *consts, *operands
+        )
 
     if any(jnp.issubdtype(aval.dtype, jax.dtypes.extended) for aval in slots):  # a PRNG key has no zero
         return list(eqn.primitive.bind(*args, **eqn.params))
     made = [(*piece, place) for piece, place in zip(pieces, places, strict=True)]
-    mine, kept = jax.lax.switch(index, [make_first(*m) for m in made], *operands)
-    theirs = jax.lax.switch(index, [make_second(*m) for m in made], kept, *operands)
+    mine, residuals = jax.lax.switch(index, [make_first(*m) for m in made], *operands)
+    theirs = jax.lax.switch(index, [make_second(*m) for m in made], residuals, *operands)
     return _join(ours, mine, theirs)
 
 
@@ -189,18 +191,20 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=mine_specs, **how), *args)
     parts = found[0]
     over = [[a for a in axes if not how["check_vma"] or a in varying(p)] for p in parts.residuals]
-    kept_specs = [jax.P(tuple(names)) for names in over]
+    residual_specs = [jax.P(tuple(names)) for names in over]
 
     def first(*xs: Any) -> Any:
         results = jaxpr_as_fun(parts.first)(*xs)
         return tuple(results[:n]), [x[None] for x in results[n:]]
 
-    def second(kept: Any, *xs: Any) -> Any:
-        return tuple(jaxpr_as_fun(parts.second)(*(x[0] for x in kept), *xs))
+    def second(residuals: Any, *xs: Any) -> Any:
+        return tuple(jaxpr_as_fun(parts.second)(*(x[0] for x in residuals), *xs))
 
-    mine, kept = jax.shard_map(first, in_specs=in_specs, out_specs=(mine_specs, kept_specs), **how)(*args)
+    mine, residuals = jax.shard_map(first, in_specs=in_specs, out_specs=(mine_specs, residual_specs), **how)(*args)
     theirs_specs = tuple(select(out_specs, [not o for o in ours]))
-    theirs = jax.shard_map(second, in_specs=(kept_specs, *in_specs), out_specs=theirs_specs, **how)(kept, *args)
+    theirs = jax.shard_map(second, in_specs=(residual_specs, *in_specs), out_specs=theirs_specs, **how)(
+        residuals, *args
+    )
     return _join(ours, mine, theirs)
 
 

@@ -93,17 +93,17 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
             filled = [next(given) if is_inexact(t) else np.zeros(t.shape, jax.dtypes.float0) for t in types]
             return pullback(structure.unflatten(filled))
 
-        pulled = trace("backward", backward, *(t.to_ct_aval() for t in types if is_inexact(t)))
-        if any(map(is_ref, pulled.captured)):
+        traced_backward = trace("backward", backward, *(t.to_ct_aval() for t in types if is_inexact(t)))
+        if any(map(is_ref, traced_backward.closed_over)):
             raise messages.ref()
         n = sum(perturbed[:n_weights])
         ours = [i >= n for i in range(sum(perturbed))]
-        n_inputs = len(open_jaxpr(pulled.jaxpr).invars)
-        parts.append(partition(pulled.jaxpr, ours, [False] * n_inputs))
-        return leaves, pulled.captured
+        n_inputs = len(open_jaxpr(traced_backward.jaxpr).invars)
+        parts.append(partition(traced_backward.jaxpr, ours, [False] * n_inputs))
+        return leaves, traced_backward.closed_over
 
     traced = trace("split_vjp", forward, *values)
-    leaves, residuals = traced(traced.captured, *values)
+    leaves, residuals = traced(traced.closed_over, *values)
     (structure, types), (first, second, pending) = outputs[0], parts[0]
     name = _read_name((traced.jaxpr, first, second), form[0], perturbed[:n_weights])
     program = _Program(

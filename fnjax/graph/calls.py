@@ -23,9 +23,9 @@ class Call:
         arguments: for each operand the name of its argument.
         jaxpr: the operations of forward: operands → outputs and saved intermediates.
         n_outputs: how many of these results are outputs.
-        n_captured: how many of its operands are captured arrays.
+        n_closed_over: how many of its operands are closed-over arrays.
         derivative: the derivative, once the call was differentiated.
-        needs: for each operand after the captured ones whether it is being differentiated.
+        needs: for each operand after the closed-over ones whether it is being differentiated.
         outputs: the types of the outputs that have a gradient.
         residuals: the types of what is saved; inside shard_map those on one device.
     """
@@ -34,26 +34,26 @@ class Call:
     arguments: tuple[str, ...]
     jaxpr: Any
     n_outputs: int
-    n_captured: int
+    n_closed_over: int
     derivative: Derivative | None = None
     needs: tuple[bool, ...] = ()
     outputs: tuple[Any, ...] = ()
     residuals: tuple[Any, ...] = ()
 
     @property
-    def kept(self) -> tuple[ResidualSource, ...]:
+    def residual_sources(self) -> tuple[ResidualSource, ...]:
         """The source of each residual."""
         return () if self.derivative is None else self.derivative.sources
 
-    def describe(self, kept: ResidualSource) -> str:
+    def describe(self, residual: ResidualSource) -> str:
         """Return the name of a residual: `input x`, `output`, `intermediate (exp)`."""
-        word = SOURCES[kept.source]
-        if kept.source == "operand":
-            return f"{word} {self.argument(kept.at)}"
-        if kept.source == "output":
-            return word if self.n_outputs == 1 else f"{word} {kept.at}"
-        maker = self._find_maker(self.n_outputs + kept.at)
-        return f"{word} {kept.at}" + (f" ({maker})" if maker else "")
+        word = SOURCES[residual.source]
+        if residual.source == "operand":
+            return f"{word} {self.argument(residual.at)}"
+        if residual.source == "output":
+            return word if self.n_outputs == 1 else f"{word} {residual.at}"
+        maker = self._find_maker(self.n_outputs + residual.at)
+        return f"{word} {residual.at}" + (f" ({maker})" if maker else "")
 
     def argument(self, operand: int) -> str:
         """Return the name of the argument to which an operand of the rule belongs."""
@@ -100,7 +100,7 @@ class Call:
 def read_call(eqn: Any) -> Call:
     """Return the call of a `fnjax_call` equation."""
     rule, body = eqn.params["rule"], eqn.params["body"]
-    return Call(rule.name, rule.operand_names(), body.jaxpr, body.n_outputs, body.n_captured)
+    return Call(rule.name, rule.operand_names(), body.jaxpr, body.n_outputs, body.n_closed_over)
 
 
 def read_backward(call: Call, eqn: Any) -> Call:

@@ -111,7 +111,7 @@ def draw(
         saving = {
             op.call.name
             for op in program.operations
-            if op.partner and op.call and any(k.source == "intermediate" for k in op.call.kept)
+            if op.partner and op.call and any(k.source == "intermediate" for k in op.call.residual_sources)
         }
         program = differentiate(func, args, lambda call: opened(call.name) or call.name in saving, argnums)
     program.inputs = dict(zip(names(list(program.inputs)), program.inputs.values(), strict=True))
@@ -194,10 +194,10 @@ class _Drawing:
     # --- the backward of a Function
 
     def _add_backward(self, op: Operation, call: Call) -> None:
-        n = len(call.kept)
+        n = len(call.residual_sources)
         residuals, tangents = op.inputs[:n], op.inputs[n:]
         ways, stop = find_routes(call) if self._order == 2 else ([None] * n, "")
-        labels = [call.describe(kept) for kept in call.kept]
+        labels = [call.describe(residual) for residual in call.residual_sources]
         traced = call.backward() if self._opened(call) else None
         if traced is None:
             node = self._add_node("backward", f"{call.name}.backward", scope=op.scope)

@@ -170,8 +170,8 @@ def _read_rows(op: Operation, number: int, users: dict[Value, list[str]]) -> tup
         SavedArray(
             function=op.call.name,
             call=number,
-            kind=SOURCES[kept.source],
-            name=op.call.describe(kept),
+            kind=SOURCES[residual.source],
+            name=op.call.describe(residual),
             shape=tuple(value.aval.shape),
             dtype=value.aval.dtype.name,
             times=value.times,
@@ -181,7 +181,7 @@ def _read_rows(op: Operation, number: int, users: dict[Value, list[str]]) -> tup
             stops=way.stops,
             recomputed=_is_in_checkpoint(op.scope),
         )
-        for kept, value, way in zip(op.call.kept, values, ways, strict=True)
+        for residual, value, way in zip(op.call.residual_sources, values, ways, strict=True)
     ]
     return rows, stop
 
@@ -193,7 +193,7 @@ def _read_name(op: Operation) -> str:
 
 def _read_residuals(op: Operation) -> list[Value]:
     assert op.call is not None
-    return op.inputs[: len(op.call.kept)]
+    return op.inputs[: len(op.call.residual_sources)]
 
 
 def _find_kept_by_jax(program: Program) -> set[Value]:

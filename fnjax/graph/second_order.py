@@ -43,12 +43,12 @@ def find_routes(call: Call) -> tuple[list[Route], str]:
     avals = list(call.residuals)
     if any(map(is_ref, avals)):  # a Ref has no type to trace backward with
         return [Route(False, "a Ref has no derivative" if is_ref(a) else _USES_REF) for a in avals], _USES_REF
-    found = [_find_route(call, kept, avals, at) for at, kept in enumerate(call.kept)]
+    found = [_find_route(call, residual, avals, at) for at, residual in enumerate(call.residual_sources)]
     stop = next((r.text for r in found if r.stops), "") or _find_stop(call, avals)
     return found, stop
 
 
-def _find_route(call: Call, kept: ResidualSource, avals: Sequence[Any], at: int) -> Route:
+def _find_route(call: Call, residual: ResidualSource, avals: Sequence[Any], at: int) -> Route:
     if not is_inexact(avals[at]):
         return Route(False, f"{avals[at].dtype.name} has no derivative")
     if call.derivative is None or call.derivative.vjp is None:
@@ -59,18 +59,18 @@ def _find_route(call: Call, kept: ResidualSource, avals: Sequence[Any], at: int)
         return Route(False, reason, stops=not is_unknown(reason))
     if not depends:
         return Route(False, f"{call.name}.backward does not vary with it")
-    if kept.source == "operand":
-        return Route(True, f"to the argument {call.argument(kept.at)}")
-    if kept.source == "output":
+    if residual.source == "operand":
+        return Route(True, f"to the argument {call.argument(residual.at)}")
+    if residual.source == "output":
         return Route(True, f"through the rule of {call.name} again")
-    return _follow_operations(call, kept)
+    return _follow_operations(call, residual)
 
 
-def _follow_operations(call: Call, kept: ResidualSource) -> Route:
+def _follow_operations(call: Call, residual: ResidualSource) -> Route:
     operands = [v.aval for v in open_jaxpr(call.jaxpr).invars]
-    result = call.n_outputs + kept.at
-    for i in range(call.n_captured, len(operands)):
-        needed = call.needs[i - call.n_captured] if i - call.n_captured < len(call.needs) else True
+    result = call.n_outputs + residual.at
+    for i in range(call.n_closed_over, len(operands)):
+        needed = call.needs[i - call.n_closed_over] if i - call.n_closed_over < len(call.needs) else True
         if is_inexact(operands[i]) and needed:
             _, reason = _try(lambda *xs: jaxpr_as_fun(call.jaxpr)(*xs)[result], operands, i)
             if reason:

@@ -14,7 +14,7 @@ import jax
 
 from fnjax.triton import original
 from fnjax.triton.eager import translated
-from fnjax.triton.platform_switch import run_either
+from fnjax.triton.platform_switch import run_platform_switch
 from fnjax.triton.values.exceptions import KernelError
 
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
@@ -86,7 +86,7 @@ def run(launch: Any, operands: Sequence[Any]) -> Any:
     if chosen == "jax" or not launch.stored:
         return translated(launch, operands)
     if _is_installed():
-        return run_either(LaunchSwitch(launch, chosen == "triton"), operands)
+        return run_platform_switch(LaunchSwitch(launch, chosen == "triton"), operands)
     if chosen == "triton":
         raise KernelError(f"kernel {launch.name}: {DEMANDED} needs jax-triton: {INSTALL}")
     return translated(launch, operands)
@@ -104,7 +104,7 @@ def _is_found() -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class LaunchSwitch:
-    """Platform switch for a launch, as `run_either` takes it; `demanded` where only the original kernel is allowed."""
+    """Platform switch for a launch (see `platform_switch`); `demanded` where only the original kernel is allowed."""
 
     launch: Any
     demanded: bool

@@ -24,7 +24,7 @@ from fnjax._primitives.tree import is_inexact
 GPUS = ("cuda", "rocm")  # as JAX lowers for them
 
 
-class Either(Protocol):
+class PlatformSwitch(Protocol):
     """Pair of programs for a platform switch; it must be comparable and hashable, as a key of JAX's caches."""
 
     @property
@@ -41,32 +41,32 @@ class Either(Protocol):
         """Run the program that JAX differentiates, on every platform."""
 
 
-either_p = Primitive("fnjax_either")
-either_p.multiple_results = True
+platform_switch_p = Primitive("fnjax_either")
+platform_switch_p.multiple_results = True
 
 
-def run_either(either: Either, operands: Sequence[Any]) -> Arrays:
+def run_platform_switch(switch: PlatformSwitch, operands: Sequence[Any]) -> Arrays:
     """Run the program for the platform that JAX lowers for; return its results."""
     # Inside shard_map a result varies over the axes of all operands, so all of them must vary over these.
     on = frozenset().union(*(varying(jax.typeof(x)) for x in operands))
     missing = [tuple(on - varying(jax.typeof(x))) for x in operands]
     same = [jax.lax.pcast(x, axes, to="varying") if axes else x for x, axes in zip(operands, missing, strict=True)]
-    results: Arrays = either_p.bind(*same, either=either)
+    results: Arrays = platform_switch_p.bind(*same, switch=switch)
     return results
 
 
-@functools.partial(jax.jit, static_argnames=("either",))
-def _staged(*operands: Any, either: Either) -> Any:
-    return either_p.bind(*operands, either=either)
+@functools.partial(jax.jit, static_argnames=("switch",))
+def _staged(*operands: Any, switch: PlatformSwitch) -> Any:
+    return platform_switch_p.bind(*operands, switch=switch)
 
 
-def _impl(*operands: Any, either: Either) -> Any:
+def _impl(*operands: Any, switch: PlatformSwitch) -> Any:
     on_gpu = next(iter(operands[0].devices())).platform in ("gpu", *GPUS)
-    return _staged(*operands, either=either) if on_gpu else either.everywhere(*operands)
+    return _staged(*operands, switch=switch) if on_gpu else switch.everywhere(*operands)
 
 
-def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, either: Either) -> tuple[Arrays, Arrays]:
-    outputs, dots = jvp_of_perturbed(either.differentiated, primals, tangents)
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, switch: PlatformSwitch) -> tuple[Arrays, Arrays]:
+    outputs, dots = jvp_of_perturbed(switch.differentiated, primals, tangents)
     return outputs, [
         t if is_inexact(x) else ad.Zero(jax.typeof(x).to_tangent_aval()) for x, t in zip(outputs, dots, strict=True)
     ]
@@ -76,7 +76,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, either: Either) -> 
 class _Batched:
     """Pair of programs for a batch; the operands in `which` have the batch axis first."""
 
-    one: Either
+    one: PlatformSwitch
     which: tuple[bool, ...]
 
     @property
@@ -104,25 +104,25 @@ class _Batched:
         return [0 if b else None for b in self.which]
 
 
-def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, either: Either) -> tuple[Any, list[int]]:
+def _batch(operands: Sequence[Any], dims: Sequence[int | None], *, switch: PlatformSwitch) -> tuple[Any, list[int]]:
     size = next(x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None)
-    which = tuple(d is not None or i in either.outputs for i, d in enumerate(dims))
+    which = tuple(d is not None or i in switch.outputs for i, d in enumerate(dims))
     moved = [x if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(operands, dims, strict=True)]
     moved = [
         jnp.broadcast_to(x, (size, *x.shape)) if b and d is None else x
         for x, d, b in zip(moved, dims, which, strict=True)
     ]
-    return either_p.bind(*moved, either=_Batched(either, which)), [0] * len(either.outputs)
+    return platform_switch_p.bind(*moved, switch=_Batched(switch, which)), [0] * len(switch.outputs)
 
 
 def _lower(name: str) -> Any:
-    return mlir.lower_fun(lambda *operands, either: getattr(either, name)(*operands), multiple_results=True)
+    return mlir.lower_fun(lambda *operands, switch: getattr(switch, name)(*operands), multiple_results=True)
 
 
-either_p.def_impl(_impl)
-either_p.def_abstract_eval(lambda *operands, either: [operands[i] for i in either.outputs])
-ad.primitive_jvps[either_p] = _jvp
-batching.primitive_batchers[either_p] = _batch
-mlir.register_lowering(either_p, _lower("everywhere"))
+platform_switch_p.def_impl(_impl)
+platform_switch_p.def_abstract_eval(lambda *operands, switch: [operands[i] for i in switch.outputs])
+ad.primitive_jvps[platform_switch_p] = _jvp
+batching.primitive_batchers[platform_switch_p] = _batch
+mlir.register_lowering(platform_switch_p, _lower("everywhere"))
 for _platform in GPUS:
-    mlir.register_lowering(either_p, _lower("on_gpu"), platform=_platform)
+    mlir.register_lowering(platform_switch_p, _lower("on_gpu"), platform=_platform)

@@ -97,7 +97,7 @@ def equation(f, *args):
     """The one launch in a function."""
     jaxpr = jax.make_jaxpr(functools.partial(f))(*args)
     (eqn,) = (e for e in jaxpr.eqns if e.primitive.name == "fnjax_either")
-    return eqn.params["either"]
+    return eqn.params["switch"]
 
 
 def test_lowered_for_a_gpu_it_is_the_original(calls):

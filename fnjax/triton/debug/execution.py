@@ -141,7 +141,7 @@ class Execution:
             sample: the positions of the programs that are executed, in their order; None for all.
         """
         names = self.launch.named([*self.memory, *self.given])
-        names = {k: self.settled(v) for k, v in names.items()}
+        names = {k: self.to_numpy(v) for k, v in names.items()}
         chosen = range(math.prod(self.launch.grid)) if sample is None else sample
         for constant, position in enumerate(chosen):
             ids = tuple(map(int, np.unravel_index(position, self.launch.grid)))
@@ -156,10 +156,10 @@ class Execution:
 
     # -------------------------------------------------------------------------------------------- values
 
-    def settled(self, value: Any) -> Any:
+    def to_numpy(self, value: Any) -> Any:
         """Return a value as a NumPy array, so that it is known to the interpreter."""
         if isinstance(value, tuple):
-            items = list(map(self.settled, value))
+            items = list(map(self.to_numpy, value))
             return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         if not isinstance(value, Tensor) or isinstance(value, Old) or value._data is None:
             return value

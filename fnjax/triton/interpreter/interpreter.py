@@ -444,4 +444,4 @@ def _call(frame: Frame, node: Any) -> Any:
     frame.line = node.lineno
     execution = current().execution
     result = plain(function(*args, **named))
-    return result if execution is None else execution.settled(result)
+    return result if execution is None else execution.to_numpy(result)

@@ -153,8 +153,8 @@ def forward_only(carry: Any, frame: Frame, node: ast.For | ast.While) -> Any:
         word, remedy = "for", ", or give the bound as a number of Python's (under jax.jit: static_argnums)"
     text = (
         f"kernel {frame.source.name}, line {node.lineno} of {frame.source.file}: Reverse-mode differentiation does not "
-        f"work through this `{word}`: how often it turns is known when it runs only. Launch the kernel in the forward "
-        f"of a fnjax.Function that has a backward{remedy}. jax.jvp works."
+        f"work through this `{word}`: its number of iterations is known when it runs only. Launch the kernel in the "
+        f"forward of a fnjax.Function that has a backward{remedy}. jax.jvp works."
     )
     arrays, structure = jax.tree.flatten(carry)
     return jax.tree.unflatten(structure, forbid_transpose(arrays, KernelError, text))

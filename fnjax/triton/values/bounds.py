@@ -89,14 +89,14 @@ def reach(affine: Affine, conditions: Any) -> tuple[int, int] | None:
     axes = merged(sorted(axes, key=lambda axis: -axis.stride))
     bounds = [[0, axis.size - 1] for axis in axes]
     for i, constant in enumerate(constants):
-        moving = [at for at, axis in enumerate(axes) if axis.coefficients[i]]
-        if len(moving) > 1:
+        dependent = [at for at, axis in enumerate(axes) if axis.coefficients[i]]
+        if len(dependent) > 1:
             return None
-        if not moving:
+        if not dependent:
             if constant < 0:
                 return None
             continue
-        coefficient, bound = axes[moving[0]].coefficients[i], bounds[moving[0]]
+        coefficient, bound = axes[dependent[0]].coefficients[i], bounds[dependent[0]]
         if coefficient > 0:
             bound[0] = max(bound[0], -(constant // coefficient))
         else:
