@@ -66,7 +66,7 @@ class LayerNorm(fnjax.Function):
 
 
 class FakeQuantize(fnjax.Function):
-    """Round to the values that a signed integer of `bits` bits can stand for, spread evenly from -limit to limit.
+    """Rounding to the evenly spaced values from -limit to limit that a signed integer of `bits` bits can represent.
 
     The gradient goes straight through the rounding, which has none of its own, and is zero outside of the range.
     """
@@ -153,7 +153,7 @@ class Run(NamedTuple):
 
 
 def load():
-    """Images, (digits, 64), to train on and held out, and the labels of both."""
+    """Return training and held-out images, (digits, 64), and the labels of both."""
     digits = load_digits()
     return train_test_split(digits.data / 16, digits.target, test_size=0.25, stratify=digits.target, random_state=0)
 

@@ -35,7 +35,7 @@ class Root(fnjax.Function):
 
 
 def kepler(x, a):
-    """Kepler's equation: x - e sin x = m for a = (m, e), mean anomaly and eccentricity."""
+    """Return x - e sin x - m, zero where Kepler's equation holds; a = (m, e) are mean anomaly and eccentricity."""
     return x - a[1] * jnp.sin(x) - a[0]
 
 

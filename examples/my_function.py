@@ -41,7 +41,7 @@ class AddInPlace(fnjax.Function):
 
 
 def total(a, b):
-    """Both, one after the other: a + 3 b after a + 2 b + a b."""
+    """Return the result of both Functions, one after the other: a + 3 b after a + 2 b + a b."""
     return AddInPlace.apply(MyFunction.apply(a, 2, b), 3, b).sum()
 
 

@@ -48,7 +48,7 @@ X = np.array([1.0, -2.0, 0.5], np.float32)
 
 
 def check(wrap=lambda f: f):
-    """Value and derivatives next to the closed forms; `wrap` may be jax.jit."""
+    """Return value and derivatives next to the closed forms; `wrap` may be jax.jit."""
     first = jax.grad(lambda x: Cube.apply(x).sum())
     second = jax.grad(lambda x: first(x).sum())
     third = jax.grad(lambda x: second(x).sum())

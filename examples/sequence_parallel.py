@@ -52,7 +52,7 @@ def parallel_block(x, a, b):
 
 
 def on_devices():
-    """parallel_block, each device with its part of x, a and b."""
+    """Run parallel_block on all devices, each with its slices of x, a and b."""
     mesh = jax.make_mesh((len(jax.devices()),), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     specs = (jax.P(AXIS), jax.P(None, AXIS), jax.P(AXIS, None))
     return jax.shard_map(parallel_block, mesh=mesh, in_specs=specs, out_specs=jax.P(AXIS))

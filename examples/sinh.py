@@ -42,7 +42,7 @@ class SinhOutputs(fnjax.Function):
 
 
 def check(wrap=lambda f: f):
-    """Value and two derivatives of sinh² at 0.7 next to the closed forms; `wrap` may be jax.jit."""
+    """Return value and two derivatives of sinh² at 0.7 next to the closed forms; `wrap` may be jax.jit."""
     functions = {
         "intermediates saved": lambda x: SinhIntermediates.apply(x) ** 2,
         "returned as outputs": lambda x: SinhOutputs.apply(x)[0] ** 2,

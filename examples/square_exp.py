@@ -40,7 +40,7 @@ class Exp(fnjax.Function):
 
 
 def check(wrap=lambda f: f):
-    """Value and three derivatives at 0.7 next to the closed forms; `wrap` may be jax.jit."""
+    """Return value and three derivatives at 0.7 next to the closed forms; `wrap` may be jax.jit."""
 
     def derivatives(f, order=4):
         results = []

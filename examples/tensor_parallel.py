@@ -1,4 +1,4 @@
-"""Megatron's tensor parallelism: an MLP whose hidden units are spread over devices, with its two operators f and g.
+"""Megatron's tensor parallelism: an MLP whose hidden units are sharded over devices, with its two operators f and g.
 
 Without accelerators: XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/tensor_parallel.py
 """

@@ -30,7 +30,7 @@ class Render(fnjax.Function):
 
 
 class RenderLazily(Render):
-    """The same, told that it need not be given zeros."""
+    """The same with None, not zeros, for outputs without a gradient."""
 
     @staticmethod
     def forward(ctx, color, density):

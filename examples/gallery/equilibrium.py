@@ -65,7 +65,7 @@ def predict(params, x, equilibrium=Equilibrium.apply):
 
 
 def train(steps=400, show=False):
-    """Accuracy on new points, the losses and the parameters."""
+    """Return the accuracy on new points, the losses and the parameters."""
     x, y = (a.astype(np.float32) for a in make_moons(400, noise=0.1, random_state=0))
     params, optimiser = initial(), optax.adam(2e-2)
 

@@ -25,7 +25,7 @@ STRENGTH = 0.5
 
 
 class GradientReversal(fnjax.Function):
-    """The identity, whose gradient is turned round."""
+    """The identity, with a reversed gradient: backward multiplies it by -strength."""
 
     @staticmethod
     def forward(ctx, x, strength):
@@ -38,7 +38,7 @@ class GradientReversal(fnjax.Function):
 
 
 def load():
-    """Half of the digits, (n, 64), the other half, shifted, and the labels of both."""
+    """Return one half of the digits, (n, 64), the other half, shifted, and the labels of both."""
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(images))
     images, labels = (images[order] / 16).reshape(-1, 8, 8).astype(np.float32), labels[order].astype(np.int32)
@@ -70,7 +70,7 @@ def heads(params, images, strength):
 
 
 def train(strength, steps=1500, seed=0, show=False):
-    """Accuracies on the digits and on the shifted ones, and how often the domain is recognised."""
+    """Return the accuracies on the digits and on the shifted ones, and how often the domain is recognised."""
     source, target, labels, target_labels = load()
     optimiser = optax.adam(1e-3)
     domains = jnp.repeat(jnp.arange(2), 128)

@@ -80,7 +80,7 @@ def train_step(model, optimiser, images, labels):
 
 
 def train(steps=600, before=600, show=False):
-    """Accuracy on held-out digits in full precision, when rounded afterwards, and after further training so."""
+    """Return accuracies on held-out digits: in full precision, with rounded weights, and after training with these."""
     images, labels = load_digits(return_X_y=True)
     images, order = (images / 16).astype(np.float32), np.random.default_rng(0).permutation(len(images))
     fit, held_out = order[:1300], order[1300:]

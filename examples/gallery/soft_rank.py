@@ -61,7 +61,7 @@ def data(n=300, seed=0):
 
 
 def train(steps=300, show=False):
-    """Spearman's correlation on new data of least squares and of the fit by ranks, and the latter's scores."""
+    """Return Spearman's correlation on new data, of least squares and of the fit by ranks, and the latter's scores."""
     x, y = data()
     ranks = np.argsort(np.argsort(y)).astype(np.float32)
     target = (ranks - ranks.mean()) / ranks.std()

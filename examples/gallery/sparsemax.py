@@ -62,7 +62,7 @@ class Attention(eqx.Module):
 
 
 def examples(rng, n, length=12):
-    """Sequences (n, length, 4) of a value, a mark and noise; and the sum of the two values that are marked."""
+    """Return sequences (n, length, 4) of a value, a mark and noise; and the sums of the two marked values."""
     x = rng.normal(size=(n, length, 4)).astype(np.float32)
     x[..., 1] = 0
     for row in x:

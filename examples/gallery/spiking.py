@@ -38,7 +38,7 @@ STEPS, DECAY = 20, 0.9
 
 
 def network(params, images):
-    """Logits (n, 10) and the spikes (time, n, hidden) of leaky integrate-and-fire neurons."""
+    """Return the logits (n, 10) and the spikes (time, n, hidden) of leaky integrate-and-fire neurons."""
     current = images @ params["into"]
 
     def step(state, _):
@@ -54,7 +54,7 @@ def network(params, images):
 
 
 def train(steps=300, hidden=100, show=False):
-    """Accuracy on held-out digits, the losses, and the spikes for one digit."""
+    """Return the accuracy on held-out digits, the losses, and the spikes for one digit."""
     images, labels = load_digits(return_X_y=True)
     images, rng = (images / 16).astype(np.float32), np.random.default_rng(0)
     order = rng.permutation(len(images))

@@ -1,7 +1,7 @@
-"""A classifier whose hidden layer is spread over four devices, as Megatron does it (https://arxiv.org/abs/1909.08053).
+"""A classifier whose hidden layer is sharded over four devices, as Megatron does it (https://arxiv.org/abs/1909.08053).
 
-Each device has a part of the columns of one matrix and of the rows of the next. The operators f and g stand before and
-behind: f sums gradients over the devices, g sums outputs. Without accelerators XLA makes four devices of the CPU. The
+Each device has a part of the columns of one matrix and of the rows of the next. The operators f and g come before and
+after: f sums gradients over the devices, g sums outputs. Without accelerators XLA makes four devices of the CPU. The
 losses are those of one device.
 
     python examples/gallery/tensor_parallelism.py picture.png

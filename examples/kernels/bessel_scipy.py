@@ -32,7 +32,7 @@ class BesselJ(fnjax.Function):
 
 
 def check(wrap=lambda f: f):
-    """Value and two derivatives of J₂ next to SciPy's own derivatives; `wrap` may be jax.jit."""
+    """Return value and two derivatives of J₂ next to SciPy's own derivatives; `wrap` may be jax.jit."""
     x = np.linspace(0.5, 20, 40, dtype=np.float32)
 
     def derivatives(f, order=3):

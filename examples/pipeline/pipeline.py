@@ -2,9 +2,9 @@
 
     XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/pipeline/pipeline.py [PICTURE.png]
 
-Backward is cut in two by `fnjax.split_vjp`: a stage hands the gradients of its inputs on at once, and computes those
+Backward is split in two by `fnjax.split_vjp`: a stage hands the gradients of its inputs on at once, and computes those
 of its weights when it would wait. The gradients are compared with those of one device. The picture shows the schedule
-next to 1F1B's, each turn as long as XLA counts its work.
+next to 1F1B's, each step as long as XLA counts its work.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stage:
         self.backward_weight = jax.jit(lambda half, pending, total: jax.tree.map(jnp.add, total, half(pending)))
 
     def place(self, spec):
-        """Where an array of this stage lies."""
+        """Return the sharding of an array of this stage."""
         return jax.sharding.NamedSharding(self.mesh, spec)
 
     def count_work(self, x):
@@ -51,15 +51,15 @@ class Stage:
         return {k: f.lower(*args).compile().cost_analysis()["flops"] for k, (f, *args) in programs.items()}
 
 
-def run(stages, turns, inputs, targets):
+def run(stages, steps, inputs, targets):
     """Compute the weight gradients of each stage, summed over the microbatches, in the order of a schedule."""
     grad_loss = jax.jit(jax.grad(loss))
-    values = {(0, "F", m): x for m, x in enumerate(inputs)}  # what a turn is given
+    values = {(0, "F", m): x for m, x in enumerate(inputs)}  # inputs and cotangents of the steps
     totals = [jax.tree.map(jnp.zeros_like, stage.weights) for stage in stages]
     halves, pending = {}, {}
-    for turn in turns:
-        at, m, stage = turn.stage, turn.microbatch, stages[turn.stage]
-        for kind in turn.kind:
+    for step in steps:
+        at, m, stage = step.stage, step.microbatch, stages[step.stage]
+        for kind in step.kind:
             if kind == "F":
                 given = jax.device_put(values.pop((at, "F", m)), stage.place(jax.P()))
                 out, *halves[at, m] = stage.forward(stage.weights, given)
@@ -86,18 +86,18 @@ def draw(schedules, path):
 
     colours = {"F": "#4c78a8", "B": "#f58518", "W": "#54a24b"}
     figure, axes = plt.subplots(len(schedules), sharex=True, figsize=(11, 1.9 * len(schedules)), squeeze=False)
-    for axis, (title, (turns, work)) in zip(axes[:, 0], schedules.items(), strict=True):
-        for turn in turns:
-            start = turn.start
-            for kind in turn.kind:
-                length = work[turn.stage][kind] / 1e6
-                axis.barh(turn.stage, length, left=start / 1e6, color=colours[kind], edgecolor="white", height=0.8)
-                middle, label = start / 1e6 + length / 2, f"{kind}{turn.microbatch}"
-                axis.text(middle, turn.stage, label, ha="center", va="center", color="white")
-                start += work[turn.stage][kind]
+    for axis, (title, (steps, work)) in zip(axes[:, 0], schedules.items(), strict=True):
+        for step in steps:
+            start = step.start
+            for kind in step.kind:
+                length = work[step.stage][kind] / 1e6
+                axis.barh(step.stage, length, left=start / 1e6, color=colours[kind], edgecolor="white", height=0.8)
+                middle, label = start / 1e6 + length / 2, f"{kind}{step.microbatch}"
+                axis.text(middle, step.stage, label, ha="center", va="center", color="white")
+                start += work[step.stage][kind]
         axis.set_yticks(range(len(work)), [f"stage {s}" for s in range(len(work))])
         axis.invert_yaxis()
-        axis.set_title(f"{title}: idle {find_idle(turns):.1%}", loc="left", fontsize=10)
+        axis.set_title(f"{title}: idle {find_idle(steps):.1%}", loc="left", fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
     axes[-1, 0].set_xlabel("million floating-point operations on a device")
     bars = [plt.Rectangle((0, 0), 1, 1, color=c) for c in colours.values()]
@@ -124,12 +124,12 @@ def main():
 
     expected = jax.jit(jax.grad(whole))(weights)
     print("work of a stage:", ", ".join(f"{k} {v / 1e6:.2f}" for k, v in work[0].items()), "million operations")
-    for name, turns in schedules.items():
-        grads = run(stages, turns, inputs, targets)
+    for name, steps in schedules.items():
+        grads = run(stages, steps, inputs, targets)
         off = jax.tree.map(lambda g, e: float(np.abs(np.asarray(g) - e).max() / np.abs(e).max()), grads, expected)
-        print(f"{name}: idle {find_idle(turns):.4f}, gradients off by {max(jax.tree.leaves(off)):.0e}")
+        print(f"{name}: idle {find_idle(steps):.4f}, gradients off by {max(jax.tree.leaves(off)):.0e}")
     if len(sys.argv) > 1:
-        draw({name: (turns, work) for name, turns in schedules.items()}, sys.argv[1])
+        draw({name: (steps, work) for name, steps in schedules.items()}, sys.argv[1])
 
 
 if __name__ == "__main__":

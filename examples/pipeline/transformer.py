@@ -10,7 +10,7 @@ from regions_jax import CopyToRegion, ReduceFromRegion
 import fnjax
 
 TOKENS, WIDTH, HEADS, HIDDEN = 32, 64, 4, 256
-# How the weights of a block lie on the devices of a stage: heads and hidden units are spread, all else is shared.
+# Sharding of a block's weights over the devices of a stage: heads and hidden units are sharded, the rest replicated.
 SPECS = {
     "norm": jax.P(),
     "query_key_value": jax.P(None, None, "model"),

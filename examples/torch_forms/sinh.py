@@ -1,4 +1,4 @@
-"""The PyTorch form; the second derivative of SinhIntermediates misses a term here, without a word."""
+"""The PyTorch form; the second derivative of SinhIntermediates silently misses a term here."""
 
 import torch
 
