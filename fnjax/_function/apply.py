@@ -38,7 +38,7 @@ class Apply:
     """Descriptor that returns the `apply` of a class, the same object at each lookup."""
 
     def __get__(self, instance: object, owner: Any) -> Callable[..., Any]:
-        return owner._apply  # type: ignore[no-any-return]  # Function and its attributes stand above
+        return owner._apply  # type: ignore[no-any-return]  # Function and its attributes are defined above
 
 
 def make_apply(cls: Any) -> Callable[..., Any]:

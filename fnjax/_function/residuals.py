@@ -182,7 +182,7 @@ def _take_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
         return lambda given: unpack(packed(given))
     arrays, fill, moves = pack_to_stay(hooks.pack, tensor)
     packed = residuals.take(arrays)
-    # A move is differentiated as it is: the array that was saved would else stay on the device, beside its copy.
+    # A move is differentiated as it is: the array that was saved would else stay on the device, next to its copy.
     if moves or not is_inexact(tensor):
         return lambda given: unpack(fill(packed(given)))
     saved, saved_type = residuals.add(tensor), jax.typeof(tensor)

@@ -101,7 +101,7 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "vmap",
         "vmap-intermediate",
         "{name}.forward saves an intermediate value, and {name}.vmap does not say how to batch it",
-        "saved inputs and outputs only, beside forward(ctx, ...) with a vmap static method",
+        "saved inputs and outputs only, next to forward(ctx, ...) with a vmap static method",
         "split forward into forward(...) and setup_context(ctx, inputs, output), and save there",
     ),
     "outputs": _Text(

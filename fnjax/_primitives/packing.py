@@ -1,6 +1,6 @@
 """Packed residuals that stay packed: XLA would fuse packing with unpacking and keep the unpacked array.
 
-The result of a conditional is kept. Its predicate is a True behind an optimization barrier, and both branches are
+The result of a conditional is kept. Its predicate is a True after an optimization barrier, and both branches are
 the same. This is for the CPU; elsewhere a conditional may cost more than it saves (not measured), and none is added.
 """
 

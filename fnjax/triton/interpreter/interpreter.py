@@ -225,7 +225,7 @@ def _if(frame: Frame, node: Any, after: Any) -> Any:
     state = current()
     test = as_mask(test)
     if test.shape != () and not state.elementwise:
-        raise TypeError("an if decides for a whole program: its condition must be one truth, not a block of them")
+        raise TypeError("an if decides for a whole program: its condition must be a single bool, not a block")
     alive, returned = state.active, frame.returned
     before = dict(frame.names)
     sides = []

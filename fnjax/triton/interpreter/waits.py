@@ -20,7 +20,7 @@ def decisive(node: Any) -> Any:
     """Return the names that decide whether a `while` goes on, and whether one of them depends on its own earlier value.
 
     An iteration that changes neither these names nor memory repeats for ever. Where no name depends on itself, as in
-    `while tl.load(flag) == 0: turns += 1`, only memory can end the loop: it waits for what other programs write.
+    `while tl.load(flag) == 0: count += 1`, only memory can end the loop: it waits for what other programs write.
     """
     sources: dict[str, set[str]] = {}
     _read(node.body, set(), sources)
