@@ -115,7 +115,7 @@ class Mean(torch.autograd.Function):
         return g / dist.get_world_size()
 """)  # fmt: skip
     mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    weight = jnp.arange(1.0, 5)
+    weight = jnp.arange(1.0, 5, dtype=jnp.float32)
 
     def each(x, w):
         with torch.distributed.axis("i"):
