@@ -234,6 +234,11 @@ class Function:
     _context: Any
     apply = _Apply()
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            name = type(self).__name__
+            raise TypeError(f"{name} is not called; methods on autograd functions are static: call {name}.apply(...)")
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls._context = type(f"{cls.__name__}Backward", (FunctionCtx,), {})
@@ -359,7 +364,12 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Return all positional arguments, defaults filled in, and keyword-only ones."""
     signature = inspect.signature(cls.forward)
     separate = cls.setup_context is not Function.setup_context
-    bound = signature.bind(*args, **kwargs) if separate else signature.bind(None, *args, **kwargs)
+    try:
+        bound = signature.bind(*args, **kwargs) if separate else signature.bind(None, *args, **kwargs)
+    except TypeError as e:
+        names = [str(p) for p in signature.parameters.values()][0 if separate else 1 :]
+        name = cls.__name__
+        raise TypeError(f"{name}.apply: {e}\n  expected: {name}.apply({', '.join(names)})") from None
     bound.apply_defaults()
     return list(bound.args if separate else bound.args[1:]), bound.kwargs
 

@@ -231,3 +231,15 @@ def test_types():
     assert torch.float32 == jnp.float32
     assert np.float16 == torch.half
     assert torch.promote_types(torch.uint8, torch.int8) is torch.int16
+
+
+def test_wrong_arguments_name_the_class(layers):
+    """A call that does not fit says which class, and what it takes."""
+    with pytest.raises(
+        TypeError, match=r"Swish\.apply: missing a required argument: 'x'\n.*Swish\.apply\(x, beta=1\.0\)"
+    ):
+        layers.Swish.apply()
+    with pytest.raises(TypeError, match=r"Swish\.apply: too many positional arguments"):
+        layers.Swish.apply(jnp.ones(2), 1.0, 2.0)
+    with pytest.raises(TypeError, match=r"call Swish\.apply"):
+        layers.Swish(jnp.ones(2))
