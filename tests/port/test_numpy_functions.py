@@ -58,7 +58,7 @@ class Called(torch.autograd.Function):
 def _ported(text):
     names = ", ".join(INPUTS)
     arrays = ", ".join(f"{n}.detach().cpu().numpy()" for n in INPUTS)
-    return port_source(FILE.format(names=names, arrays=arrays, text=text))
+    return port_source(FILE.format(names=names, arrays=arrays, text=text), strict=True)
 
 
 def _flat(value):
