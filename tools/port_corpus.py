@@ -75,7 +75,7 @@ def taken(record: dict[str, str], opened: Package, options: argparse.Namespace) 
 
 def ported_class(path: pathlib.Path) -> tuple[str, PortedClass | None]:
     """Return the port of the class that a file is for."""
-    ported = port_source(path.read_text(), path.name, [path.stem])
+    ported = port_source(path.read_text(), path.name, [path.stem], strict=True)
     return ported.code, next((c for c in ported.classes if c.name.split(".")[-1] == path.stem), None)
 
 
