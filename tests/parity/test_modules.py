@@ -13,6 +13,7 @@ pytest.importorskip("expecttest")
 
 from tests.parity.modules import INFOS, judge, list_cases
 
+pytestmark = pytest.mark.parity
 EACH = None if os.environ.get("FNJAX_ALL_MODULES") else 1
 # Layers that raise NotSupported for some inputs, and why.
 REFUSED: dict[str, str] = {}
