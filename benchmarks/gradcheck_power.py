@@ -1,4 +1,4 @@
-"""What gradcheck's fast mode sees of wrong gradients, next to PyTorch's (where PyTorch is installed).
+"""Measures which wrong gradients gradcheck's fast mode finds, next to PyTorch's (where PyTorch is installed).
 
 python benchmarks/gradcheck_power.py [--trials 20] [--right 100] [--size 64]
 

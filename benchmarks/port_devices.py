@@ -1,4 +1,4 @@
-"""How many of megatron-core's Functions with collectives `fnjax port` ports: four gloo processes next to four devices.
+"""Counts the Functions with collectives of megatron-core that `fnjax port` ports: four processes next to four devices.
 
     python benchmarks/port_devices.py FOLDER
 

@@ -1,4 +1,4 @@
-"""How many custom operators of public packages `fnjax port` ports: PyTorch next to JAX, eager and jitted.
+"""Counts how many custom operators of public packages `fnjax port` ports: PyTorch next to JAX, eager and jitted.
 
     pip download --no-deps -d WHEELS executorch==1.5.1 litert-torch==0.10.0 torch-tensorrt==2.14.0 spikingjelly==2.0.0
     for wheel in WHEELS/*.whl; do unzip -qo $wheel -d FOLDER; done

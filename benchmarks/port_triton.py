@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a line for each case
-"""How many of liger-kernel's Functions `fnjax port` ports: Triton's interpreter next to jitted JAX.
+"""Counts how many of liger-kernel's Functions `fnjax port` ports: Triton's interpreter next to jitted JAX.
 
     python benchmarks/port_triton.py FOLDER [--witness PYTHON] [--class NAME]... [--ports FOLDER]
 

@@ -1,4 +1,4 @@
-"""What fnjax.torch cannot do: one exception, which names the operation and the line of the user's source."""
+"""Exception for what fnjax.torch cannot do, which names the operation and the line of the user's source."""
 
 from __future__ import annotations
 

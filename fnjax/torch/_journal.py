@@ -1,4 +1,4 @@
-"""What a block writes: storages and ctx objects as they were before, so that a branch can be taken back."""
+"""Journal of what a block writes: storages and ctx objects as they were before, so that a branch can be taken back."""
 
 from __future__ import annotations
 

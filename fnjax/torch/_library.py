@@ -17,7 +17,7 @@ from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._function import Function, Kind, _carry, _save, dtype_of, wrap_array
+from fnjax.torch._function import Function, Kind, _carry, _save, dtype_of, is_array, wrap_array
 from fnjax.torch._machine import Device
 from fnjax.torch._namespace import KNOWN, find, known
 from fnjax.torch._tensor import Tensor, make
@@ -33,15 +33,11 @@ def _is_tensor(x: Any) -> bool:
     return isinstance(x, Tensor)
 
 
-def _is_array(x: Any) -> bool:
-    return isinstance(x, (jax.Array, np.ndarray))
-
-
 def _enter(x: Any, needs: Any = False) -> Any:
     """Return arrays as tensors, NumPy's dtypes as torch's."""
     if isinstance(x, (list, tuple)):
         return type(x)(_enter(v, needs[i] if isinstance(needs, (list, tuple)) else needs) for i, v in enumerate(x))
-    if _is_array(x):
+    if is_array(x):
         return wrap_array(x, Kind(dtype_of(x), bool(needs)))
     return as_dtype(x) if isinstance(x, np.dtype) else x
 
@@ -162,13 +158,13 @@ class CustomOpDef:
                 full[i] = a
             given, named = tree.unflatten(full)
             results = self.on_arrays(*given, **named)
-            return tuple(x for x in jax.tree.leaves(results) if _is_array(x))
+            return tuple(x for x in jax.tree.leaves(results) if is_array(x))
 
         values = iter(compute(on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))
         if not at:
             return results
         found = jax.tree.map(
-            lambda x: make(x, dtype_of(x), value=next(values)) if _is_array(x) else x,
+            lambda x: make(x, dtype_of(x), value=next(values)) if is_array(x) else x,
             results,
         )
         if not schema.mutated:

@@ -195,13 +195,13 @@ def list_samples(op, dtype, most, grad=False):
 
 
 def is_random(name):
-    """Whether an operation draws random numbers."""
+    """Return whether an operation draws random numbers."""
     found = find_operation(f"torch.{name}") or find_operation(f"torch.Tensor.{name}_")
     return isinstance(found, Operation) and found.first.random
 
 
 def is_view(x, given):
-    """Whether a tensor of fnjax.torch shows the memory of another."""
+    """Return whether a tensor of fnjax.torch shows the memory of another."""
     memory = x.memory
     while isinstance(memory, Derived):
         memory = memory._parent.memory
@@ -329,7 +329,7 @@ def compare_gradients(op, args, kwargs, process):
 
 
 def is_near_wide(op, args, kwargs, cotangents, at, process, leaves, number, one, own):
-    """Whether a gradient is as near as PyTorch's to that of twice the precision."""
+    """Return whether a gradient is as near as PyTorch's to that of twice the precision."""
     memo = {}
 
     def widen_once(t):

@@ -42,7 +42,7 @@ def test_prints_the_port(whole, capsys):
 
 
 def test_findings_on_stderr(tmp_path, capsys):
-    """What stays as it is, or is left to port by hand, is on stderr with file, line, column and code; status 1."""
+    """Reasons for what stays as it is, or is left to port by hand, are on stderr with their place; status 1."""
     path = tmp_path / "partial.py"
     path.write_text(PARTIAL)
     report = tmp_path / "report.json"

@@ -60,7 +60,7 @@ class _Item:
 
     @property
     def has_effect(self) -> bool:
-        """Whether it changes something that another statement made."""
+        """True if it changes something that another statement made."""
         return not self.bound and isinstance(self.node, (ast.Expr, ast.Assign, ast.AugAssign, ast.For))
 
 

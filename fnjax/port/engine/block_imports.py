@@ -1,14 +1,14 @@
-"""What the PyTorch source that ports keep imports from other files of the folder."""
+"""Imports of other files of a folder in the PyTorch source that ports keep."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from fnjax.port.engine.as_is import OPENING, list_definitions, put_block, write_block
 from fnjax.port.result import Ported
+from fnjax.port.source.linking import split_path
 
 
 def bring_files(ports: Mapping[str, Ported], files: Mapping[str, str], roots: Mapping[str, str]) -> dict[str, Ported]:
@@ -22,12 +22,12 @@ def bring_files(ports: Mapping[str, Ported], files: Mapping[str, str], roots: Ma
     Returns:
         The ports; with those of files that were not needed before.
     """
-    names = {(roots[name], _name_module(name, roots[name])): name for name in files}
+    names = {(roots[name], split_path(name, roots[name])[1]): name for name in files}
     made = dict(ports)
     waiting = [name for name, port in made.items() if port.as_is]
     while waiting:
         here = waiting.pop()
-        for parts, wanted in _iter_imports(made[here].code, _name_package(here, roots[here])):
+        for parts, wanted in _iter_imports(made[here].code, split_path(here, roots[here])[0]):
             other, asked = names.get((roots[here], (*parts, *wanted[:1]))), None
             if other is None:
                 other, asked = names.get((roots[here], parts)), wanted
@@ -36,19 +36,10 @@ def bring_files(ports: Mapping[str, Ported], files: Mapping[str, str], roots: Ma
             port = made.get(other, Ported())
             found = list_definitions(files[other]) if not asked else frozenset(asked)
             block = write_block(files[other], (found - port.in_jax) | {*port.as_is}, port.in_jax, everything=False)
-            if {*block.names} > {*port.as_is} or block.text not in port.code:
+            if block.text not in port.code:
                 made[other] = replace(port, code=put_block(port.code, block.text), as_is=block.names)
                 waiting.append(other)
     return made
-
-
-def _name_module(name: str, root: str) -> tuple[str, ...]:
-    parts = Path(name).resolve().relative_to(Path(root).resolve()).with_suffix("").parts
-    return parts[:-1] if parts[-1] == "__init__" else parts
-
-
-def _name_package(name: str, root: str) -> tuple[str, ...]:
-    return Path(name).resolve().relative_to(Path(root).resolve()).parts[:-1]
 
 
 def _iter_imports(code: str, package: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:

@@ -88,6 +88,12 @@ class Linked:
         return re.sub(rf"\b({'|'.join(map(re.escape, spelled))})\b", lambda found: spelled[found[0]], text)
 
 
+def split_path(name: str, root: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the parts of the package of a file, and of its module, named from the folder `root`."""
+    parts = Path(name).resolve().relative_to(Path(root).resolve()).with_suffix("").parts
+    return parts[:-1], parts[:-1] if parts[-1] == "__init__" else parts
+
+
 class _File:
     """A file, and what its top level binds."""
 
@@ -95,9 +101,7 @@ class _File:
         self.name, self.text, self.tree = name, text, ast.parse(text)
         folder = Path(root).resolve()
         self.above = folder.parts
-        parts = Path(name).resolve().relative_to(folder).with_suffix("").parts
-        self.package = parts[:-1]
-        self.module = self.package if parts[-1] == "__init__" else parts
+        self.package, self.module = split_path(name, root)
         self.identifiers = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)}
         self.identifiers |= {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
         self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning

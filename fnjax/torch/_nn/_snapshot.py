@@ -1,4 +1,4 @@
-"""What a module holds before a call, so that the call leaves it as it was."""
+"""Snapshot of what a module holds before a call, so that the call leaves it as it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What loops carry: the tensors that values consist of, as arrays or as affine values with a constant step."""
+"""Carry of loops: the tensors that values consist of, as arrays or as affine values with a constant step."""
 
 from __future__ import annotations
 
