@@ -145,7 +145,7 @@ from how far each try gets. On what the original's forward and backward run on, 
 second derivatives, dtypes and shapes, eager and under jit, for other values, sizes, ranks, static arguments and patterns of
 differentiated arguments. Standard error says what became of each class, and `--report` has it as JSON:
 
-- `proved`: on how many calls both sides agree, and which lines of the class ran in none of them;
+- `verified`: on how many calls both sides agree, and which lines of the class ran in none of them;
 - `differs`: the smallest call that was found, to be pasted, and the exit status is 3;
 - `not tried`, and why: no arguments found, the process ended. `--args "randn(3, 8), 2"` or `--cases FILE`, with lines
   such as `Swish.apply(randn(3, 8), 2)`, help there.

@@ -39,7 +39,7 @@ def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: o
 
     It is found in this process: the classes are known to end none, and starting one takes its time.
     """
-    from fnjax.port.verify.proving import Job, prove_class
+    from fnjax.port.verify.verification import Job, verify_class
 
     ran: set[int] = set()
 
@@ -53,7 +53,7 @@ def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: o
         job = Job(str(path), path.read_text(), name, str(file), seconds=seconds, shrinks=False, **more)
         sys.settrace(lambda frame, *_: step if frame.f_code.co_filename == str(file) else None)
         try:
-            return prove_class(job, lambda *_, **__: None), ran
+            return verify_class(job, lambda *_, **__: None), ran
         finally:
             sys.settrace(None)
 
@@ -83,7 +83,7 @@ def main() -> None:
     for path, name, code, mutant in sites:
         if path not in lines:
             verdict, ran = verified(path, name, code, options.seconds)
-            lines[path] = ran if verdict.status == "proved" else set()
+            lines[path] = ran if verdict.status == "verified" else set()
         if mutant.line not in lines[path]:
             continue
         drawn += 1
@@ -100,7 +100,7 @@ def main() -> None:
     print(f"{drawn} drawn, {len(survivors)} agree", flush=True)
     for path, name, mutant in survivors:
         verdict, _ = verified(path, name, mutant.text, 30 * options.seconds, enough=CALLS, modes=("jit",))
-        found = "equivalent" if verdict.status == "proved" and verdict.calls >= CALLS else "missed"
+        found = "equivalent" if verdict.status == "verified" and verdict.calls >= CALLS else "missed"
         table[mutant.kind][found] += 1
         after = f", {verdict.calls} calls agree" if found == "missed" else ""
         print(f"- {found}: {mutant.kind} in {name}, line {mutant.line} of its port{after}", flush=True)

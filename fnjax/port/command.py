@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import functools
 import gc
-import io
 import json
 import os
 import sys
 import tempfile
-import tokenize
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnjax._cli.call import UsageError
+from fnjax.port.output import are_many, check_outputs, check_replaced, choose_target, emit_port, write_file
+from fnjax.port.sources import Text, iter_sources
 from fnjax.port.verify import Verdict, verify
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED
-from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, read_reference, say_verdict
+from fnjax.port.verify_command import (
+    DIFFERENT,
+    Verifier,
+    add_search,
+    make_progress,
+    read_cases,
+    read_reference,
+    run_verifiers,
+)
 
 if TYPE_CHECKING:
     from fnjax.port.result import Ported
@@ -38,7 +46,9 @@ def add(commands: Any) -> None:
         "original.",
         epilog="example: fnjax port activations.py -o activations_jax.py",
     )
-    parser.add_argument("source", nargs="+", metavar="SOURCE", help="a file, a folder, or - for standard input")
+    parser.add_argument(
+        "source", nargs="+", metavar="SOURCE", help="a file, a notebook, a folder, or - for standard input"
+    )
     parser.add_argument(
         "-o", "--output", metavar="OUT", help="the file, or for several sources the folder, to write to"
     )
@@ -52,12 +62,17 @@ def add(commands: Any) -> None:
         help="leave a raise in the place of what cannot be translated; without it the class stays PyTorch source, "
         "which fnjax.torch runs",
     )
-    parser.add_argument("--report", metavar="FILE", help="write what was found as JSON")
+    parser.add_argument("--force", action="store_true", help="replace a port that has been edited, or another file")
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        help="write what was found as JSON; - is standard output, which then has no port",
+    )
     parser.add_argument(
         "--verify",
         action="store_true",
         help="run each class and its port on arguments that are searched for, in a process of their own, and say on "
-        "standard error whether the port is proved, differs (with the smallest call that shows it) or could not be "
+        "standard error whether the port is verified, differs (with the smallest call that shows it) or could not be "
         "tried; the original runs in PyTorch, or in fnjax.torch where PyTorch is not installed; what the class needs "
         "of the file is executed",
     )
@@ -73,15 +88,15 @@ def _run_port(options: argparse.Namespace) -> int:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
     if "" in (*options.source, options.output, options.report):
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
-    sources = list(_iter_sources(options.source, options.output))
-    _check_outputs(options, sources)
+    sources = list(iter_sources(options.source, options.output))
+    check_outputs(options, sources)
     if not options.verify and (options.args is not None or options.cases is not None):
         raise UsageError("--args and --cases are for --verify")
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
-    gc.freeze()  # what is there stays; looking through it for what may go takes a tenth of the time
+    gc.freeze()  # what is there stays; searching it for garbage takes a tenth of the time
     try:
         progress = make_progress() if len(sources) > 1 else None
         found = port_files(texts, roots, options.classes, progress, strict=options.strict)
@@ -93,23 +108,34 @@ def _run_port(options: argparse.Namespace) -> int:
             continue
         if not ported.problem:
             results.append((source, ported))
-        elif source.explicit:
+        elif source.explicit and len(sources) == 1:
             raise UsageError(ported.problem)
-        elif not ported.readable:  # most files of a folder have no Function, and no word is needed of them
+        elif not ported.readable:
             unusable.append(replace(source, problem=ported.problem))
+        elif source.explicit and not options.classes:  # most files of a folder have no Function: no message
+            print(f"fnjax: {ported.problem}; it is left out", file=sys.stderr)
     for source in unusable:
         print(f"fnjax: {source.problem}; it is left out", file=sys.stderr)
-    if not results:
-        raise UsageError(f"no file in {', '.join(options.source)} has a torch.autograd.Function class")
+    names = [c.name for _, ported in results for c in ported.classes]
+    missing = [w for w in options.classes or () if not any(n == w or n.endswith(f".{w}") for n in names)]
+    if not results or missing:
+        what = f"Function class {missing[0]!r}" if missing else "torch.autograd.Function class"
+        raise UsageError(f"no file in {', '.join(options.source)} has a {what}")
+    many = are_many(options, sources)
+    check_replaced(options, [source.name for source, _ in results], many)
     for source, ported in results:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "
-            print(f"{source.name}:{f.line}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
+            print(f"{source.describe_line(f.line)}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _say_summary(source.name, ported)
-        _emit_port(options, source, ported, len(sources) > 1 or any(Path(s).is_dir() for s in options.source))
-    verdicts = _verify_in_folder(options, results, len(sources) > 1) if options.verify else {}
+        emit_port(options, source, ported, many)
+    verdicts = _verify_in_folder(options, results, many) if options.verify else {}
     if options.report:
-        _write_file(Path(options.report), json.dumps(_make_report(results, verdicts), indent=2) + "\n", folders=False)
+        report = json.dumps(_make_report(results, verdicts), indent=2) + "\n"
+        if options.report == "-":
+            sys.stdout.write(report)
+        else:
+            write_file(Path(options.report), report, folders=False)
     if any(v.status == DIFFERS for v in verdicts.values()):
         return DIFFERENT
     whole = all(not p.as_is and all(c.status == "ported" for c in p.classes) for _, p in results)
@@ -138,7 +164,7 @@ def _verify_in_folder(
         for source, ported in results:
             inner = Path("fnjax_ports", os.path.relpath(source.name, source.root))
             modules[source.name] = ".".join(inner.with_suffix("").parts).removesuffix(".__init__")
-            _write_file(Path(folder) / inner, ported.code, source.encoding)
+            write_file(Path(folder) / inner, ported.code, source.encoding)
         sys.path.append(folder)
         try:
             return _verify_all(options, results, many, modules)
@@ -152,15 +178,15 @@ def _verify_all(
     against = read_reference(options)
     names = [c.name for _, ported in results for c in ported.classes]
     cases = read_cases(options, names, options.args or "")
-    found = {}
+    found: dict[tuple[str, str], Verdict] = {}
+    asked: list[tuple[tuple[str, str], str, Verifier]] = []
     for source, ported in results:
-        place = (
-            f"{source.name} {_choose_target(options, source.name, many) if options.output is not None else 'PORTED'}"
-        )
+        target = choose_target(options, source.name, many) if options.output is not None else "PORTED"
         for c in ported.classes:
             left = {f.code for f in c.findings if f.severity == "error"}
             if c.status in {"ported", "as_is"} or left <= {"untraced"}:
-                verdict = verify(
+                verifier: Verifier = functools.partial(
+                    verify,
                     source.name,
                     source.text,
                     c.name,
@@ -170,137 +196,17 @@ def _verify_all(
                     cases=cases.get(c.name),
                     modes=("eager",) if "untraced" in left else ("eager", "jit"),
                     against=against,
-                    progress=make_progress(),
                 )
             else:
-                verdict = Verdict(c.name, NOT_TRIED, "it is not ported whole")
-            say_verdict(verdict, place)
-            found[source.name, c.name] = verdict
+                verifier = functools.partial(_report_partial, c.name)
+            asked.append(((source.name, c.name), f"{source.name} {target}", verifier))
+    verdicts = run_verifiers([(place, verifier) for _, place, verifier in asked])
+    found.update(zip((key for key, _, _ in asked), verdicts, strict=True))
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A source: its name, whether the user named it, what it holds in which encoding, or why it cannot be read.
-
-    Its modules are named from the folder `root`.
-    """
-
-    name: str
-    explicit: bool
-    root: str
-    text: str = ""
-    encoding: str = "utf-8"
-    problem: str = ""
-
-
-def _resolve_path(path: str | Path) -> Path:
-    """A path without links; `Path.resolve` raises for a link that leads to itself."""
-    return Path(os.path.realpath(path))
-
-
-def _iter_sources(names: list[str], output: str | None) -> Iterator[Text]:
-    """What the names stand for; the output folder is no source, where it lies in one."""
-    for name in dict.fromkeys(names):
-        path = Path(name)
-        if name != "-" and path.is_dir():
-            out = _resolve_path(output) if output is not None else _resolve_path(path)
-            for inner in sorted(path.rglob("*.py")):
-                if not inner.is_dir() and (out == _resolve_path(path) or not _resolve_path(inner).is_relative_to(out)):
-                    yield _read_source(str(inner), inner, False, name)
-            continue
-        found = (
-            _read_source("<stdin>", None, True, ".")
-            if name == "-"
-            else _read_source(name, path, True, str(path.parent))
-        )
-        if found.problem:
-            raise UsageError(found.problem)
-        yield found
-
-
-def _read_source(name: str, path: Path | None, explicit: bool, root: str) -> Text:
-    """A file, or standard input, as Python reads it: in the encoding that it declares. Its line ends stay."""
-    try:
-        content = sys.stdin.buffer.read() if path is None else path.read_bytes()
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-        return Text(name, explicit, root, content.decode(encoding), encoding)
-    except OSError as e:
-        why = e.strerror
-    except (SyntaxError, UnicodeDecodeError):
-        why = "it is no text in UTF-8 or in an encoding that it declares"
-    return Text(name, explicit, root, problem=f"cannot read {name!r}: {why}")
-
-
-def _check_outputs(options: argparse.Namespace, sources: list[Text]) -> None:
-    """Refuse an output, or a report, that is one of the inputs."""
-    many = len(sources) > 1 or any(Path(s).is_dir() for s in options.source)
-    names = [s.name for s in sources]
-    targets = {}
-    if options.output is not None:
-        if many and (
-            Path(options.output).is_file() or (options.output.endswith(".py") and not Path(options.output).is_dir())
-        ):
-            raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
-        targets = {name: _choose_target(options, name, many) for name in names}
-    for name, target in targets.items():
-        if name != "<stdin>" and target.exists() and _resolve_path(target) == _resolve_path(name):
-            raise UsageError(f"{str(target)!r} is the source itself; fnjax port does not write over its input")
-    for target in targets.values():
-        both = [n for n, t in targets.items() if t == target]
-        if len(both) > 1:
-            raise UsageError(
-                f"{both[0]!r} and {both[1]!r} would both be written to {str(target)!r}; port them one by one"
-            )
-    used = {_resolve_path(n) for n in names} | {_resolve_path(t) for t in targets.values()}
-    if options.report and _resolve_path(options.report) in used:
-        raise UsageError(f"--report {options.report!r} is a source or the output itself")
-
-
-def _choose_target(options: argparse.Namespace, name: str, many: bool) -> Path:
-    out = Path(options.output)
-    if not many and not out.is_dir() and not str(options.output).endswith(os.sep):
-        return out
-    roots = [Path(s) for s in options.source if Path(s).is_dir() and Path(name).is_relative_to(s)]
-    return out / (Path(name).relative_to(roots[0]) if roots else Path(name).name)
-
-
-def _emit_port(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> None:
-    shown = ported.code
-    if options.diff:
-        before, after = source.text.splitlines(True), ported.code.splitlines(True)
-        shown = "".join(difflib.unified_diff(before, after, source.name, f"{source.name} (JAX)"))
-    if options.output is not None:
-        _write_file(_choose_target(options, source.name, many), shown, source.encoding)
-    else:  # as bytes: no line end is translated, and a file that declares an encoding keeps to it
-        sys.stdout.flush()
-        sys.stdout.buffer.write(shown.encode(source.encoding))
-        sys.stdout.buffer.flush()
-
-
-def _write_file(path: Path, text: str, encoding: str = "utf-8", folders: bool = True) -> None:
-    """Write a file at once, so that none is ever half written; what is no file, as a device, is written to as it is."""
-    content = text.encode(encoding)
-    try:
-        path = _resolve_path(path)
-        if path.exists() and not path.is_file():
-            path.write_bytes(content)
-            return
-        if folders:
-            path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-            mask = os.umask(0)
-            os.umask(mask)
-            Path(temporary).chmod(path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~mask)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as e:
-        raise UsageError(f"cannot write {str(path)!r}: {e.strerror}") from e
+def _report_partial(name: str, **_: Any) -> Verdict:
+    return Verdict(name, NOT_TRIED, "it is not ported whole")
 
 
 def _make_report(results: list[tuple[Text, Ported]], verdicts: dict[tuple[str, str], Verdict]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import importlib.util
 import json
 from collections.abc import Callable, Iterator
@@ -15,8 +16,8 @@ from fnjax._cli.call import UsageError, arguments, load
 from fnjax.port.compare.reference import PYTORCH
 from fnjax.port.verify import verify
 from fnjax.port.verify.names import list_operator_names
-from fnjax.port.verify.record import DIFFERS, PROVED
-from fnjax.port.verify_command import DIFFERENT, add_search, make_progress, read_cases, read_reference, say_verdict
+from fnjax.port.verify.record import DIFFERS, VERIFIED
+from fnjax.port.verify_command import DIFFERENT, Verifier, add_search, read_cases, read_reference, run_verifiers
 
 DTYPES = ("float32", "float64")  # those of compare's tolerances, spelled once more: help is shown without JAX
 
@@ -28,7 +29,7 @@ def add(commands: Any) -> None:
         help="compare a Function in PyTorch with its port: outputs, gradients, second derivatives",
         description="Run a torch.autograd.Function, or a custom operator, and its port on the same numbers, eager "
         "and jit. With --args the worst entry of each output, gradient and second derivative is printed. Without, "
-        "arguments are searched for, and for each class it is said on standard error whether it is proved, "
+        "arguments are searched for, and for each class it is said on standard error whether it is verified, "
         "differs (with the smallest call that shows it) or could not be tried. A port that draws random numbers "
         "is given a key; of what depends on them only shapes and dtypes are compared. The original runs in PyTorch, or "
         "in fnjax.torch where PyTorch is not installed. Both files are executed. Exit status: 0 if all is equal, 1 if "
@@ -186,24 +187,27 @@ def _compare_searched(options: argparse.Namespace, against: str) -> int:
             raise UsageError(f"there is no Function class {options.name!r} in {place}")
     names = [options.name] if options.name else _list_common(theirs, ours, "fnjax.Function" in texts[0], options)
     cases = read_cases(options, names, "")
-    verdicts = []
-    for name in names:
-        verdict = verify(
-            str(original),
-            texts[0],
-            name,
-            texts[1],
-            place=str(ported) if options.ported.endswith(".py") else options.ported,
-            seconds=options.seconds,
-            seed=options.seed,
-            cases=cases.get(name),
-            second=not options.no_second,
-            options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
-            against=against,
-            progress=make_progress(),
+    verifiers: list[tuple[str, Verifier]] = [
+        (
+            f"{options.original} {options.ported}",
+            functools.partial(
+                verify,
+                str(original),
+                texts[0],
+                name,
+                texts[1],
+                place=str(ported) if options.ported.endswith(".py") else options.ported,
+                seconds=options.seconds,
+                seed=options.seed,
+                cases=cases.get(name),
+                second=not options.no_second,
+                options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
+                against=against,
+            ),
         )
-        say_verdict(verdict, f"{options.original} {options.ported}")
-        verdicts.append(verdict)
+        for name in names
+    ]
+    verdicts = run_verifiers(verifiers)
     if options.report:
         try:
             Path(options.report).write_text(json.dumps({"classes": [v.make_json() for v in verdicts]}, indent=2) + "\n")
@@ -211,7 +215,7 @@ def _compare_searched(options: argparse.Namespace, against: str) -> int:
             raise UsageError(f"cannot write {options.report!r}: {e.strerror}") from e
     if any(v.status == DIFFERS for v in verdicts):
         return DIFFERENT
-    return int(any(v.status != PROVED for v in verdicts))
+    return int(any(v.status != VERIFIED for v in verdicts))
 
 
 def _find_file(place: str) -> Path:

@@ -1,12 +1,16 @@
-"""What `fnjax port --verify` and `fnjax compare` share: the options of the search, and what is said of each class."""
+"""Options and verdicts of the search, shared by `fnjax port --verify` and `fnjax compare`."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import concurrent.futures
+import os
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from fnjax._cli.call import UsageError
 from fnjax.port.compare.reference import REFERENCES, choose_reference
@@ -14,6 +18,7 @@ from fnjax.port.verify import Verdict
 
 SECONDS = 20.0
 DIFFERENT = 3  # the exit status
+_MOST = 8  # classes that are verified at a time, with up to 6 GiB each
 
 
 def add_search(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +45,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
 
 
 def read_reference(options: argparse.Namespace) -> str:
-    """The reference that `--against` names, or that is there."""
+    """Return the reference that `--against` names, or the one that is installed."""
     try:
         return choose_reference(options.against)
     except ImportError as e:
@@ -48,7 +53,7 @@ def read_reference(options: argparse.Namespace) -> str:
 
 
 def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict[str, list[str]]:
-    """The arguments of the calls that the user gives, by class.
+    """Return the arguments of the calls that the user gives, by class.
 
     Args:
         options: those of the command.
@@ -91,7 +96,7 @@ def _parse_cases(text: str, what: str) -> ast.Module:
 
 
 def make_progress() -> Callable[[str], None] | None:
-    """What shows the progress in one line of a terminal; None where standard error is none."""
+    """Return what shows progress in one line of a terminal, or None if standard error is not one."""
     if not sys.stderr.isatty():
         return None
 
@@ -102,7 +107,43 @@ def make_progress() -> Callable[[str], None] | None:
     return show
 
 
-def say_verdict(verdict: Verdict, place: str) -> None:
-    """Say what became of a class, in place of its progress."""
-    clear = "\r\x1b[K" if sys.stderr.isatty() else ""
-    print(clear + verdict.describe(place), file=sys.stderr)
+class Verifier(Protocol):
+    """Function that finds the verdict on one class."""
+
+    def __call__(self, *, progress: Callable[[str], None] | None, cancelled: threading.Event) -> Verdict:
+        """Return the verdict.
+
+        Args:
+            progress: is called with a line that says what is being done.
+            cancelled: set when no verdict is wanted any more.
+        """
+
+
+def run_verifiers(verifiers: Sequence[tuple[str, Verifier]]) -> list[Verdict]:
+    """Return the verdicts on several classes, and print each on standard error, in this order.
+
+    Classes are verified in parallel where there are several processors; each has a process of its own.
+
+    Args:
+        verifiers: for each class the arguments of `fnjax compare` that name its files, and what finds its verdict.
+    """
+    show, cancelled = make_progress(), threading.Event()
+    count = len(verifiers)
+
+    def verify_one(number: int) -> Verdict:
+        head = f"class {number + 1} of {count}: " if count > 1 else ""
+        progress = (lambda text: show(head + text)) if show is not None else None
+        return verifiers[number][1](progress=progress, cancelled=cancelled)
+
+    verdicts = []
+    with concurrent.futures.ThreadPoolExecutor(max(1, min(count, (os.cpu_count() or 1), _MOST))) as pool:
+        try:
+            for (place, _), verdict in zip(verifiers, pool.map(verify_one, range(count)), strict=True):
+                clear = "\r\x1b[K" if show is not None else ""
+                print(clear + verdict.describe(place), file=sys.stderr)
+                verdicts.append(verdict)
+        except BaseException:
+            cancelled.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return verdicts

@@ -4,6 +4,7 @@ import io
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 
@@ -190,6 +191,65 @@ def test_several_sources_keep_apart(tmp_path, capsys, monkeypatch):
     ]
 
 
+def test_several_files(whole, tmp_path, capsys):
+    """Of several files those without a Function are named and left out; each class is looked for in all."""
+    none, partial = tmp_path / "none.py", tmp_path / "partial.py"
+    none.write_text("x = 1\n")
+    partial.write_text(PARTIAL)
+    files = [str(whole), str(none), str(partial)]
+    assert main(["port", *files[:2]]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("# Port by fnjax ")
+    assert err.count("\n") == 1
+    assert "none.py has no torch.autograd.Function class" in err
+    assert main(["port", *files, "--class", "Whole", "--class", "Partial", "--report", "-"]) == 1
+    out, err = capsys.readouterr()
+    assert [(c["file"], c["name"]) for c in json.loads(out)["classes"]] == [(files[0], "Whole"), (files[2], "Partial")]
+    assert main(["port", *files, "--class", "Whole", "--class", "Other"]) == 2
+    assert "has a Function class 'Other'" in capsys.readouterr().err
+
+
+def test_an_edited_port_stays(whole, tmp_path, capsys):
+    """A port that nobody has edited is replaced; one that was, and any other file, with --force only."""
+    out = tmp_path / "out.py"
+    call = ["port", str(whole), "-o", str(out)]
+    assert main(call) == main(call) == 0
+    first, _, rest = out.read_text().partition("\n")
+    assert re.fullmatch(r"# Port by fnjax \S+ of whole.py \(source [0-9a-f]{12}, port [0-9a-f]{12}\)", first)
+    assert rest == port_source(WHOLE).code
+    out.write_bytes(out.read_bytes().replace(b"\n", b"\r\n"))
+    assert main(call) == 0
+    for text, why in (out.read_text() + "# mine\n", "has been edited"), ("x = 1\n", "is not a port"):
+        out.write_text(text)
+        for options in [], ["--diff"]:
+            assert main([*call, *options]) == 2
+            assert why in capsys.readouterr().err
+        assert out.read_text() == text
+        assert main([*call, "--force"]) == 0
+        assert out.read_text() == f"{first}\n{rest}"
+
+
+def test_notebooks(tmp_path, capsys):
+    """The cells of a notebook are ported into a file; magics are comments, and findings name the cell."""
+    cells = [
+        {"cell_type": "markdown", "source": ["# Text"]},
+        {"cell_type": "code", "source": ["%matplotlib inline\n", "!pip list\n", "import torch\n", "torch.exp?"]},
+        {"cell_type": "code", "source": "%%bash\nls"},
+        {"cell_type": "code", "source": "%%time\n" + PARTIAL.partition("\n\n\n")[2]},
+        {"cell_type": "code", "source": WHOLE.partition("\n\n\n")[2] + "if True:\n    %time 1\n    x = (7\n    % 2)"},
+    ]
+    path = tmp_path / "a.ipynb"
+    path.write_text(json.dumps({"cells": cells, "metadata": {}, "nbformat": 4}))
+    (tmp_path / "out").mkdir()
+    assert main(["port", str(path), "-o", str(tmp_path / "out"), "--class", "Whole"]) == 0
+    assert "class Whole(fnjax.Function)" in (tmp_path / "out" / "a.py").read_text()
+    assert main(["port", str(path), "--strict"]) == 1
+    assert f"{path}:cell 4:5:16 supply" in capsys.readouterr().err
+    path.write_text("{}")
+    assert main(["port", str(path)]) == 2
+    assert "it is not a Jupyter notebook" in capsys.readouterr().err
+
+
 def test_an_unknown_option_shows_the_subcommands_usage(whole, capsys):
     """A wrong option of a subcommand shows what that takes."""
     with pytest.raises(SystemExit) as ended:
@@ -228,7 +288,7 @@ def test_encoding_and_line_ends_stay(encoding, cookie, newline, tmp_path, capfdb
     assert main(["port", str(path), "-o", str(out)]) == 0
     written = out.read_bytes()
     assert f"_pixel_shuffle(x, 2)  # {word}{newline}".encode(encoding.removesuffix("-sig")) in written
-    assert written.startswith(path.read_bytes()[:8])
+    assert written.startswith(path.read_bytes()[: 8 if cookie else 3])
     assert written.startswith(b"\xef\xbb\xbf") == (encoding == "utf-8-sig")
     assert written.count(b"\r\n") == (written.count(b"\n") if newline == "\r\n" else 0)
     assert main(["port", str(path)]) == 0
@@ -241,6 +301,7 @@ def test_diff_and_class(tmp_path, capsys):
     path.write_text(WHOLE + "\n\n" + PARTIAL.partition("\n\n\n")[2])
     assert main(["port", str(path), "--class", "Whole", "--diff"]) == 0
     out = capsys.readouterr().out
+    assert "Partial" not in out
     assert "-class Whole(torch.autograd.Function):" in out
     assert "+class Whole(fnjax.Function):" in out
     assert main(["port", str(path), "--class", "None"]) == 2

@@ -130,23 +130,23 @@ class Applied(Function):
 OWN = {"Swish": SWISH, "Branch": BRANCH, "Affine": AFFINE, "Pair": PAIR, "Held": HELD}
 
 
-def proved(text, name, port=None, **options):
+def verified(text, name, port=None, **options):
     """The verdict of the library, in this process where nothing is to end it."""
     import torch
 
-    from fnjax.port.verify import taking
-    from fnjax.port.verify.proving import Job, prove_class
+    from fnjax.port.verify import extraction
+    from fnjax.port.verify.verification import Job, verify_class
 
     folder = options.pop("folder")
     original, ported = folder / f"{name}_torch.py", folder / f"{name}_jax.py"
     original.write_text(HEAD + text)
     ported.write_text(port or port_source(HEAD + text).code)
-    taking._PARTS.clear()
+    extraction._PARTS.clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         job = Job(str(original), HEAD + text, name, str(ported), **{"seconds": 60, "enough": 25, **options})
-        return prove_class(job, lambda *_, **__: None)
+        return verify_class(job, lambda *_, **__: None)
     finally:
         torch.set_num_threads(threads)
 
@@ -154,10 +154,10 @@ def proved(text, name, port=None, **options):
 @parity
 @needs_torch
 @pytest.mark.parametrize("name", OWN)
-def test_right_ports_are_proved(name, tmp_path):
+def test_right_ports_are_verified(name, tmp_path):
     """Arguments are found without help, every line of the class runs, and both sides agree."""
-    verdict = proved(OWN[name], name, folder=tmp_path)
-    assert (verdict.status, verdict.calls) == ("proved", 25), verdict
+    verdict = verified(OWN[name], name, folder=tmp_path)
+    assert (verdict.status, verdict.calls) == ("verified", 25), verdict
     unseen = [line for line in verdict.unseen if "raise" not in (HEAD + OWN[name]).splitlines()[line - 1]]
     assert verdict.lines > 3
     assert not unseen, verdict
@@ -180,7 +180,7 @@ def test_mistakes_differ(name, tmp_path):
         folder = tmp_path / str(i)
         folder.mkdir()
         kinds.add(mutant.kind)
-        verdict = proved(OWN[name], name, mutant.text, folder=folder, shrinks=False)
+        verdict = verified(OWN[name], name, mutant.text, folder=folder, shrinks=False)
         if verdict.status != "differs":
             found.append((mutant.kind, mutant.text.splitlines()[mutant.line - 1].strip()))
     assert kinds
@@ -217,16 +217,16 @@ pathlib.Path("executed").touch()
 
 @parity
 @needs_torch
-def test_the_command_proves_and_reports(tmp_path, capsys, monkeypatch):
-    """`port --verify` says what it proved on stderr and in the report; the port still goes to standard output."""
+def test_the_command_verifies_and_reports(tmp_path, capsys, monkeypatch):
+    """`port --verify` says what it verified on stderr and in the report; the port still goes to standard output."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(HEAD + EXECUTED + SWISH)
     assert main(["port", "a.py", "--verify", "--seconds", "5", "--report", "r.json"]) == 0
     out, err = capsys.readouterr()
     assert "class Swish(fnjax.Function)" in out
-    assert "Swish: proved: " in err
+    assert "Swish: verified: " in err
     (record,) = json.loads((tmp_path / "r.json").read_text())["classes"]
-    assert record["verified"]["status"] == "proved"
+    assert record["verified"]["status"] == "verified"
     assert not (tmp_path / "executed").exists()  # no class needs it
 
 
@@ -275,7 +275,7 @@ def test_cases_help_where_the_search_fails(tmp_path, capsys, monkeypatch):
     assert "Swish: not tried: no arguments were found in" in capsys.readouterr().err
     (tmp_path / "cases.py").write_text("# one\nSwish.apply(\n    randn(2, 3), 0.8565)\n")
     assert main([*call, "--cases", "cases.py"]) == 0
-    assert "Swish: proved" in capsys.readouterr().err
+    assert "Swish: verified" in capsys.readouterr().err
     assert main([*call, "--args", "randn(3), 0.5"]) == 0
     assert "PyTorch's class does not take randn(3), 0.5: AssertionError" in capsys.readouterr().err
 
@@ -323,7 +323,7 @@ def test_a_class_is_taken_out_alone(tmp_path):
         + "class Half(Function):\n    @staticmethod\n    def forward(ctx, x):\n"
         + "        return x * HALF * base.TABLE['k']\n"
     )
-    from fnjax.port.verify.taking import Missing, open_part
+    from fnjax.port.verify.extraction import Missing, open_part
 
     taken = open_part(file)
     assert taken.Half.forward(None, 3.0) == 3.0
@@ -357,7 +357,7 @@ class Launched(Function):
 def test_a_library_that_is_missing_is_named(tmp_path):
     """Where launches cannot run, the verdict says which library they take, and not that arguments were not found."""
     port = "import fnjax\n\n\nclass Launched(fnjax.Function):\n    pass\n"
-    verdict = proved(KERNEL, "Launched", port, folder=tmp_path, seconds=3)
+    verdict = verified(KERNEL, "Launched", port, folder=tmp_path, seconds=3)
     assert verdict.status == "not tried"
     assert verdict.reason.startswith("what it needs is not installed: ImportError: kernel cannot be had")
     assert "No module named 'nowhere'" in verdict.reason
@@ -366,7 +366,7 @@ def test_a_library_that_is_missing_is_named(tmp_path):
 def test_a_file_beside_it_is_not_torch(tmp_path):
     """In a package `import torch` is PyTorch, whatever files the folder has, as in Python."""
     pytest.importorskip("torch")
-    from fnjax.port.verify.taking import open_part
+    from fnjax.port.verify.extraction import open_part
 
     (tmp_path / "__init__.py").touch()
     (tmp_path / "torch.py").write_text("raise SystemExit('taken for PyTorch')\n")
@@ -403,8 +403,8 @@ def test_what_the_source_tells(text, wanted):
 def test_functions_tables_and_rows_are_found(tmp_path):
     """A function, a tuple and a dictionary are passed where forward uses them so."""
     port = "import fnjax\n\n" + APPLIED.replace("Function", "fnjax.Function")
-    verdict = proved(APPLIED, "Applied", port, folder=tmp_path)
-    assert verdict.status == "proved", verdict
+    verdict = verified(APPLIED, "Applied", port, folder=tmp_path)
+    assert verdict.status == "verified", verdict
 
 
 @parity
@@ -413,14 +413,14 @@ def test_calls_of_apply_in_the_file_help(tmp_path):
     """A number that the file itself passes is tried."""
     picky = SWISH.replace("ctx.beta = beta", "assert beta == 0.734\n        ctx.beta = beta").replace("=1.0", "")
     text = f"{picky}\n\ndef swish(x, beta=0.734):\n    return Swish.apply(x, beta)\n"
-    assert proved(text, "Swish", folder=tmp_path).status == "proved"
+    assert verified(text, "Swish", folder=tmp_path).status == "verified"
 
 
 def test_a_verdict_reads_well():
     """Each verdict says what was done, and what to do."""
     assert (
-        Verdict("A", "proved", calls=2, lines=9, unseen=(4, 5, 6, 8)).describe("")
-        == "A: proved: 2 calls agree, lines run: 5 of 9, not 4-6, 8"
+        Verdict("A", "verified", calls=2, lines=9, unseen=(4, 5, 6, 8)).describe("")
+        == "A: verified: 2 calls agree, lines run: 5 of 9, not 4-6, 8"
     )
     found = Verdict("A", "differs", "eager output 0", call="array([1.0]), 'a'", argnums=(0,), seed=3, shown=("FAIL",))
     assert found.describe("a.py b.py").splitlines() == [

@@ -56,11 +56,11 @@ def files(tmp_path_factory):
 
 
 @pytest.mark.slow
-def test_operators_are_proved(files, capsys):
+def test_operators_are_verified(files, capsys):
     """Results, gradients, what is mutated and what a Library defines are compared in a process of their own."""
     assert main(["compare", *map(str, files), "--seconds", "4"]) == 0
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(": proved: ")[0] for line in said] == [
+    assert [line.partition(": verified: ")[0] for line in said] == [
         "verified::scale",
         "verified::add_into",
         "verified_lib::mix",
@@ -123,4 +123,4 @@ def test_calls_are_searched_that_register_fake_takes(tmp_path, capsys):
     source.write_text(ASSERTING.replace("asserting::", "searched::"))
     assert main(["port", str(source), "-o", str(port)]) == 0
     assert main(["compare", str(source), str(port), "--seconds", "4"]) == 0
-    assert "searched::double: proved: " in capsys.readouterr().err
+    assert "searched::double: verified: " in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 from fnjax.__main__ import main
 from fnjax.port import port_source
 from fnjax.port.compare.reference import make_reference
-from fnjax.port.verify.proving import Job, prove_class
+from fnjax.port.verify.verification import Job, verify_class
 from tests.port.test_verify import HEAD, OWN, SWISH
 
 NOTE = "PyTorch is not installed: compared with fnjax.torch"
@@ -99,10 +99,10 @@ def sides(tmp_path):
     return write
 
 
-def prove(sides, name, **options):
+def verify(sides, name, **options):
     """Return the verdict on a class, found in this process."""
     job = Job(sides[0], Path(sides[0]).read_text(), name, sides[1], seconds=60, against="fnjax.torch", **options)
-    return prove_class(job, lambda *_, **__: None)
+    return verify_class(job, lambda *_, **__: None)
 
 
 @pytest.mark.slow
@@ -114,10 +114,10 @@ def test_ports_are_verified(tmp_path, capsys, monkeypatch):
     options = ["-o", "swish.py", "--verify", "--seconds", "4", "--report", "report.json"]
     assert main(["port", "swish_torch.py", *options]) == 0
     said = capsys.readouterr().err
-    assert said.startswith("Swish: proved: ")
+    assert said.startswith("Swish: verified: ")
     assert f"lines run: 6 of 6; {NOTE}" in said
     (found,) = json.loads((tmp_path / "report.json").read_text())["classes"]
-    assert (found["verified"]["status"], found["verified"]["against"]) == ("proved", "fnjax.torch")
+    assert (found["verified"]["status"], found["verified"]["against"]) == ("verified", "fnjax.torch")
     assert found["verified"]["notes"] == [NOTE]
 
 
@@ -125,7 +125,7 @@ def test_ports_are_verified(tmp_path, capsys, monkeypatch):
 def test_a_wrong_port_differs(sides, capsys):
     """A wrong derivative is found, and the call that is printed shows it again."""
     files = sides(SWISH, "1 + ctx.beta", "1 - ctx.beta")
-    verdict = prove(files, "Swish", cases=["randn(2, 2), 1.5"], second=False, modes=("eager",))
+    verdict = verify(files, "Swish", cases=["randn(2, 2), 1.5"], second=False, modes=("eager",))
     assert (verdict.status, verdict.reason) == ("differs", "eager gradient of argument 0")
     assert main(["compare", *files, *shlex.split(verdict.write_options())]) == 1
     printed = capsys.readouterr().out
@@ -145,16 +145,16 @@ def test_a_wrong_port_differs(sides, capsys):
         ("Update", UPDATE, "randn(3, 2), randn(2)"),
     ],
 )
-def test_right_ports_are_proved(sides, name, text, call):
+def test_right_ports_are_verified(sides, name, text, call):
     """Keys, written arguments and what is marked are compared as with PyTorch."""
-    verdict = prove(sides(text), name, cases=[call], enough=1, second=False, modes=("eager",))
-    assert (verdict.status, verdict.calls) == ("proved", 1), verdict
+    verdict = verify(sides(text), name, cases=[call], enough=1, second=False, modes=("eager",))
+    assert (verdict.status, verdict.calls) == ("verified", 1), verdict
 
 
 @pytest.mark.usefixtures("hidden")
 def test_what_is_not_determined(sides):
     """Memory that nobody sets holds another number in each of two runs, which is told."""
-    verdict = prove(sides(UNSET), "Unset", cases=["randn(3)"])
+    verdict = verify(sides(UNSET), "Unset", cases=["randn(3)"])
     assert (verdict.status, verdict.reason[-30:]) == ("not tried", "its results are not determined")
 
 

@@ -9,7 +9,7 @@ import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Place, State, Value, list_places
-from fnjax.port.source.evidence import describe_parameter, may_be_left_out
+from fnjax.port.source.parameter_inference import describe_parameter, may_be_left_out
 from fnjax.port.source.records import Routine
 
 

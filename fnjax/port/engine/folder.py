@@ -7,8 +7,9 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import re
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -55,7 +56,10 @@ def port_files(
     groups = link_files(files, roots)
     groups += [name for name in files if not any(name in _list_names(g) for g in groups)]  # no Python: it is said there
     found: dict[str, Ported] = {}
-    jobs = [_Job(group, {name: files[name] for name in _list_names(group)}, classes, strict) for group in groups]
+    jobs = []
+    for group in groups:
+        texts = {name: files[name] for name in _list_names(group)}
+        jobs.append(_Job(group, texts, _choose_classes(classes, texts.values()) if len(files) > 1 else classes, strict))
     show, done = progress or (lambda text: None), 0
     try:
         for job, made in zip(jobs, _port_each(jobs, sum(text.count("\n") for text in files.values())), strict=True):
@@ -105,7 +109,19 @@ def _port_group(job: _Job) -> dict[str, Ported]:
     if not isinstance(job.group, str):
         with contextlib.suppress(ValueError):  # each by itself, then
             return _port_linked(job.group, job)
-    return {name: port_source(text, name, job.classes, strict=job.strict) for name, text in job.files.items()}
+    many = len(job.files) > 1
+    return {
+        name: port_source(text, name, _choose_classes(job.classes, [text]) if many else job.classes, strict=job.strict)
+        for name, text in job.files.items()
+    }
+
+
+def _choose_classes(classes: Sequence[str] | None, texts: Iterable[str]) -> Sequence[str] | None:
+    """Return the wanted classes that some of the texts name; all if they name none, so that it is reported."""
+    if classes is None or len(classes) < 2:
+        return classes
+    named = [w for w in classes if any(re.search(rf"\b{re.escape(w.rpartition('.')[2])}\b", t) for t in texts)]
+    return named or classes
 
 
 def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:

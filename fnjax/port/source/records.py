@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 import libcst as cst
 
 from fnjax.port.known.facts import State, Value, join_values
-from fnjax.port.source.evidence import iter_parameters
 from fnjax.port.source.naming import iter_targets, pair_targets
+from fnjax.port.source.parameter_inference import iter_parameters
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 

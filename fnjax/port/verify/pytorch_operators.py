@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from fnjax.port.compare.values import flatten
-from fnjax.port.verify import taking
+from fnjax.port.verify import extraction
 from fnjax.port.verify.operators import Operator, make_operator
 
 
@@ -27,9 +27,9 @@ def make_pytorch_operator(path: Path, text: str, name: str) -> Operator:
     namespace, _, last = name.partition("::")
     if not hasattr(getattr(torch.ops, namespace), last):  # a namespace cannot be defined twice
         try:
-            taking.import_whole(path)
+            extraction.import_whole(path)
         except (Exception, SystemExit):  # noqa: BLE001 - what other libraries are wanted for need not be there
-            taking.open_part(path, text).run_all()
+            extraction.open_part(path, text).run_all()
     overload = getattr(getattr(torch.ops, namespace), last).default
     arguments = overload._schema.arguments  # printed and read by torch's users, under this name only
     written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]

@@ -7,7 +7,7 @@ from typing import Any
 
 from fnjax.port.compare.reference import PYTORCH
 
-PROVED, DIFFERS, NOT_TRIED = "proved", "differs", "not tried"
+VERIFIED, DIFFERS, NOT_TRIED = "verified", "differs", "not tried"
 REMEDY = "give calls that it takes with --args or --cases"
 
 
@@ -17,7 +17,7 @@ class Verdict:
 
     Attributes:
         name: the class.
-        status: `proved`, `differs` or `not tried`.
+        status: `verified`, `differs` or `not tried`.
         reason: what differs, or why nothing was tried.
         calls: how many calls agree.
         lines: how many lines the class's methods have.
@@ -64,7 +64,7 @@ class Verdict:
         notes = "".join(f"; {n}" for n in self.notes)
         if self.status == NOT_TRIED:
             return f"{head}: {self.reason}{notes}"
-        if self.status == PROVED:
+        if self.status == VERIFIED:
             agree = "calls agree" if self.calls != 1 else "call agrees"
             return f"{head}: {self.calls} {agree}, {self._describe_lines()}{notes}"
         shown = "".join(f"\n  {s}" for s in self.shown)

@@ -12,7 +12,7 @@ from typing import Any
 from fnjax.port.verify.calls import Array, draw_call
 from fnjax.port.verify.candidates import Options
 from fnjax.port.verify.hints import Hints
-from fnjax.port.verify.trying import Tried, Trying
+from fnjax.port.verify.sandboxed_calls import SandboxedCalls, Tried
 
 REAL = {"normal", "positive", "negative", "unit", "wide", "whole", "marks", "definite"}
 WEIGHTS = {"mask", "marks", "unit"}  # whoever takes a mask mostly takes weights as well
@@ -29,7 +29,7 @@ class Search:
         sizes: whole numbers that stand in the source, which may be sizes of axes.
     """
 
-    def __init__(self, trying: Trying, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
+    def __init__(self, trying: SandboxedCalls, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
         self.sizes = sizes
         self.trying, self.draw, self.seed = trying, random.Random(seed), seed
         self.fixed = [Options(h, trying.comparing.reference.torch) for h in hints if not h.star]

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from fnjax.port.compare.reference import PYTORCH, choose_reference, describe_reference
-from fnjax.port.verify.record import NOT_TRIED, PROVED, REMEDY, Verdict
+from fnjax.port.verify.record import NOT_TRIED, REMEDY, VERIFIED, Verdict
 
 MEMORY = 6 * 2**30  # bytes that a class may take
 STARTING = 120.0  # seconds until the reference and JAX are loaded
 RESTARTS = 3
+_POLL = 0.5  # seconds until a cancellation is noticed
 _QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # programs run a few times only
 Progress = Callable[[str], None]
 
@@ -45,6 +46,7 @@ def verify(
     memory: int = MEMORY,
     against: str | None = None,
     progress: Progress | None = None,
+    cancelled: threading.Event | None = None,
 ) -> Verdict:
     """Find arguments for a class, run both sides on them in another process, and say what came of it.
 
@@ -64,7 +66,8 @@ def verify(
         options: `dtype`, `rtol` and `atol` of `compare`.
         memory: bytes that the class may take.
         against: what runs the original: "pytorch" (the default where it is installed) or "fnjax.torch".
-        progress: is told what is being done.
+        progress: is called with a line that says what is being done.
+        cancelled: where it is set, the process is ended and the verdict means nothing.
 
     Returns:
         The verdict.
@@ -87,10 +90,11 @@ def verify(
         for _ in range(RESTARTS):
             begin = time.monotonic()
             run = _Run({**job, "seconds": left, "skipped": skipped}, Path(folder) / "errors", progress)
+            run.cancelled = cancelled
             verdict = run.wait_for_verdict(left)
             if verdict is not None:
                 return _note_reference(verdict, against)
-            if run.doing != "trying":
+            if run.doing != "trying" or (cancelled is not None and cancelled.is_set()):
                 break
             skipped.append(run.call)
             left -= time.monotonic() - begin
@@ -115,6 +119,7 @@ class _Run:
         self.doing, self.call = "starting", ""
         self.verdict: dict[str, Any] | None = None  # what is known so far
         self.killed = ""
+        self.cancelled: threading.Event | None = None
         self.counts: dict[str, int] = {}
         self.events: queue.Queue[dict[str, Any] | None] = queue.Queue()
         # A class is tried on the CPU, where it ends nobody else's work.
@@ -150,8 +155,13 @@ class _Run:
         try:
             while True:
                 try:
-                    event = self.events.get(timeout=max(0.0, until - time.monotonic()))
+                    event = self.events.get(timeout=max(0.0, min(_POLL, until - time.monotonic())))
                 except queue.Empty:
+                    if self.cancelled is not None and self.cancelled.is_set():
+                        self.killed = "it was cancelled"
+                        return None
+                    if time.monotonic() < until:
+                        continue
                     self.killed = f"it did not end in {seconds:.0f} seconds"
                     return None
                 if event is None:
@@ -172,10 +182,12 @@ class _Run:
     def _note_event(self, event: dict[str, Any]) -> None:
         self.doing, self.call = event["event"], event.get("call", self.call)
         self.verdict = event.get("verdict", self.verdict)
-        self.counts[self.doing] = event.get("count", 0)
+        self.counts |= {k: event[k] for k in ("accepted",) if k in event} | {self.doing: event.get("count", 0)}
         if self.progress is not None:
-            tried, agreed = self.counts.get("trying", 0), self.counts.get("agreed", 0)
-            self.progress(f"{self.name}: {tried} tried, {agreed} agree")
+            tried, accepted, agreed = (self.counts.get(k, 0) for k in ("trying", "accepted", "agreed"))
+            reference = "PyTorch" if self.against == PYTORCH else self.against
+            compared = f", {agreed} compared, all agree" if agreed else ""
+            self.progress(f"{self.name}: {tried} candidates, {accepted} accepted by {reference}{compared}")
 
     def describe_end(self) -> Verdict:
         """What there is to say of a process that ended by itself."""
@@ -186,7 +198,7 @@ class _Run:
         if self.verdict is None:
             return Verdict(self.name, NOT_TRIED, f"{reason}; {REMEDY}")
         found = _read_verdict(self.verdict)
-        if found.status == PROVED:
+        if found.status == VERIFIED:
             return replace(found, notes=(*found.notes, reason))
         return found
 

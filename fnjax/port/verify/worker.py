@@ -21,13 +21,13 @@ from fnjax.port.compare.reference import PYTORCH
 
 
 def main() -> None:
-    """Prove the class of the job, and say what came of it."""
+    """Verify the class of the job, and say what came of it."""
     given = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the user's code prints is not for who reads this
         faulthandler.enable()
         memory = given.pop("memory")
-        from fnjax.port.verify.proving import Job, prove_class
+        from fnjax.port.verify.verification import Job, verify_class
 
         if given["against"] == PYTORCH:
             importlib.import_module("torch").set_num_threads(1)
@@ -40,7 +40,7 @@ def main() -> None:
             prepare_interpreter()
             given["second"] = False  # PyTorch's graph ends at a launch
         _send_event(out, "ready")
-        verdict = prove_class(Job(**given), lambda event, **more: _send_event(out, event, **more))
+        verdict = verify_class(Job(**given), lambda event, **more: _send_event(out, event, **more))
         _send_event(out, "verdict", verdict=asdict(verdict))
         out.flush()
     os._exit(0)  # threads that the user's code has left behind are not waited for

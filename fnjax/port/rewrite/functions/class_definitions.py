@@ -24,8 +24,8 @@ from fnjax.port.analysis.walk import Statements, Stop, Walk, parse_line, place_a
 from fnjax.port.known.facts import State, Value
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.function_definitions import port_routine
-from fnjax.port.source.evidence import iter_parameters
 from fnjax.port.source.naming import collect_read_names
+from fnjax.port.source.parameter_inference import iter_parameters
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import find_small_statement

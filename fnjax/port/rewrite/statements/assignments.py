@@ -39,7 +39,7 @@ from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.rewrite.values.context import hides_arrays, is_ctx, name_ctx_attribute
-from fnjax.port.source.evidence import describe_parameter, read_annotation
+from fnjax.port.source.parameter_inference import describe_parameter, read_annotation
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 from fnjax.port.torch.expressions import is_same_text
 

@@ -20,16 +20,16 @@ from fnjax.port.compare.comparing import MODES, Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, PYTORCH, make_reference
 from fnjax.port.compare.values import cast_arrays, list_differentiated
-from fnjax.port.verify import taking
+from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
 from fnjax.port.verify.operators import Operator, make_ported_operator
 from fnjax.port.verify.original_operators import make_original_operator
-from fnjax.port.verify.record import DIFFERS, NOT_TRIED, PROVED, REMEDY, Verdict
+from fnjax.port.verify.record import DIFFERS, NOT_TRIED, REMEDY, VERIFIED, Verdict
+from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time
 from fnjax.port.verify.searching import Search, count_repeats
 from fnjax.port.verify.shrinking import shrink_call
-from fnjax.port.verify.trying import TooLong, Tried, Trying, limit_time
 
 ENOUGH = 60  # calls that agree
 A_PORT = 120.0  # seconds that both modes of the port may take for a call
@@ -38,7 +38,7 @@ Report = Callable[..., None]
 
 @dataclass
 class Job:
-    """What to prove.
+    """Class to verify.
 
     Attributes:
         path: the original's file.
@@ -89,22 +89,22 @@ def find_original(job: Job) -> Any:
         if isinstance(found, FunctionType):
             raise TypeError(f"{job.name} stands inside a function, which makes it when it is called")
         found = getattr(found, name)
-    if isinstance(found, taking.Missing):
+    if isinstance(found, extraction.Missing):
         raise ImportError(found.message)
     return found
 
 
 def _take_out(path: Path, text: str, name: str) -> Any:
     try:
-        return getattr(taking.open_part(path, text), name)
+        return getattr(extraction.open_part(path, text), name)
     except Exception as e:  # noqa: BLE001 - whatever stands in the file
         try:
-            return getattr(taking.import_whole(path), name)
+            return getattr(extraction.import_whole(path), name)
         except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
             raise e from None
 
 
-def prove_class(job: Job, report: Report) -> Verdict:
+def verify_class(job: Job, report: Report) -> Verdict:
     """What becomes of a class.
 
     Args:
@@ -112,7 +112,7 @@ def prove_class(job: Job, report: Report) -> Verdict:
         report: is told what is being done.
     """
     if "::" in job.name:
-        return _prove_operator(job, report)
+        return _verify_operator(job, report)
     try:
         theirs, base = find_original(job), make_reference(job.against).torch.autograd.Function
         if not (isinstance(theirs, type) and issubclass(theirs, base)):
@@ -130,10 +130,10 @@ def prove_class(job: Job, report: Report) -> Verdict:
         return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
         return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    return Proof(job, theirs, ours, report).run_proof()
+    return Verification(job, theirs, ours, report).run_verification()
 
 
-def _prove_operator(job: Job, report: Report) -> Verdict:
+def _verify_operator(job: Job, report: Report) -> Verdict:
     """The same for a custom operator."""
     try:
         theirs = make_original_operator(job.against, Path(job.path), job.text, job.name)
@@ -146,18 +146,18 @@ def _prove_operator(job: Job, report: Report) -> Verdict:
         return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
     except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
         return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    return Proof(job, theirs, ours, report).run_proof()
+    return Verification(job, theirs, ours, report).run_verification()
 
 
-class Proof:
+class Verification:
     """One class, its search and its comparisons."""
 
     def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
         self.job, self.report = job, report
         self.comparing = make_comparing(job, theirs, ours)
-        files = {*map(str, taking.list_files()), *self.comparing.reference.list_files()}
+        files = {*map(str, extraction.list_files()), *self.comparing.reference.list_files()}
         self.lines = Lines(theirs, files | {str(Path(job.path).absolute())})
-        self.trying = Trying(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
+        self.trying = SandboxedCalls(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
         self.trying.skipped = set(job.skipped)
         self.tree = ast.parse(job.text)
         if isinstance(theirs, Operator):
@@ -167,7 +167,7 @@ class Proof:
         self.ran: set[tuple[str, int]] = set()
         self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
 
-    def run_proof(self) -> Verdict:
+    def run_verification(self) -> Verdict:
         """Search, compare, and say what came of it."""
         begin = time.monotonic()
         end = begin + self.job.seconds
@@ -190,16 +190,16 @@ class Proof:
             self.ran |= tried.ran
             if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums is None:
                 self.recipes.append(tried.call.recipe)
-            self.report("agreed", count=self.agreed, verdict=self._report_proved().make_json())
-        return self._report_proved()
+            self.report("agreed", count=self.agreed, verdict=self._report_verified().make_json())
+        return self._report_verified()
 
-    def _report_proved(self) -> Verdict:
+    def _report_verified(self) -> Verdict:
         notes: tuple[str, ...] = ()
         if self.rounded:
             notes = (f"{self.rounded} of them in float64 only, as float32 rounds differently there",)
         unseen = self.lines.list_unseen(self.ran)
         count = len(set().union(*self.lines.own.values()))
-        return Verdict(self.job.name, PROVED, "", self.agreed, count, tuple(unseen), notes=notes)
+        return Verdict(self.job.name, VERIFIED, "", self.agreed, count, tuple(unseen), notes=notes)
 
     def _report_nothing(self) -> Verdict:
         name = self.comparing.reference.name

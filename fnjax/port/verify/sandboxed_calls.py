@@ -62,7 +62,7 @@ class Tried:
     weak: bool = False
 
 
-class Trying:
+class SandboxedCalls:
     """Calls the original, and remembers what was tried.
 
     Args:
@@ -81,7 +81,7 @@ class Trying:
     ) -> None:
         self.original, self.comparing, self.lines, self.draws, self.report = original, comparing, lines, draws, report
         self.argnums: tuple[int, ...] | None = None
-        self.count = 0
+        self.count = self.accepted = 0
         self.undetermined = False
         self.determined: set[str] = set()  # for what recipes that is known
         self.skipped: set[str] = set()
@@ -95,7 +95,7 @@ class Trying:
         if name in self.skipped:
             return Tried(call, "it ended the process", (0.0,), frozenset())
         self.count += 1
-        self.report("trying", call=name, count=self.count)
+        self.report("trying", call=name, count=self.count, accepted=self.accepted)
         args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
         self.comparing.reference.seed(call.seed)
         try:
@@ -104,6 +104,7 @@ class Trying:
             tried = self._judge_results(call, theirs, cotangents, args)
         except (Exception, TooLong) as e:  # noqa: BLE001 - whatever torch or the class says to these arguments
             tried = self._describe_failure(call, e)
+        self.accepted += not tried.problem
         if self.furthest is None or (tried.problem and tried.score > self.furthest.score):
             self.furthest = tried
         return tried
