@@ -7,10 +7,24 @@ import numpy as np
 
 from fnjax.port.source.naming import find_canonical_name
 from fnjax.port.torch import Absent, Context, Operation, Problem, bind_call, find_operation, support, unparse
-from fnjax.port.torch.distributions import HOME, bind_parameters, name_arguments
+from fnjax.port.torch.binding import bind_to_signature
+from fnjax.torch._table.distributions import HOME, METHODS, PARAMETERS
+from fnjax.torch._table.signature import parse_signature
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}
+
+
+def bind_parameters(name, args):
+    """Return the parameters of a distribution by name, or what is wrong with the call that makes it."""
+    found = bind_to_signature(parse_signature(f"{PARAMETERS[name]}, validate_args=None"), args, lambda node: "unknown")
+    return found if isinstance(found, str) else {n: v for n, v in found.items() if n != "validate_args"}
+
+
+def name_arguments(method, args):
+    """Return the arguments of a method of a distribution by name."""
+    own = METHODS.get(method, "").partition("=")[0]
+    return [a if a.keyword or a.star or i else a.with_changes(keyword=cst.Name(own)) for i, a in enumerate(args)]
 
 
 class Untranslated(Exception):

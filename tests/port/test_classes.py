@@ -53,6 +53,8 @@ _FILES = (
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
 # What computes in float32 by itself has no 64-bit numbers to compare, and what `.item()` gives stays in its dtype.
 ROUNDED = {("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64"), ("EntriesCopied", "float64")}
+# The porter leaves these to fnjax.torch: they use layers and distributions, which it does not translate.
+AS_THEY_ARE = {"LayersWithoutState", "Likelihood"}
 HEAD = """\
 import math
 from typing import Any, Optional, Tuple
@@ -101,8 +103,11 @@ def module(folder, name, text):
 def test_ported_whole(name, tmp_path):
     """Every class is ported without an error, can be imported, and stays as it is when it is ported again."""
     ported = port_source(source(name), f"{name}.py")
-    assert {c.name: c.status for c in ported.classes}[name] == "ported", ported.findings
+    status = "as_is" if name in AS_THEY_ARE else "ported"
+    assert {c.name: c.status for c in ported.classes}[name] == status, ported.findings
     assert hasattr(module(tmp_path, f"imported_{name}", ported.code), name)
+    if name in AS_THEY_ARE:
+        return
     again = port_source(ported.code, f"{name}.py")
     assert again.code == ported.code
     assert {c.status for c in again.classes} == {"ported"}

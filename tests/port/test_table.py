@@ -9,8 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 import fnjax.port
-from fnjax.port.torch import TABLE, Operation, Overload, find_operation, list_dtype_names
-from fnjax.port.torch.layers import LAYERS, LOSSES
+from fnjax.port.torch import TABLE, Operation, Overload, list_dtype_names
 from fnjax.port.torch.machinery import ENABLING, FALSE, NO_GRAD, PLAIN, SILENT
 from fnjax.port.torch.python_functions import MATH, STATIC_BUILTINS
 
@@ -37,12 +36,6 @@ def test_dtypes_are_told_by_the_table():
     known = {first.dtype for first in FIRST} - {""}
     assert len(known) > 15
     assert [name for name in known if not hasattr(jnp, name)] == []
-
-
-@pytest.mark.parametrize("function", sorted({*LAYERS.values(), *LOSSES.values()}))
-def test_layers_call_functions_of_the_table(function):
-    """What a layer calls is an operation of torch.nn.functional."""
-    assert isinstance(find_operation(f"torch.nn.functional.{function}"), Operation)
 
 
 @pytest.mark.parametrize("name", MATH)

@@ -226,6 +226,11 @@ add_absent_modules(
     "pass its arrays as arguments",
 )
 add_absent_modules(
+    "torch.distributions",
+    "is a distribution that the port does not translate",
+    "write its formula, as jax.scipy.stats has it",
+)
+add_absent_modules(
     "torch.sparse torch.nested torch.masked",
     "works on sparse or ragged tensors",
     "use jax.experimental.sparse, or a dense array",
@@ -233,7 +238,7 @@ add_absent_modules(
 add_absent_modules("torch.random", "is a global random state", "pass a jax.random key")
 add_absent_modules(
     "torch.jit torch.compiler torch._dynamo torch.fx torch.onnx torch.export torch.amp torch.utils torch.profiler torch.hub "
-    "torch.multiprocessing torch.overrides torch.testing torch.quantization torch.ao torch.distributions torch.optim torch._C "
+    "torch.multiprocessing torch.overrides torch.testing torch.quantization torch.ao torch.optim torch._C "
     "torch.package torch.serialization torch.version torch.signal torch.utils.checkpoint torch.monitor torch.types",
     "is machinery of PyTorch, no operation on numbers",
     "leave it out, or use JAX's own: jax.jit, jax.checkpoint, jax.profiler",

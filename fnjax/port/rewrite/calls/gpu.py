@@ -227,19 +227,6 @@ def only_holds_device(program: Program, name: str) -> bool:
     return name.startswith("file:") and is_guard_context(program, name.removeprefix("file:"))
 
 
-@expression(cst.Comparison)
-def port_kept_nothing(walk: Walk, node: cst.Comparison) -> Term | None:
-    """`ctx.mesh is not None`, where forward keeps None only: what it kept for other devices has fallen away."""
-    target = node.comparisons[0]
-    asked = isinstance(target.operator, (cst.Is, cst.IsNot)) and unparse(target.comparator) == "None"
-    if not walk.program.kernels or not asked or not walk.name_variable(node.left).startswith("ctx."):
-        return None
-    value = walk.state.variables.get(walk.name_variable(node.left))
-    if value is None or value.kind != "static" or value.literal is not None or value.optional:
-        return None
-    return make_answer(isinstance(target.operator, cst.Is))
-
-
 @expression(cst.BinaryOperation)
 def port_alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
     """`x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""

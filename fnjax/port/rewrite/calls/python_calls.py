@@ -148,14 +148,6 @@ def _port_starred_choice(walk: Walk, name: str, made: cst.Call, values: list[Val
     return Term(parse(f"jnp.{name}(jnp.array([{together}]))"), Value("tensor", dtypes[0], 0))
 
 
-@expression(cst.Attribute)
-def port_modules(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`sys.modules[__name__]`."""
-    if walk.find_name(node) == "sys.modules":
-        raise Stop(node, "unknown", "sys.modules holds modules by their names, which the porter does not follow")
-    return None
-
-
 @call_of("builtins.")
 def port_builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""

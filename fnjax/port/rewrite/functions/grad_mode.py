@@ -137,18 +137,6 @@ def port_gradient_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     return None
 
 
-@expression(cst.Comparison)
-def port_tangent_question(walk: Walk, node: cst.Comparison) -> Term | None:
-    """`torch.autograd.forward_ad.unpack_dual(x).tangent is None`, which is so of every array."""
-    of, asked = node.left, node.comparisons[0]
-    call = of.value if isinstance(of, cst.Attribute) and of.attr.value == "tangent" else None
-    if not isinstance(call, cst.Call) or walk.find_name(call.func) != "torch.autograd.forward_ad.unpack_dual":
-        return None
-    if len(node.comparisons) > 1 or unparse(asked.comparator) != "None":
-        return None
-    return make_answer(isinstance(asked.operator, (cst.Is, cst.Equal)))
-
-
 @expression(cst.UnaryOperation)
 def port_known_not(walk: Walk, node: cst.UnaryOperation) -> Term | None:
     """`not` of what the port knows."""

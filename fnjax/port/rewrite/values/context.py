@@ -236,17 +236,4 @@ def _decides_output(walk: Walk, node: cst.Attribute) -> bool:
     return False
 
 
-@expression(cst.Comparison)
-def port_grad_fn_question(walk: Walk, node: cst.Comparison) -> Term | None:
-    """`x.grad_fn is not None` in a helper, which asks what requires_grad asks."""
-    of, asked = node.left, node.comparisons[0]
-    sign = {cst.Is: False, cst.IsNot: True}.get(type(asked.operator))
-    if not isinstance(of, cst.Attribute) or of.attr.value != "grad_fn" or sign is None or len(node.comparisons) > 1:
-        return None
-    if walk.routine.role != "helper" or read_literal(asked.comparator) is not None or walk.find_name(of):
-        return None
-    walk.note(node, "requires-grad", "grad_fn is taken to be there: JAX decides by itself what is differentiated")
-    return make_answer(sign)
-
-
 __all__ = ["STATIC", "Stop", "is_ctx", "keep_on_ctx", "name_ctx_attribute", "port_ctx_call", "read_literal", "replace"]
