@@ -131,6 +131,17 @@ def conditional(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any
     return if_(test, lambda _: (yes(),), lambda _: (no(),), (None,), ("a conditional expression",))[0]
 
 
+def run_where(test: Tensor, run: Callable[[], Any], otherwise: Any) -> Any:
+    """Return `run()`, whose writes count where a traced test is true; `otherwise` if it raises."""
+    result, written, error = _speculate(run)
+    if isinstance(error, NotSupported):
+        raise error
+    if error is not None:
+        return otherwise
+    _merge_writes(test, written, ({}, {}))
+    return result
+
+
 def _redo(written: Any) -> None:
     storages, contexts = written
     for storage, value in storages.values():

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._branches import NUMBERS, conditional, to_bool
+from fnjax.torch._branches import NUMBERS, conditional, run_where, to_bool
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._tensor import Tensor, is_known, number
 
@@ -22,14 +22,14 @@ class TracedRange:
 
 
 def and_(*parts: Callable[[], Any]) -> Any:
-    """Return `a and b`, traced where a is."""
+    """Return `a and b`, traced where a is; then what the rest writes counts only if a is true."""
     for i, part in enumerate(parts):
         value = part()
         if i == len(parts) - 1:
             return value
         decided = to_bool(value)
         if not isinstance(decided, bool):
-            other = and_(*parts[i + 1 :])
+            other = run_where(decided, functools.partial(and_, *parts[i + 1 :]), value)
             return _combine(jnp.logical_and, decided, value, other, other, value)
         if not decided:
             return value
@@ -37,14 +37,14 @@ def and_(*parts: Callable[[], Any]) -> Any:
 
 
 def or_(*parts: Callable[[], Any]) -> Any:
-    """Return `a or b`, traced where a is."""
+    """Return `a or b`, traced where a is; then what the rest writes counts only if a is false."""
     for i, part in enumerate(parts):
         value = part()
         if i == len(parts) - 1:
             return value
         decided = to_bool(value)
         if not isinstance(decided, bool):
-            other = or_(*parts[i + 1 :])
+            other = run_where(decided.logical_not(), functools.partial(or_, *parts[i + 1 :]), value)
             return _combine(jnp.logical_or, decided, value, other, value, other)
         if decided:
             return value

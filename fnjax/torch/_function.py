@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -151,7 +152,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             found = cls.backward(own, *given)
             found = found if isinstance(found, tuple) else (found,)
             found = [
-                vars(f)["_instead"] if isinstance(f, Missing) and vars(f)["_instead"] is not None else f for f in found
+                _resolve(f, need) if isinstance(f, Missing) else f
+                for f, need in itertools.zip_longest(found, facts.needs[: len(found)])
             ]
             gradients = [f.array if isinstance(f, Tensor) else f for f in found]
             return (None, *reached.add_gradients(gradients, len(facts.needs)))
@@ -161,6 +163,18 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     if cls.backward is not Function.backward:
         names["backward"] = staticmethod(fnjax.once_differentiable(backward) if once else backward)
     return type(cls.__name__, (fnjax.Function,), names)
+
+
+def _resolve(gradient: Missing, need: bool | None) -> Tensor | None:
+    """Return the gradient that differs between two branches: zero where one of them returned None.
+
+    Raises:
+        NotSupported: it is needed, and has two shapes.
+    """
+    instead: Tensor | None = vars(gradient)["_instead"]
+    if instead is None and need:
+        raise gradient.refuse()
+    return instead
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

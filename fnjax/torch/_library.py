@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -33,12 +35,41 @@ def _is_tensor(x: Any) -> bool:
     return isinstance(x, Tensor)
 
 
-def _enter(x: Any, needs: Any = False) -> Any:
+class _Dtypes:
+    """Torch's dtypes in one call of an operator, of which arrays without 64 bits say less.
+
+    Attributes:
+        args: those of the positional arguments; None for what is not a tensor.
+        kwargs: those of the keyword arguments.
+        results: those of the tensors that the body returned, once it has run.
+    """
+
+    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+        self.args, self.kwargs = [_read_dtypes(a) for a in args], {k: _read_dtypes(v) for k, v in kwargs.items()}
+        self.results: list[dtype] = []
+
+    def enter(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return arguments as tensors."""
+        return (
+            [_enter(a, False, own) for a, own in itertools.zip_longest(args, self.args[: len(args)])],
+            {k: _enter(v, False, self.kwargs.get(k)) for k, v in kwargs.items()},
+        )
+
+
+_dtypes: ContextVar[_Dtypes | None] = ContextVar("_dtypes", default=None)
+
+
+def _read_dtypes(x: Any) -> Any:
+    return [_read_dtypes(v) for v in x] if isinstance(x, (list, tuple)) else x.dtype if isinstance(x, Tensor) else None
+
+
+def _enter(x: Any, needs: Any = False, own: Any = None) -> Any:
     """Return arrays as tensors, NumPy's dtypes as torch's."""
     if isinstance(x, (list, tuple)):
-        return type(x)(_enter(v, needs[i] if isinstance(needs, (list, tuple)) else needs) for i, v in enumerate(x))
+        needs, own = (v if isinstance(v, (list, tuple)) else [v] * len(x) for v in (needs, own))
+        return type(x)(map(_enter, x, needs, own))
     if is_array(x):
-        return wrap_array(x, Kind(dtype_of(x), bool(needs)))
+        return wrap_array(x, Kind(own or dtype_of(x), bool(needs)))
     return as_dtype(x) if isinstance(x, np.dtype) else x
 
 
@@ -91,8 +122,9 @@ def _on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWA
     signature = inspect.signature(function)
 
     def body(*args: Any, **kwargs: Any) -> Any:
-        given = [_enter(a) for a in args]
-        named = {k: _enter(v) for k, v in kwargs.items()}
+        dtypes = _dtypes.get() or _Dtypes((), {})
+        given, named = dtypes.enter(args, kwargs)
+        token = _dtypes.set(None)
         try:
             with set_mode(mode, in_forward=True):
                 found = function(*given, **named)
@@ -100,6 +132,9 @@ def _on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWA
             if isinstance(e.__cause__, jax.errors.TracerArrayConversionError):
                 raise e.__cause__ from e  # the body needs concrete values: it becomes a callback
             raise
+        finally:
+            _dtypes.reset(token)
+        dtypes.results = [t.dtype for t in jax.tree.leaves(found, is_leaf=_is_tensor) if isinstance(t, Tensor)]
         if not mutated:
             return _leave(found)
         arguments = signature.bind(*given, **named).arguments
@@ -149,6 +184,8 @@ class CustomOpDef:
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
         at = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
         schema = self.on_arrays._schema_read
+        bound = schema.signature.bind(*args, **kwargs)
+        dtypes = _Dtypes(bound.args, bound.kwargs)
         results: Any = None
 
         def on_arrays(*arrays: Any) -> tuple[Any, ...]:
@@ -157,20 +194,27 @@ class CustomOpDef:
             for i, a in zip(at, arrays, strict=True):
                 full[i] = a
             given, named = tree.unflatten(full)
-            results = self.on_arrays(*given, **named)
+            token = _dtypes.set(dtypes)
+            try:
+                results = self.on_arrays(*given, **named)
+            finally:
+                _dtypes.reset(token)
             return tuple(x for x in jax.tree.leaves(results) if is_array(x))
 
         values = iter(compute(on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))
         if not at:
             return results
-        found = jax.tree.map(
-            lambda x: make(x, dtype_of(x), value=next(values)) if is_array(x) else x,
-            results,
-        )
+        own_dtypes = iter(dtypes.results)
+
+        def wrap(x: Any) -> Any:
+            value, own = next(values), next(own_dtypes, None)
+            return make(x, own if own is not None and own.array == x.dtype else dtype_of(x), value=value)
+
+        found = jax.tree.map(lambda x: wrap(x) if is_array(x) else x, results)
         if not schema.mutated:
             return found
         members = list(found) if isinstance(found, tuple) else [found]
-        arguments = schema.signature.bind(*args, **kwargs).arguments
+        arguments = bound.arguments
         own, new = members[: len(schema.returns)], members[len(schema.returns) :]
         for p, value in zip(schema.mutated, new, strict=True):
             targets, sources = (
@@ -202,8 +246,10 @@ class CustomOpDef:
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
             own = cls._context()
             own.needs_input_grad = tuple(ctx.needs_input_grad)
-            tensors = tuple(_enter(x, n) for x, n in zip(inputs, own.needs_input_grad, strict=False))
-            results = _enter(output)
+            dtypes = _dtypes.get() or _Dtypes((), {})
+            tensors = tuple(map(_enter, inputs, own.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
+            of_results = iter(dtypes.results)
+            results = jax.tree.map(lambda x: _enter(x, False, next(of_results, None)) if is_array(x) else x, output)
             more = {} if keyword_only_inputs is None else {"keyword_only_inputs": _enter(keyword_only_inputs)}
             if setup_context is not None:
                 with set_mode(FORWARD):

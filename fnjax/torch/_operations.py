@@ -71,7 +71,26 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the entries that a mask selects, along one axis."""
     input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
-    return input[mask].reshape(-1)
+    return input[mask]
+
+
+@known("torch.masked_scatter", "torch.Tensor.masked_scatter")
+@with_out
+def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:  # noqa: A002 - as above
+    """Return a copy whose entries at a mask come from a source, which may itself be a selection."""
+    if source.mask is None:
+        found: Tensor = run("torch.masked_scatter", (input, mask, source), {})
+        return found
+    input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
+    made = _views.copy(input)
+    made[mask] = source
+    return made
+
+
+@known("torch.Tensor.masked_scatter_")
+def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
+    """Write the entries of a source at a mask."""
+    return self.assign(masked_scatter(self, mask.expand(self.shape), source).value)
 
 
 @known("torch.where")

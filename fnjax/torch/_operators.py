@@ -20,7 +20,7 @@ from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries, to
-from fnjax.torch._namespace import find_function
+from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
@@ -167,7 +167,8 @@ def install() -> None:
         setter = {"real": _set_component(part), "imag": _set_component(part), "data": _set_data}.get(name)
         setattr(Tensor, name, property(part, setter))
     Tensor.as_strided_ = _in_place_view("as_strided")  # type: ignore[attr-defined] # one of the methods
-    for name, function in METHODS.items():
+    own_functions = {n.removeprefix("torch.Tensor."): f for n, f in KNOWN.items() if n.startswith("torch.Tensor.")}
+    for name, function in (own_functions | METHODS).items():
         setattr(Tensor, name, function)
     for name, text in _OPERATORS.items():
         setattr(Tensor, f"__{name}__", _binary(name, f"torch.{text}"))

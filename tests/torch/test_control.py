@@ -124,6 +124,29 @@ def appended(x):
     if x.sum() > 0:
         found.append(x)
     return x
+
+
+def writes_in_logic(x):
+    log = torch.zeros(3)
+
+    def note(v):
+        return log.add_(v).sum() > 0
+
+    both = x.sum() > 1 and note(x)
+    either = x[0] > 0 or note(2 * x)
+    number = x.sum() and note(4 * x)
+    return log, both, either, number
+
+
+def selected(x):
+    small = x < 1.5
+    if x.sum() > 1:
+        found = -x.masked_select(small).div_(2.0)
+        total = 0
+        for c in (1.0, 2.0):
+            total = found.mul(c + total)
+        return x.clone().masked_scatter_(small, total.sub_(3))
+    return x.masked_scatter(~small, x.masked_select(~small))
 """
 INPUTS = [[1.0, 0.5, 2.0], [0.1, 0.2, 0.3], [-1.0, -2.0, 0.5], [5.0, 0.0, 7.0]]
 NAMES = [
@@ -139,6 +162,8 @@ NAMES = [
     "checked",
     "in_place_loop",
     "deleted",
+    "writes_in_logic",
+    "selected",
 ]
 
 

@@ -67,6 +67,35 @@ def reset(x: Tensor, dtype: torch.dtype = torch.float32) -> None:
     x.zero_()
 
 
+@torch.library.custom_op("loaded::count", mutates_args=())
+def count(x: Tensor, index: Tensor, more: List[Tensor]) -> Tuple[Tensor, Tensor, Tensor]:
+    assert (x.dtype, index.dtype, more[1].dtype) == (torch.float32, torch.int32, torch.float64)
+    return (x > 0).sum(0).int(), 2 * more[1], index.sum()
+
+
+@count.register_fake
+def _(x, index, more):
+    assert (index.dtype, more[1].dtype) == (torch.int32, torch.float64)
+    return index.new_empty(x.shape[1:]), torch.empty_like(more[1]), index.new_empty((), dtype=torch.int64)
+
+
+def check_dtypes(ctx, inputs, output):
+    assert [t.dtype for t in (inputs[1], inputs[2][1], *output)] == [
+        torch.int32, torch.float64, torch.int32, torch.float64, torch.int64,
+    ]
+
+
+count.register_autograd(lambda ctx, *grads: (2 * grads[1].float(), None, [None, None]), setup_context=check_dtypes)
+
+
+def counted(x):
+    index = torch.arange(3, dtype=torch.int32)
+    found = count(x, index, more=[x, x.double()])
+    dtypes = [t.dtype for t in (*found, found[0] + index, found[1] * x)]
+    assert dtypes == [torch.int32, torch.float64, torch.int64, torch.int32, torch.float64]
+    return found[1].float()
+
+
 library = torch.library.Library("loaded", "FRAGMENT")
 library.define("square(Tensor x) -> Tensor")
 library.impl("square", lambda x: x * x, "CompositeImplicitAutograd")
@@ -146,6 +175,13 @@ def test_bodies_that_need_values(loaded):
     f = torch.jax_view(torch.ops.loaded.from_numpy)
     np.testing.assert_allclose(jax.jit(f)(X), jnp.sin(X), rtol=1e-6)
     np.testing.assert_allclose(jax.jit(jax.grad(lambda x: f(x).sum()))(X), jnp.cos(X), rtol=1e-6)
+
+
+def test_bodies_and_results_have_the_caller_s_dtypes(loaded):
+    """Operators keep torch's dtypes, which without 64 bits the arrays do not show."""
+    f, x = torch.jax_view(loaded.counted), X.astype("float32")
+    np.testing.assert_array_equal(f(x), 2 * x)
+    np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: f(x).sum()))(x), jnp.full_like(x, 2))
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])

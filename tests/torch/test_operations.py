@@ -88,3 +88,11 @@ def test_masked_sums():
     np.testing.assert_array_equal(torch.masked.sum(x, 1, mask=x > 1).numpy(), [2, 12])
     np.testing.assert_array_equal(torch.masked.amax(x, 0, mask=x < 4).numpy(), [3, 1, 2])
     np.testing.assert_allclose(torch.masked.mean(x, mask=x > 1).item(), 3.5)
+
+
+def test_comparisons_that_return_a_bool():
+    """The methods equal and allclose return Python's booleans."""
+    x = torch.arange(3.0)
+    assert x.equal(x + 0) is True is torch.equal(x, x)
+    assert x.allclose(x + 1) is False
+    np.testing.assert_array_equal(x.as_strided_scatter(torch.ones(2), (2,), (2,)).numpy(), [1, 1, 1])

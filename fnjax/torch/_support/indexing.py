@@ -166,6 +166,8 @@ def _products(x, place, source):
 def _masked_scatter(x, mask, source):
     """Return x with the entries of source, one after another, where the mask is true."""
     x, mask = jnp.broadcast_arrays(x, mask)
+    if not source.size:
+        return x
     order = jnp.cumsum(mask.ravel()) - 1
     return jnp.where(mask, source.ravel()[jnp.maximum(order, 0)].reshape(x.shape), x)
 
