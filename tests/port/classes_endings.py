@@ -343,7 +343,11 @@ class WholePowers(Function):
     def forward(ctx, x, k):
         scale = 2 ** torch.floor(torch.log2(x))
         ctx.save_for_backward(scale)
-        return torch.round(x / scale) * scale + torch.floor(torch.exp2(k * 1.0)).sum() + x.log10().floor()
+        y = x.clamp(0, 11 * 0.3)
+        z = y.clone()
+        z /= 0.3
+        y = torch.floor((y - 0) / 0.3) + y.div(0.3).ceil() + z.trunc()  # not times the reciprocal of 0.3
+        return torch.round(x / scale) * scale + torch.floor(torch.exp2(k * 1.0)).sum() + x.log10().floor() + 1000 * y
 
     @staticmethod
     def backward(ctx, g):

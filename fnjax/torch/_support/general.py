@@ -28,6 +28,13 @@ def _difference(a, b):
     return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
 
 
+def _quotient(a, b):
+    """Return the quotient as a division rounds it: XLA multiplies by 1 / b where b is one number for all of a."""
+    found = a / b
+    exact = a / jnp.where(jnp.isnan(a), a, b)  # no longer one number, as far as XLA can see
+    return found + jax.lax.stop_gradient(jnp.where(jnp.isfinite(found), exact - found, 0))
+
+
 def _linspace(start, end, steps, dtype=None):
     """Return equally spaced numbers, counted from both ends as in PyTorch; integers are truncated."""
     dtype = jnp.result_type(float if dtype is None else dtype)

@@ -10,6 +10,7 @@ from fnjax.torch._table.registry import mark_column
 
 mark_column("product", ".pow .square .mul .div .multiply .divide")
 mark_column("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")
+mark_column("steps", ".floor .ceil .trunc .frac .long .int .short .char .byte")
 mark_column(
     "turns", ".t .T .mT .transpose .permute .unsqueeze .view .reshape .expand .swapaxes .repeat .clone .contiguous"
 )

@@ -79,6 +79,7 @@ class Overload:
         quotient: the first argument divided by the other: a float for integers.
         product: a product, or a power, or a quotient.
         sharp: inputs that differ by rounding may have results that differ much.
+        steps: the result jumps at integers.
         turns: returns the same entries, or some of them, along other axes.
         blank: makes an array that is to be written to.
         selects: returns the entries that a mask selects.
@@ -116,6 +117,7 @@ class Overload:
     quotient: bool = False
     product: bool = False
     sharp: bool = False
+    steps: bool = False
     turns: bool = False
     blank: bool = False
     selects: bool = False

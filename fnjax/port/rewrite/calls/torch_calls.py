@@ -27,6 +27,7 @@ from fnjax.port.rewrite.memory.poles import guard_operands, keep_off_poles
 from fnjax.port.rewrite.memory.sharing import list_seeing
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import make_number, narrow_result, port_64_bits, report_overflow
+from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
 from fnjax.port.torch import (
     MISSING,
     Bound,
@@ -222,6 +223,10 @@ def port_operation(
         value = value.parts[part]
     rendered = _fill_new_array(walk, bound, rendered)
     expression_ = rendered.expression
+    if operation.first.quotient and isinstance(expression_, cst.BinaryOperation):
+        over, under = (walk.port(v).value for v in list(bound.values.values())[:2])
+        if must_divide_exactly(walk, node, over, under):
+            expression_ = write_quotient(walk, expression_)
     if operation.each and bound.overload.result in {"same", "promoted", "float"}:
         expression_ = narrow_result(
             expression_, [walk.port(v) for k, v in bound.values.items() if k not in NOT_PROMOTING]

@@ -25,6 +25,7 @@ from fnjax.port.rewrite.statements.entries import is_data, write_into
 from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits, report_overflow
 from fnjax.port.rewrite.values.binding import iterate_over, note_set_once
 from fnjax.port.rewrite.values.context import keep_on_ctx
+from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
 from fnjax.port.torch import MISSING, bracket, unparse
 
 _UPDATES = {
@@ -70,6 +71,8 @@ def port_augmented_assignment(walk: Walk, node: cst.AugAssign) -> Statements | N
     same = _replace_value(node, term)
     new = cst.parse_expression(f"{unparse(bracket(held.node, 13))} {symbol} {unparse(bracket(term.node, 13))}")
     widening = may_widen(held.value, term.value)
+    if symbol == "/" and must_divide_exactly(walk, node, held.value, term.value):
+        new, widening = write_quotient(walk, cst.ensure_type(new, cst.BinaryOperation)), True
     new = keep_dtype(new, held, [term.value])
     elsewhere = isinstance(target, cst.Attribute) and not key and not is_data(walk, target)
     if elsewhere and held.value.kind == "static" and walk.routine.role != "helper":

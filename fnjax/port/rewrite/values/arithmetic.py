@@ -32,7 +32,7 @@ from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.poles import keep_off_poles
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
-from fnjax.port.rewrite.values.differences import must_vanish_exactly
+from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, list_dtype_names, read_literal, unparse
 from fnjax.port.torch.expressions import drop_parentheses
@@ -240,6 +240,8 @@ def port_binary_operation(walk: Walk, node: cst.BinaryOperation) -> Term:
     if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(walk, node):
         walk.sink.needs.add("_difference")
         made = parse(f"_difference({unparse(bracket(made.left, 1))}, {unparse(bracket(made.right, 1))})")
+    if isinstance(node.operator, cst.Divide) and must_divide_exactly(walk, node, left.value, right.value):
+        made = write_quotient(walk, made)
     new = narrow_result(made, [left, right])
     if new is not made:
         walk.sink.imports.add("jnp")

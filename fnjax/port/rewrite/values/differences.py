@@ -1,18 +1,24 @@
-"""Differences of products that are to be 0 where both are the same.
+"""Differences of products that are to be 0 where both are the same, and quotients that are rounded to integers.
 
-What: a difference of products of one array, `s ** 2 - (s ** 2).T`, or one that the function compares or rounds.
-Before: `d = a * a - b * b` and `torch.where(d == 0, x, x / d)`
-After: `d = _difference(a * a, b * b)`
-Safety: it is the difference but for the last digit, which XLA changes under jit where it joins a product and a sum.
-Limits: products behind a helper, `d -= s ** 2` and `a * b + c` stay as they are.
+What: a difference of products of one array, `s ** 2 - (s ** 2).T`, or one that the function compares or rounds; a
+quotient that `floor`, `ceil`, `trunc` or a conversion to integers is given.
+Before: `d = a * a - b * b` and `torch.where(d == 0, x, x / d)`; `torch.floor(x.clamp(lo, hi) / step)`
+After: `d = _difference(a * a, b * b)`; `jnp.floor(_quotient(jnp.clip(x, lo, hi), step))`
+Safety: each is the difference, or the quotient, but for the last digit, which XLA changes where it joins a product and
+a sum, or multiplies by the reciprocal of a divisor that is one number: 16 for 15 where the quotient is an integer.
+Limits: products and quotients behind a helper, `d -= s ** 2`, `a * b + c` and `round(x / s)` stay as they are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import libcst as cst
 
 from fnjax.port.analysis.walk import Walk
+from fnjax.port.known.facts import Value
 from fnjax.port.torch import Operation, Overload, find_operation, unparse
+from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
 
@@ -21,7 +27,39 @@ def must_vanish_exactly(walk: Walk, node: cst.BinaryOperation) -> bool:
     of, other = _drop_axis_changes(walk, node.left), _drop_axis_changes(walk, node.right)
     if unparse(node.left) == unparse(node.right) or not (_is_product(walk, of) and _is_product(walk, other)):
         return False
-    return unparse(of) == unparse(other) or _is_asked_later(walk, node)
+    given = walk.routine.given.get(unparse(node.left), ())
+    grows = any(g is node for g in given)  # `v = v - spike * threshold`
+    return unparse(of) == unparse(other) or (not grows and _is_used_by(walk, node, _asks))
+
+
+def must_divide_exactly(walk: Walk, node: cst.CSTNode, over: Value, under: Value) -> bool:
+    """Return whether a quotient must be rounded as a division rounds it.
+
+    Args:
+        walk: the walk.
+        node: the division, `x / s`, `x.div(s)` or `x /= s`.
+        over: what is known of the dividend.
+        under: and of the divisor.
+    """
+
+    def has_steps(used: cst.CSTNode) -> bool:
+        if not (isinstance(used, cst.Call) and isinstance(used.func, cst.Attribute)):
+            return False
+        return _find_overload(used.func).steps and not walk.find_name(used.func).startswith(("math.", "numpy."))
+
+    return over.traced and not under.rank and _is_used_by(walk, node, has_steps)
+
+
+def write_quotient(walk: Walk, made: cst.BinaryOperation) -> cst.Call:
+    """Return a translated division as a call of `_quotient`."""
+    walk.sink.needs.add("_quotient")
+    over, under = (cst.Arg(drop_parentheses(p)) for p in (made.left, made.right))
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    return cst.Call(cst.Name("_quotient"), [over.with_changes(comma=comma), under])
+
+
+def _asks(node: cst.CSTNode) -> bool:
+    return isinstance(node, cst.Comparison) or (isinstance(node, cst.Call) and _find_overload(node.func).sharp)
 
 
 def _is_product(walk: Walk, node: cst.BaseExpression) -> bool:
@@ -35,13 +73,9 @@ def _is_product(walk: Walk, node: cst.BaseExpression) -> bool:
     )
 
 
-def _is_asked_later(walk: Walk, node: cst.BinaryOperation) -> bool:
-    """Whether this, or what is made of it, is compared or rounded."""
-    asking = [
-        n
-        for n in list_nodes(walk.routine.node)
-        if isinstance(n, cst.Comparison) or (isinstance(n, cst.Call) and _find_overload(n.func).sharp)
-    ]
+def _is_used_by(walk: Walk, node: cst.CSTNode, uses: Callable[[cst.CSTNode], bool]) -> bool:
+    """Return whether one of these expressions of the function uses this, or what is made of it."""
+    asking = [n for n in list_nodes(walk.routine.node) if uses(n)]
     known = {n.value for a in asking for n in list_nodes(a) if isinstance(n, cst.Name)}
     while (
         more := {
@@ -54,10 +88,20 @@ def _is_asked_later(walk: Walk, node: cst.BinaryOperation) -> bool:
         - known
     ):
         known |= more
+    if _find_written_name(node) in known:
+        return True
     within = [g for name in known for g in walk.routine.given.get(name, ())]
-    if any(g is node for g in walk.routine.given.get(unparse(node.left), ())):  # `v = v - spike * threshold`
-        return False
     return any(n is node for a in (*asking, *within) for n in list_nodes(a))
+
+
+def _find_written_name(node: cst.CSTNode) -> str:
+    """Return the variable that `x /= s` or `x.div_(s)` writes to; empty for another expression."""
+    written: cst.CSTNode = node
+    if isinstance(node, cst.AugAssign):
+        written = node.target
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value.endswith("_"):
+        written = node.func.value
+    return written.value if written is not node and isinstance(written, cst.Name) else ""
 
 
 def _drop_axis_changes(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
