@@ -62,6 +62,7 @@ class Variables:
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         self.program, self.routine, self.state, self.here = program, routine, state, here
         self.current: cst.CSTNode = routine.node  # the statement that is walked
+        self.known: set[str | tuple[str, int]] = set()  # the memory that was taken, and the versions that were given
 
     @contextlib.contextmanager
     def enter(self, **changes: Any) -> Iterator[None]:
@@ -122,8 +123,11 @@ class Variables:
         line, column = self.program.source.locate(node)
         name = f"{line}:{column}:{type(node).__name__}{part}{self.here.unrolled}"
         older = {name: name + "'"}
-        for variable, value in self.state.variables.items():
-            self.state.variables[variable] = rename_storages(value, older)
+        if name in self.known:  # in an earlier iteration
+            for variable, value in self.state.variables.items():
+                if name in value.held:
+                    self.state.variables[variable] = rename_storages(value, older)
+        self.known.add(name)
         return Place(frozenset({name}))
 
     def mark_shape(self, node: cst.CSTNode, part: str = "") -> str:
@@ -157,14 +161,17 @@ class Variables:
 
     def forget_old_value(self, name: str, version: int) -> None:
         """What was derived from the variable's old value no longer tells of its new one."""
-        mark = f"|{name}:{version}|"
+        source = name, version
         self.state.versions[name] = version
+        if source not in self.known:
+            self.known.add(source)
+            return
         for other, value in self.state.variables.items():
-            if mark in value.number:
-                self.state.variables[other] = replace(value, number="")
-            place = value.place
-            if place and any((name, version) in s.reads for s in place.steps):
-                self.state.variables[other] = replace(value, place=place.doubtful)
+            if source in value.sources:
+                number = "" if f"|{name}:{version}|" in value.number else value.number
+                stale = value.place and any(source in s.reads for s in value.place.steps)
+                place = value.place.doubtful if value.place and stale else value.place
+                self.state.variables[other] = replace(value, number=number, place=place)
 
     def is_live(self, name: str, behind: cst.CSTNode | None = None, entries: bool = False) -> bool:
         """Whether the variable may be read after the statement that is being walked, or in it after what it writes.

@@ -365,9 +365,14 @@ def port_selection(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term,
 
 def trim_axes(walk: Walk, value: cst.BaseExpression, text: str, target: str) -> str:
     """What is put at an index, without the leading axes of size 1 that it may have more: PyTorch leaves them out."""
+    body, kinds = walk.routine.node.body, (cst.Call, cst.Subscript)
+    if not walk.keep_one(_has_leading_one, lambda: any(map(_has_leading_one, list_nodes(body, *kinds)))) and not any(
+        map(_has_leading_one, list_nodes(value, *kinds))
+    ):
+        return text
     waiting, seen = [value], set[str]()
     while waiting:
-        for n in list_nodes(waiting.pop()):
+        for n in list_nodes(waiting.pop(), cst.Name, *kinds):
             if _has_leading_one(n):
                 walk.sink.needs.add("_trimmed")
                 return f"_trimmed({text}, {target})"

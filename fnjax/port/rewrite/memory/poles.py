@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from fnjax.port.analysis.walk import Term, Walk, find_names, parse, place_at
-from fnjax.port.source.records import list_decorators
+from fnjax.port.source.records import Routine, list_decorators
 from fnjax.port.torch import Bound, Operation, bracket, find_operation, unparse
 from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
@@ -113,7 +113,13 @@ def _may_be_differentiated(walk: Walk) -> bool:
     backward = walk.program.find_method(owner, "backward") if owner is not None else None
     if backward is None or any("once_differentiable" in d for d in list_decorators(backward.node)):
         return False
-    inside = list_nodes(routine.node.body)
+    kept: list[str | None] = walk.keep_one(_list_kept, lambda: _list_kept(routine))
+    return any(name is None or _may_have_gradient(walk, name) for name in kept)
+
+
+def _list_kept(routine: Routine) -> list[str | None]:
+    """The variables that forward keeps and that are neither inputs nor outputs; None for any other expression."""
+    inside = list_nodes(routine.node.body, cst.Assign, cst.Call, cst.Return)
     saving = {f"{routine.context}.save_for_backward", f"{routine.context}.save_for_forward"}
     kept = [a.value for n in inside if isinstance(n, cst.Call) and unparse(n.func) in saving for a in n.args]
     for n in inside:
@@ -123,9 +129,8 @@ def _may_be_differentiated(walk: Walk) -> bool:
     values += [e.value for v in values if isinstance(v, cst.Tuple) for e in v.elements]
     returned = {v.value for v in values if isinstance(v, cst.Name)}
     plain = returned | ({p.name.value for p in routine.parameters} - routine.given.keys()) | {"None"}
-    return any(
-        not isinstance(k, cst.Name) or (k.value not in plain and _may_have_gradient(walk, k.value)) for k in kept
-    )
+    names = (k.value if isinstance(k, cst.Name) else None for k in kept)
+    return [*dict.fromkeys(name for name in names if name not in plain)]
 
 
 def _may_have_gradient(walk: Walk, name: str) -> bool:

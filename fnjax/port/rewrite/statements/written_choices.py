@@ -20,7 +20,7 @@ from fnjax.port.tree.located import list_children, list_nodes
 def port_written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """The `if` that stands for a statement with such an expression."""
     line = body[index]
-    if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+    if type(line) is not cst.SimpleStatementLine or len(line.body) != 1 or not list_nodes(line, cst.IfExp):
         return None
     small = line.body[0]
     if not isinstance(small, (cst.Assign, cst.Return, cst.Expr)) or small.value is None:
