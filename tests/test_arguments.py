@@ -237,3 +237,45 @@ def test_prng_keys_are_tensors_without_gradient():
         np.testing.assert_allclose(got, want, rtol=1e-6)
     batched = jax.vmap(jax.grad(lambda x, k: Noise.apply(x, k).sum()))(jnp.ones((2, 3)), jax.random.split(key))
     assert batched.shape == (2, 3)
+
+
+@jax.tree_util.register_pytree_node_class
+class Vector:
+    """A pytree whose constructor takes arrays only."""
+
+    def __init__(self, w):
+        assert isinstance(w, jax.Array)
+        self.w = w
+
+    def tree_flatten(self):
+        return (self.w,), None
+
+    @classmethod
+    def tree_unflatten(cls, _, children):
+        return cls(*children)
+
+
+def test_pytree_whose_class_checks_its_leaves():
+    """Such a class needs no other leaves than arrays: its needs_input_grad is one bool, pictures number its arrays."""
+    seen = []
+
+    class Product(fnjax.Function):
+        pytree = True
+
+        @staticmethod
+        def forward(ctx, p, x):
+            seen.append(tuple(ctx.needs_input_grad))
+            ctx.p, ctx.x = p, x
+            return p.w * x
+
+        @staticmethod
+        def backward(ctx, g):
+            return Vector(g * ctx.x), g * ctx.p.w
+
+    x, w = jnp.arange(3.0), jnp.arange(3.0) + 2
+    np.testing.assert_array_equal(Product.apply(Vector(w), x), w * x)
+    f = lambda p: Product.apply(p, x).sum()
+    np.testing.assert_array_equal(jax.grad(f)(Vector(w)).w, x)
+    np.testing.assert_array_equal(jax.jit(jax.vmap(jax.grad(f)))(Vector(w[None])).w, x[None])
+    assert seen[:2] == [(False, False), (True, False)]
+    assert [r.name for r in fnjax.saved_report(Product.apply, Vector(w), x).rows] == ["input p[0]", "input x"]

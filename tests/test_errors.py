@@ -217,6 +217,13 @@ def test_message(name):
     assert "\n  see: fnjax explain " in text
 
 
+def test_checks_refuse_torch_tensors():
+    """A torch.Tensor among the inputs of a check is an error, also next to arrays and inside a list."""
+    for check in (fnjax.gradcheck, fnjax.gradgradcheck, fnjax.opcheck):
+        with pytest.raises(fnjax.errors.ArgumentError, match=r"input 1 holds a torch\.Tensor(?s:.*)numpy\(\)"):
+            check(lambda x, y: x, (np.ones(2), [Tensor()]))
+
+
 @pytest.mark.parametrize(
     "name", ["two_styles", "list_output", "too_few", "shape", "once", "intermediate", "no_backward"]
 )

@@ -303,6 +303,27 @@ def test_bytes_are_those_of_the_pullback(f, args):
     assert report.nbytes + report.other_nbytes == sum(held.values())
 
 
+def test_report_names_outputs_without_gradient():
+    """A saved output that is marked non-differentiable is named as the output that it is."""
+
+    class LogSumExp(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            lse = jnp.log(jnp.exp(x).sum()) + 0
+            ctx.save_for_backward(x, lse)
+            ctx.mark_non_differentiable(lse)
+            return x - lse, lse
+
+        @staticmethod
+        def backward(ctx, g, _):
+            x, lse = ctx.saved_tensors
+            return g - jnp.exp(x - lse) * g.sum()
+
+    rows = fnjax.saved_report(LogSumExp.apply, X).rows
+    assert [r.name for r in rows] == ["input x", "output 1 (no gradient)"]
+    assert rows[1].second_order == "through the operations of forward"
+
+
 def test_report_rows():
     """The rows say who keeps what; an array that two Functions keep has a row for each, and counts once."""
     report = fnjax.saved_report(lambda x: SavedInput.apply(x) + Outer.apply(x, x[:1]), X)

@@ -146,9 +146,10 @@ def test_captured_arrays_are_constants(make):
     "wrap", [lambda f: f, jax.jit, once_in_scan, jax.checkpoint], ids=["eager", "jit", "scan", "remat"]
 )
 def test_differentiated_capture_is_an_error(make, wrap):
-    """An array from outside that is being differentiated is an error that names the Function."""
+    """An array from outside that is being differentiated is an error that names the Function and the array."""
     with pytest.raises(
-        fnjax.errors.ClosureError, match="Scale uses an array from outside that is being differentiated"
+        fnjax.errors.ClosureError,
+        match=r"(?s)Scale uses an array from outside that is being differentiated.* got: k, an array of shape \(\) and",
     ):
         jax.grad(wrap(lambda k: make(k)(k)))(jnp.float64(3.0))
 

@@ -14,6 +14,7 @@ from fnjax._check.precision import FINITE_DIFFERENCES
 from fnjax._check.problem import Problem, is_differentiable, name_arguments
 from fnjax._check.report import PAGE
 from fnjax._function.function import Function
+from fnjax._function.signature import refuse_torch
 from fnjax._primitives.tree import has_leaf, is_tensor
 from fnjax.errors import ArgumentError, describe, message, type_name
 
@@ -65,8 +66,11 @@ def select_inputs(func: Any, args: Sequence[Any], argnums: int | Sequence[int] |
     """Return the positions of the inputs to differentiate: the inexact arrays, or those in `argnums`.
 
     Raises:
+        ArgumentError: for a torch.Tensor among them.
         ValueError: if there are none.
     """
+    for i, x in enumerate(args):
+        refuse_torch(x, f"input {i}")
     if argnums is not None:
         selected = _named(args, argnums)
     else:
@@ -83,7 +87,7 @@ def select_inputs(func: Any, args: Sequence[Any], argnums: int | Sequence[int] |
             "gradcheck expects at least one input tensor to require gradient, but none of them have "
             "requires_grad=True.\n  expected: an input that is an array of floating point or complex numbers, or "
             f"one named by argnums\n  got: {', '.join(map(describe, args)) or 'no input'}\n  fix: pass NumPy arrays of "
-            "float64: np.asarray(3.0) for a number, t.numpy() for a torch.Tensor; name a container of arrays in argnums"
+            "float64: np.asarray(3.0) for a number; name a container of arrays in argnums"
         )
     return selected
 

@@ -185,8 +185,7 @@ class Call:
 
     def _warn_of_container(self, needs: Needs, index: int, argument: Argument) -> None:
         """Warn of arrays in a container that are being differentiated."""
-        assert argument.split is not None
-        if any(needs[argument.start : argument.start + argument.split.holes]):
+        if any(needs[argument.start : argument.stop]):
             warn(
                 f"{self.name}.apply: {self._arguments.name(index)} is a container with arrays that are being "
                 "differentiated. They get no gradient, as in PyTorch, which does not look into containers. Pass "

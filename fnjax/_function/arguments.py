@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 from fnjax._function.ctx import NeedsInputGrad
@@ -21,6 +21,7 @@ from fnjax._primitives.tree import (
     split,
     to_tensor,
 )
+from fnjax.errors import ArgumentError, error
 
 Kind = Literal["tensor", "tree", "container", "static"]
 
@@ -38,6 +39,11 @@ class Argument(NamedTuple):
     split: Split | None
     start: int
     static: Any = None
+
+    @property
+    def stop(self) -> int:
+        """The index after its last array."""
+        return self.start + (1 if self.split is None else self.split.holes)
 
 
 class Arguments:
@@ -90,11 +96,8 @@ class Arguments:
 
     def operand_names(self) -> tuple[str, ...]:
         """Return for each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
-        names = {
-            at: self.parameters.name(i) + path
-            for i, places in enumerate(self.axes(range(len(self.differentiable))))
-            for path, at in named_leaves(places)
-        }
+        places = self._each(range(len(self.differentiable)), None, containers=True, unbuilt=list)
+        names = {at: self.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)}
         return tuple(names[at] for at in sorted(names))
 
     def fill(self, operands: Sequence[Any]) -> list[Any]:
@@ -111,8 +114,15 @@ class Arguments:
         ]
 
     def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
-        """Return `ctx.needs_input_grad`: a bool for each argument, in the structure of a pytree."""
-        return NeedsInputGrad(self._each(needs, False, containers=False))
+        """Return `ctx.needs_input_grad`: a bool for each argument, in the structure of a pytree.
+
+        A pytree whose class cannot hold bools has one bool.
+        """
+        return NeedsInputGrad(self._each(needs, False, containers=False, unbuilt=any))
+
+    def needed(self, needs: Sequence[bool]) -> list[int]:
+        """Return the positions of the arguments that need a gradient."""
+        return [i for i, a in enumerate(self.each) if a.kind != "static" and any(needs[a.start : a.stop])]
 
     def tangents(self, tangents: Sequence[Any]) -> list[Any]:
         """Return the tangent of each argument, None for static values, in the structure of a pytree."""
@@ -122,17 +132,45 @@ class Arguments:
         """Return `in_dims`: the batch axis of each argument or None, in the structure of any container."""
         return self._each(dims, None, containers=True)
 
-    def _each(self, values: Sequence[Any], nothing: Any, *, containers: bool) -> list[Any]:
-        return [
-            (
-                nothing
-                if a.kind == "static" or (a.kind == "container" and not containers)
-                else values[a.start]
-                if a.split is None
-                else a.split.fill(values[a.start :], nothing)
-            )
-            for a in self.each
-        ]
+    def _each(
+        self, values: Sequence[Any], nothing: Any, *, containers: bool, unbuilt: Callable[[Any], Any] | None = None
+    ) -> list[Any]:
+        """Return the values of each argument, in its structure.
+
+        Args:
+            values: one for each operand.
+            nothing: the value of static arguments, and of leaves that are not arrays.
+            containers: whether containers that are not traversed have values, too.
+            unbuilt: what replaces the values of a pytree whose class cannot hold them.
+
+        Raises:
+            ArgumentError: for such a pytree without `unbuilt`.
+        """
+        found = []
+        for i, a in enumerate(self.each):
+            if a.kind == "static" or (a.kind == "container" and not containers):
+                found.append(nothing)
+            elif a.split is None:
+                found.append(values[a.start])
+            else:
+                try:
+                    found.append(a.split.fill(values[a.start :], nothing))
+                except Exception as e:
+                    if unbuilt is None:
+                        raise _cannot_hold(self.name(i), values[a.start : a.stop], e) from e
+                    found.append(unbuilt(values[a.start : a.stop]))
+        return found
+
+
+def _cannot_hold(name: str, leaves: Sequence[Any], e: Exception) -> ArgumentError:
+    return error(
+        ArgumentError,
+        f"{name} is a pytree whose class cannot be made with other leaves than arrays",
+        "pytree-class",
+        expected=f"an object with the leaves {', '.join(f'{leaf!r:.30}' for leaf in leaves)}",
+        got=f"{type(e).__name__}: {e}",
+        fix="in tree_unflatten, make the object without the checks of its constructor: object.__new__(cls)",
+    )
 
 
 def _is_operand(leaf: Any) -> bool:

@@ -147,7 +147,7 @@ def _warn_of_no_gradients(facts: BackwardSpec) -> None:
     A missing `return` would otherwise train silently, with zero gradients.
     """
     spec, arguments = facts.spec, facts.arguments
-    needed = [i for i, need in enumerate(arguments.needs(facts.needs)) if any(jax.tree.leaves(need))]
+    needed = arguments.needed(facts.needs)
     assert spec.backward is not None
     warn(
         f"{spec.name}.backward returned None for every argument, and {' and '.join(map(arguments.name, needed))} "

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import contextlib
+import inspect
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from fnjax._function.spec import Spec
 from fnjax._primitives.rule import ErrorKind
+from fnjax._primitives.tree import is_tracer, named_leaves
 from fnjax.errors import (
     ArgumentError,
     BatchingError,
@@ -15,6 +20,7 @@ from fnjax.errors import (
     GradientError,
     IntermediateError,
     MissingMethodError,
+    describe,
     error,
 )
 
@@ -138,11 +144,39 @@ def build_error(kind: ErrorKind, spec: Spec) -> FnjaxError:
     fix = text.fix.replace("{name}", name)
     if kind == "not linear" and "::" not in name:  # an operator has no methods
         fix += f", or add a static method jvp(ctx, *tangents) to {name}"
+    methods = spec.forward, spec.setup_context, spec.backward, spec.jvp
     return error(
         text.kind,
         text.head.replace("{name}", name),
         text.anchor,
         method=getattr(spec, text.method),
         expected=text.expected,
+        got=describe_closed_over(methods) if kind == "closure" else "",
         fix=fix,
     )
+
+
+def describe_closed_over(functions: Sequence[Any]) -> str:
+    """Return names, shapes and dtypes of the traced arrays that functions take from closures and globals."""
+    found = {id(x): f"{name}, an {describe(x)}" for f in functions for name, x in _closed_over_tracers(f)}
+    return "; ".join(list(found.values())[:3])
+
+
+def _closed_over_tracers(function: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the traced arrays that a function closes over with their names: `w`, `params.bias`, `model.scale`."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if not isinstance(function, types.FunctionType) or depth == 3:
+        return
+    code, variables = function.__code__, {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with contextlib.suppress(ValueError):  # an empty cell
+            variables[name] = cell.cell_contents
+    variables |= {n: function.__globals__[n] for n in code.co_names if n in function.__globals__}
+    for name, value in variables.items():
+        if isinstance(value, types.FunctionType):
+            yield from _closed_over_tracers(value, depth + 1)
+        elif not isinstance(value, types.ModuleType | type):
+            leaves = named_leaves(value)
+            if len(leaves) == 1 and leaves[0][1] is value:  # not a pytree: an object of the user's
+                leaves += [("." + n, x) for n, x in getattr(value, "__dict__", {}).items()]
+            yield from ((name + path, leaf) for path, leaf in leaves if is_tracer(leaf))

@@ -177,7 +177,7 @@ def refuse_torch(value: object, where: str) -> None:
             f"{where} is a torch.Tensor" if _is_torch(value) else f"{where} holds a torch.Tensor",
             "torch-tensor",
             expected="a JAX or NumPy array",
-            fix="convert it with jnp.asarray(t.detach().cpu().numpy())",
+            fix="convert it with t.detach().cpu().numpy()",
         )
 
 

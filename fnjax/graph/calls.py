@@ -46,14 +46,21 @@ class Call:
         return () if self.derivative is None else self.derivative.sources
 
     def describe(self, residual: ResidualSource) -> str:
-        """Return the name of a residual: `input x`, `output`, `intermediate (exp)`."""
+        """Return the name of a residual: `input x`, `output 1`, `output 1 (no gradient)`, `intermediate 0 (exp)`."""
         word = SOURCES[residual.source]
         if residual.source == "operand":
             return f"{word} {self.argument(residual.at)}"
         if residual.source == "output":
-            return word if self.n_outputs == 1 else f"{word} {residual.at}"
+            return self._name_output(residual.at)
+        results = open_jaxpr(self.jaxpr).outvars
+        for i, output in enumerate(results[: self.n_outputs]):  # returned, but as an output without gradient
+            if output is results[self.n_outputs + residual.at]:
+                return f"{self._name_output(i)} (no gradient)"
         maker = self._find_maker(self.n_outputs + residual.at)
         return f"{word} {residual.at}" + (f" ({maker})" if maker else "")
+
+    def _name_output(self, index: int) -> str:
+        return "output" if self.n_outputs == 1 else f"output {index}"
 
     def argument(self, operand: int) -> str:
         """Return the name of the argument to which an operand of the rule belongs."""
