@@ -55,13 +55,25 @@ def _check(options: argparse.Namespace) -> int:
     if options.against_forward and (options.tests or options.skip or options.json):
         raise UsageError("--against-forward is a test of its own: leave --tests, --skip and --json out")
     tests = _choose_tests(options)
-    if options.target.rpartition(":")[0] and not options.target.endswith(".py"):
-        found = {options.target: _check_one(options, options.target, tests)}
-    else:
-        found = _check_file(options, tests)
+    import jax
+
+    before = jax.config.jax_disable_most_optimizations
+    # A check compiles some hundred small programs that run a few times: optimizing them would take longer than it saves.
+    jax.config.update("jax_disable_most_optimizations", True)
+    try:
+        found = _check_all(options, tests)
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
     if options.json and not options.against_forward:
         print(json.dumps({n: r if isinstance(r, str) else _to_json(r) for n, r in found.items()}, indent=2))
     return int(any(r is None or (not isinstance(r, str) and r.failures) for r in found.values()))
+
+
+def _check_all(options: argparse.Namespace, tests: list[str] | None) -> dict[str, Any]:
+    """Check the target, or all Functions in it; return the results by name."""
+    if options.target.rpartition(":")[0] and not options.target.endswith(".py"):
+        return {options.target: _check_one(options, options.target, tests)}
+    return _check_file(options, tests)
 
 
 def _choose_tests(options: argparse.Namespace) -> list[str] | None:
