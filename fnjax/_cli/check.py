@@ -57,8 +57,8 @@ def _check(options: argparse.Namespace) -> int:
     tests = _choose_tests(options)
     import jax
 
-    before = jax.config.jax_disable_most_optimizations
-    # A check compiles some hundred small programs that run a few times: optimizing them would take longer than it saves.
+    before = jax.config.values["jax_disable_most_optimizations"]
+    # A check compiles some hundred small programs that run a few times: optimizing them costs more than it saves.
     jax.config.update("jax_disable_most_optimizations", True)
     try:
         found = _check_all(options, tests)
