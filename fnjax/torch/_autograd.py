@@ -13,6 +13,8 @@ from fnjax.torch._errors import NotSupported
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode
 
+KEPT = "KeptBackward"  # the name of a node that stands for a graph which forward kept on ctx
+
 
 def _list_nodes(roots: Sequence[Value], stop: set[int]) -> list[Node]:
     """Return the nodes that computed these values, parents first, without those before the values in `stop`."""
@@ -30,7 +32,7 @@ def _list_nodes(roots: Sequence[Value], stop: set[int]) -> list[Node]:
     return order
 
 
-def _replay(roots: Sequence[Value], inputs: Sequence[Value]) -> tuple[Callable[..., list[Any]], list[Value]]:
+def replay(roots: Sequence[Value], inputs: Sequence[Value]) -> tuple[Callable[..., list[Any]], list[Value]]:
     """Return the roots as a function of the inputs and of the other leaves that it reads, and these leaves."""
     stop = {id(v) for v in inputs}
     nodes = _list_nodes(roots, stop)
@@ -65,7 +67,12 @@ def differentiate(
         cotangents: one for each root.
         record: whether the gradients can be differentiated again.
     """
-    function, leaves = _replay(roots, inputs)
+    if record and any(n.name == KEPT for n in _list_nodes(roots, {id(v) for v in inputs})):
+        raise NotSupported(
+            "create_graph=True for a graph that forward recorded and kept on ctx",
+            "compute it again in backward, under torch.enable_grad()",
+        )
+    function, leaves = replay(roots, inputs)
     n, m = len(inputs), len(leaves)
 
     def gradients(*arrays: Any) -> tuple[Any, ...]:
@@ -145,8 +152,8 @@ def grad(
             "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
             "this is the desired behavior."
             + (
-                " A graph that a Function's forward recorded is not there in backward: compute it again in backward, "
-                "under torch.enable_grad()."
+                " Of a graph that a Function's forward recorded backward has only what is on ctx: keep the tensors there, "
+                "or compute it again in backward, under torch.enable_grad()."
                 if all(r.value.node is None for r, _ in pairs)
                 else ""
             )

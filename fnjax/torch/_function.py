@@ -19,6 +19,7 @@ from fnjax.torch._ctx import FunctionCtx, is_written, mark
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import Journal
+from fnjax.torch._kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
@@ -149,6 +150,10 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             exchanging(),
             default_axis(facts.axis),
         ):
+            if facts.graph is not None:
+                attributes = {k: v for k, v in vars(own).items() if k in facts.attributes}
+                saved, attributes = link_graph(facts.graph, (saved, attributes), ctx._torch_pullback)
+                vars(own).update(attributes, _own=vars(own)["_own"] | {"saved": tuple(saved)})
             found = cls.backward(own, *given)
             found = found if isinstance(found, tuple) else (found,)
             found = [
@@ -188,6 +193,7 @@ class _Saved:
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
     axis: str | None  # that was the default process group
+    graph: KeptGraph | None  # that backward may differentiate
 
 
 def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: _Call | None = None) -> None:
@@ -214,6 +220,9 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
+    graph = keep_graph(list_tensors(saved, attributes), [k.tensor for k in reachable])
+    if graph is not None:
+        ctx._torch_pullback = graph[1]
     ctx._torch = _Saved(
         own.needs_input_grad,
         kinds,
@@ -222,6 +231,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         results,
         frozenset(attributes),
         get_default(),
+        None if graph is None else graph[0],
     )
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))

@@ -56,6 +56,35 @@ class RecomputedTwice(torch.autograd.Function):
         return None, grad
 
 
+class KeptOnSaved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        with torch.enable_grad():
+            y = torch.tanh(x @ w)
+        ctx.save_for_backward(w, y)
+        return y.detach()
+
+    @staticmethod
+    def backward(ctx, g):
+        w, y = ctx.saved_tensors
+        return (None, *torch.autograd.grad(y, w, g))
+
+
+class KeptOnCtx(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.w = w.detach().requires_grad_()
+        with torch.enable_grad():
+            ctx.parts = [torch.tanh(row @ ctx.w) for row in x]
+        ctx.save_for_backward(ctx.w)
+        return torch.stack([part.detach() for part in ctx.parts])
+
+    @staticmethod
+    def backward(ctx, g):
+        torch.autograd.backward(ctx.parts, list(g))
+        return None, ctx.w.grad
+
+
 class OnlyWhatIsNeeded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, scale):
@@ -140,14 +169,14 @@ def test_values_and_derivatives_of_every_order(layers):
     assert layers.Swish.apply is layers.Swish.apply
 
 
-@pytest.mark.parametrize("name", ["Recomputed", "RecomputedTwice"])
+@pytest.mark.parametrize("name", ["Recomputed", "RecomputedTwice", "KeptOnSaved", "KeptOnCtx"])
 def test_recomputed_graphs(layers, name):
-    """torch.autograd.grad within backward replays what was recorded; a second order needs create_graph, else raises."""
+    """torch.autograd.grad within backward replays what it or forward recorded; without create_graph no second order."""
     w = jnp.arange(6.0).reshape(3, 2) / 5
     loss = lambda f: lambda w: (f(X, w) ** 2).sum()
     twin, ours = (lambda x, w: jnp.tanh(x @ w)), getattr(layers, name).apply
     np.testing.assert_allclose(*[jax.jit(jax.grad(loss(f)))(w) for f in (ours, twin)], rtol=1e-5)
-    if name == "Recomputed":
+    if name != "RecomputedTwice":
         with pytest.raises(torch.NotSupported, match="create_graph"):
             jax.hessian(loss(ours))(w)
     else:

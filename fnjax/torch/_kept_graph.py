@@ -1,0 +1,87 @@
+"""Graphs that forward records and keeps on ctx, and backward differentiates: by the pullback of jax.vjp."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch._autograd import KEPT, replay
+from fnjax.torch._reach import is_node
+from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import Node, Value
+
+
+class KeptGraph(NamedTuple):
+    """Graph without its arrays.
+
+    Attributes:
+        roots: the indices, among the tensors on ctx, of those that were recorded.
+        leaves: for each leaf the indices of the tensors on ctx that are it, or the parameter.
+    """
+
+    roots: tuple[int, ...]
+    leaves: tuple[tuple[int, ...] | Tensor | None, ...]
+
+
+def list_tensors(saved: Sequence[Any], attributes: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors on ctx, in an order that forward and backward share."""
+    return [t for t in jax.tree.leaves((list(saved), attributes), is_leaf=is_node) if isinstance(t, Tensor)]
+
+
+def keep_graph(tensors: Sequence[Tensor], reached: Sequence[Tensor]) -> tuple[KeptGraph, Any] | None:
+    """Return the graph that the tensors on ctx end in, and its pullback; None where forward recorded nothing.
+
+    Args:
+        tensors: on ctx.
+        reached: the parameters that backward receives as the objects they are.
+    """
+    roots = [i for i, t in enumerate(tensors) if t.value.node is not None]
+    if not roots:
+        return None
+    function, leaves = replay([tensors[i].value for i in roots], [])
+    _, pullback = jax.vjp(function, *(v.array for v in leaves))
+    found: list[tuple[int, ...] | Tensor | None] = []
+    for leaf in leaves:
+        at = tuple(i for i, t in enumerate(tensors) if t.value is leaf)
+        found.append(at or next((t for t in reached if t.value is leaf), None))
+    return KeptGraph(tuple(roots), tuple(found)), pullback
+
+
+@jax.custom_vjp
+def _run_graph(leaves: Any, results: Any, pullback: Any) -> Any:
+    return results
+
+
+def _zero(x: Any) -> Any:
+    return jnp.zeros_like(x) if jnp.issubdtype(x.dtype, jnp.inexact) else np.zeros(x.shape, jax.dtypes.float0)
+
+
+_run_graph.defvjp(
+    lambda leaves, results, pullback: (results, (results, pullback)),
+    lambda kept, cotangents: (tuple(kept[1](cotangents)), *jax.tree.map(_zero, kept)),
+)
+
+
+def link_graph(graph: KeptGraph, on_ctx: Any, pullback: Any) -> Any:
+    """Return backward's `(saved, attributes)`, whose tensors are leaves and results of the graph again."""
+    tensors = list_tensors(*on_ctx)
+    parents: list[Value] = []
+    same: dict[int, Tensor] = {}
+    for leaf in graph.leaves:
+        found = [leaf] if isinstance(leaf, Tensor) else [tensors[i] for i in leaf or ()]
+        parents.append(found[0].value if found else Value(None))
+        same |= {id(t): found[0] for t in found}
+    results = [tensors[i].array for i in graph.roots]
+
+    def function(*arrays: Any) -> tuple[Any, ...]:
+        return tuple(_run_graph(arrays, results, pullback))
+
+    node = Node(function, parents, KEPT)
+    for index, i in enumerate(graph.roots):
+        tensor = tensors[i]
+        tensor.memory.value, tensor._cached = Value(tensor.array, node, index, requires_grad=True), None
+    return jax.tree.map(lambda t: same.get(id(t), t), on_ctx, is_leaf=is_node)
