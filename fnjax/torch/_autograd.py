@@ -152,7 +152,7 @@ def grad(
             "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "
             "this is the desired behavior."
             + (
-                " Of a graph that a Function's forward recorded backward has only what is on ctx: keep the tensors there, "
+                " Of a graph that forward recorded backward has only what is on ctx: keep the tensors there, "
                 "or compute it again in backward, under torch.enable_grad()."
                 if all(r.value.node is None for r, _ in pairs)
                 else ""
