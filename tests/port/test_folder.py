@@ -24,6 +24,7 @@ import torch
 from torch.nn import functional as F
 
 EPS = 0.25
+ONE = 1.0
 
 
 def scale_(x, k):
@@ -46,6 +47,7 @@ from pkg import scale_
 from pkg.helpers import common
 from .helpers.common import EPS
 from .helpers.common import smooth as soft
+import pkg.helpers.common
 import math as F
 
 
@@ -65,7 +67,7 @@ class Swish(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         s = torch.sigmoid(x)
-        return g * 3 * (s + x * s * (1 - s)) + g * (1 + EPS) * s + g * F.pi
+        return g * 3 * (s + x * s * (1 - s)) + g * (pkg.helpers.common.ONE + EPS) * s + g * F.pi
 """,
     "other.py": """\
 import torch

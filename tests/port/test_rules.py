@@ -279,7 +279,10 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
             "z = jax.lax.cond(jnp.all(jnp.isfinite(found)), lambda: found, lambda: z)\nw = z"
         ),
     ),
-    "a storage that is freed": ("z = x * 2\ny.storage().resize_(0)\ny.untyped_storage().resize_(4)", "z = x * 2"),
+    "a storage that is freed": (
+        "z = x * 2\ny.storage().resize_(0)\ny.untyped_storage().resize_(4)\ny.set_()",
+        "z = x * 2",
+    ),
     "a write to what a lambda makes": (
         "f = lambda t: t * 3\nz = f(x)\nz.mul_(2)",
         "f = lambda t: t * 3\nz = f(x)\nz = z * 2",

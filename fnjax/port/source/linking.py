@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fnjax.port.source.edits import Edit, apply_edits, iter_renamings, locate_node
+from fnjax.port.source.module_paths import name_modules
 from fnjax.port.source.operator_names import OPERATOR, iter_defined_operators, iter_named_operators
 from fnjax.port.source.top_level import (
     SCOPES,
@@ -152,6 +153,11 @@ def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linke
             known[name] = _File(name, text, roots[name])
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
+    linker = _Linker(known, known)
+    for name, file in list(known.items()):
+        text = name_modules(file.text, file.tree, partial(linker.is_module, file))
+        if text != file.text:
+            known[name] = _File(name, text, roots[name])
     groups = _Linker(known, known).group_files()
     return [_Linker(known, g).join_files(g) if len(g) > 1 else g[0] for g in groups]
 
@@ -238,6 +244,10 @@ class _Linker:
                 if found is not None:
                     return found, "above" if skipped else "folder"
         return self.modules.get((file.above, (*file.package, *parts))), "beside"
+
+    def is_module(self, file: _File, path: str) -> bool:
+        """Return whether a module that a file imports is one of the files."""
+        return self._find_module(file, path, 0)[0] is not None
 
     def _find_meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
         """What a name of the top level stands for: a name of a file, or a file."""

@@ -151,6 +151,15 @@ def _rank_member(node: cst.CSTNode) -> int:
     return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
 
 
+def _repeats_base(walk: Walk, node: Any) -> bool:
+    """Return whether this is `jvp = torch.autograd.Function.jvp`, which the base class says already."""
+    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
+    if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.Attribute):
+        return False
+    base, _, name = walk.find_name(small.value).rpartition(".")
+    return base in FUNCTION_BASES and unparse(small.targets[0].target) == name
+
+
 def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
     program = walk.program
     if node in program.kernel_nodes:
@@ -182,6 +191,8 @@ def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, conta
             or any(c.is_function and c.name.startswith(f"{inner_cls.name}.") for c in program.classes.values())
         )
         return [port_class(walk, inner_cls, closure)] if wanted else []
+    if cls.is_function and _repeats_base(walk, node):
+        return []
     if container:
         is_text = (
             isinstance(node, cst.SimpleStatementLine)

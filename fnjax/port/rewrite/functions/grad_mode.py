@@ -93,14 +93,21 @@ def port_with(walk: Walk, node: cst.With) -> Statements | None:
 
 @statement(cst.Expr)
 def port_silent_call(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`torch.cuda.synchronize()`, `x.storage().resize_(0)`."""
+    """`torch.cuda.synchronize()`, `x.storage().resize_(0)`, `x.set_()`."""
     name = walk.find_name(node.value.func) if isinstance(node.value, cst.Call) else ""
-    if isinstance(node.value, cst.Call) and _resizes_storage(node.value.func):
+    if isinstance(node.value, cst.Call) and (_resizes_storage(node.value.func) or _gives_memory_back(walk, node.value)):
         name = unparse(node.value.func)
     elif name not in SILENT:
         return None
     walk.note(node, "dropped", f"{name} is dropped: it computes nothing")
     return []
+
+
+def _gives_memory_back(walk: Walk, node: cst.Call) -> bool:
+    """Return whether this is `x.set_()` on a tensor, which has no entries afterwards."""
+    if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "set_" or node.args:
+        return False
+    return walk.port(node.func.value).value.is_tensor
 
 
 def _resizes_storage(function: cst.BaseExpression) -> bool:

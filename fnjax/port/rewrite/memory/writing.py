@@ -258,7 +258,8 @@ def _note_lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
         walk.report(
             node,
             "in-place",
-            f"backward writes to {name!r}, an input of forward, which the caller would see: return the new array",
+            f"backward writes to {name!r}, an input of forward, which the caller would see: return the new array, "
+            "or write the class with a jax.new_ref",
         )
 
 

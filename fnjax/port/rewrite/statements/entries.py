@@ -105,7 +105,8 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
     if base.value.kind == "unknown" and not _is_indexed_like_tensor(walk, base, target):
         if walk.routine.role == "backward" and walk.name_variable(target.value).startswith("ctx."):
             message = (
-                f"backward puts something into {unparse(target.value)}, which the caller would see: return it instead"
+                f"backward puts something into {unparse(target.value)}, which the caller would see: return it instead, "
+                "or write the class with a jax.new_ref"
             )
             walk.report(node, "in-place", message)
         elif term.value.is_tensor and walk.routine.role == "forward":
