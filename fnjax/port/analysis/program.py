@@ -294,8 +294,8 @@ class Program:
 
     @functools.cached_property
     def text(self) -> str:
-        """The text of the file, as the walks see it."""
-        return self.source.tree.code
+        """The text of the file."""
+        return self.source.text or self.source.tree.code
 
     @functools.cached_property
     def rounding(self) -> bool:

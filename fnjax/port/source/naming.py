@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.decorating import expand_decorating
@@ -19,7 +18,8 @@ from fnjax.port.source.kept_numbers import KEPT_NUMBERS
 from fnjax.port.source.launchers import inline_launchers
 from fnjax.port.source.registering import expand_registering
 from fnjax.port.torch import Operation, find_operation, unparse
-from fnjax.port.tree.located import SPACING, Positions, list_nodes, rewrite_statements
+from fnjax.port.tree.located import SPACING, list_nodes, rewrite_statements
+from fnjax.port.tree.locations import locate_nodes
 
 # Names under which torch's own code, and Python's, may be met, and the names of the table.
 _CANONICAL = (
@@ -124,12 +124,6 @@ class Definition:
     value: cst.BaseExpression | None = None
 
 
-def _locate_nodes(tree: cst.Module) -> Positions:
-    """Line and column, from 1, of each node of a tree that was just parsed, which has none twice."""
-    found = MetadataWrapper(tree, unsafe_skip_copy=True).resolve(PositionProvider)
-    return {node: (r.start.line, r.start.column + 1) for node, r in found.items()}
-
-
 @dataclass(slots=True)
 class Source:
     """A parsed file.
@@ -140,6 +134,7 @@ class Source:
             at the top level are looked into.
         providers: the top-level statements that bind each name, or change what it stands for.
         changed: the names of what is changed while the file is imported.
+        text: what was parsed, if the tree is still that.
     """
 
     filename: str
@@ -148,6 +143,7 @@ class Source:
     definitions: dict[str, list[Definition]] = field(default_factory=dict)
     providers: dict[str, list[cst.CSTNode]] = field(default_factory=dict)
     changed: set[str] = field(default_factory=set)
+    text: str = ""
 
     @classmethod
     def parse(cls, text: str, filename: str) -> Source:
@@ -157,12 +153,12 @@ class Source:
             cst.ParserSyntaxError: it is no Python.
         """
         parsed = cst.parse_module(text)
-        positions = _locate_nodes(parsed)
+        positions = locate_nodes(parsed)
         tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS, KEPT_NUMBERS))
         tree = expand_registering(expand_decorating(tree, positions), positions)
         tree = move_descriptors(inline_launchers(tree, positions), positions)
         tree = inline_pairs_of_views(tree, positions)
-        source = cls(filename, tree, positions)
+        source = cls(filename, tree, positions, text=text if tree is parsed else "")
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
             bound = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in iter_bindings(s)]
