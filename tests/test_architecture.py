@@ -43,6 +43,7 @@ EXTRAS = {
     "jax_triton": "triton",
     "libcst": "port",
     "matplotlib": "triton.debug",
+    "pytest": "_cli.pytest_plugin",
     "torch": "port.compare port.verify",
     "triton": "triton port.compare",
 }

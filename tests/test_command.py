@@ -132,7 +132,7 @@ def test_failure(target, capsys):
     out = capsys.readouterr().out
     assert "test_gradcheck      FAILED   GradcheckError: Jacobian mismatch" in out
     assert "test_gradcheck: GradcheckError: Jacobian mismatch for output 0 with respect to input 0,\nnumerical:" in out
-    assert "docs/gradcheck.md" in out
+    assert "see: fnjax explain gradcheck" in out
 
 
 TORCH_NET = """
@@ -300,8 +300,8 @@ def test_explain_prints_the_entry_of_an_error(capsys):
 
 
 def test_the_version_does_not_wait_for_jax():
-    """`fnjax --version` names both versions without importing JAX."""
-    code = "import sys\nfrom fnjax.__main__ import main\n"
+    """`fnjax --version` names both versions without importing JAX, and so does the plugin with which pytest starts."""
+    code = "import sys, fnjax._cli.pytest_plugin\nfrom fnjax.__main__ import main\n"
     code += "try: main(['--version'])\nexcept SystemExit: print('jax' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == f"fnjax {fnjax.__version__}, JAX {jax.__version__}\nFalse\n"
@@ -366,3 +366,29 @@ def test_check_takes_all_functions_of_a_pytorch_file(tmp_path, capsys):
     assert found["Right"] == {"test_gradcheck": "SUCCESS"}
     assert found["Wrong"]["test_gradcheck"].startswith("GradcheckError")
     assert found["Pair"].startswith("not checked")
+
+
+def test_pytest_runs_checks(tmp_path, monkeypatch, capsys):
+    """`pytest --fnjax layers.py` has a test for each Function; test files are run as ever."""
+    (tmp_path / "two_functions.py").write_text(TWO)
+    (tmp_path / "test_other.py").write_text("import fnjax\n\ndef test_other():\n    pass\n")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    run = check_command.check_one
+    monkeypatch.setattr(check_command, "check_one", lambda options, target, _: run(options, target, ["test_gradcheck"]))
+    files = [str(tmp_path / name) for name in ("two_functions.py", "test_other.py")]
+    call = [
+        "-p",
+        "fnjax._cli.pytest_plugin",
+        "-c",
+        "/dev/null",
+        "--rootdir",
+        str(tmp_path),
+        "-v",
+        "-p",
+        "no:cacheprovider",
+    ]
+    assert pytest.main([*call, "--fnjax", "--fnjax-args", "randn(2)", *files]) == 1
+    out = capsys.readouterr().out
+    ended = dict(re.findall(r"::(\w+) (PASSED|FAILED|SKIPPED)", out))
+    assert ended == {"Right": "PASSED", "Wrong": "FAILED", "Pair": "SKIPPED", "test_other": "PASSED"}
+    assert "all entries are 1.5 times" in out

@@ -96,7 +96,7 @@ def test_n02_wrong_gradient():
     assert "differ by 1, the tolerance is 0.00201" in text
     assert "2 of 4 entries" in text
     assert "all entries are 1.5 times what is due" in text
-    assert "docs/gradcheck.md" in text
+    assert "see: fnjax explain gradcheck" in text
 
 
 def test_error_is_of_both_families():

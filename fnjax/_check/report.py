@@ -11,7 +11,7 @@ from fnjax._check.jacobian import Array, Blocks, Mismatch
 from fnjax._check.problem import Leaf, measure_resolution
 from fnjax.errors import FnjaxError, message
 
-PAGE = "docs/gradcheck.md"
+PAGE = "fnjax explain gradcheck"
 WHOLE = 12  # the largest number of rows or columns that is shown in full
 WINDOW = 6  # otherwise this many around the worst entry
 

@@ -72,7 +72,7 @@ def _check(options: argparse.Namespace) -> int:
 def _check_all(options: argparse.Namespace, tests: list[str] | None) -> dict[str, Any]:
     """Check the target, or all Functions in it; return the results by name."""
     if options.target.rpartition(":")[0] and not options.target.endswith(".py"):
-        return {options.target: _check_one(options, options.target, tests)}
+        return {options.target: check_one(options, options.target, tests)}
     return _check_file(options, tests)
 
 
@@ -97,7 +97,7 @@ def _check_file(options: argparse.Namespace, tests: list[str] | None) -> dict[st
         if not options.json:
             print(f"{name}:")
         try:
-            found[name] = _check_one(options, f"{options.target}:{name}", tests)
+            found[name] = check_one(options, f"{options.target}:{name}", tests)
         except UsageError as e:
             found[name] = f"not checked: {e}"
             if not options.json:
@@ -130,11 +130,11 @@ def _to_json(results: Any) -> dict[str, str]:
     return {name: _text(r) if isinstance(r, Exception) else r for name, r in results.items()}
 
 
-def _check_one(options: argparse.Namespace, target: str, tests: list[str] | None) -> Any:
+def check_one(options: argparse.Namespace, target: str, tests: list[str] | None) -> Any:
     """Run the tests on one function and print their table; return the results, None where backward is wrong."""
     from fnjax._check.inputs import double_precision
     from fnjax._check.opcheck import opcheck
-    from fnjax._check.results import OpcheckResults, join_failures
+    from fnjax._check.results import OpcheckResults
 
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
     if is_pytorch_file(target):
@@ -174,8 +174,15 @@ def _check_one(options: argparse.Namespace, target: str, tests: list[str] | None
     if not options.json:
         print(results)
         if results.failures:
-            print(f"\n{join_failures({name: _text(failure) for name, failure in results.failures.items()})}")
+            print(f"\n{show_failures(results)}")
     return results
+
+
+def show_failures(results: Any) -> str:
+    """Return the messages of the tests that failed, with the places in the user's code."""
+    from fnjax._check.results import join_failures
+
+    return join_failures({name: _text(failure) for name, failure in results.failures.items()})
 
 
 def _compare(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnjax._cli.call import UsageError
-from fnjax.port.output import are_many, check_outputs, check_replaced, choose_target, emit_port, write_file
+from fnjax.port.output import are_many, check_outputs, check_replaced, choose_target, emit_port, is_current, write_file
 from fnjax.port.sources import Text, iter_sources
 from fnjax.port.verify import Verdict, verify
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED
@@ -62,6 +62,11 @@ def add(commands: Any) -> None:
         help="leave a raise in the place of what cannot be translated; without it the class stays PyTorch source, "
         "which fnjax.torch runs",
     )
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing: exit with 1 if a file of -o is not the port of its source as it is now (for pre-commit)",
+    )
     parser.add_argument("--force", action="store_true", help="replace a port that has been edited, or another file")
     parser.add_argument(
         "--report",
@@ -88,6 +93,8 @@ def _run_port(options: argparse.Namespace) -> int:
         raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
     if "" in (*options.source, options.output, options.report):
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
+    if options.check and (options.output is None or options.diff or options.verify or options.report):
+        raise UsageError("--check needs -o, and goes without --diff, --verify and --report")
     sources = list(iter_sources(options.source, options.output))
     check_outputs(options, sources)
     if not options.verify and (options.args is not None or options.cases is not None):
@@ -123,6 +130,12 @@ def _run_port(options: argparse.Namespace) -> int:
         raise UsageError(f"no file in {', '.join(options.source)} has a {what}")
     many = are_many(options, sources)
     check_replaced(options, [source.name for source, _ in results], many)
+    if options.check:
+        stale = [source.name for source, ported in results if not is_current(options, source, ported, many)]
+        for name in stale:
+            target = choose_target(options, name, many)
+            print(f"{target} is not the port of {name} as that is now: run fnjax port without --check", file=sys.stderr)
+        return int(bool(stale))
     for source, ported in results:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "

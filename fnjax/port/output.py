@@ -74,7 +74,7 @@ def check_replaced(options: argparse.Namespace, names: Sequence[str], many: bool
     Raises:
         UsageError: if one would be replaced.
     """
-    if options.output is None or options.force:
+    if options.output is None or options.force or options.check:
         return
     for name in names:
         target = choose_target(options, name, many)
@@ -120,6 +120,14 @@ def emit_port(options: argparse.Namespace, source: Text, ported: Ported, many: b
         sys.stdout.flush()
         sys.stdout.buffer.write(shown.encode(source.encoding))
         sys.stdout.buffer.flush()
+
+
+def is_current(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> bool:
+    """Return whether the file that a port is written to has this port, perhaps with the header of another version."""
+    target = choose_target(options, source.name, many)
+    content = target.read_bytes().replace(b"\r\n", b"\n") if target.is_file() else b""
+    code = ported.code.replace("\r\n", "\n").encode(source.encoding)
+    return bool(_HEADER.search(content)) and _hash(content) == _hash(code)
 
 
 def _select_statements(text: str, code: str) -> str:

@@ -210,10 +210,13 @@ def test_several_files(whole, tmp_path, capsys):
 
 
 def test_an_edited_port_stays(whole, tmp_path, capsys):
-    """A port that nobody has edited is replaced; one that was, and any other file, with --force only."""
+    """A port that nobody has edited is replaced; one that was, and any other file, with --force only; --check."""
     out = tmp_path / "out.py"
     call = ["port", str(whole), "-o", str(out)]
-    assert main(call) == main(call) == 0
+    assert main([*call, "--check"]) == 1
+    assert f"{out} is not the port of {whole}" in capsys.readouterr().err
+    assert not out.exists()
+    assert main(call) == main(call) == main([*call, "--check"]) == 0
     first, _, rest = out.read_text().partition("\n")
     assert re.fullmatch(r"# Port by fnjax \S+ of whole.py \(source [0-9a-f]{12}, port [0-9a-f]{12}\)", first)
     assert rest == port_source(WHOLE).code
@@ -224,6 +227,7 @@ def test_an_edited_port_stays(whole, tmp_path, capsys):
         for options in [], ["--diff"]:
             assert main([*call, *options]) == 2
             assert why in capsys.readouterr().err
+        assert main([*call, "--check"]) == 1
         assert out.read_text() == text
         assert main([*call, "--force"]) == 0
         assert out.read_text() == f"{first}\n{rest}"
