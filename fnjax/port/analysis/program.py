@@ -22,6 +22,14 @@ from fnjax.port.tree.located import list_nodes
 GROUP = "instance:torch.distributed.ProcessGroup"
 _GROUP_NAME = re.compile(r"(^|_)(group|pg|process_?group)(__\w+)?$", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"\bdistributed\b|ProcessGroup|parallel_state|\bmpu\b|\bdist\b|parallel_group|\bcomm\b")
+# Kinds of files (see `registry.NodeRule.only`), beside those with collectives and with kernels, by their words.
+_KINDS = {
+    "dirty": re.compile("mark_dirty"),
+    "numpy": re.compile("numpy|scipy|math|__array__"),
+    "operators": re.compile(r"\bops\b|\blibrary\b|\bimpl\b|custom_op|triton_op"),
+    "triton": re.compile("triton"),
+    "versions": re.compile("version"),
+}
 FUNCTION_BASES = frozenset(
     {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
 )
@@ -333,10 +341,11 @@ class Program:
         whole = (n for n in tree if isinstance(n, (cst.Name, cst.Attribute)) and id(n) not in passed)
         return frozenset(unparse(n).rpartition(".")[2] for n in whole)
 
-    @property
+    @functools.cached_property
     def speaks_of(self) -> frozenset[str]:
-        """What rules for calls ask of a file: whether it is `collective`, and whether it has `kernels`."""
-        return frozenset(n for n, is_so in (("collective", self.collective), ("kernels", self.kernels)) if is_so)
+        """What a file has to do with, for the rules that are asked in such files only."""
+        found = {kind for kind, words in _KINDS.items() if words.search(self.text)}
+        return frozenset(found | {kind for kind in ("collective", "kernels") if getattr(self, kind)})
 
     @functools.cached_property
     def groups(self) -> frozenset[str]:

@@ -32,7 +32,7 @@ class NodeRule:
 
     Attributes:
         rule: the rule.
-        only: `collective` or `kernels`, for a rule of files that have these.
+        only: `collective`, `kernels`, `numpy` ..., for a rule of files that have to do with these.
         general: it takes what no other rule does.
     """
 
@@ -59,7 +59,7 @@ class CallRule:
         rule: the rule.
         handles: the names of callees; one that ends with a dot or a colon, and ANY, stands for all that begin so.
         like: a pattern of names.
-        only: `collective` or `kernels`, for a rule of files that have these.
+        only: `collective`, `kernels`, `numpy` ..., for a rule of files that have to do with these.
         general: it takes what no other rule does that says as much.
     """
 

@@ -33,7 +33,7 @@ _SAME = {
 _NO_NAMESPACES = frozenset({"aten", "prim", "prims", "load_library", "loaded_libraries", "import_module"})
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="operators")
 def port_operator_name(walk: Walk, node: cst.Attribute) -> Term | None:
     """`torch.ops.mylib.scale`, and the namespaces by themselves: `hasattr(torch.ops.mylib, "scale")`."""
     qualname = _name_operator(walk, node)
@@ -47,7 +47,7 @@ def port_operator_name(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}".rstrip(".")), Value("object"))
 
 
-@call_of("torch.ops.", "torch.library.", "*.impl", RESULT)
+@call_of("torch.ops.", "torch.library.", "*.impl", RESULT, only="operators")
 def port_operator_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """A call of an operator by its name, or of what defines and registers operators."""
     qualname = _name_operator(walk, node.func)
@@ -71,7 +71,7 @@ def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
     return parse('"CompositeExplicitAutograd"') if read_literal(key) in FOREIGN | {"CPU"} else key
 
 
-@statement(cst.Expr)
+@statement(cst.Expr, only="operators")
 def port_left_out_registration(walk: Walk, node: cst.Expr) -> Statements | None:
     """A registration that the port does without."""
     return [] if node.value in walk.program.lifted else None

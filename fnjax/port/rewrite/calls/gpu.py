@@ -103,12 +103,12 @@ _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
 }
 
 
-@expression(cst.Comparison)
+@expression(cst.Comparison, only="kernels")
 def port_device_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
     """`torch.cuda.get_device_capability()[0] >= 9`."""
     target = node.comparisons[0]
     compare, wanted = _COMPARED.get(type(target.operator)), read_literal(target.comparator)
-    if not walk.program.kernels or compare is None or wanted is MISSING or len(node.comparisons) > 1:
+    if compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
     if wanted is None and isinstance(node.left, cst.Call) and walk.find_name(node.left.func) in _PROPERTIES:
         return make_answer(compare(CAPABILITY, None))
@@ -160,7 +160,7 @@ def _is_of_device(walk: Walk, function: cst.BaseExpression) -> bool:
 
 
 @call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", "builtins.getattr", only="kernels")
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="kernels")
 def port_device_question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`torch.cuda.get_device_capability()`, `properties.major`."""
     answer = answer_question(walk, node)
@@ -175,10 +175,10 @@ def _make_answer_value(answer: object) -> Value:
     return Value("static", {bool: "bool", int: "int"}.get(type(answer), "unknown"), literal=answer)
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="kernels")
 def port_tensor_device(walk: Walk, node: cst.Attribute) -> Term | None:
     """`x.is_cuda`, `x.device`."""
-    if not walk.program.kernels or node.attr.value not in _OF_TENSORS or walk.find_name(node):
+    if node.attr.value not in _OF_TENSORS or walk.find_name(node):
         return None
     if walk.find_name(node.value).startswith(("file:", "function:")):
         return None
@@ -198,11 +198,9 @@ def port_device_number(walk: Walk, node: cst.Call, name: str) -> Term:
     return Term(parse("0"), Value("static", "int", literal=0))
 
 
-@expression(cst.Attribute, cst.Subscript)
+@expression(cst.Attribute, cst.Subscript, only="kernels")
 def port_processor_count(walk: Walk, node: cst.BaseExpression) -> Term | None:
     """`torch.cuda.get_device_properties(x.device).multi_processor_count`."""
-    if not walk.program.kernels:
-        return None
     if isinstance(node, cst.Attribute):
         part: object = node.attr.value if node.attr.value == "multi_processor_count" else ""
     else:
@@ -227,11 +225,11 @@ def only_holds_device(program: Program, name: str) -> bool:
     return name.startswith("file:") and is_guard_context(program, name.removeprefix("file:"))
 
 
-@expression(cst.BinaryOperation)
+@expression(cst.BinaryOperation, only="kernels")
 def port_alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
     """`x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
     call = node.left if isinstance(node.operator, cst.Modulo) else None
-    if not walk.program.kernels or not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
     asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not walk.find_name(call.func)
     return Term(parse("0"), Value("static", "int", literal=0)) if asked else None

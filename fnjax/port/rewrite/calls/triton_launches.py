@@ -243,7 +243,7 @@ def _port_index(walk: Walk, node: cst.BaseSlice) -> cst.BaseSlice:
 
 
 @call_of("fnjax.triton.")
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="triton")
 def port_triton_name(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
     """`triton.cdiv(n, 128)`, `tl.float32`: fnjax.triton has them; what it has not is a finding."""
     name = name or walk.find_name(node)

@@ -55,7 +55,7 @@ def _read_numbers(value: Value) -> tuple[int, ...] | None:
     return (*found, 0, 0, 0)[:3]
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="versions")
 def port_version(walk: Walk, node: cst.Attribute) -> Term | None:
     """`torch.__version__`, and parts of a version."""
     if walk.find_name(node) == "fnjax.triton.__version__":
@@ -95,7 +95,7 @@ def port_version_parse(walk: Walk, node: cst.Call, name: str) -> Term | None:
     return Term(parse(repr(numbers)), Value("static", name=_VERSION, literal=numbers))
 
 
-@expression(cst.Comparison)
+@expression(cst.Comparison, only="versions")
 def port_version_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
     """`version.parse(torch.__version__) >= version.parse("1.13")`."""
     if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in QUESTIONS:

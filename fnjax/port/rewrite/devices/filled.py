@@ -168,11 +168,11 @@ def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | No
     return whole if isinstance(whole, cst.Name) else None
 
 
-@statement(cst.Assign, cst.Expr)
+@statement(cst.Assign, cst.Expr, only="collective")
 def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statements | None:
     """`works = [dist.reduce(parts[i], i, async_op=True) for i in range(n)]`."""
     made = node.value
-    if not walk.program.collective or not isinstance(made, cst.ListComp) or not isinstance(made.elt, cst.Call):
+    if not isinstance(made, cst.ListComp) or not isinstance(made.elt, cst.Call):
         return None
     loop = made.for_in
     if loop.ifs or loop.inner_for_in is not None:
@@ -187,12 +187,12 @@ def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statemen
     return [*done, make_assignment(name.value, parse("[]"))]
 
 
-@statement(cst.For)
+@statement(cst.For, only="collective")
 def port_reduction_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for t in tensors: dist.all_reduce(t)`."""
     lines = node.body.body
     small = lines[0].body[0] if len(lines) == 1 and isinstance(lines[0], cst.SimpleStatementLine) else None
-    if not walk.program.collective or node.orelse or not isinstance(small, cst.Expr):
+    if node.orelse or not isinstance(small, cst.Expr):
         return None
     return (
         _port_each_reduction(walk, node, small.value, node.target, node.iter)

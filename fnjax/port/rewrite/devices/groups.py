@@ -227,11 +227,9 @@ def _port_getter(walk: Walk, node: cst.Call, what: str) -> Term:
     return Term(parse(f"({text})"), Value("static", name=AXIS))
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="collective")
 def port_group_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     """`dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""
-    if not walk.program.collective:
-        return None
     name = walk.find_name(node)
     if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
         return Term(parse("None"), DEFAULT)
@@ -261,11 +259,11 @@ def port_collective_question(walk: Walk, node: cst.Call, name: str) -> Term | No
     return None
 
 
-@expression(cst.Name, cst.Attribute)
+@expression(cst.Name, cst.Attribute, only="collective")
 def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
     last = node.value if isinstance(node, cst.Name) else node.attr.value
-    if not walk.program.collective or not _RANK.fullmatch(last):
+    if not _RANK.fullmatch(last):
         return None
     if isinstance(node, cst.Name):
         known = walk.state.variables.get(node.value)
@@ -279,7 +277,7 @@ def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     return Term(node, RANK) if asked and first in parameters else None
 
 
-@expression(cst.Name)
+@expression(cst.Name, only="collective")
 def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
     """A global variable that holds a group: a constant of the port, as a getter has."""
     if node.value not in walk.program.groups or node.value in walk.state.variables:

@@ -25,10 +25,10 @@ from fnjax.port.tree.located import find_small_statement, list_nodes
 _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
 
-@expression(cst.Subscript)
+@expression(cst.Subscript, only="collective")
 def port_part_by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
     """`x[start:stop]` and `parts[rank]`."""
-    if not walk.program.collective or walk.find_name(node.value).startswith(("typing.", "torch.", "builtins.")):
+    if walk.find_name(node.value).startswith(("typing.", "torch.", "builtins.")):
         return None
     base = walk.port(node.value)
     if base.value.mask:
@@ -96,11 +96,11 @@ def _is_list_of_parts(walk: Walk, node: cst.BaseExpression) -> bool:
     return bool(given) and len(given) == len(cut) and all(c.func.attr.value in {"split", "chunk"} for c in cut)  # type: ignore[attr-defined] # an attribute
 
 
-@statement(cst.Assign)
+@statement(cst.Assign, only="collective")
 def port_set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
     """`parts[rank] = x`."""
     target = node.targets[0].target
-    if not walk.program.collective or len(node.targets) > 1 or not isinstance(target, cst.Subscript):
+    if len(node.targets) > 1 or not isinstance(target, cst.Subscript):
         return None
     if not isinstance(target.value, cst.Name) or len(target.slice) != 1:
         return None
@@ -120,12 +120,12 @@ def port_set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
     return [make_assignment(name, made)]
 
 
-@statement(cst.Assign, cst.AugAssign)
+@statement(cst.Assign, cst.AugAssign, only="collective")
 def port_set_window(walk: Walk, node: cst.Assign | cst.AugAssign) -> Statements | None:
     """`x[start:stop] = y` and `x[start:stop] += y`, with bounds that differ between devices."""
     augments = isinstance(node, cst.AugAssign)
     target = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
-    if not walk.program.collective or not isinstance(target, cst.Subscript) or (not augments and len(node.targets) > 1):  # type: ignore[union-attr] # an Assign
+    if not isinstance(target, cst.Subscript) or (not augments and len(node.targets) > 1):  # type: ignore[union-attr] # an Assign
         return None
     base = walk.port(target.value)
     found = _find_window(walk, target, base) if not base.value.mask else None

@@ -121,7 +121,7 @@ def port_numpy_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
     )
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="numpy")
 def port_numpy_constant(walk: Walk, node: cst.Attribute) -> Term | None:
     """`np.pi`, and `math.pi`."""
     if walk.find_name(node).replace("math.", "numpy.") not in CONSTANTS:
@@ -129,7 +129,7 @@ def port_numpy_constant(walk: Walk, node: cst.Attribute) -> Term | None:
     return Term(node, Value("static", "float"))
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="numpy")
 def port_real_part(walk: Walk, node: cst.Attribute) -> Term | None:
     """`scipy.linalg.sqrtm(m).real` has the shape of m."""
     call = node.value
@@ -141,7 +141,7 @@ def port_real_part(walk: Walk, node: cst.Attribute) -> Term | None:
     return _port_to_host(walk, node, call, "_on_host", unparse(bracket(walk.port(call.args[0].value).node, 1)))
 
 
-@call_of("*.")
+@call_of("*.", only="numpy")
 def port_numpy_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     """`a.mean(axis=1)` of an array of NumPy."""
     if not isinstance(node.func, cst.Attribute) or walk.find_name(node.func.value):
@@ -170,7 +170,7 @@ def port_numpy_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
     return Term(made, _describe_result(walk, node, METHODS[attr], values, [value]))
 
 
-@expression(cst.Subscript)
+@expression(cst.Subscript, only="numpy")
 def port_numpy_lookup(walk: Walk, node: cst.Subscript) -> Term | None:
     """`table[indices]` of a constant array of NumPy."""
     base = walk.port(node.value)
@@ -187,7 +187,7 @@ def port_numpy_lookup(walk: Walk, node: cst.Subscript) -> Term | None:
     )
 
 
-@expression(cst.Attribute)
+@expression(cst.Attribute, only="numpy")
 def port_numpy_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     """`a.size` is a number, `a.T` reverses all axes."""
     if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or walk.find_name(node):

@@ -96,7 +96,7 @@ def _is_attribute_named(node: cst.BaseExpression, name: str) -> bool:
     return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
 
 
-@statement(cst.Expr)
+@statement(cst.Expr, only="dirty")
 def port_mark_dirty(walk: Walk, node: cst.Expr) -> Statements | None:
     """`ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
     call = node.value
