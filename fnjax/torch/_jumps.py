@@ -1,15 +1,22 @@
-"""Lowering of return, break and continue to flags; the statements that follow are guarded by these."""
+"""Lowering of return, break and continue to flags; the statements that follow are guarded by these.
+
+It knows trees of Python and nothing else: fnjax.torch lowers each function with it, the porter the jumps that depend on
+a tensor's value.
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnjax.torch._syntax import RUNTIME, SCOPES, Names, assign, call, load, negate, walk
+from fnjax.torch._syntax import SCOPES, assign, load, negate, walk
+
+Kinds = tuple[type[ast.stmt], ...]
 
 
-def _has(body: Iterable[ast.AST], kind: type[ast.stmt] | tuple[type[ast.stmt], ...]) -> bool:
+def has(body: Iterable[ast.AST], kind: type[ast.stmt] | Kinds) -> bool:
+    """Return whether statements contain one of a kind, outside of inner functions."""
     return any(isinstance(n, kind) for n in walk(body))
 
 
@@ -35,63 +42,50 @@ def list_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
     return [b for b in found if isinstance(b, list)]
 
 
-def _ends(body: Sequence[ast.stmt], kinds: tuple[type[ast.stmt], ...]) -> bool:
+def ends(body: Sequence[ast.stmt], kinds: Kinds) -> bool:
     """Return whether a block always ends in a jump of these kinds, or a raise."""
     if not body:
         return False
     last = body[-1]
     if isinstance(last, (*kinds, ast.Raise)):
         return True
-    return isinstance(last, ast.If) and _ends(last.body, kinds) and _ends(last.orelse, kinds)
+    return isinstance(last, ast.If) and ends(last.body, kinds) and ends(last.orelse, kinds)
 
 
-def lower_returns(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
-    """Return a function's body with one return at its end."""
-    inner = [s for s in body if not isinstance(s, ast.Return)]
-    if not _has(inner, ast.Return) or not any(_may_lower(s) for s in body if _has([s], ast.Return)):
-        return body
-    value, flag = names.new("value"), names.new("returned")
-    always = _ends(body, (ast.Return,)) or _is_endless(body[-1])
-    block = _Returns(value, flag, names).lower(body, in_loop=False)
-    undefined = ast.Attribute(load(RUNTIME), "UNDEFINED", ast.Load())
-    begin = [assign(value, undefined), assign(flag, ast.Constant(False))]
-    return [*begin, *block, ast.Return(call("returned", load(value), ast.Constant(True) if always else load(flag)))]
+def move_rest(statement: ast.If, rest: list[ast.stmt], kinds: Kinds) -> list[ast.stmt]:
+    """Move what follows an `if` into the branch that does not jump; return what stays behind it."""
+    if ends(statement.body, kinds):
+        statement.orelse = [*statement.orelse, *rest]
+    elif ends(statement.orelse, kinds):
+        statement.body = [*statement.body, *rest]
+    else:
+        return rest
+    return []
 
 
-def _is_endless(statement: ast.stmt) -> bool:
-    """Return whether a statement is a `while True` that nothing but a return or a raise ends."""
-    is_true = (
-        isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and bool(statement.test.value)
-    )
-    return is_true and not has_loop_jump(list_blocks(statement)[0], ast.Break)
+class Returns:
+    """Rewriter of `return` into other statements, and a condition that guards what follows.
 
+    Args:
+        leave: makes the statements that take the place of a return.
+        left: makes the condition that one of the returns has run.
+    """
 
-def _may_lower(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Return))
-
-
-class _Returns:
-    """Rewriter of `return` into assignments of a value and a flag, which guards the statements that follow."""
-
-    def __init__(self, value: str, flag: str, names: Names) -> None:
-        self.value, self.flag, self.names = value, flag, names
+    def __init__(self, leave: Callable[[ast.Return], list[ast.stmt]], left: Callable[[], ast.expr]) -> None:
+        self.leave, self.left = leave, left
 
     def lower(self, body: Sequence[ast.stmt], *, in_loop: bool) -> list[ast.stmt]:
         found: list[ast.stmt] = []
         for i, statement in enumerate(body):
             if isinstance(statement, ast.Return):
-                found.append(ast.copy_location(assign(self.value, statement.value or ast.Constant(None)), statement))
-                found.append(ast.copy_location(assign(self.flag, ast.Constant(True)), statement))
+                found += [ast.copy_location(s, statement) for s in self.leave(statement)]
                 return [*found, ast.Break()] if in_loop else found
-            if not _has([statement], ast.Return):
+            if not has([statement], ast.Return):
                 found.append(statement)
                 continue
             rest = list(body[i + 1 :])
             if isinstance(statement, ast.If) and not in_loop:
-                if _ends(statement.body, (ast.Return,)):
-                    statement.orelse, rest = [*statement.orelse, *rest], []
-                elif _ends(statement.orelse, (ast.Return,)):
-                    statement.body, rest = [*statement.body, *rest], []
+                rest = move_rest(statement, rest, (ast.Return,))
             loops = isinstance(statement, (ast.For, ast.While))
             for name in ("body", "orelse", "finalbody"):
                 if getattr(statement, name, None):
@@ -101,20 +95,24 @@ class _Returns:
                 handler.body = self.lower(handler.body, in_loop=in_loop)
             found.append(statement)
             if in_loop and loops:
-                found.append(ast.copy_location(ast.If(load(self.flag), [ast.Break()], []), statement))
+                found.append(ast.copy_location(ast.If(self.left(), [ast.Break()], []), statement))
                 found += self.lower(rest, in_loop=True)
                 return found
             if rest and not in_loop:
-                found.append(
-                    ast.copy_location(ast.If(negate(self.flag), self.lower(rest, in_loop=False), []), statement)
-                )
+                goes_on = ast.UnaryOp(ast.Not(), self.left())
+                found.append(ast.copy_location(ast.If(goes_on, self.lower(rest, in_loop=False), []), statement))
                 return found
             return [*found, *self.lower(rest, in_loop=in_loop)]
         return found
 
 
 class LoopJumps:
-    """Rewriter of `break` and `continue` in a loop's body into assignments of flags."""
+    """Rewriter of `break` and `continue` in a loop's body into assignments of flags.
+
+    Args:
+        broken: the variable that says that the loop has ended, or the empty string where it has no break.
+        skipped: the variable that says that the iteration has, or the empty string where it has no continue.
+    """
 
     def __init__(self, broken: str, skipped: str) -> None:
         self.broken, self.skipped = broken, skipped
@@ -130,10 +128,7 @@ class LoopJumps:
                 continue
             rest = list(body[i + 1 :])
             if isinstance(statement, ast.If):
-                if _ends(statement.body, (ast.Break, ast.Continue)):
-                    statement.orelse, rest = [*statement.orelse, *rest], []
-                elif _ends(statement.orelse, (ast.Break, ast.Continue)):
-                    statement.body, rest = [*statement.body, *rest], []
+                rest = move_rest(statement, rest, (ast.Break, ast.Continue))
             for name in ("body", "orelse", "finalbody"):
                 if getattr(statement, name, None) and not (
                     name == "body" and isinstance(statement, (ast.For, ast.While))
@@ -143,8 +138,11 @@ class LoopJumps:
                 handler.body = self.lower(handler.body)
             found.append(statement)
             if rest:
-                either = ast.BoolOp(ast.Or(), [load(self.broken), load(self.skipped)])
-                guarded = ast.If(ast.UnaryOp(ast.Not(), either), self.lower(rest), [])
-                found.append(ast.copy_location(guarded, statement))
+                found.append(ast.copy_location(ast.If(self._goes_on(), self.lower(rest), []), statement))
             return found
         return found
+
+    def _goes_on(self) -> ast.expr:
+        if not (self.broken and self.skipped):
+            return negate(self.broken or self.skipped)
+        return ast.UnaryOp(ast.Not(), ast.BoolOp(ast.Or(), [load(self.broken), load(self.skipped)]))

@@ -14,7 +14,7 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
-from fnjax.torch._jumps import LoopJumps, has_loop_jump, list_blocks, lower_returns
+from fnjax.torch._jumps import LoopJumps, Returns, ends, has, has_loop_jump, list_blocks
 from fnjax.torch._syntax import BUILTINS, RUNTIME, SCOPES, Names, assign, call, load, negate, walk
 
 # Methods that change lists, dictionaries and sets.
@@ -57,10 +57,42 @@ class _Functions(ast.NodeTransformer):
         if any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in walk(node.body)):
             return node
         names = Names()
-        node.body = lower_returns(node.body, names)
+        node.body = _lower_returns(node.body, names)
         outer = {n for s in walk(node.body) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
         node.body = _Statements(names, outer).visit_block(node.body)
         return node
+
+
+# ------------------------------------------------------------------------------------------- one return
+
+
+def _lower_returns(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
+    """Return a function's body with one return at its end."""
+    inner = [s for s in body if not isinstance(s, ast.Return)]
+    if not has(inner, ast.Return) or not any(_may_lower(s) for s in body if has([s], ast.Return)):
+        return body
+    value, flag = names.new("value"), names.new("returned")
+    always = ends(body, (ast.Return,)) or _is_endless(body[-1])
+
+    def leave(statement: ast.Return) -> list[ast.stmt]:
+        return [assign(value, statement.value or ast.Constant(None)), assign(flag, ast.Constant(True))]
+
+    block = Returns(leave, lambda: load(flag)).lower(body, in_loop=False)
+    undefined = ast.Attribute(load(RUNTIME), "UNDEFINED", ast.Load())
+    begin = [assign(value, undefined), assign(flag, ast.Constant(False))]
+    return [*begin, *block, ast.Return(call("returned", load(value), ast.Constant(True) if always else load(flag)))]
+
+
+def _is_endless(statement: ast.stmt) -> bool:
+    """Return whether a statement is a `while True` that nothing but a return or a raise ends."""
+    is_true = (
+        isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and bool(statement.test.value)
+    )
+    return is_true and not has_loop_jump(list_blocks(statement)[0], ast.Break)
+
+
+def _may_lower(statement: ast.stmt) -> bool:
+    return isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Return))
 
 
 # ---------------------------------------------------------------------------------- statements as calls
@@ -240,17 +272,13 @@ class _Statements:
 
     def _loop(self, statement: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
         """Return a loop's body without jumps, the statements that initialise its flags, and the flag of break."""
-        body, before, flag = statement.body, list[ast.stmt](), None
-        breaks = has_loop_jump(body, ast.Break)
-        if has_loop_jump(body, (ast.Break, ast.Continue)):
-            broken, skipped = self.names.new("broken"), self.names.new("skipped")
-            skips = has_loop_jump(body, ast.Continue)
-            body = LoopJumps(broken, skipped).lower(body)
-            before += [assign(broken, ast.Constant(False)), assign(skipped, ast.Constant(False))]
-            if skips:
-                body = [assign(skipped, ast.Constant(False)), *body]
-            flag = broken if breaks else None
-        return body, before, flag
+        kinds = {"broken": ast.Break, "skipped": ast.Continue}
+        flags = {w: self.names.new(w) if has_loop_jump(statement.body, kind) else "" for w, kind in kinds.items()}
+        body = LoopJumps(**flags).lower(statement.body)
+        before: list[ast.stmt] = [assign(flag, ast.Constant(False)) for flag in flags.values() if flag]
+        if flags["skipped"]:
+            body.insert(0, assign(flags["skipped"], ast.Constant(False)))
+        return body, before, flags["broken"] or None
 
     def _finish(self, statement: ast.While | ast.For, flag: str | None) -> list[ast.stmt]:
         """Return the else of a loop, guarded by its flag."""
