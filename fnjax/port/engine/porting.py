@@ -22,8 +22,7 @@ from fnjax.port.engine.halves import divide
 from fnjax.port.engine.settling import find_parts, settle_part
 from fnjax.port.engine.units import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
-from fnjax.port.rewrite.control import branches
-from fnjax.port.rewrite.control.returning_loops import port_returning_loop
+from fnjax.port.rewrite.control.jumps import port_returns
 from fnjax.port.rewrite.functions.recomputed import port_recomputation
 from fnjax.port.rewrite.memory.places import port_places_of_mask
 from fnjax.port.rewrite.statements.written_choices import port_written_choice
@@ -258,9 +257,8 @@ def _report_undefined(program: Program, units: dict[cst.CSTNode, Unit], code: st
 
 def _apply_patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
     """Rewrites of several statements at once: what they become, and how many they are."""
-    first = port_recomputation(walk, body, index) or branches.port_early_return(walk, body, index)
-    second = first or branches.port_early_continue(walk, body, index) or port_written_choice(walk, body, index)
-    return second or port_places_of_mask(walk, body, index) or port_returning_loop(walk, body, index)
+    first = port_recomputation(walk, body, index) or port_returns(walk, body, index)
+    return first or port_written_choice(walk, body, index) or port_places_of_mask(walk, body, index)
 
 
 def _drop_dead_branches(program: Program) -> None:

@@ -10,14 +10,12 @@ Limits: branches of which one returns and the other does not, or that keep somet
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, ends_with_jump, parse, place_at
+from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, parse
 from fnjax.port.known.facts import UNKNOWN, Value, join_values, mark_choice
 from fnjax.port.rewrite.control.branch_values import (
     are_alike,
@@ -26,21 +24,10 @@ from fnjax.port.rewrite.control.branch_values import (
     is_scalar_for,
     shape_value,
 )
-from fnjax.port.rewrite.control.kept_choices import move_kept_behind, put_zeros_for_none
+from fnjax.port.rewrite.control.kept_choices import move_kept_behind
 from fnjax.port.rewrite.control.loops import ONLY, only_passes
-from fnjax.port.rewrite.control.traced_branches import (
-    find_last_return,
-    only_raises,
-    port_traced_branch,
-    write_predicate,
-)
-from fnjax.port.rewrite.values.conditions import (
-    put_blocks_on_lines,
-    replace_continue,
-    split_expression,
-    split_if,
-    split_return,
-)
+from fnjax.port.rewrite.control.traced_branches import only_raises, port_traced_branch, write_predicate
+from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
@@ -229,61 +216,6 @@ def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
         return None
     name, yes, no = found
     return name, (no, yes) if negative else (yes, no)
-
-
-def _asks_tensor(walk: Walk, node: cst.If) -> bool:
-    """Whether an `if` asks for a tensor's value."""
-    with walk.walk_apart():
-        return walk.is_traced(walk.port(node.test).value)
-
-
-def port_early_return(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """`if t: return a` and then other statements up to `return b`, where t is a tensor's value."""
-    first, rest = put_blocks_on_lines(walk, body[index]), list(body[index + 1 :])
-    if not isinstance(first, cst.If) or first.orelse is not None or not isinstance(first.body, cst.IndentedBlock):
-        return None
-    if find_last_return(rest) is None or not any(isinstance(n, cst.Return) for n in list_nodes(first.body)):
-        return None
-    if not _asks_tensor(walk, first):
-        return _port_return_behind(walk, first, rest)
-    if find_last_return(list(first.body.body)) is None:
-        return None
-    if (zeros := put_zeros_for_none(walk, first, rest)) is not None:
-        return walk.port_block(zeros), 1 + len(rest)
-    guarded = split_return(walk, first, rest)
-    if guarded is not None:
-        return walk.port_block(guarded), 1 + len(rest)
-    both = first.with_changes(orelse=cst.Else(cst.IndentedBlock(rest)))
-    walk.program.source.positions[both] = walk.program.source.locate(first)
-    return walk.port_statement(both), 1 + len(rest)
-
-
-def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> tuple[Statements, int] | None:
-    """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
-    block: list[Any] = list(first.body.body)
-    inner = block[-1]
-    if not isinstance(inner, cst.If) or inner.orelse is not None or not ends_with_jump(inner.body):
-        return None
-    here = {walk.program.source.locate(n) for n in list_nodes(inner.test)}
-    with walk.walk_apart() as found:
-        walk.walk_branches([first.body])
-    if not found.is_untraced_at(here):
-        return None
-    both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
-    return walk.port_block([place_at(walk, both, first), *rest]), 1 + len(rest)
-
-
-def port_early_continue(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """`if t: continue` in the block of a loop and what follows it, where t is a tensor's value."""
-    first = body[index]
-    if not walk.here.loops or getattr(walk.here.loops[-1], "body", cst.IndentedBlock([])).body is not body:
-        return None
-    made = replace_continue(body[index:]) if isinstance(first, cst.If) else None
-    if made is None or len(made) != 1:
-        return None
-    if not _asks_tensor(walk, first):  # type: ignore[arg-type] # an If
-        return None
-    return walk.port_statement(place_at(walk, made[0], first)), len(body) - index
 
 
 @statement(cst.Assert, general=True)

@@ -20,6 +20,7 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Walk, find_names, list_statements, parse_line
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.carried_loops import make_function
+from fnjax.port.rewrite.control.jumps import lower_loop
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 from fnjax.port.tree.located import list_children, list_nodes
@@ -59,7 +60,10 @@ def port_filling_loop(walk: Walk, node: cst.For) -> Statements | None:
 
 def _make_round_function(walk: Walk, node: cst.For) -> Statements:
     """The loop as a function of its round and of the arrays that it fills, and the call of fori_loop."""
-    index, start = unparse(node.target), walk.state.copy()
+    lowered = lower_loop(walk, node)  # without its continue
+    if lowered is None or lowered.own:
+        raise _KeepLoop
+    node, index, start = lowered.loop, unparse(node.target), walk.state.copy()
     terms = [walk.port(a.value) for a in node.iter.args]  # type: ignore[attr-defined] # a call
     if any(t.value.is_tensor for t in terms):  # jax.grad does not go through loops of so many rounds
         raise _KeepLoop

@@ -11,21 +11,20 @@ Limits: rounds that append to lists, keep something on ctx, draw random numbers 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
 
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, parse, parse_line, place_at
+from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, place_at
 from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import port_carried_loop
+from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
 from fnjax.port.rewrite.statements.views import Views, add_counter, find_views, forget_round
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
-from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_condition
+from fnjax.port.rewrite.values.conditions import split_condition
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import unparse
-from fnjax.port.tree.located import find_small_statement, list_children, list_nodes
+from fnjax.port.tree.located import list_nodes
 
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 
@@ -35,9 +34,8 @@ def port_for_loop(walk: Walk, node: cst.For) -> Statements | None:
     """`for i in range(n):`."""
     items = walk.port(node.iter)
     one = iterate_over(walk, node.iter, items.value)
-    ended = _port_for_with_break(walk, node, one)
-    if ended is not None:
-        return ended
+    if is_left_on_value(walk, node) and (lowered := _port_lowered(walk, node)) is not None:
+        return lowered
     views = find_views(walk, node)
     if views is not None:
         return _port_loop_over_views(walk, node, items, views)
@@ -83,9 +81,11 @@ def _port_loop_over_views(walk: Walk, node: cst.For, items: Term, views: Views) 
 @statement(cst.While, general=True)
 def port_while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None:
     """`while c: ...`; `runs` is what says that it has a first round, where that is known."""
-    ended = _port_endless_loop(walk, node) or _port_guarded_loop(walk, node)
-    if ended is not None:
-        return ended
+    guarded = _port_guarded_loop(walk, node)
+    if guarded is not None:
+        return guarded
+    if is_left_on_value(walk, node) and (lowered := _port_lowered(walk, node)) is not None:
+        return lowered
     tests: list[Term] = []
 
     def enter() -> None:
@@ -125,65 +125,23 @@ def _is_test_traced(walk: Walk, test: cst.BaseExpression, start: State) -> bool:
         return walk.is_traced(walk.port(test).value)
 
 
-def _port_for_with_break(walk: Walk, node: cst.For, one: Value) -> Statements | None:
-    """`for i in range(n): ...; if t: break`, where t is a tensor's value, as a `while`."""
-    call = node.iter
-    if node.orelse is not None or not isinstance(node.target, cst.Name):
+def _port_lowered(walk: Walk, node: cst.For | cst.While) -> Statements | None:
+    """Translate a loop with jumps as the loop without them; None where it stays one of Python's."""
+    lowered = lower_loop(walk, node)
+    if lowered is None:
         return None
-    if not isinstance(call, cst.Call) or walk.find_name(call.func) != "builtins.range" or len(call.args) > 2:
-        return None
-    name = node.target.value
-    if not is_left_by(walk, node, cst.Break, lambda: bind_target(walk, node.target, one, node)) or walk.here.probing:
-        return None
-    if name != "_" and walk.is_live(name) and _is_read_after(walk, node):
-        return None
-    return _port_flagged_loop(
-        walk, node, *walk.keep_one(("while", node), lambda: _make_counted_while(walk, node, name))
-    )
-
-
-def _make_counted_while(walk: Walk, node: Any, name: str) -> tuple[cst.While, dict[str, str], Statements, str]:
-    """`for i in range(n)` with breaks as a `while`, its own variables, what goes before it and says that it runs."""
-    call, done = node.iter, walk.make_unused_name("done")
-    counter = name if name != "_" else walk.make_unused_name("i")
-    bounds = [unparse(a.value) for a in call.args]
-    first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
-    made: Statements = [
-        *_replace_breaks(done, list(_put_breaks_on_lines(walk, node).body.body)),
-        parse_line(f"{counter} = {counter} + 1"),
-    ]
-    loop = place_at(walk, cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(made)), node)
-    opening: Statements = [parse_line(f"{counter} = {first}"), parse_line(f"{done} = False")]
-    several = first.isdigit() and last.isdigit() and int(first) < int(last)
-    return loop, {counter: "int", done: "bool"}, opening, "True" if several else f"{first} < {last}"
-
-
-def _port_flagged_loop(
-    walk: Walk, node: cst.CSTNode, loop: cst.While, own: dict[str, str], opening: Statements, runs: str
-) -> Statements | None:
-    """The translation of a loop that a variable ends; None where the loop stays one of Python's."""
-    with walk.walk_apart() as found, walk.await_reads({n for n, kind in own.items() if kind == "bool"}):
-        walk.current = loop
-        for name, kind in own.items():
+    with walk.walk_apart() as found, walk.await_reads({n for n, kind in lowered.own.items() if kind == "bool"}):
+        walk.current = lowered.loop
+        for name, kind in lowered.own.items():
             walk.bind_name(name, Value("static", kind), node)
-        found.made = port_carried_loop(walk, loop, runs)
-    return None if found.made is None else [*opening, *walk.adopt_region(found)]
+        carries = isinstance(lowered.loop, cst.While)
+        made = (port_carried_loop if carries else _port_python_loop)(walk, lowered.loop, lowered.runs)
+        found.made = None if made is None else [*lowered.opening, *made, *walk.port_block(lowered.ending)]
+    return None if found.made is None or found.untraced else walk.adopt_region(found)
 
 
-def _port_endless_loop(walk: Walk, node: cst.While) -> Statements | None:
-    """`while True: ...; if t: break`, where t is a tensor's value."""
-    if (
-        unparse(node.test) not in {"True", "1"}
-        or node.orelse is not None
-        or not isinstance(node.body, cst.IndentedBlock)
-    ):
-        return None
-    if not is_left_by(walk, node, cst.Break, lambda: None) or walk.here.probing:
-        return None
-    done = walk.make_unused_name("done")
-    block = cst.IndentedBlock(_replace_breaks(done, list(_put_breaks_on_lines(walk, node).body.body)))
-    loop = walk.keep_one(("while", node), lambda: place_at(walk, cst.While(parse(f"not {done}"), block), node))
-    return _port_flagged_loop(walk, node, loop, {done: "bool"}, [parse_line(f"{done} = False")], "True")
+def _port_python_loop(walk: Walk, node: cst.For, runs: str) -> Statements:
+    return walk.port_statement(node)
 
 
 def _port_guarded_loop(walk: Walk, node: cst.While) -> Statements | None:
@@ -212,104 +170,6 @@ def _list_handled(node: cst.While) -> set[str]:
                 continue
         found |= {name for part in parts if not isinstance(part, cst.Call) for name in find_names(part)}
     return found
-
-
-def is_left_by(walk: Walk, node: cst.For | cst.While, way: type[cst.CSTNode], enter: Any) -> bool:
-    """Whether a loop is left early, by break or by return, and only where tests of a tensor's value say so."""
-    lines = _put_breaks_on_lines(walk, node)
-    inside = [n for s in lines.body.body for n in iter_own_nodes(s)]
-    around = [
-        n for n in inside if isinstance(n, (cst.If, cst.With)) and any(isinstance(m, way) for m in iter_own_nodes(n))
-    ]
-    returning = any(isinstance(n, cst.Return) for s in node.body.body for n in list_nodes(s))
-    leaving = way is cst.Break and (returning or any(isinstance(n, cst.Continue) for n in inside))
-    if not around or leaving or not all(isinstance(n.body, cst.IndentedBlock) for n in around):
-        return False
-    if not walk.asking.get(node):
-        here = {walk.program.source.locate(n) for b in around if isinstance(b, cst.If) for n in list_nodes(b.test)}
-        walk.asking[node] = _asks_at(walk, node, enter, here, carries=way is cst.Break)
-    return walk.asking[node]
-
-
-def _asks_at(walk: Walk, node: cst.For | cst.While, enter: Any, here: set[tuple[int, int]], carries: bool) -> bool:
-    """Whether some round asks for a tensor's value at one of these places; what the first asks, later ones do."""
-    if node not in walk.asking:  # else it is known that no first round does
-        first = walk.probe_round(node, enter)
-        if carries and first.effects.acts:
-            return False
-        if first.is_untraced_at(here):
-            return True
-    with walk.walk_apart() as settled:
-        walk.walk_loop(node, enter, node.body)
-    return settled.is_untraced_at(here) and not (carries and settled.effects.acts)
-
-
-def _put_breaks_on_lines(walk: Walk, node: Any) -> Any:
-    """The loop with `if c: break` on two lines."""
-
-    def made() -> Any:
-        block = [put_blocks_on_lines(walk, s) for s in node.body.body]
-        same = all(a is b for a, b in zip(block, node.body.body, strict=True))
-        return node if same else place_at(walk, node.with_changes(body=node.body.with_changes(body=block)), node)
-
-    return walk.keep_one(("lines", node), made)
-
-
-def iter_own_nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """The nodes of a statement that belong to the loop that it stands in, not to one of its own."""
-    yield node
-    if not isinstance(node, (cst.For, cst.While, cst.FunctionDef, cst.Lambda)):
-        for child in reversed(list_children(node)):
-            yield from iter_own_nodes(child)
-
-
-def _replace_breaks(done: str, block: list[Any]) -> Statements:
-    """The statements of a round, with a variable that says whether one of its tests has ended the loop."""
-    first = next((i for i, s in enumerate(block) if any(isinstance(n, cst.Break) for n in iter_own_nodes(s))), None)
-    if first is None:
-        return block
-    branch, after = block[first], _replace_breaks(done, block[first + 1 :])
-    if isinstance(branch, cst.SimpleStatementLine):
-        return [*block[:first], parse_line(f"{done} = True")]
-    if not _ends_with_break(branch):
-        return [*block[:first], _replace_inner_breaks(done, branch), *_write_rest(done, [], after)]
-    plain = isinstance(branch.test, cst.Comparison)
-    asked = cst.Call(cst.Name("bool"), [cst.Arg(branch.test)]) if plain else branch.test
-    test = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(done))], asked)])
-    return [*block[:first], test, *_write_rest(done, list(branch.body.body)[:-1], after)]
-
-
-def _replace_inner_breaks(done: str, node: Any) -> Any:
-    """An `if` or `with` whose blocks set the variable where they ended the loop."""
-    changes: dict[str, Any] = {"body": node.body.with_changes(body=_replace_breaks(done, list(node.body.body)))}
-    if isinstance(node, cst.If) and node.orelse is not None:
-        changes["orelse"] = _replace_inner_breaks(done, node.orelse)
-    return node.with_changes(**changes)
-
-
-def _write_rest(done: str, at_end: Statements, after: Statements) -> Statements:
-    """What follows the test: one block when the loop ends, another when it goes on."""
-    if not at_end and not after:
-        return []
-    if not at_end:
-        return [cst.If(parse(f"not {done}"), cst.IndentedBlock(after))]
-    orelse = cst.Else(cst.IndentedBlock(after)) if after else None
-    return [cst.If(cst.Name(done), cst.IndentedBlock(at_end), orelse)]
-
-
-def _ends_with_break(node: cst.CSTNode) -> bool:
-    """Whether this is an `if` whose block ends with break."""
-    if not isinstance(node, cst.If) or node.orelse is not None or not isinstance(node.body, cst.IndentedBlock):
-        return False
-    return isinstance(find_small_statement(node.body.body[-1]), cst.Break)
-
-
-def _is_read_after(walk: Walk, node: cst.For) -> bool:
-    assert isinstance(node.target, cst.Name)
-    inside = walk.routine.list_names_in(node)
-    here = walk.program.source.locate(node)
-    reads = walk.routine.reads.get(node.target.value, ())
-    return any(id(n) not in inside and walk.program.source.locate(n) > here for n in reads)
 
 
 __all__ = ["STATIC", "port_for_loop", "port_while_loop"]

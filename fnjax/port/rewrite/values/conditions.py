@@ -12,7 +12,6 @@ conditions (`x or y`) run un-jitted only.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -241,27 +240,6 @@ def _make_suite(block: cst.BaseSuite | cst.If | None) -> cst.BaseSuite:
 
 def _make_else(block: cst.BaseSuite | cst.If | None) -> cst.Else | cst.If | None:
     return block if block is None or isinstance(block, cst.If) else cst.Else(block)
-
-
-def replace_continue(block: Sequence[Any]) -> list[Any] | None:
-    """The block of a loop with an `else` in place of `if c: continue`."""
-    for i, statement in enumerate(block):
-        if not isinstance(statement, cst.If) or statement.orelse is not None or not _ends_with_continue(statement):
-            continue
-        rest = replace_continue(block[i + 1 :]) or list(block[i + 1 :])
-        before: list[Any] = list(statement.body.body)[:-1]
-        if not before and not rest:
-            return list(block[:i])
-        body = cst.IndentedBlock(before or rest)
-        test = statement.test if before else negate(statement.test)
-        orelse = cst.Else(cst.IndentedBlock(rest)) if before and rest else None
-        return [*block[:i], statement.with_changes(test=bracket(test, 1), body=body, orelse=orelse)]
-    return None
-
-
-def _ends_with_continue(node: cst.If) -> bool:
-    last = node.body.body[-1]
-    return isinstance(last, cst.SimpleStatementLine) and unparse(last).strip() == "continue"
 
 
 @expression(cst.BooleanOperation, general=True)

@@ -1,0 +1,312 @@
+"""Jumps that depend on a tensor's value.
+
+What: break, continue and return in a loop become flags (the pass of fnjax.torch), so that it is a loop that JAX can
+carry; what follows an `if` that returns goes to its other branch.
+Before: `for i in range(n): y = f(y); if y.max() < t: return 2 * y` and then `return y`
+After: `y, i, ended = jax.lax.while_loop(more, step, (y, i, ended))` and `return jax.lax.cond(ended, ...)`
+Safety: what a loop returns is computed behind it, from variables that nothing has changed since.
+Limits: loops of which an iteration cannot be carried, and jumps in `try` and `match`, run outside jit only.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import libcst as cst
+
+from fnjax.port.analysis.traces import Made
+from fnjax.port.analysis.walk import Walk, ends_with_jump, find_names, parse, parse_line, place_at
+from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
+from fnjax.port.rewrite.control.traced_branches import find_last_return
+from fnjax.port.rewrite.values.binding import bind_target, iterate_over
+from fnjax.port.rewrite.values.conditions import negate, put_blocks_on_lines, split_return
+from fnjax.port.torch import bracket, unparse
+from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.skeleton import Kept, close_blocks, list_jumps, list_lines, open_blocks
+from fnjax.torch._jumps import LoopJumps, Returns, move_rest
+from fnjax.torch._syntax import assign, load
+
+Loop = cst.For | cst.While
+_OWN = (cst.Break, cst.Continue)
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """A loop without jumps.
+
+    Attributes:
+        opening: the statements that initialise its own variables.
+        loop: the loop.
+        ending: its `else` as statements.
+        own: the types of its own variables.
+        runs: what says that it has a first iteration; empty where that is not known.
+    """
+
+    opening: list[Any]
+    loop: Any
+    ending: list[Any]
+    own: dict[str, str]
+    runs: str
+
+
+def is_left_on_value(walk: Walk, node: Loop) -> bool:
+    """Return whether a jump of a loop depends on a tensor's value."""
+    kinds = (*_OWN, cst.Return)
+    around = [n for s in list_lines(node.body) for n in list_nodes(s) if isinstance(n, cst.If)]
+    tests = [n.test for n in around if list_jumps(n, kinds) and (list_jumps(n, (cst.Return,)) or _is_own(node, n))]
+    if not tests or walk.here.probing:
+        return False
+    if not walk.asking.get(node):
+        here = {walk.program.source.locate(n) for test in tests for n in list_nodes(test)}
+        carries = bool(_list_own(node, cst.Break)) and not list_jumps(node, (cst.Return,))
+        walk.asking[node] = _is_asked_at(walk, node, here, carries)
+    return walk.asking[node]
+
+
+def _is_own(node: Loop, inner: cst.If) -> bool:
+    own = {id(n) for n in _list_own(node, *_OWN)}
+    return any(id(n) in own for n in list_nodes(inner, *_OWN))
+
+
+def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
+    return [n for s in node.body.body for n in list_jumps(s, kinds)]
+
+
+def _is_asked_at(walk: Walk, node: Loop, here: set[tuple[int, int]], carries: bool) -> bool:
+    """Whether some iteration asks for a tensor's value at one of these places; what the first asks, later ones do."""
+
+    def enter() -> None:
+        if isinstance(node, cst.While):
+            walk.port(node.test)
+        else:
+            bind_target(walk, node.target, iterate_over(walk, node.iter, walk.port(node.iter).value), node)
+
+    if node not in walk.asking:  # else it is known that no first iteration does
+        first = walk.probe_round(node, enter)
+        if carries and first.effects.acts:
+            return False
+        if first.is_untraced_at(here):
+            return True
+    with walk.walk_apart() as settled:
+        walk.walk_loop(node, enter, node.body)
+    return settled.is_untraced_at(here) and not (carries and settled.effects.acts)
+
+
+# --------------------------------------------------------------------------------------- break and continue
+
+
+def lower_loop(walk: Walk, node: Loop) -> Lowered | None:
+    """Return a loop without break and continue, a counting one as a `while`; None where they are in a `try`."""
+
+    def made() -> Lowered | None:
+        taken = walk.taken | walk.here.waiting
+        names = [_name_flag(what, taken) if _list_own(node, kind) else "" for what, kind in _FLAGS.items()]
+        opened = open_blocks(list_lines(node.body), _OWN)
+        if opened is None:
+            return None
+        body = LoopJumps(*names).lower(opened)
+        return _write_lowered(walk, node, *names, _tidy(body, {names[0], names[1]} & {names[0], *_list_read(body)}, {names[1]} - _list_read(body)))
+
+    lowered: Lowered | None = walk.keep_one(("jumps", node, walk.here.waiting), made)
+    return lowered
+
+
+_FLAGS: dict[str, type[cst.CSTNode]] = {"done": cst.Break, "skipped": cst.Continue}
+
+
+def _name_flag(name: str, taken: set[str] | frozenset[str]) -> str:
+    return next(n for i in itertools.count(1) if (n := name if i == 1 else f"{name}_{i}") not in taken)
+
+
+def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list[ast.stmt]) -> Lowered:
+    body = [place_at(walk, s, node) for s in close_blocks(opened)]
+    own, opening, runs = dict[str, str](), [], ""
+    if skipped and any(skipped in find_names(s) for s in body):
+        own[skipped] = "bool"
+        body.insert(0, place_at(walk, parse_line(f"{skipped} = False"), node))
+    ending = list_lines(node.orelse.body) if node.orelse else []
+    if done and ending:
+        ending = [place_at(walk, cst.If(parse(f"not {done}"), cst.IndentedBlock(ending)), node)]
+    loop: Any = node.with_changes(body=cst.IndentedBlock(body), orelse=None)
+    if isinstance(node, cst.While):
+        test = bracket(node.test, 5)
+        if done and unparse(test) in {"True", "1"}:
+            test, runs = parse(f"not {done}"), "True"
+        elif done:
+            test = cst.BooleanOperation(parse(f"not {done}"), cst.And(), test)
+        loop = loop.with_changes(test=test)
+    elif done and (counted := _count(walk, node)) is not None:
+        counter, first, last, runs = counted
+        name = unparse(node.target)
+        body.append(parse_line(f"{counter} = {counter} + 1"))
+        if counter != name != "_":
+            body.insert(0, parse_line(f"{name} = {counter}"))
+            own[name] = "int"
+            opening.append(parse_line(f"{name} = {first}"))
+        own[counter] = "int"
+        opening.append(parse_line(f"{counter} = {first}"))
+        loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(body))
+    elif done:
+        loop = loop.with_changes(body=cst.IndentedBlock([cst.If(parse(f"not {done}"), cst.IndentedBlock(body))]))
+    if done:
+        own[done] = "bool"
+        opening.append(parse_line(f"{done} = False"))
+    return Lowered(opening, place_at(walk, loop, node), ending, own, runs)
+
+
+def _count(walk: Walk, node: cst.For) -> tuple[str, str, str, str] | None:
+    """The counter of `for i in range(n)`, its bounds, and what says that there is an iteration."""
+    call = node.iter
+    if not isinstance(call, cst.Call) or not isinstance(node.target, cst.Name) or len(call.args) > 2:
+        return None
+    if walk.find_name(call.func) != "builtins.range":
+        return None
+    bounds = [unparse(a.value) for a in call.args]
+    first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
+    name = node.target.value
+    given = name in walk.program.list_bound(node.body) or (walk.is_live(name) and _is_read_after(walk, node))
+    counter = walk.make_unused_name("n" if given else "i") if given or name == "_" else name
+    several = first.isdigit() and last.isdigit() and int(first) < int(last)
+    return counter, first, last, "True" if several else f"{first} < {last}"
+
+
+def _is_read_after(walk: Walk, node: cst.For) -> bool:
+    inside, locate = walk.routine.list_names_in(node), walk.program.source.locate
+    reads = walk.routine.reads.get(unparse(node.target), ())
+    return any(id(n) not in inside and locate(n) > locate(node) for n in reads)
+
+
+def _list_read(body: list[ast.stmt]) -> set[str]:
+    return {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+
+
+def _tidy(body: list[ast.stmt], read: set[str], unread: set[str]) -> list[ast.stmt]:
+    """Return statements with `flag = test` for an `if` that sets a flag, and without flags that nothing reads."""
+    made: list[ast.stmt] = []
+    for statement in body:
+        for name in ("body", "orelse"):
+            if getattr(statement, name, None):
+                setattr(statement, name, _tidy(getattr(statement, name), read, unread))
+        match statement:
+            case ast.Assign([ast.Name(flag)]) if flag in unread:
+                continue
+            case ast.If(Kept() as test, [*before, ast.Assign([ast.Name(flag)])], orelse) if flag in read:
+                plain = isinstance(test.node.test, cst.Comparison)
+                asked = cst.Call(cst.Name("bool"), [cst.Arg(test.node.test)]) if plain else test.node.test
+                made.append(assign(flag, Kept(asked)))
+                if before:
+                    made.append(ast.If(load(flag), before, orelse))
+                elif orelse:
+                    made.append(ast.If(ast.UnaryOp(ast.Not(), load(flag)), orelse, []))
+            case ast.If(Kept() as test, [], orelse):
+                if orelse:
+                    other = test.node.with_changes(test=bracket(negate(test.node.test), 1))
+                    made.append(ast.If(Kept(other), orelse, []))
+            case _:
+                made.append(statement)
+    return made
+
+
+# ---------------------------------------------------------------------------------------------------- return
+
+
+def port_returns(walk: Walk, body: Sequence[Any], index: int) -> Made:
+    """Translate a statement that may return, with all that follows it, where a tensor's value says whether it does."""
+    first, rest = put_blocks_on_lines(walk, body[index]), list(body[index + 1 :])
+    if not isinstance(first, (cst.If, cst.For, cst.While)) or not list_jumps(first, (cst.Return,)):
+        return None
+    if not isinstance(first, cst.If):
+        return _port_returning_loop(walk, first, rest)
+    if find_last_return(rest) is None:
+        return None
+    if not _asks_tensor(walk, first):
+        return _port_return_behind(walk, first, rest)
+    if first.orelse is None and find_last_return(list(first.body.body)) is not None:
+        if (zeros := put_zeros_for_none(walk, first, rest)) is not None:
+            return walk.port_block(zeros), 1 + len(rest)
+        if (guarded := split_return(walk, first, rest)) is not None:
+            return walk.port_block(guarded), 1 + len(rest)
+    opened = open_blocks([first], (cst.Return,))
+    if opened is None or move_rest(opened[0], [ast.Expr(Kept(s)) for s in rest], (ast.Return,)):  # type: ignore[arg-type] # an If
+        return None
+    return walk.port_statement(place_at(walk, close_blocks(opened)[0], first)), 1 + len(rest)
+
+
+def _asks_tensor(walk: Walk, node: cst.If) -> bool:
+    with walk.walk_apart():
+        return walk.is_traced(walk.port(node.test).value)
+
+
+def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> Made:
+    """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
+    block: list[Any] = list(first.body.body)
+    inner = block[-1]
+    if first.orelse is not None or not isinstance(inner, cst.If) or inner.orelse is not None:
+        return None
+    if not ends_with_jump(inner.body):
+        return None
+    here = {walk.program.source.locate(n) for n in list_nodes(inner.test)}
+    with walk.walk_apart() as found:
+        walk.walk_branches([first.body])
+    if not found.is_untraced_at(here):
+        return None
+    both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
+    return walk.port_block([place_at(walk, both, first), *rest]), 1 + len(rest)
+
+
+def _port_returning_loop(walk: Walk, loop: Loop, rest: list[Any]) -> Made:
+    """A loop that returns as one that breaks, and behind it what it returns."""
+    if loop.orelse is not None or (find_last_return(rest) is None and not _is_endless(loop)):
+        return None
+    if not is_left_on_value(walk, loop):
+        return None
+    found = walk.keep_one(("returns", loop, walk.here.waiting), lambda: _break_off(walk, loop, rest))
+    if found is None:
+        return None
+    made, kept = found
+    with walk.await_reads(kept), walk.walk_apart() as whole:
+        whole.made = walk.port_block([*made, *rest])
+    return None if whole.untraced else (walk.adopt_region(whole), 1 + len(rest))
+
+
+def _is_endless(loop: Loop) -> bool:
+    return isinstance(loop, cst.While) and unparse(loop.test) in {"True", "1"} and not _list_own(loop, cst.Break)
+
+
+def _break_off(walk: Walk, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[str]] | None:
+    """Return a loop with breaks and, behind it, its returns; with the variables that these read."""
+    flags: dict[str, str] = {}  # by what is returned
+    ends: list[Any] = []
+    taken = walk.taken | walk.here.waiting
+
+    def leave(node: ast.Return) -> list[ast.stmt]:
+        assert isinstance(node.value, Kept)
+        text = unparse(node.value.node).strip()
+        if text not in flags:
+            flags[text] = _name_flag("ended", taken | {*flags.values()})
+            ends.append(node.value.node)
+        return [assign(flags[text], ast.Constant(True))]
+
+    def left() -> ast.expr:
+        tests: list[ast.expr] = [load(flag) for flag in flags.values()]
+        return tests[0] if len(tests) == 1 else ast.BoolOp(ast.Or(), tests)
+
+    opened = open_blocks([loop], (cst.Return,))
+    if opened is None:
+        return None
+    lowered = Returns(leave, left).lower(opened, in_loop=False)
+    behind = [ast.If(load(flag), [ast.Expr(Kept(end))], []) for flag, end in zip(flags.values(), ends, strict=True)]
+    if _is_endless(loop):
+        behind[-1:] = behind[-1].body
+    elif len(ends) == 1 and unparse(rest[0]).strip() in flags:
+        behind = []
+    opening = [assign(flag, ast.Constant(False)) for flag in flags.values()]
+    block = [*opening, *lowered, *behind]
+    read = {*flags.values()} & _list_read(block)
+    made = [place_at(walk, s, loop) for s in close_blocks(_tidy(block, read, {*flags.values()} - read))]
+    walk.asking |= {s: True for s in made if isinstance(s, type(loop))}
+    return made, {*flags.values(), *(name for end in ends for name in find_names(end))}
