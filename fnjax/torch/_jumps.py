@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnjax.torch._syntax import SCOPES, assign, load, negate, walk
+from fnjax.torch._syntax import SCOPES, assign, load, walk
 
 Kinds = tuple[type[ast.stmt], ...]
 
@@ -126,7 +126,7 @@ class LoopJumps:
             if not has_loop_jump([statement], (ast.Break, ast.Continue)):
                 found.append(statement)
                 continue
-            rest = list(body[i + 1 :])
+            rest, goes_on = list(body[i + 1 :]), self._goes_on(statement)
             if isinstance(statement, ast.If):
                 rest = move_rest(statement, rest, (ast.Break, ast.Continue))
             for name in ("body", "orelse", "finalbody"):
@@ -138,11 +138,12 @@ class LoopJumps:
                 handler.body = self.lower(handler.body)
             found.append(statement)
             if rest:
-                found.append(ast.copy_location(ast.If(self._goes_on(), self.lower(rest), []), statement))
+                found.append(ast.copy_location(ast.If(goes_on, self.lower(rest), []), statement))
             return found
         return found
 
-    def _goes_on(self) -> ast.expr:
-        if not (self.broken and self.skipped):
-            return negate(self.broken or self.skipped)
-        return ast.UnaryOp(ast.Not(), ast.BoolOp(ast.Or(), [load(self.broken), load(self.skipped)]))
+    def _goes_on(self, statement: ast.stmt) -> ast.expr:
+        """Return the condition that a statement that may jump has not."""
+        flags = {ast.Break: self.broken, ast.Continue: self.skipped}
+        read: list[ast.expr] = [load(flag) for kind, flag in flags.items() if has_loop_jump([statement], kind)]
+        return ast.UnaryOp(ast.Not(), read[0] if len(read) == 1 else ast.BoolOp(ast.Or(), read))

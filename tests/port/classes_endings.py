@@ -558,4 +558,74 @@ class OwnDecorators(Function):
         return g * x.cos()
 """,
     ),
+    "NestedReturn": (  # a loop in a loop returns
+        "randn(4, 3) + 0.5",
+        """
+class NestedReturn(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x
+        for i in range(4):
+            y = y * 1.5
+            for j in range(3):
+                y = y + 0.25 * j
+                if y.sum() > 20.0:
+                    return y * 2
+        return y - 1
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x
+""",
+    ),
+    "ContinueBreak": (  # continue and break in one loop, which has an else
+        "randn(4, 3) + 0.5",
+        """
+class ContinueBreak(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x
+        for i in range(6):
+            y = y * 1.5
+            if y.min() < -2.0:
+                continue
+            y = y + 1
+            if y.sum() > 40.0:
+                break
+            y = y - 0.5
+        else:
+            y = y - 100.0
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x
+""",
+    ),
+    "EndlessInFor": (  # `while True` with return and break inside a loop
+        "randn(4, 3) + 0.5",
+        """
+class EndlessInFor(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        y = x
+        for i in range(4):
+            while True:
+                y = y * 1.25
+                if y.sum() > 60.0:
+                    return y * 3
+                if y.max() > 4.0 + i:
+                    break
+                y = y + 0.5
+            y = y - 1
+        return y
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x
+""",
+    ),
 }

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,18 +58,22 @@ def is_left_on_value(walk: Walk, node: Loop) -> bool:
     kinds = (*_OWN, cst.Return)
     around = [n for s in list_lines(node.body) for n in list_nodes(s) if isinstance(n, cst.If)]
     tests = [n.test for n in around if list_jumps(n, kinds) and (list_jumps(n, (cst.Return,)) or _is_own(node, n))]
-    if not tests or walk.here.probing:
+    if not tests:
         return False
     if not walk.asking.get(node):
         here = {walk.program.source.locate(n) for test in tests for n in list_nodes(test)}
         carries = bool(_list_own(node, cst.Break)) and not list_jumps(node, (cst.Return,))
         walk.asking[node] = _is_asked_at(walk, node, here, carries)
-    return walk.asking[node]
+    return walk.asking[node] and not walk.here.probing
 
 
 def _is_own(node: Loop, inner: cst.If) -> bool:
     own = {id(n) for n in _list_own(node, *_OWN)}
     return any(id(n) in own for n in list_nodes(inner, *_OWN))
+
+
+def _jumps(node: Any) -> bool:
+    return bool(list_jumps(node, (cst.Return,)) or _list_own(node, *_OWN))
 
 
 def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
@@ -100,33 +104,40 @@ def _is_asked_at(walk: Walk, node: Loop, here: set[tuple[int, int]], carries: bo
 
 
 def lower_loop(walk: Walk, node: Loop) -> Lowered | None:
-    """Return a loop without break and continue, a counting one as a `while`; None where they are in a `try`."""
+    """Return a loop without break and continue, a counting one as a `while`; None where it returns, or has a `try`."""
 
-    def made() -> Lowered | None:
-        taken = walk.taken | walk.here.waiting
-        names = [_name_flag(what, taken) if _list_own(node, kind) else "" for what, kind in _FLAGS.items()]
+    def lower() -> Lowered | None:
+        done, skipped = (_name_flag(walk, w) if _list_own(node, kind) else "" for w, kind in _FLAGS.items())
         opened = open_blocks(list_lines(node.body), _OWN)
-        if opened is None:
+        if opened is None or list_jumps(node, (cst.Return,)):
             return None
-        body = LoopJumps(*names).lower(opened)
-        return _write_lowered(walk, node, *names, _tidy(body, {names[0], names[1]} & {names[0], *_list_read(body)}, {names[1]} - _list_read(body)))
+        body = LoopJumps(done, skipped).lower(opened)
+        skips = skipped in _list_read(body)
+        body = _tidy(body, {done, skipped} if skips else {done}, set() if skips else {skipped})
+        made = _write_lowered(walk, node, done, skipped if skips else "", body)
+        walk.standing["lowered", made.loop] = True
+        return made
 
-    lowered: Lowered | None = walk.keep_one(("jumps", node, walk.here.waiting), made)
+    lowered: Lowered | None = walk.keep_one(("jumps", node), lower)
     return lowered
 
 
 _FLAGS: dict[str, type[cst.CSTNode]] = {"done": cst.Break, "skipped": cst.Continue}
 
 
-def _name_flag(name: str, taken: set[str] | frozenset[str]) -> str:
-    return next(n for i in itertools.count(1) if (n := name if i == 1 else f"{name}_{i}") not in taken)
+def _name_flag(walk: Walk, name: str, taken: Container[str] = ()) -> str:
+    """Return a name that neither the routine nor a loop around has for its own variable."""
+    around = sum(("lowered", n) in walk.standing or _jumps(n) for n in walk.here.loops)
+    names = (name if i == 1 else f"{name}_{i}" for i in itertools.count(1 + around))
+    return next(n for n in names if n not in walk.taken and n not in taken)
 
 
 def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list[ast.stmt]) -> Lowered:
     body = [place_at(walk, s, node) for s in close_blocks(opened)]
     own, opening, runs = dict[str, str](), [], ""
-    if skipped and any(skipped in find_names(s) for s in body):
+    if skipped:
         own[skipped] = "bool"
+        opening.append(parse_line(f"{skipped} = False"))
         body.insert(0, place_at(walk, parse_line(f"{skipped} = False"), node))
     ending = list_lines(node.orelse.body) if node.orelse else []
     if done and ending:
@@ -169,7 +180,7 @@ def _count(walk: Walk, node: cst.For) -> tuple[str, str, str, str] | None:
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
     name = node.target.value
     given = name in walk.program.list_bound(node.body) or (walk.is_live(name) and _is_read_after(walk, node))
-    counter = walk.make_unused_name("n" if given else "i") if given or name == "_" else name
+    counter = _name_flag(walk, "n" if given else "i") if given or name == "_" else name
     several = first.isdigit() and last.isdigit() and int(first) < int(last)
     return counter, first, last, "True" if several else f"{first} < {last}"
 
@@ -225,13 +236,13 @@ def port_returns(walk: Walk, body: Sequence[Any], index: int) -> Made:
         return None
     if not _asks_tensor(walk, first):
         return _port_return_behind(walk, first, rest)
-    if first.orelse is None and find_last_return(list(first.body.body)) is not None:
+    if first.orelse is None and find_last_return(list_lines(first.body)) is not None:
         if (zeros := put_zeros_for_none(walk, first, rest)) is not None:
             return walk.port_block(zeros), 1 + len(rest)
         if (guarded := split_return(walk, first, rest)) is not None:
             return walk.port_block(guarded), 1 + len(rest)
-    opened = open_blocks([first], (cst.Return,))
-    if opened is None or move_rest(opened[0], [ast.Expr(Kept(s)) for s in rest], (ast.Return,)):  # type: ignore[arg-type] # an If
+    opened: Any = open_blocks([first], (cst.Return,))
+    if opened is None or move_rest(opened[0], [ast.Expr(Kept(s)) for s in rest], (ast.Return,)):
         return None
     return walk.port_statement(place_at(walk, close_blocks(opened)[0], first)), 1 + len(rest)
 
@@ -243,7 +254,7 @@ def _asks_tensor(walk: Walk, node: cst.If) -> bool:
 
 def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> Made:
     """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
-    block: list[Any] = list(first.body.body)
+    block = list_lines(first.body)
     inner = block[-1]
     if first.orelse is not None or not isinstance(inner, cst.If) or inner.orelse is not None:
         return None
@@ -260,11 +271,11 @@ def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> Made:
 
 def _port_returning_loop(walk: Walk, loop: Loop, rest: list[Any]) -> Made:
     """A loop that returns as one that breaks, and behind it what it returns."""
-    if loop.orelse is not None or (find_last_return(rest) is None and not _is_endless(loop)):
+    if find_last_return(rest) is None and not _is_endless(loop):
         return None
     if not is_left_on_value(walk, loop):
         return None
-    found = walk.keep_one(("returns", loop, walk.here.waiting), lambda: _break_off(walk, loop, rest))
+    found = walk.keep_one(("returns", loop), lambda: _break_off(walk, loop, rest))
     if found is None:
         return None
     made, kept = found
@@ -281,13 +292,12 @@ def _break_off(walk: Walk, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[
     """Return a loop with breaks and, behind it, its returns; with the variables that these read."""
     flags: dict[str, str] = {}  # by what is returned
     ends: list[Any] = []
-    taken = walk.taken | walk.here.waiting
 
     def leave(node: ast.Return) -> list[ast.stmt]:
         assert isinstance(node.value, Kept)
         text = unparse(node.value.node).strip()
         if text not in flags:
-            flags[text] = _name_flag("ended", taken | {*flags.values()})
+            flags[text] = _name_flag(walk, "ended", flags.values())
             ends.append(node.value.node)
         return [assign(flags[text], ast.Constant(True))]
 
@@ -299,7 +309,9 @@ def _break_off(walk: Walk, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[
     if opened is None:
         return None
     lowered = Returns(leave, left).lower(opened, in_loop=False)
-    behind = [ast.If(load(flag), [ast.Expr(Kept(end))], []) for flag, end in zip(flags.values(), ends, strict=True)]
+    behind: list[Any] = [
+        ast.If(load(flag), [ast.Expr(Kept(end))], []) for flag, end in zip(flags.values(), ends, strict=True)
+    ]
     if _is_endless(loop):
         behind[-1:] = behind[-1].body
     elif len(ends) == 1 and unparse(rest[0]).strip() in flags:

@@ -1,12 +1,12 @@
 """Loops, also those that end on a tensor's value.
 
-What: `while` on a tensor's value, and `for i in range(n)` and `while True` with one or more `break`s on one, become
+What: `while` on a tensor's value, and a loop over `range` or `while` with jumps on one (see jumps), become
 jax.lax.while_loop where their blocks only give variables new values; other loops stay Python's.
 Before: `while err > tol: y = f(y); err = (y - g).abs().max()`
 After: `y, err = jax.lax.while_loop(more, step, (y, err))`
-Safety: what a round begins with is an array of one shape and dtype, as JAX checks when it runs; what is made in a round
-stays in it.
-Limits: rounds that append to lists, keep something on ctx, draw random numbers or return run un-jitted only.
+Safety: what an iteration begins with is an array of one shape and dtype, as JAX checks when it runs; what is made in an
+iteration stays in it.
+Limits: iterations that append to lists, keep something on ctx or draw random numbers run outside jit only.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _port_lowered(walk: Walk, node: cst.For | cst.While) -> Statements | None:
     lowered = lower_loop(walk, node)
     if lowered is None:
         return None
-    with walk.walk_apart() as found, walk.await_reads({n for n, kind in lowered.own.items() if kind == "bool"}):
+    with walk.walk_apart() as found, walk.await_reads({*lowered.own}):
         walk.current = lowered.loop
         for name, kind in lowered.own.items():
             walk.bind_name(name, Value("static", kind), node)
