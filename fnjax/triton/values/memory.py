@@ -334,7 +334,8 @@ def flat_lanes(memory: Any, pointer: Any, lanes: Tensor | None, *values: Any) ->
     arrays = [a.reshape(a.shape[:LEAD] + (1,) * (rank - a.ndim) + a.shape[LEAD:]) for a in (offsets, *arrays)]
     wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * LEAD + pointer.shape)
     wide = current().lead + wide[LEAD:]
-    arrays = [jnp.broadcast_to(a, wide).reshape(-1) for a in arrays]
+    order = (*current().in_grid_order(), *range(LEAD, rank))
+    arrays = [jnp.broadcast_to(a, wide).transpose(order).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)
     if lanes is not None:

@@ -18,7 +18,8 @@ class State:
 
     Attributes:
         splits: for each axis of the grid, the sizes that it is split into; each size is one leading axis of all values.
-        lead: sizes of the leading axes: those of the grid, then those of loops that are vectorised.
+        lead: sizes of the leading axes: those of the grid, its last axis first, then those of loops that are vectorised.
+            Neighbours along the first axis of a grid mostly are neighbours in memory: fewer views are transposed so.
         vectorized_loops: for each vectorised loop around the current statement, its loop variable and memory accesses.
     """
 
@@ -28,7 +29,7 @@ class State:
         self.grid, self.in_sequence, self.programs = grid, in_sequence, programs
         self.splits = splits or [[size] for size in grid]
         at_once = not in_sequence and programs is None
-        lead = [size for sizes in self.splits for size in sizes if size > 1] if at_once else []
+        lead = [size for sizes in reversed(self.splits) for size in sizes if size > 1] if at_once else []
         self.lead = (*lead, *(1,) * (LEAD - len(lead)))
         self.vectorized_loops: list[VectorizedLoop] = []
         self.traced = 0  # number of sequentially traced loops around the current statement
@@ -50,13 +51,20 @@ class State:
         if self.in_sequence:
             variable = LoopVariable(self.programs[axis], 0, self.grid[axis] - 1)
             return Affine(np.zeros((1,) * LEAD, np.int64), terms=((variable, 1),) if self.grid[axis] > 1 else ())
-        base, place = np.zeros((1,) * LEAD, np.int64), sum(n > 1 for sizes in self.splits[:axis] for n in sizes)
+        base, place = np.zeros((1,) * LEAD, np.int64), sum(n > 1 for sizes in self.splits[axis + 1 :] for n in sizes)
         for size in self.splits[axis]:
             base = base * size
             if size > 1:
                 base = base + along_axis(np.arange(size, dtype=np.int64), place)
                 place += 1
         return Affine(base)
+
+    def in_grid_order(self) -> tuple[int, ...]:
+        """Return the leading axes in the order in which programs run, the slowest first: grid, then loops."""
+        found: list[int] = []
+        for sizes in reversed(self.splits):
+            found = [*range(len(found), len(found) + sum(n > 1 for n in sizes)), *found]
+        return (*found, *range(len(found), LEAD))
 
     def split_grid(self, radix: Any) -> Any:
         """Return `splits` with leading axes of the grid split further into a mixed radix.
@@ -70,8 +78,8 @@ class State:
         places = iter(range(LEAD))
         splits = [
             [n for size in sizes for n in (radix.get(next(places), [size]) if size > 1 else [size])]
-            for sizes in self.splits
-        ]
+            for sizes in reversed(self.splits)
+        ][::-1]
         return splits if splits != self.splits and sum(n > 1 for sizes in splits for n in sizes) <= LEAD else None
 
     def record_access(self, kind: str, buffer: int, affine: Affine | None, conditions: Sequence[Affine]) -> None:
