@@ -20,9 +20,11 @@ from fnjax.triton.values.affine import LEAD, Affine, Shape, constant, recognise
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
+    Concatenated,
     Tensor,
     aligned,
     as_block,
+    by_parts,
     canonical,
     for_jax,
     is_narrowed,
@@ -97,6 +99,9 @@ def compute(function: Any, kind: types.dtype, *tensors: Any, result: Any = None)
     `xp` is `numpy` where all operands are known, so that the result stays known, up to `KNOWN_LIMIT` elements; else it
     is `jax.numpy`. `kind` is the type of the operands, and of the result unless `result` is given.
     """
+    found = by_parts(lambda *parts: compute(function, kind, *parts, result=result), *tensors)
+    if found is not None:
+        return found
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     known = all(t.known for t in tensors)
     arrays = [aligned(t.data if known else t.array(), len(shape)) for t in tensors]
@@ -259,8 +264,13 @@ def logical_and(a: Any, b: Any) -> Tensor:
 def is_all_true(value: Any) -> bool:
     """Return True where a mask is known to hold for all lanes."""
     if value.conditions is not None:
-        return not value.conditions and value.rest is None
+        return value.rest is None and all(affine.limits()[0] >= 0 for affine in value.conditions)
     return isinstance(value._data, np.ndarray) and bool(value._data.all())
+
+
+def is_all_false(value: Any) -> bool:
+    """Return True for conditions of which one holds for no lane."""
+    return value.conditions is not None and any(affine.limits()[1] < 0 for affine in value.conditions)
 
 
 def logical_or(a: Any, b: Any) -> Tensor:
@@ -323,6 +333,8 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
             f"{value!r} is to become a pointer, but JAX's arrays have no addresses: pass the arrays themselves, or one "
             "array and offsets into it"
         )
+    if (parts := by_parts(lambda part: cast(part, kind, bitcast, rounding), value)) is not None:
+        return parts
     if bitcast:
         if value.dtype.primitive_bitwidth != kind.primitive_bitwidth:
             raise TypeError(f"a bitcast needs types of one width, not {value.dtype} and {kind}")
@@ -377,8 +389,10 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     condition = as_mask(condition)
     a, b, kind = to_common_type(a, b)
     shape = np.broadcast_shapes(condition.shape, a.shape, b.shape)
-    if is_all_true(condition):
-        return broadcast(a, shape)
+    if is_all_true(condition) or is_all_false(condition):
+        return broadcast(a if is_all_true(condition) else b, shape)
+    if (parts := by_parts(where, condition, broadcast(a, shape), b)) is not None:
+        return parts
     return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
 
 
@@ -387,6 +401,10 @@ def broadcast(value: Any, shape: Any) -> Tensor:
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
     if np.broadcast_shapes(value.shape, shape) != shape:
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
+    if isinstance(value, Concatenated):
+        at = len(shape) + value.axis
+        sizes = [(*shape[:at], part.shape[value.axis], *shape[at + 1 :]) for part in value.parts]
+        return Concatenated([broadcast(part, size) for part, size in zip(value.parts, sizes, strict=True)], value.axis)
     if value.affine is not None:
         return Tensor(None, value.dtype, shape, affine=as_block(value.affine, shape))
     if value.conditions is not None:
@@ -399,6 +417,8 @@ def unary(function: Any, value: Any, kinds: str = "f") -> Tensor:
     value = as_tensor(value)
     if value.dtype.kind not in kinds:
         raise TypeError(f"this function takes floats, not {value.dtype}: convert with .to(tl.float32)")
+    if (parts := by_parts(lambda part: unary(function, part, kinds), value)) is not None:
+        return parts
     return Tensor(function(value.array()).astype(canonical(value.dtype)), value.dtype, value.shape)
 
 

@@ -18,7 +18,15 @@ from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logi
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
 from fnjax.triton.values.state import State, current
-from fnjax.triton.values.tensor import Tensor, as_block, canonical, is_narrowed, needs_64_bits
+from fnjax.triton.values.tensor import (
+    Concatenated,
+    Tensor,
+    as_block,
+    canonical,
+    is_narrowed,
+    needs_64_bits,
+    part_of,
+)
 from fnjax.triton.values.views import View
 
 
@@ -235,8 +243,11 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
     view, remaining = _find_view("read", pointer, lanes, memory.shape[0])
     if view is not None:
         fill = None if other is None else other.uniform()
-        data = views.to_block(_read(state, pointer.buffer, view), view, fill)
-        value = Tensor(data, element, pointer.shape)
+        rows = _read(state, pointer.buffer, view)
+        if view.tail is not None and element.is_floating() and (other is None or fill is not None):
+            value = _without_tail(rows, view, pointer, 0 if other is None else other)
+        else:
+            value = Tensor(views.to_block(rows, view, fill), element, pointer.shape)
         if other is not None and fill is None and view.clipped:
             remaining = lanes
     else:
@@ -250,6 +261,26 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
     if remaining is None:
         return broadcast(value, shape)
     return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
+
+
+def _without_tail(rows: Any, view: View, pointer: Any, fill: Any) -> Tensor:
+    """Return the elements of a view with a tail (`View.tail`), which holds `fill`."""
+    data = views.to_block(rows, view, without_tail=True)
+    axis, sizes = _tail_of(view, pointer)
+    shapes = [_with_size(pointer.shape, axis, size) for size in sizes]
+    return Concatenated(
+        [Tensor(data, pointer.element, shapes[0]), broadcast(as_tensor(fill, pointer.element), shapes[1])], axis
+    )
+
+
+def _tail_of(view: View, pointer: Any) -> Any:
+    """Return the axis of a view's tail, counted from the last, and the sizes of what is in memory and of the tail."""
+    at, size = view.tail  # type: ignore[misc]  # there is one
+    return at - view.rank, (size, pointer.shape[at - LEAD] - size)
+
+
+def _with_size(shape: Shape, axis: int, size: int) -> Any:
+    return tuple(size if d == len(shape) + axis else n for d, n in enumerate(shape))
 
 
 def _everywhere(mask: Any) -> Any:
@@ -291,10 +322,15 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
 def _write_view(memory: Any, pointer: Any, view: View, remaining: Any, value: Any) -> Any:
     """Store a value through a view; return False, and do nothing, where only the mask says which program is last."""
     state = current()
-    full = views.to_block(jnp.zeros([dim.high - dim.low for dim in view.dimensions], bool), view).shape
-    block = _over_block(value, full)
+    sizes = [dim.high - dim.low for dim in view.dimensions]
+    full = jax.eval_shape(lambda: views.to_block(jnp.zeros(sizes, bool), view, without_tail=True)).shape
+    given = [broadcast(each, pointer.shape) for each in (value, *([] if remaining is None else [remaining]))]
+    if view.tail is not None:
+        axis, lengths = _tail_of(view, pointer)
+        given = [part_of(each, axis, lengths, 0) for each in given]
+    block = _over_block(given[0], full)
     if remaining is not None:
-        chosen = _over_block(broadcast(remaining, pointer.shape), full, is_mask=True)
+        chosen = _over_block(given[1], full, is_mask=True)
         if chosen is None:
             return False
         old = views.read(views.as_rows(memory, view.layout), view)

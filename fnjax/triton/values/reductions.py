@@ -17,7 +17,7 @@ from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD, Shape
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.shapes import axis_of, filled, reshape
-from fnjax.triton.values.tensor import Tensor, aligned, is_narrowed
+from fnjax.triton.values.tensor import Concatenated, Tensor, aligned, is_narrowed
 
 
 def _along(input: Any, axis: Any, keep_dims: bool) -> tuple[Tensor, int, Shape]:
@@ -29,6 +29,14 @@ def _along(input: Any, axis: Any, keep_dims: bool) -> tuple[Tensor, int, Shape]:
     axis = axis_of(axis, input.ndim)
     shape = tuple(1 if d == axis else n for d, n in enumerate(input.shape))
     return input, axis, shape if keep_dims else shape[:axis] + shape[axis + 1 :]
+
+
+def _parts_along(input: Tensor, axis: Any) -> Any:
+    """Return the parts of a block that is divided along the axis of a reduction; None for any other block."""
+    if not isinstance(input, Concatenated):
+        return None
+    axis = 0 if axis is None and input.ndim == 1 else axis
+    return input.parts if axis is not None and axis_of(axis, input.ndim) == input.ndim + input.axis else None
 
 
 def _result(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
@@ -46,6 +54,12 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
     """Return the sum along an axis, or of all elements; floats of 16 bits are added up in float32, and rounded once."""
     input = as_tensor(input)
     input = _widened(input) if dtype is None else values.cast(input, dtype)
+    if parts := _parts_along(input, axis):
+        first, second = parts
+        if second.known and not second.data.any():
+            return sum(first, axis, keep_dims)
+        if input.dtype.primitive_bitwidth >= 32:  # a sum of fewer bits is rounded once
+            return values.add(sum(first, axis, keep_dims), sum(second, axis, keep_dims))
     input, axis, shape = _along(input, axis, keep_dims)
     data, xp = (filled(input), jnp) if (exact := _exact(input)) is None else (exact, np)
     wide = jnp.float32 if input.dtype.is_floating() and input.dtype.primitive_bitwidth < 32 else data.dtype
@@ -97,6 +111,10 @@ def _extreme(largest: bool) -> Callable[..., Any]:
         return extreme(input, axis, keep_dims)
 
     def extreme(input: Any, axis: Any, keep_dims: bool) -> Tensor:
+        parts = _parts_along(input, axis)
+        if parts and parts[1].known and (parts[1].data == (-np.inf if largest else np.inf)).all():
+            found = extreme(parts[0], axis, keep_dims)
+            return values.where(found != found, -np.inf if largest else np.inf, found)  # noqa: PLR0124  it is NaN
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":

@@ -7,6 +7,7 @@ becomes an array only where an array is needed.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import operator
 from typing import TYPE_CHECKING, Any
@@ -228,6 +229,61 @@ class Tensor:
         if missing:
             data = data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:])
         return Tensor(on_data(data), self._type, shape)
+
+
+class Concatenated(Tensor):
+    """Two tensors one after the other along an axis of the block: lanes that are in an array, and those after its end.
+
+    Elementwise operations apply to each (`by_parts`). Only what needs the whole block concatenates them: a store drops
+    the lanes after the end, which are then not computed, and rows of 1800 elements do not become rows of 2048.
+
+    Attributes:
+        parts: the two tensors.
+        axis: the axis, counted from the last one, which is -1.
+    """
+
+    known = property(lambda self: False)
+
+    def __init__(self, parts: Any, axis: int) -> None:
+        self.parts, self.axis, self.sizes = parts, axis, tuple(part.shape[axis] for part in parts)
+        shape = list(parts[0].shape)
+        shape[axis] = sum(self.sizes)
+        super().__init__(None, parts[0].dtype, tuple(shape))
+
+    @property
+    def data(self) -> Any:
+        """The array of the whole block."""
+        arrays = [aligned(part.array(), self.ndim) for part in self.parts]
+        common = list(np.broadcast_shapes(*(jax.lax.index_in_dim(a, 0, self.axis).shape for a in arrays)))
+        sizes = [[size if d == len(common) + self.axis else n for d, n in enumerate(common)] for size in self.sizes]
+        return jnp.concatenate([jnp.broadcast_to(a, size) for a, size in zip(arrays, sizes, strict=True)], self.axis)
+
+
+def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
+    """Return `function` of tensors, elementwise, for each part of a block; None where they have no common parts."""
+    divided = [t for t in tensors if isinstance(t, Concatenated)]
+    if not divided or len({(t.axis, t.sizes) for t in divided}) > 1:
+        return None
+    axis, sizes = divided[0].axis, divided[0].sizes
+    return Concatenated([function(*(part_of(t, axis, sizes, i) for t in tensors)) for i in (0, 1)], axis)
+
+
+def part_of(tensor: Tensor, axis: int, sizes: tuple[int, int], position: int) -> Tensor:
+    """Return the first or second part (`position`) of a tensor that is divided along an axis into parts of `sizes`."""
+    if isinstance(tensor, Concatenated) and (tensor.axis, tensor.sizes) == (axis, sizes):
+        found: Tensor = tensor.parts[position]
+        return found
+    if tensor.ndim < -axis or tensor.shape[axis] == 1:
+        return tensor
+    first, size = position * sizes[0], sizes[position]
+    shape = [size if d == tensor.ndim + axis else n for d, n in enumerate(tensor.shape)]
+    lanes = (..., slice(first, first + size), *[slice(None)] * (-axis - 1))
+
+    def moved(affine: Affine) -> Affine:
+        wide = affine.reshaped(shape, affine.strides)
+        return dataclasses.replace(wide, base=wide.base + first * wide.strides[axis])
+
+    return tensor.rearranged(shape, moved, lambda data: data[lanes] if data.shape[axis] > 1 else data)
 
 
 def as_block(affine: Affine, shape: Shape) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from typing import Any
 
 import jax.numpy as jnp
@@ -75,6 +76,15 @@ class View:
     def clipped(self) -> bool:
         """Return True where indices are cut off, by conditions or by the ends of memory."""
         return any(d.low > 0 or d.high < d.size for d in self.dimensions)
+
+    @property
+    def tail(self) -> tuple[int, int] | None:
+        """The one axis of the block whose last indices are cut off, and the number of those that are not; else None."""
+        cut = [(axis.parts, d) for axis, d in zip(self.axes, self.dimensions, strict=True) if d.low or d.high < d.size]
+        if len(cut) != 1 or len(cut[0][0]) != 1:
+            return None
+        ((axis, _),), dimension = cut[0]
+        return None if axis < LEAD or dimension.low or not dimension.high else (axis, dimension.high)
 
     @property
     def dynamic(self) -> bool:
@@ -319,12 +329,17 @@ def write(memory: Any, view: View, value: Any) -> Any:
     return new
 
 
-def to_block(data: Any, view: View, fill: Any = None) -> Any:
-    """Return what `read` returned as an array over leading and block axes; cut-off indices hold `fill` or zero."""
-    if view.clipped:
+def to_block(data: Any, view: View, fill: Any = None, without_tail: bool = False) -> Any:
+    """Return what `read` returned as an array over leading and block axes.
+
+    Cut-off indices hold `fill` or zero; those of `View.tail` are left out if `without_tail`.
+    """
+    parts = list(itertools.chain.from_iterable(axis.parts for axis in view.axes))
+    if without_tail and view.tail is not None:
+        parts = [view.tail if d == view.tail[0] else (d, size) for d, size in parts]
+    elif view.clipped:
         fill = jnp.zeros((), data.dtype) if fill is None else jnp.asarray(fill, data.dtype)
         data = lax.pad(data, fill, [(d.low, d.size - d.high, 0) for d in view.dimensions])
-    parts = list(itertools.chain.from_iterable(axis.parts for axis in view.axes))
     data = data.reshape([size for _, size in parts])
     data = data.transpose(sorted(range(len(parts)), key=lambda i: parts[i][0]))
     sizes = dict(parts)
@@ -333,10 +348,10 @@ def to_block(data: Any, view: View, fill: Any = None) -> Any:
 
 def from_block(value: Any, view: View) -> Any:
     """Return an array over leading and block axes in the shape that `write` takes: the inverse of `to_block`."""
-    parts = list(itertools.chain.from_iterable(axis.parts for axis in view.axes))
-    ordered = sorted(parts)
-    value = value.reshape([size for _, size in ordered])
-    value = value.transpose([ordered.index(part) for part in parts])
-    value = value.reshape([axis.size for axis in view.axes])
-    bounds = [slice(d.low, d.high) for d in view.dimensions]
-    return value[tuple(bounds)]
+    parts = [[d for d, _ in axis.parts] for axis in view.axes]
+    ordered = sorted(itertools.chain.from_iterable(parts))
+    sizes = [math.prod(value.shape[d] for d in part) for part in parts]
+    value = value.reshape([value.shape[d] for d in ordered])
+    value = value.transpose([ordered.index(d) for d in itertools.chain.from_iterable(parts)]).reshape(sizes)
+    bounds = zip(sizes, view.dimensions, strict=True)
+    return value[tuple(slice(None) if size == d.high - d.low else slice(d.low, d.high) for size, d in bounds)]
