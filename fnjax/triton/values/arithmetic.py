@@ -17,6 +17,7 @@ from jax import lax
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD, Affine, Shape, constant, recognise
+from fnjax.triton.values.rounding import rounded, toward_zero
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
@@ -353,35 +354,8 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
         return found
     data = value.array()
     if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
-        return Tensor((_toward_zero if rounding == "rtz" else _rounded)(data, kind), kind, value.shape)
+        return Tensor((toward_zero if rounding == "rtz" else rounded)(data, kind), kind, value.shape)
     return Tensor(data.astype(canonical(kind)), kind, value.shape)
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _rounded(data: Any, kind: types.dtype) -> Any:
-    """Return floats rounded to 16 bits, by operations that XLA does not remove as it may remove a conversion."""
-    if kind == types.bfloat16:
-        return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
-    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes float16's subnormals
-    return jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def _toward_zero(data: Any, kind: types.dtype) -> Any:
-    near = _rounded(data, kind)
-    bits = lax.bitcast_convert_type(near, jnp.uint16)
-    too_far = jnp.abs(near.astype(data.dtype)) > jnp.abs(data)
-    return lax.bitcast_convert_type(bits - too_far.astype(jnp.uint16), near.dtype)
-
-
-@_rounded.defjvp
-def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
-    return _rounded(*primals, kind), tangents[0].astype(canonical(kind))
-
-
-@_toward_zero.defjvp
-def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
-    return _toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:

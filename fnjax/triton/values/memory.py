@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from typing import Any
 
 import jax
@@ -13,15 +12,13 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types, views
-from fnjax.triton.values.affine import LEAD, Affine, Shape, constant
+from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail
+from fnjax.triton.values.affine import LEAD, Shape, constant
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
-from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
-from fnjax.triton.values.state import State, current
+from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import (
-    Concatenated,
     Tensor,
-    as_block,
     canonical,
     is_narrowed,
     needs_64_bits,
@@ -129,89 +126,6 @@ def _active_lanes(mask: Any, shape: Shape) -> Any:
     return mask if active is None else logical_and(mask, active)
 
 
-def _find_view(kind: str, pointer: Any, lanes: Tensor | None, length: int) -> Any:
-    """Return the view for an address (None: there is none), and the part of the mask that it does not express.
-
-    Raises:
-        NeedsGridSplit: the address becomes a view when axes of the grid are split.
-        NotVectorizable: it is not a view while a loop is vectorised.
-    """
-    affine, state = pointer.offset.affine, current()
-    conditions = list(lanes.conditions) if lanes is not None and lanes.conditions is not None else []
-    if affine is not None:
-        conditions = [as_block(c, affine.shape) for c in conditions]
-    state.record_access(kind, pointer.buffer, affine, conditions)
-    if affine is None:
-        return None, lanes
-    view = views.find_view(affine, conditions, length)
-    if view is None or (kind == "write" and view.padded):
-        _try_otherwise(affine, state)
-    if view is None or lanes is None:
-        return view, lanes
-    if lanes.conditions is None:
-        return view, lanes
-    remaining = tuple(conditions[i] for i in view.remaining)
-    if not remaining:
-        return view, lanes.rest
-    return view, Tensor(None, types.int1, lanes.shape, conditions=remaining, rest=lanes.rest)
-
-
-def _rows_of(state: State, buffer: int, view: View) -> Any:
-    """Return memory reshaped for a view; in loops that do not write it, as it was reshaped before the first iteration.
-
-    Reshaped in each iteration, it would be differentiated in each iteration: a gradient as large as memory every time.
-    """
-    memory, key = state.buffers[buffer], (buffer, view.layout)
-    if not state.traced or not view.dynamic:
-        return views.as_rows(memory, view.layout)
-    whole, found = state.reshaped.get(key, (None, None))
-    if whole is memory:
-        return found
-    state.to_reshape.add(key)
-    return views.as_rows(memory, view.layout)
-
-
-def _read(state: State, buffer: int, view: View) -> Any:
-    """Return the elements of a view.
-
-    In an unrolled loop, each iteration splits what the ones before have left of memory: the derivative of splits is one
-    concatenation. That of slices would be, for each iteration, an array as large as memory that is zero outside of its
-    slice, and the sum of these.
-    """
-    rows = _rows_of(state, buffer, view)
-    single_slice = view.single_slice if state.unrolled_loops and not state.traced else None
-    if single_slice is None:
-        return views.read(rows, view)
-    axis, first, end = single_slice
-    memory, slices = state.slices.get((buffer, view.layout, axis), (None, None))
-    if memory is not state.buffers[buffer]:
-        slices = [(0, rows)]
-        state.slices[buffer, view.layout, axis] = state.buffers[buffer], slices
-    for at, (start, one) in enumerate(slices):
-        stop = start + one.shape[axis]
-        if start <= first and end <= stop:
-            edges = sorted({start, first, end, stop})
-            sizes = [b - a for a, b in itertools.pairwise(edges)]
-            slices[at : at + 1] = zip(edges, lax.split(one, sizes, axis=axis), strict=False)
-            return dict(slices)[first]
-    return views.read(rows, view)  # it overlaps a slice of another iteration
-
-
-def _try_otherwise(affine: Affine, state: State) -> None:
-    """Raise where an address that is not a view may become one if the kernel is interpreted in another way.
-
-    Raises:
-        NeedsGridSplit: the address becomes affine when axes of the grid are split.
-        NotVectorizable: a loop is vectorised; it may be a view in a single iteration.
-    """
-    if not state.in_sequence and (radix := views.mixed_radix_of(affine)):
-        splits = state.split_grid(radix)
-        if splits is not None:
-            raise NeedsGridSplit(splits)
-    if state.vectorized_loops:
-        raise NotVectorizable
-
-
 def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = False) -> Any:
     """Return the elements at an address; where the mask does not hold, `other` or zero.
 
@@ -240,12 +154,12 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
         nothing = float("nan") if element.is_floating() else 0
         mask = inside if mask is None else logical_and(as_tensor(mask), inside)
         return where(inside, load(pointer, mask, other, volatile), as_tensor(nothing, element))
-    view, remaining = _find_view("read", pointer, lanes, memory.shape[0])
+    view, remaining = view_of("read", pointer, lanes, memory.shape[0])
     if view is not None:
         fill = None if other is None else other.uniform()
-        rows = _read(state, pointer.buffer, view)
+        rows = read(state, pointer.buffer, view)
         if view.tail is not None and element.is_floating() and (other is None or fill is not None):
-            value = _without_tail(rows, view, pointer, 0 if other is None else other)
+            value = without_tail(rows, view, pointer, 0 if other is None else other)
         else:
             value = Tensor(views.to_block(rows, view, fill), element, pointer.shape)
         if other is not None and fill is None and view.clipped:
@@ -261,26 +175,6 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
     if remaining is None:
         return broadcast(value, shape)
     return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
-
-
-def _without_tail(rows: Any, view: View, pointer: Any, fill: Any) -> Tensor:
-    """Return the elements of a view with a tail (`View.tail`), which holds `fill`."""
-    data = views.to_block(rows, view, without_tail=True)
-    axis, sizes = _tail_of(view, pointer)
-    shapes = [_with_size(pointer.shape, axis, size) for size in sizes]
-    return Concatenated(
-        [Tensor(data, pointer.element, shapes[0]), broadcast(as_tensor(fill, pointer.element), shapes[1])], axis
-    )
-
-
-def _tail_of(view: View, pointer: Any) -> Any:
-    """Return the axis of a view's tail, counted from the last, and the sizes of what is in memory and of the tail."""
-    at, size = view.tail  # type: ignore[misc]  # there is one
-    return at - view.rank, (size, pointer.shape[at - LEAD] - size)
-
-
-def _with_size(shape: Shape, axis: int, size: int) -> Any:
-    return tuple(size if d == len(shape) + axis else n for d, n in enumerate(shape))
 
 
 def _everywhere(mask: Any) -> Any:
@@ -313,7 +207,7 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
     memory = state.buffers[pointer.buffer]
     refuse_outside("writes", pointer, lanes, memory.shape[0])
     state.written.add(pointer.buffer)
-    view, remaining = _find_view("write", pointer, lanes, memory.shape[0])
+    view, remaining = view_of("write", pointer, lanes, memory.shape[0])
     if view is not None and not view.padded and _write_view(memory, pointer, view, remaining, value):
         return
     _scatter(memory, pointer, lanes, value)
@@ -326,7 +220,7 @@ def _write_view(memory: Any, pointer: Any, view: View, remaining: Any, value: An
     full = jax.eval_shape(lambda: views.to_block(jnp.zeros(sizes, bool), view, without_tail=True)).shape
     given = [broadcast(each, pointer.shape) for each in (value, *([] if remaining is None else [remaining]))]
     if view.tail is not None:
-        axis, lengths = _tail_of(view, pointer)
+        axis, lengths = tail_of(view, pointer)
         given = [part_of(each, axis, lengths, 0) for each in given]
     block = _over_block(given[0], full)
     if remaining is not None:

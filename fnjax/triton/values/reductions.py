@@ -113,8 +113,8 @@ def _extreme(largest: bool) -> Callable[..., Any]:
     def extreme(input: Any, axis: Any, keep_dims: bool) -> Tensor:
         parts = _parts_along(input, axis)
         if parts and parts[1].known and (parts[1].data == (-np.inf if largest else np.inf)).all():
-            found = extreme(parts[0], axis, keep_dims)
-            return values.where(found != found, -np.inf if largest else np.inf, found)  # noqa: PLR0124  it is NaN
+            of_first = extreme(parts[0], axis, keep_dims)
+            return values.where(values.compare("equal", of_first, of_first), of_first, -np.inf if largest else np.inf)
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":

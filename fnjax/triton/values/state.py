@@ -18,8 +18,8 @@ class State:
 
     Attributes:
         splits: for each axis of the grid, the sizes that it is split into; each size is one leading axis of all values.
-        lead: sizes of the leading axes: those of the grid, its last axis first, then those of vectorised loops. Programs
-            next to each other along the first axis of a grid mostly are so in memory: fewer views are transposed.
+        lead: sizes of the leading axes: those of the grid, its last axis first, then those of vectorised loops.
+            Neighbours along the first axis of a grid mostly are neighbours in memory: fewer views are transposed.
         vectorized_loops: for each vectorised loop around the current statement, its loop variable and memory accesses.
     """
 

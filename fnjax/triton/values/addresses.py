@@ -1,0 +1,119 @@
+"""Addresses as views of memory, if they are such, and reads through views."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from jax import lax
+
+from fnjax.triton.values import types, views
+from fnjax.triton.values.affine import LEAD, Affine, Shape
+from fnjax.triton.values.arithmetic import as_tensor, broadcast
+from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
+from fnjax.triton.values.state import State, current
+from fnjax.triton.values.tensor import Concatenated, Tensor, as_block
+from fnjax.triton.values.views import View
+
+
+def view_of(kind: str, pointer: Any, lanes: Tensor | None, length: int) -> Any:
+    """Return the view for an address (None: there is none), and the part of the mask that it does not express.
+
+    Raises:
+        NeedsGridSplit: the address becomes a view when axes of the grid are split.
+        NotVectorizable: it is not a view while a loop is vectorised.
+    """
+    affine, state = pointer.offset.affine, current()
+    conditions = list(lanes.conditions) if lanes is not None and lanes.conditions is not None else []
+    if affine is not None:
+        conditions = [as_block(c, affine.shape) for c in conditions]
+    state.record_access(kind, pointer.buffer, affine, conditions)
+    if affine is None:
+        return None, lanes
+    view = views.find_view(affine, conditions, length)
+    if view is None or (kind == "write" and view.padded):
+        _try_otherwise(affine, state)
+    if view is None or lanes is None:
+        return view, lanes
+    if lanes.conditions is None:
+        return view, lanes
+    remaining = tuple(conditions[i] for i in view.remaining)
+    if not remaining:
+        return view, lanes.rest
+    return view, Tensor(None, types.int1, lanes.shape, conditions=remaining, rest=lanes.rest)
+
+
+def _rows_of(state: State, buffer: int, view: View) -> Any:
+    """Return memory reshaped for a view; in loops that do not write it, as it was reshaped before the first iteration.
+
+    Reshaped in each iteration, it would be differentiated in each iteration: a gradient as large as memory every time.
+    """
+    memory, key = state.buffers[buffer], (buffer, view.layout)
+    if not state.traced or not view.dynamic:
+        return views.as_rows(memory, view.layout)
+    whole, found = state.reshaped.get(key, (None, None))
+    if whole is memory:
+        return found
+    state.to_reshape.add(key)
+    return views.as_rows(memory, view.layout)
+
+
+def read(state: State, buffer: int, view: View) -> Any:
+    """Return the elements of a view.
+
+    In an unrolled loop, each iteration splits what the ones before have left of memory: the derivative of splits is one
+    concatenation. That of slices would be, for each iteration, an array as large as memory that is zero outside of its
+    slice, and the sum of these.
+    """
+    rows = _rows_of(state, buffer, view)
+    single_slice = view.single_slice if state.unrolled_loops and not state.traced else None
+    if single_slice is None:
+        return views.read(rows, view)
+    axis, first, end = single_slice
+    memory, slices = state.slices.get((buffer, view.layout, axis), (None, None))
+    if memory is not state.buffers[buffer]:
+        slices = [(0, rows)]
+        state.slices[buffer, view.layout, axis] = state.buffers[buffer], slices
+    for at, (start, one) in enumerate(slices):
+        stop = start + one.shape[axis]
+        if start <= first and end <= stop:
+            edges = sorted({start, first, end, stop})
+            sizes = [b - a for a, b in itertools.pairwise(edges)]
+            slices[at : at + 1] = zip(edges, lax.split(one, sizes, axis=axis), strict=False)
+            return dict(slices)[first]
+    return views.read(rows, view)  # it overlaps a slice of another iteration
+
+
+def _try_otherwise(affine: Affine, state: State) -> None:
+    """Raise where an address that is not a view may become one if the kernel is interpreted in another way.
+
+    Raises:
+        NeedsGridSplit: the address becomes affine when axes of the grid are split.
+        NotVectorizable: a loop is vectorised; it may be a view in a single iteration.
+    """
+    if not state.in_sequence and (radix := views.mixed_radix_of(affine)):
+        splits = state.split_grid(radix)
+        if splits is not None:
+            raise NeedsGridSplit(splits)
+    if state.vectorized_loops:
+        raise NotVectorizable
+
+
+def without_tail(rows: Any, view: View, pointer: Any, fill: Any) -> Tensor:
+    """Return the elements of a view with a tail (`View.tail`), which holds `fill`."""
+    data = views.to_block(rows, view, without_tail=True)
+    axis, sizes = tail_of(view, pointer)
+    shapes = [_with_size(pointer.shape, axis, size) for size in sizes]
+    return Concatenated(
+        [Tensor(data, pointer.element, shapes[0]), broadcast(as_tensor(fill, pointer.element), shapes[1])], axis
+    )
+
+
+def tail_of(view: View, pointer: Any) -> Any:
+    """Return the axis of a view's tail, counted from the last, and the sizes of what is in memory and of the tail."""
+    at, size = view.tail  # type: ignore[misc]  # there is one
+    return at - view.rank, (size, pointer.shape[at - LEAD] - size)
+
+
+def _with_size(shape: Shape, axis: int, size: int) -> Any:
+    return tuple(size if d == len(shape) + axis else n for d, n in enumerate(shape))
