@@ -18,6 +18,7 @@ from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logi
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import (
+    Guarded,
     Tensor,
     canonical,
     is_narrowed,
@@ -155,8 +156,8 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
         mask = inside if mask is None else logical_and(as_tensor(mask), inside)
         return where(inside, load(pointer, mask, other, volatile), as_tensor(nothing, element))
     view, remaining = view_of("read", pointer, lanes, memory.shape[0])
+    fill = None if other is None else other.uniform()
     if view is not None:
-        fill = None if other is None else other.uniform()
         rows = read(state, pointer.buffer, view)
         if view.tail is not None and element.is_floating() and (other is None or fill is not None):
             value = without_tail(rows, view, pointer, 0 if other is None else other)
@@ -174,7 +175,23 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
         value, remaining = Tensor(data, element, pointer.shape), lanes
     if remaining is None:
         return broadcast(value, shape)
+    if view is not None and (other is None or fill == 0) and (going := _other_programs(remaining, pointer)) is not None:
+        return Guarded(broadcast(value, shape), going, lambda mask, x: where(mask, x, as_tensor(0, element)))
     return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
+
+
+def _other_programs(mask: Tensor, pointer: Any) -> Tensor | None:
+    """Return a mask as a scalar of each program; None where lanes differ, or addresses along the same leading axes."""
+    if mask.conditions is None or mask.rest is not None or current().vectorized_loops:
+        return None
+    alike = all(
+        n == 1 or m > 1
+        for c in mask.conditions
+        for m, n in zip(pointer.offset.affine.base.shape, c.base.shape, strict=True)
+    )
+    if alike or any(any(c.strides) for c in mask.conditions):
+        return None
+    return Tensor(None, types.int1, (), conditions=tuple(c.reshaped((), ()) for c in mask.conditions))
 
 
 def _everywhere(mask: Any) -> Any:

@@ -9,10 +9,10 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values.affine import LEAD, Shape
-from fnjax.triton.values.arithmetic import cast
+from fnjax.triton.values.arithmetic import cast, where
 from fnjax.triton.values.shapes import trans
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor, canonical
+from fnjax.triton.values.tensor import Guarded, Tensor, canonical
 from fnjax.triton.values.types import as_type, bfloat16, float16, float32, float64, int32
 
 
@@ -39,6 +39,8 @@ def dot(
         raise TypeError(f"tl.dot takes two blocks of one type, not {a.dtype} and {b.dtype}: convert one with .to()")
     if a.ndim != b.ndim or a.ndim not in (2, 3) or a.shape[-1] != b.shape[-2]:
         raise TypeError(f"tl.dot of blocks of shape {a.shape} and {b.shape}")
+    guards = [t.mask for t in (a, b) if isinstance(t, Guarded)]
+    a, b = (t.inner if isinstance(t, Guarded) else t for t in (a, b))
     summed = int32 if a.dtype.is_int() else float64 if a.dtype == float64 else float32
     wide = summed if a.dtype.is_int() or a.dtype.is_fp8() else a.dtype
     x, y = a.array().astype(canonical(wide)), b.array().astype(canonical(wide))
@@ -46,6 +48,8 @@ def dot(
     result = Tensor(product(x, y, canonical(summed)), summed, (*a.shape[:-1], b.shape[-1]))
     if current().vectorized_loops:  # a vectorised loop may contract over its axis
         result.factors = x, y, canonical(summed)
+    for mask in guards:
+        result = where(mask, result, 0)
     if acc is not None:
         return acc + (result if acc.dtype == summed else cast(result, acc.dtype))
     out = as_type(out_dtype)

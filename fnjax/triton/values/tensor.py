@@ -259,6 +259,29 @@ class Concatenated(Tensor):
         return jnp.concatenate([jnp.broadcast_to(a, size) for a, size in zip(arrays, sizes, strict=True)], self.axis)
 
 
+class Guarded(Tensor):
+    """Tensor that is zero in programs where a mask does not hold, and does not depend on the program in the others.
+
+    A matrix product of it is one with the tensor, whose result is masked: the tensor is not repeated by program.
+
+    Attributes:
+        inner: the tensor where the mask holds.
+        mask: the mask, a scalar of each program.
+        select: returns `inner` where the mask holds, else zero.
+    """
+
+    known = property(lambda self: False)
+    data = property(lambda self: self.select(self.mask, self.inner).data)
+
+    def __init__(self, inner: Tensor, mask: Tensor, select: Any) -> None:
+        super().__init__(None, inner.dtype, inner.shape)
+        self.inner, self.mask, self.select = inner, mask, select
+
+    def rearranged(self, shape: Any, on_affine: Any, on_data: Any) -> Tensor:
+        """Return the elements in other positions of a block, as `Tensor.rearranged` does."""
+        return Guarded(self.inner.rearranged(shape, on_affine, on_data), self.mask, self.select)
+
+
 def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
     """Return `function` of tensors, elementwise, for each part of a block; None where they have no common parts."""
     divided = [t for t in tensors if isinstance(t, Concatenated)]
