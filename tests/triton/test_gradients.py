@@ -1,5 +1,7 @@
 """JAX's own derivatives through translated kernels, beside their twins' and beside backward kernels."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -137,3 +139,18 @@ def test_loops_inside_of_shard_map():
     assert_near(both(on_two_devices(rows)), both(sums), 1e-5)
     assert_near(both(on_two_devices(decay(False))), both(decays), 1e-5)
     assert_near(jax.jit(on_two_devices(decay(True)))(x), decays(x), 1e-5)
+
+
+def test_a_gradient_computes_only_the_lanes_of_rows():
+    """Rows of 50 elements in blocks of 64 are not padded: the arrays of a gradient are those of its twin."""
+    forms, inputs = forms_of("swiglu-uneven", SMALL["swiglu-uneven"]())
+    text = jax.jit(gradient_of(forms["fnjax"], "swiglu-uneven", inputs)).lower(*inputs).as_text()
+    assert not re.search(r"tensor<[^>]*64x", text)
+
+
+def test_programs_share_an_array_of_a_product():
+    """The keys of a causal loop are multiplied once for all programs of a head, not once for each; as in memory."""
+    forms, inputs = forms_of("attention-causal", SMALL["attention-causal"]())
+    text = jax.jit(forms["fnjax"]).lower(*inputs).as_text()
+    assert text.count("dot_general") == 2
+    assert len(re.findall(r"dot_general.*\(tensor<2x4x16x16xf32>, tensor<2x16x16xf32>\)", text)) == 2
