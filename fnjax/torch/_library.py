@@ -3,151 +3,34 @@
 from __future__ import annotations
 
 import functools
-import inspect
-import itertools
-import types
-import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterable
 from typing import Any
 
 import jax
-import numpy as np
 
 import fnjax
 from fnjax._op import registry
 from fnjax._op import schema as schemas
-from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax._op.running import PLATFORMS
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._function import Function, Kind, _carry, _save, dtype_of, is_array, wrap_array
-from fnjax.torch._machine import Device
+from fnjax.torch._function import Function, _carry, _save, dtype_of, is_array
 from fnjax.torch._namespace import KNOWN, find, known
+from fnjax.torch._operator_bodies import (
+    Method,
+    OwnDtypes,
+    enter,
+    is_tensor,
+    leave,
+    on_arrays,
+    own_dtypes,
+    translate_signature,
+)
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import FORWARD, Mode, compute, set_mode
 
-Method = Callable[..., Any]
 OPERATORS: dict[str, CustomOpDef] = {}  # by `namespace::name`
-_ARRAYS = {Tensor: jax.Array, dtype: np.dtype, Device: jax.Device}
-_KEYS = {"default": "CompositeExplicitAutograd", "cpu": "CPU", "cuda": "CUDA"}
-
-
-def _is_tensor(x: Any) -> bool:
-    return isinstance(x, Tensor)
-
-
-class _Dtypes:
-    """Torch's dtypes in one call of an operator, of which arrays without 64 bits say less.
-
-    Attributes:
-        args: those of the positional arguments; None for what is not a tensor.
-        kwargs: those of the keyword arguments.
-        results: those of the tensors that the body returned, once it has run.
-    """
-
-    def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
-        self.args, self.kwargs = [_read_dtypes(a) for a in args], {k: _read_dtypes(v) for k, v in kwargs.items()}
-        self.results: list[dtype] = []
-
-    def enter(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return arguments as tensors."""
-        return (
-            [_enter(a, False, own) for a, own in itertools.zip_longest(args, self.args[: len(args)])],
-            {k: _enter(v, False, self.kwargs.get(k)) for k, v in kwargs.items()},
-        )
-
-
-_dtypes: ContextVar[_Dtypes | None] = ContextVar("_dtypes", default=None)
-
-
-def _read_dtypes(x: Any) -> Any:
-    return [_read_dtypes(v) for v in x] if isinstance(x, (list, tuple)) else x.dtype if isinstance(x, Tensor) else None
-
-
-def _enter(x: Any, needs: Any = False, own: Any = None) -> Any:
-    """Return arrays as tensors, NumPy's dtypes as torch's."""
-    if isinstance(x, (list, tuple)):
-        needs, own = (v if isinstance(v, (list, tuple)) else [v] * len(x) for v in (needs, own))
-        return type(x)(map(_enter, x, needs, own))
-    if is_array(x):
-        return wrap_array(x, Kind(own or dtype_of(x), bool(needs)))
-    return as_dtype(x) if isinstance(x, np.dtype) else x
-
-
-def _leave(x: Any) -> Any:
-    """Return tensors as arrays, torch's dtypes as NumPy's."""
-    if isinstance(x, (list, tuple)):
-        return type(x)(map(_leave, x))
-    if isinstance(x, Tensor):
-        return x.array
-    return x.numpy if isinstance(x, dtype) else str(x) if isinstance(x, Device) else x
-
-
-# ---------------------------------------------------------------------------------- schemas and bodies
-
-
-def _translate(annotation: Any, space: dict[str, Any]) -> Any:
-    """Return an annotation of tensors as one of arrays."""
-    if isinstance(annotation, str):
-        annotation = eval(annotation, space)
-    if isinstance(annotation, type) and annotation in _ARRAYS:
-        return _ARRAYS[annotation]
-    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if not args:
-        return annotation
-    inner = tuple(_translate(a, space) for a in args)
-    if origin in (typing.Union, types.UnionType):
-        return functools.reduce(lambda a, b: typing.Union[a, b], inner)  # noqa: UP007 - built, not written
-    return origin[inner] if origin is not None else annotation
-
-
-def _translate_signature(function: Method) -> inspect.Signature:
-    space = getattr(inspect.unwrap(function), "__globals__", {})
-    signature = inspect.signature(function)
-    empty = inspect.Parameter.empty
-    parameters = [
-        p.replace(
-            annotation=p.annotation if p.annotation is empty else _translate(p.annotation, space),
-            default=_leave(p.default),
-        )
-        for p in signature.parameters.values()
-    ]
-    returned = signature.return_annotation
-    return signature.replace(
-        parameters=parameters, return_annotation=returned if returned is empty else _translate(returned, space)
-    )
-
-
-def _on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWARD) -> Method:
-    """Return a body on arrays; after its results it returns the new values of the arguments that it mutates."""
-    signature = inspect.signature(function)
-
-    def body(*args: Any, **kwargs: Any) -> Any:
-        dtypes = _dtypes.get() or _Dtypes((), {})
-        given, named = dtypes.enter(args, kwargs)
-        token = _dtypes.set(None)
-        try:
-            with set_mode(mode, in_forward=True):
-                found = function(*given, **named)
-        except NotSupported as e:
-            if isinstance(e.__cause__, jax.errors.TracerArrayConversionError):
-                raise e.__cause__ from e  # the body needs concrete values: it becomes a callback
-            raise
-        finally:
-            _dtypes.reset(token)
-        dtypes.results = [t.dtype for t in jax.tree.leaves(found, is_leaf=_is_tensor) if isinstance(t, Tensor)]
-        if not mutated:
-            return _leave(found)
-        arguments = signature.bind(*given, **named).arguments
-        new = tuple(_leave(arguments.get(name)) for name in mutated)
-        own = () if found is None else found if isinstance(found, tuple) else (found,)
-        return (*map(_leave, own), *new)
-
-    body.__name__, body.__qualname__ = function.__name__, function.__qualname__
-    body.__module__, body.__doc__ = function.__module__, function.__doc__
-    return body
-
-
-# ---------------------------------------------------------------------------------- operators
+_IGNORED = {"MPS", "XPU", "HPU", "HIP", "PrivateUse1", "AutocastCPU", "AutocastCUDA", "BackendSelect", "Functionalize"}
+_KEYS = {"default": "CompositeExplicitAutograd", "cpu": "CPU", "cuda": "CUDA", "mps": "MPS", "xpu": "XPU", "hpu": "HPU"}
 
 
 class CustomOpDef:
@@ -157,10 +40,10 @@ class CustomOpDef:
         on_arrays: the operator of fnjax.
     """
 
-    def __init__(self, on_arrays: Any) -> None:
-        self.on_arrays = on_arrays
-        self.__name__ = self._name = on_arrays.__name__
-        self._qualname = on_arrays.__qualname__
+    def __init__(self, operator: Any) -> None:
+        self.on_arrays = operator
+        self.__name__ = self._name = operator.__name__
+        self._qualname = operator.__qualname__
         OPERATORS[self._qualname] = self
 
     @property
@@ -181,33 +64,33 @@ class CustomOpDef:
         """Call the operator; new values of the arguments that it mutates are written into these tensors."""
         leaves: list[Any]
         tree: Any
-        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_tensor)
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_tensor)
         at = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
         schema = self.on_arrays._schema_read
         bound = schema.signature.bind(*args, **kwargs)
-        dtypes = _Dtypes(bound.args, bound.kwargs)
+        dtypes = OwnDtypes(bound.args, bound.kwargs)
         results: Any = None
 
-        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+        def call_on_arrays(*arrays: Any) -> tuple[Any, ...]:
             nonlocal results
-            full = [_leave(x) for x in leaves]
+            full = [leave(x) for x in leaves]
             for i, a in zip(at, arrays, strict=True):
                 full[i] = a
             given, named = tree.unflatten(full)
-            token = _dtypes.set(dtypes)
+            token = own_dtypes.set(dtypes)
             try:
                 results = self.on_arrays(*given, **named)
             finally:
-                _dtypes.reset(token)
+                own_dtypes.reset(token)
             return tuple(x for x in jax.tree.leaves(results) if is_array(x))
 
-        values = iter(compute(on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))
+        values = iter(compute(call_on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))
         if not at:
             return results
-        own_dtypes = iter(dtypes.results)
+        of_results = iter(dtypes.results)
 
         def wrap(x: Any) -> Any:
-            value, own = next(values), next(own_dtypes, None)
+            value, own = next(values), next(of_results, None)
             return make(x, own if own is not None and own.array == x.dtype else dtype_of(x), value=value)
 
         found = jax.tree.map(lambda x: wrap(x) if is_array(x) else x, results)
@@ -218,8 +101,8 @@ class CustomOpDef:
         own, new = members[: len(schema.returns)], members[len(schema.returns) :]
         for p, value in zip(schema.mutated, new, strict=True):
             targets, sources = (
-                jax.tree.flatten(arguments.get(p.name), is_leaf=_is_tensor)[0],
-                jax.tree.leaves(value, is_leaf=_is_tensor),
+                jax.tree.flatten(arguments.get(p.name), is_leaf=is_tensor)[0],
+                jax.tree.leaves(value, is_leaf=is_tensor),
             )
             for target, source in zip(targets, sources, strict=True):
                 target.assign(source.value)
@@ -227,14 +110,23 @@ class CustomOpDef:
 
     def register_fake(self, fn: Method, /, **_: Any) -> Method:
         """Register the shapes and dtypes of the results."""
-        self.on_arrays.register_fake(_on_arrays(fn, self._mutated))
+        self.on_arrays.register_fake(on_arrays(fn, self._mutated))
         return fn
 
     def register_kernel(self, device_types: Any, func: Method | None = None, /) -> Any:
-        """Register a body for a platform."""
+        """Register a body for a platform; that for CUDA runs everywhere where there is no other.
+
+        The device of code that is loaded answers as a GPU. Platforms that JAX does not have are ignored.
+        """
         if func is None:
             return functools.partial(self.register_kernel, device_types)
-        self.on_arrays.register_kernel(device_types, _on_arrays(func, self._mutated))
+        given = [device_types] if isinstance(device_types, str) or device_types is None else device_types
+        body = on_arrays(func, self._mutated)
+        for platform in given:
+            if platform is None or platform in PLATFORMS:
+                self.on_arrays.register_kernel(platform, body)
+            if platform == "cuda" and None not in self.on_arrays._kernels:
+                self.on_arrays.register_kernel(None, body)
         return func
 
     def register_autograd(self, backward: Method, /, *, setup_context: Method | None = None, **_: Any) -> None:
@@ -246,11 +138,11 @@ class CustomOpDef:
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
             own = cls._context()
             own.needs_input_grad = tuple(ctx.needs_input_grad)
-            dtypes = _dtypes.get() or _Dtypes((), {})
-            tensors = tuple(map(_enter, inputs, own.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
+            dtypes = own_dtypes.get() or OwnDtypes((), {})
+            tensors = tuple(map(enter, inputs, own.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
             of_results = iter(dtypes.results)
-            results = jax.tree.map(lambda x: _enter(x, False, next(of_results, None)) if is_array(x) else x, output)
-            more = {} if keyword_only_inputs is None else {"keyword_only_inputs": _enter(keyword_only_inputs)}
+            results = jax.tree.map(lambda x: enter(x, False, next(of_results, None)) if is_array(x) else x, output)
+            more = {} if keyword_only_inputs is None else {"keyword_only_inputs": enter(keyword_only_inputs)}
             if setup_context is not None:
                 with set_mode(FORWARD):
                     setup_context(ctx=own, inputs=tensors, output=results, **more)
@@ -259,7 +151,7 @@ class CustomOpDef:
 
         def run_backward(ctx: Any, *grads: Any) -> Any:
             found = carried.backward(ctx, *grads)[1:]
-            return tuple(_leave(f) for f in found)
+            return tuple(leave(f) for f in found)
 
         self.on_arrays.register_autograd(run_backward, setup_context=setup)
 
@@ -269,8 +161,8 @@ class CustomOpDef:
             return self.register_vmap
 
         def batched(info: Any, in_dims: Any, *args: Any, **kwargs: Any) -> Any:
-            found, out_dims = func(info, in_dims, *map(_enter, args), **{k: _enter(v) for k, v in kwargs.items()})
-            return _leave(found), out_dims
+            found, out_dims = func(info, in_dims, *map(enter, args), **{k: enter(v) for k, v in kwargs.items()})
+            return leave(found), out_dims
 
         self.on_arrays.register_vmap(batched)
         return func
@@ -303,8 +195,13 @@ def custom_op(
     text = schema if schema is not None else infer_schema(fn, mutates_args=mutates_args)
     read = schemas.read_schema(text)
     names = [p.name for p in read.mutated]
-    body = _on_arrays(fn, names)
-    return CustomOpDef(fnjax.custom_op(name, body, mutates_args=tuple(names), device_types=device_types, schema=text))
+    devices = None if device_types is None else ()  # these are registered below
+    operator = CustomOpDef(
+        fnjax.custom_op(name, on_arrays(fn, names), mutates_args=tuple(names), device_types=devices, schema=text)
+    )
+    if device_types is not None:
+        operator.register_kernel(device_types, fn)
+    return operator
 
 
 @known("torch.library.infer_schema", "torch._library.infer_schema.infer_schema", "torch._custom_op.impl.infer_schema")
@@ -315,7 +212,7 @@ def infer_schema(
 
     def stand_in(*_: Any, **__: Any) -> None: ...
 
-    stand_in.__signature__ = _translate_signature(prototype_function)  # type: ignore[attr-defined] # read by inspect
+    stand_in.__signature__ = translate_signature(prototype_function)  # type: ignore[attr-defined] # read by inspect
     stand_in.__name__ = prototype_function.__name__
     return fnjax.infer_schema(stand_in, mutates_args=mutates_args, op_name=op_name)
 
@@ -342,7 +239,11 @@ class Library:
         key = dispatch_key or self._key or "CompositeImplicitAutograd"
         mutated = operator._mutated if operator is not None else ()
         mode = Mode() if key.startswith(("CompositeImplicit", "Autograd")) else FORWARD
-        self._on_arrays.impl(name, _on_arrays(fn, mutated, mode), key)
+        body = on_arrays(fn, mutated, mode)
+        if key not in _IGNORED:
+            self._on_arrays.impl(name, body, key)
+        if key == "CUDA" and (operator is None or None not in operator.on_arrays._kernels):  # as in register_kernel
+            self._on_arrays.impl(name, body, "CompositeExplicitAutograd")
 
     def _register_fake(self, op_name: str, fn: Method, **_: Any) -> None:
         _find(f"{self.ns}::{op_name.rpartition('::')[2]}").register_fake(fn)

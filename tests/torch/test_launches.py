@@ -62,6 +62,31 @@ def described(x):
     return wide
 
 
+@triton.jit
+def double_rows(x, out, totals, previous, n, stride, BLOCK: tl.constexpr):
+    i, c = tl.program_id(0), tl.arange(0, BLOCK)
+    value = tl.load(x + i * stride + c, mask=c < n, other=0.0)
+    tl.store(out + i * stride + c, 2 * value, mask=c < n)
+    tl.store(totals + i, tl.sum(value))
+    tl.store(previous + c, tl.load(x - 1 + c, mask=c > 0, other=7.0), mask=c < n)
+
+
+@triton.jit
+def count_rows(out, m, n, BLOCK: tl.constexpr):
+    c = tl.arange(0, BLOCK)
+    for i in range(m):
+        tl.store(out + i * n + c, i + tl.zeros((BLOCK,), tl.float32), mask=c < n)
+
+
+def from_rows_on(x):
+    out, totals, previous, counts = torch.zeros_like(x), torch.zeros(len(x)), torch.zeros(3), torch.zeros(len(x) + 1, 3)
+    for start in range(0, len(x), 2):
+        k = min(2, len(x) - start)
+        double_rows[(k,)](x[start], out[start], totals[start], previous, 3, x.stride(0), BLOCK=32)
+    count_rows[(1,)](counts[1], len(x), 3, BLOCK=4)
+    return out, totals, previous, counts
+
+
 class Twice(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -98,3 +123,15 @@ def test_descriptors_of_tensors(loaded):
     out, pullback = jax.vjp(jax.jit(loaded.Twice.apply), x)
     np.testing.assert_array_equal(out, np.pad(2 * x, ((0, 0), (0, 4))))
     np.testing.assert_array_equal(pullback(out)[0], 4 * x)
+
+
+@pytest.mark.filterwarnings("ignore:kernel double_rows:RuntimeWarning")  # it stores nothing of that
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_pointers_to_a_row_lead_to_later_rows(loaded, wrap):
+    """A kernel reads and stores after the entries of a view, and finds `other` where its mask is false."""
+    x = jnp.arange(1.0, 16.0).reshape(5, 3)
+    out, totals, previous, counts = wrap(torch.jax_view(loaded.from_rows_on))(x)
+    np.testing.assert_array_equal(out, 2 * x)
+    np.testing.assert_array_equal(totals, x.sum(1))
+    np.testing.assert_array_equal(previous, [7, *x[4, :2]])
+    np.testing.assert_array_equal(counts[:, 0], [0, 0, 1, 2, 3, 4])

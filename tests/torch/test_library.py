@@ -96,7 +96,15 @@ def counted(x):
     return found[1].float()
 
 
+@torch.library.custom_op("loaded::on_cuda", mutates_args=(), device_types=["cuda", "xpu"])
+def on_cuda(x: Tensor) -> Tensor:
+    return 3 * x
+
+
 library = torch.library.Library("loaded", "FRAGMENT")
+library.define("cube(Tensor x) -> Tensor")
+library.impl("cube", lambda x: x**3, "CUDA")
+library.impl("cube", lambda x: 0 * x, "MPS")
 library.define("square(Tensor x) -> Tensor")
 library.impl("square", lambda x: x * x, "CompositeImplicitAutograd")
 torch.library.define("loaded::halve", "(Tensor x) -> Tensor")
@@ -202,6 +210,14 @@ def test_bodies_for_platforms_and_kernels(loaded):
     """torch.library.impl gives the body of a platform, triton_op one that launches kernels."""
     np.testing.assert_array_equal(jax.jit(torch.jax_view(torch.ops.loaded.halve))(X), X / 2)
     np.testing.assert_array_equal(jax.jit(torch.jax_view(loaded.launch))(X), 2 * X)
+
+
+def test_bodies_for_cuda_run_where_there_is_no_other(loaded):
+    """A body for CUDA runs on all platforms, since the device answers as a GPU, but for those with their own."""
+    np.testing.assert_array_equal(jax.jit(torch.jax_view(loaded.on_cuda))(X), 3 * X)
+    np.testing.assert_allclose(jax.jit(fnjax.ops.loaded.cube)(X), X**3, rtol=1e-6)
+    loaded.on_cuda.register_kernel("cpu")(lambda x: 5 * x)
+    np.testing.assert_array_equal(fnjax.ops.loaded.on_cuda(X), (5 if jax.default_backend() == "cpu" else 3) * X)
 
 
 def test_operators_that_are_not_there(loaded):

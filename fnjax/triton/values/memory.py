@@ -153,8 +153,9 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
     if refuse_outside("reads", pointer, lanes, memory.shape[0]):
         inside = logical_and(pointer.offset >= 0, pointer.offset < memory.shape[0])
         nothing = float("nan") if element.is_floating() else 0
-        mask = inside if mask is None else logical_and(as_tensor(mask), inside)
-        return where(inside, load(pointer, mask, other, volatile), as_tensor(nothing, element))
+        lets_through = _everywhere(mask)
+        found = load(pointer, logical_and(lets_through, inside), other, volatile)
+        return where(logical_and(lets_through, logical_not(inside)), as_tensor(nothing, element), found)
     view, remaining = view_of("read", pointer, lanes, memory.shape[0])
     fill = None if other is None else other.uniform()
     if view is not None:
