@@ -169,7 +169,7 @@ def _say_summary(name: str, ported: Ported) -> None:
 def _verify_in_folder(
     options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool
 ) -> dict[tuple[str, str], Verdict]:
-    """Both sides of each class, run where the ports can import each other; what became of each, by file and class."""
+    """Return the verdicts by file and class, with the ports where they can import each other."""
     if len(results) == 1:
         return _verify_all(options, results, many, {})
     with tempfile.TemporaryDirectory() as folder:

@@ -160,7 +160,7 @@ def _compare_on_devices(options: argparse.Namespace, name: str) -> int:
 
 
 def _write_loading_text(place: str) -> str:
-    """A text that imports a file or a module, and gives what it has of AXIS_NAME the axis of the comparison."""
+    """Return a text that imports a file or a module, and gives what it has of AXIS_NAME the axis of the comparison."""
     if not place.endswith(".py"):
         made = f"import importlib\nmodule = importlib.import_module({place!r})\n"
     else:
@@ -219,7 +219,7 @@ def _compare_searched(options: argparse.Namespace, against: str) -> int:
 
 
 def _find_file(place: str) -> Path:
-    """The file, or that of the module."""
+    """Return the file, or that of the module."""
     path = Path(place)
     if not place.endswith(".py"):
         try:
@@ -233,7 +233,7 @@ def _find_file(place: str) -> Path:
 
 
 def _iter_functions(text: str, place: Path) -> Iterator[str]:
-    """The classes of a file that have a forward, of their own or by a base in the file, and its custom operators.
+    """Yield the classes of a file that have a forward, of their own or by a base in the file, and its custom operators.
 
     Nothing is executed.
     """
@@ -252,7 +252,7 @@ def _iter_functions(text: str, place: Path) -> Iterator[str]:
 
 
 def _find_operators(place: str, against: str | None) -> dict[str, Any]:
-    """The custom operators of an original, or of a port (without `against`), by qualified name."""
+    """Return the custom operators of an original, or of a port (without `against`), by qualified name."""
     from fnjax.port.verify.operators import make_ported_operator
     from fnjax.port.verify.original_operators import make_original_operator
 
@@ -277,7 +277,7 @@ def _list_common(theirs: list[str], ours: list[str], turned: bool, options: argp
 
 
 def _find_classes(place: str, base: type, load: Callable[[str], Any]) -> dict[str, Any]:
-    """The Function classes that a file or module defines, by name."""
+    """Return the Function classes that a file or module defines, by name."""
     try:
         module = load(place)
     except Exception as e:

@@ -13,7 +13,8 @@ import libcst as cst
 
 from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value, join_values
 from fnjax.port.source.annotations import AnnotationPorter
-from fnjax.port.source.naming import Definition, Source, find_canonical_name, iter_imported, iter_targets
+from fnjax.port.source.canonical_names import find_canonical_name
+from fnjax.port.source.naming import Definition, Source, iter_imported, iter_targets
 from fnjax.port.source.parameter_inference import Evidence, iter_gradients
 from fnjax.port.source.records import METHODS, Class, Heard, Routine, list_decorators
 from fnjax.port.torch import MISSING, Operation, find_operation, unparse

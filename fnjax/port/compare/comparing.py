@@ -115,7 +115,7 @@ class Comparing:
     def run_original(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None, seed: int, fill: int = 0
     ) -> tuple[Results, list[Values]]:
-        """The original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
         draw = make_stream("cotangents", seed)
         theirs, cotangents = self.reference.run(self.original, args, kwargs, draw, argnums, self.dtype, fill)
         if not self.second:
@@ -132,7 +132,7 @@ class Comparing:
         seed: int,
         modes: Sequence[str] = MODES,
     ) -> Comparison:
-        """The port's results beside those."""
+        """Return the port's results beside those."""
         chosen = list_differentiated(args, argnums)
         port = self._find_port(args, kwargs, argnums)
         drawn: set[str] = set()
@@ -159,7 +159,7 @@ class Comparing:
         return Comparison(tuple(found), tuple(notes))
 
     def _find_port(self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None) -> Port:
-        """The port for arguments like these; arrays by shape and dtype, anything else as it is."""
+        """Return the port for arguments like these; arrays by shape and dtype, anything else as it is."""
         static = [(a.shape, str(a.dtype)) if isinstance(a, np.ndarray) else (type(a), repr(a)) for a in args]
         layout = (*static, repr(kwargs), None if argnums is None else tuple(argnums))
         if layout not in self.ports:
@@ -168,13 +168,13 @@ class Comparing:
 
 
 def find_key(original: Any, ported: Any) -> str:
-    """The last argument of the port's forward, where that is a key that the original has not; else empty."""
+    """Return the last argument of the port's forward, where that is a key that the original has not; else empty."""
     theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
 
 
 def add_buffers(original: Any, ported: Any, reference: Reference) -> Callable[..., Any]:
-    """The original's apply; what it writes to and the port returns instead comes behind its results.
+    """Return the original's apply; what it writes to and the port returns instead comes behind its results.
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
     """
@@ -193,7 +193,7 @@ def add_buffers(original: Any, ported: Any, reference: Reference) -> Callable[..
 def _list_notes(
     found: Sequence[Entry], theirs: Results, args: Sequence[Any], unmeasured: set[str], drawn: set[str], name: str
 ) -> list[str]:
-    """What could not be compared, and why."""
+    """Return what could not be compared, and why."""
     notes = []
     if any(e.excused for e in found):
         notes.append(

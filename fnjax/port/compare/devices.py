@@ -44,7 +44,7 @@ class Case:
     chosen: Sequence[int] | None = None
 
     def make_job(self, side: tuple[str, str]) -> dict[str, Any]:
-        """What a process is told of it."""
+        """Return what a process is told of it."""
         floats = [i for i, a in enumerate(self.args[0]) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
         chosen = floats if self.chosen is None else [i for i in floats if i in self.chosen]
         args = [list(a) for a in self.args]
@@ -52,7 +52,7 @@ class Case:
 
 
 def run_gloo(cases: Sequence[Case], seconds: float = 240) -> list[list[dict[str, Any]]]:
-    """PyTorch's results, for each case those of each process.
+    """Return PyTorch's results, for each case those of each process.
 
     Raises:
         RuntimeError: the processes did not come to an end.
@@ -81,7 +81,7 @@ def run_gloo(cases: Sequence[Case], seconds: float = 240) -> list[list[dict[str,
 
 
 def run_devices(cases: Sequence[Case], seconds: float = 300) -> list[dict[str, Any]]:
-    """JAX's results, for each case those of the three modes.
+    """Return JAX's results, for each case those of the three modes.
 
     Raises:
         RuntimeError: the process did not come to an end.
@@ -133,7 +133,7 @@ def _are_alike(arrays: Sequence[Any]) -> bool:
 
 
 def _measure_distance(theirs: Sequence[Any], ours: Any) -> float:
-    """The largest difference, in parts of the largest value of PyTorch's."""
+    """Return the largest difference, in parts of the largest value of PyTorch's."""
     if any(t.shape != o.shape for t, o in zip(theirs, ours, strict=True)):
         return float("inf")
     wide = np.stack([np.asarray(t, np.float64) for t in theirs])

@@ -27,7 +27,7 @@ def compare_entries(
     drawn: set[str],
     name: str = "PyTorch",
 ) -> Iterator[Entry]:
-    """An entry for each array of the port and of `name`; of those `drawn` at random only shape and dtype count.
+    """Yield an entry for each array of the port and of `name`; of those `drawn` at random only shape and dtype count.
 
     Second derivatives by the cotangents of outputs have one only where they differ: that is a stop_gradient too many.
     """
@@ -59,7 +59,7 @@ def compare_entries(
 
 
 def find_differing(runs: Sequence[Results], chosen: Sequence[int]) -> set[str]:
-    """What differs between runs of one side."""
+    """Return what differs between runs of one side."""
     found = set()
     for parts in zip(*(r.label_steps(chosen) for r in runs), strict=True):
         for arrays in zip(*(values for values, _ in parts), parts[0][1], strict=False):
@@ -80,7 +80,7 @@ def compare_arrays(
     tolerances: tuple[float, float],
     name: str = "PyTorch",
 ) -> Entry:
-    """One array of both sides compared, entry by entry."""
+    """Return one array of both sides compared, entry by entry."""
     if original.shape != ported.shape:
         return Entry(what, mode, False, message=f"{name}'s has the shape {original.shape}, JAX's {ported.shape}")
     dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # int64 is int32 there, without 64-bit numbers

@@ -46,7 +46,7 @@ def main(job: str, rank: int, count: int, store: str, result: str) -> None:
 
 
 def _run_case(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict[str, Any]:
-    """Outputs, and the gradients that each output's cotangents give: each rank's own, and the mean of all."""
+    """Return outputs, and the gradients of each output's cotangents: each rank's own, and the mean of all."""
     import numpy as np
     import torch
     import torch.distributed as dist
@@ -87,7 +87,7 @@ def _run_case(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict
 
 
 def make_cotangent(shape: Any, rank: int, index: int, dtype: str) -> Any:
-    """What both sides take for the gradient of an output of a rank."""
+    """Return what both sides take for the gradient of an output of a rank."""
     from fnjax._check.streams import make_stream
 
     return make_stream("cotangents", rank, index).normal(size=tuple(shape)).astype(dtype)

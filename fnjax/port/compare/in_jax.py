@@ -39,7 +39,7 @@ class Port:
     def run_port(
         self, args: Sequence[Any], key: Any, cotangents: Sequence[Values], mode: str, theirs: Results
     ) -> Results:
-        """The port's results for the cotangents that PyTorch drew, as far as PyTorch has any."""
+        """Return the port's results for the cotangents that PyTorch drew, as far as PyTorch has any."""
         values = {i: jax.numpy.asarray(args[i]) for i in self.arrays}
         count = 1 + bool(theirs.gradients) + bool(theirs.seconds)
         operands = (values, key, cotangents)
@@ -118,13 +118,13 @@ class Port:
 
 
 def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> Any:
-    """The derivatives of a step's results, weighted with cotangents, in PyTorch's convention."""
+    """Return the derivatives of a step's results, weighted with cotangents, in PyTorch's convention."""
     found, pullback = jax.vjp(step, *at)
     return jax.tree.map(jax.numpy.conj, pullback(_convert_cotangents(found, cotangents)))
 
 
 def _convert_static(value: Any) -> Any:
-    """JAX's dtype for PyTorch's or fnjax.torch's, and anything else as it is."""
+    """Return JAX's dtype for PyTorch's or fnjax.torch's, and anything else as it is."""
     kind = type(value)
     is_dtype = kind.__name__ == "dtype" and kind.__module__.startswith(("torch", "fnjax.torch"))
     return jax.numpy.dtype(str(value).removeprefix("torch.")) if is_dtype else value

@@ -61,7 +61,7 @@ _SETTLED: dict[str, Callable[..., Any]] = {"sort": _sort_stably, "argsort": _arg
 
 @contextlib.contextmanager
 def settle_torch(dtype: str, fill: int = 0) -> Iterator[None]:
-    """What is the same in every run: the dtype of `torch.zeros(3)`, and what PyTorch leaves open.
+    """Yield what is the same in every run: the dtype of `torch.zeros(3)`, and what PyTorch leaves open.
 
     Args:
         dtype: the default dtype.
@@ -85,7 +85,7 @@ def run_torch(
     argnums: Sequence[int] | None = None,
     known: Values | None = None,
 ) -> tuple[Results, list[Values]]:
-    """PyTorch's results, and the cotangents that it drew for outputs and gradients; with known ones gradients only.
+    """Return PyTorch's results, and the cotangents that it drew; with known ones gradients only.
 
     Second derivatives are those by the arguments, and those by the cotangents of the outputs, as far as PyTorch has
     these. Cotangents are drawn for all floating point outputs and gradients, also for those that PyTorch does not
@@ -150,14 +150,14 @@ def draw_cotangents(tensors: Sequence[Any], draw: np.random.Generator) -> Values
 
 
 def make_tensor(value: Any, requires_grad: bool = False) -> Any:
-    """A tensor for an array; lists and tuples by their members, anything else as it is."""
+    """Return a tensor for an array; lists and tuples by their members, anything else as it is."""
     if isinstance(value, (list, tuple)):
         return type(value)(make_tensor(v) for v in value)
     return torch.tensor(value, requires_grad=requires_grad) if isinstance(value, np.ndarray) else value
 
 
 def make_array(value: Any) -> np.ndarray[Any, Any]:
-    """The numbers of a tensor, in its dtype."""
+    """Return the numbers of a tensor, in its dtype."""
     value = value.detach().resolve_conj().resolve_neg().cpu()
     name = str(value.dtype).removeprefix("torch.")
     if name == "bfloat16" or name.startswith("float8"):  # which NumPy has not by itself

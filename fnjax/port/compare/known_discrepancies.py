@@ -52,7 +52,7 @@ def mark_known_discrepancies(
 
 
 def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
-    """Whether the port's second derivative is that of PyTorch's gradient, along a direction.
+    """Return whether the port's second derivative is that of PyTorch's gradient, along a direction.
 
     Raises:
         Exception: where PyTorch's class raises for float64 and float32.
@@ -110,7 +110,7 @@ class Original:
         return list_differentiated(self.args, self.argnums)
 
     def cast(self, dtype: str) -> Original:
-        """The same in another precision."""
+        """Return the same in another precision."""
         return replace(self, args=[cast_arrays(a, dtype) for a in self.args], dtype=dtype)
 
     def call_forward(self, given: list[Any], *, recorded: bool = False) -> tuple[_Context, list[Any]]:
@@ -133,7 +133,7 @@ class Original:
         return ctx, flatten(found)
 
     def find_intermediates(self) -> tuple[list[int], list[str]]:
-        """What backward has of forward, and PyTorch takes for constant: places among the saved tensors, and attributes.
+        """Return what backward has of forward, and PyTorch takes for constant: saved tensors, and attributes.
 
         In the precision of the comparison: what a cast gives there may in another be the argument itself.
         """
@@ -191,7 +191,7 @@ class _Direction:
         return args
 
     def measure_slope(self) -> float:
-        """The derivative of PyTorch's gradient, by finite differences."""
+        """Return the derivative of PyTorch's gradient, by finite differences."""
         side, (first, second) = self.side, self.side.cotangents
 
         def gradient(by: float) -> float:
@@ -203,7 +203,7 @@ class _Direction:
         return (gradient(self.step) - gradient(-self.step)) / (2 * self.step)
 
     def measure_left_out(self, intermediates: tuple[list[int], list[str]]) -> list[float]:
-        """What the second derivative has through what forward computed and saved, measured in two ways.
+        """Return what the second derivative has through what forward computed and saved, measured in two ways.
 
         Raises:
             Exception: where the methods cannot be called one by one.

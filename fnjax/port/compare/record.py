@@ -46,7 +46,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What `compare` found.
+    """Result of `compare`.
 
     Attributes:
         entries: an entry for each array and mode.
@@ -58,7 +58,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """Whether everything agrees, but for what is excused."""
+        """True if everything agrees, but for what is excused."""
         return all(entry.equal or entry.excused for entry in self.entries)
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ def main(job: str, result: str) -> None:
 
 
 def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, split: list[str]) -> dict[str, Any]:
-    """Outputs and gradients of each device, and what cotangents the outputs were given.
+    """Return outputs and gradients of each device, and the cotangents of the outputs.
 
     An output that varies is given each device its `own`. One that a sum has made the same for all is given the `mean`,
     as its gradient is the same for all processes in PyTorch. One that is the same for all because the inputs are is
@@ -97,7 +97,7 @@ def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, s
 
 
 def _make_vector(output: Any, index: int, count: int, kind: str) -> Any:
-    """The cotangent of an output on this device."""
+    """Return the cotangent of an output on this device."""
     if not jnp.issubdtype(output.dtype, jnp.inexact):
         return np.zeros(output.shape, jax.dtypes.float0)
     all_ = np.stack([make_cotangent(output.shape, r, index, str(output.dtype)) for r in range(count)])
@@ -111,7 +111,7 @@ def _list_varying_axes(x: Any) -> Any:
 
 
 def _make_varying(x: Any, mode: str) -> Any:
-    """What each device has, as a value that varies."""
+    """Return what each device has, as a value that varies."""
     if jnp.issubdtype(x.dtype, jax.dtypes.float0):
         x = jnp.zeros(x.shape)
     return x if mode == "unchecked" or AXIS in _list_varying_axes(x) else jax.lax.pcast(x, AXIS, to="varying")

@@ -30,7 +30,7 @@ class Results:
     constant: tuple[str, ...] = ()
 
     def label_steps(self, chosen: Sequence[int]) -> list[tuple[Values, list[str]]]:
-        """The three with what each array is, where the arguments at these places are differentiated."""
+        """Return the three with what each array is, where the arguments at these places are differentiated."""
         names = [f"argument {i}" for i in chosen]
         vectors = [f"the cotangent of output {i}" for i, o in enumerate(self.outputs) if o.dtype.kind in "fcV"]
         return [
@@ -41,7 +41,7 @@ class Results:
 
 
 def cast_arrays(value: Any, dtype: str) -> Any:
-    """An array in the precision that is asked for; lists and tuples by their members, anything else as it is."""
+    """Return an array in the precision that is asked for; lists and tuples by their members, anything else as it is."""
     if isinstance(value, (list, tuple)):
         return type(value)(cast_arrays(v, dtype) for v in value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -52,17 +52,17 @@ def cast_arrays(value: Any, dtype: str) -> Any:
 
 
 def flatten(value: Any) -> list[Any]:
-    """The members of tuples and lists, however deep."""
+    """Return the members of tuples and lists, however deep."""
     return [v for part in value for v in flatten(part)] if isinstance(value, (tuple, list)) else [value]
 
 
 def is_inexact(value: Any) -> bool:
-    """Whether this is an array that can be differentiated."""
+    """Return whether this is an array that can be differentiated."""
     return isinstance(value, np.ndarray) and value.dtype.kind in "fc"
 
 
 def list_differentiated(args: Sequence[Any], argnums: Sequence[int] | None) -> list[int]:
-    """The places of the arguments that are differentiated: all that can be, or those that are asked for."""
+    """Return the places of the arguments that are differentiated: all that can be, or those that are asked for."""
     return [i for i, a in enumerate(args) if is_inexact(a) and (argnums is None or i in argnums)]
 
 

@@ -36,7 +36,7 @@ def assemble(
     brought: Mapping[str, str] | None = None,
     block: str = "",
 ) -> str:
-    """The text of the port.
+    """Return the text of the port.
 
     Args:
         program: the file, or several.
@@ -69,7 +69,7 @@ def assemble(
 
 
 def list_mesh_axes(units: Iterable[Unit]) -> tuple[str, ...]:
-    """The constants of a port that name mesh axes, and that its caller sets."""
+    """Return the constants of a port that name mesh axes, and that its caller sets."""
     found = {n for u in units for n in u.sink.imports & u.list_names_read() if n not in _OURS}
     return ("AXIS_NAME", *sorted(found - {"AXIS_NAME"})) if found else ()
 
@@ -102,7 +102,7 @@ def share_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Ported]:
 
 
 def _add_empty_lines(node: Any) -> Any:
-    """Two empty lines in front of classes and functions."""
+    """Return two empty lines in front of classes and functions."""
     if not isinstance(node, (cst.FunctionDef, cst.ClassDef)):
         return node
     lines = list(node.leading_lines)
@@ -119,7 +119,7 @@ def _write_imports(
     brought: Mapping[str, str],
     block: str,
 ) -> str:
-    """The imports of names that are read: the source's own, and what rules and support functions name."""
+    """Return the imports of names that are read: the source's own, and what rules and support functions name."""
     future: list[str] = []
     standard = {f"import {n}" for n in modules - _OURS.keys()}
     third = {"import fnjax.torch as torch"} if block else set[str]()
@@ -153,7 +153,7 @@ def _write_imports(
 
 
 def _iter_brought_names(program: Program, node: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, those of a star one by one."""
+    """Yield the names that an import binds, those of a star one by one."""
     for name, full in iter_imported(node):
         if name != "*":
             yield name, full

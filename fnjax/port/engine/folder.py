@@ -100,7 +100,7 @@ def _port_each(jobs: Sequence[_Job], lines: int) -> Iterator[dict[str, Ported]]:
 
 
 def _begin_worker() -> None:
-    """Ctrl-C, which all processes of a terminal hear, ends this one without a word."""
+    """Let Ctrl-C, which all processes of a terminal receive, end this one silently."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     gc.freeze()  # the porter itself stays: nothing looks through it for what may go
 
@@ -162,7 +162,7 @@ def _split_whole(
     units: dict[cst.CSTNode, Unit],
     whole: Ported,
 ) -> dict[str, Ported]:
-    """The port of each file."""
+    """Return the port of each file."""
     source, here = program.source, next(iter(linked.starts))
     files: dict[str, list[Any]] = {}
     for statement in source.tree.body:
@@ -204,7 +204,7 @@ def _split_whole(
 
 
 def _place_finding(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
-    """A finding with its place in the file; one in another file stands at the class that needs that."""
+    """Return a finding with its place in the file; one in another file stands at the class that needs that."""
     file, here = linked.find_place(finding.line)
     message = linked.restore_names(file, finding.message)
     if file == name:

@@ -263,7 +263,7 @@ def _lost_decorators(unit: Unit) -> bool:
 
 
 def _iter_run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and what runs below it: the body of a function waits for its call, as a lambda does that no call takes."""
+    """Yield a node and what runs below it: not the body of a function, which waits for its call."""
     if isinstance(node, cst.Call):
         yield from list_nodes(node)
     elif not isinstance(node, (cst.FunctionDef, cst.Lambda)):

@@ -120,7 +120,7 @@ def port_source(
 
 
 def normalize_line_ends(text: str) -> tuple[str, str]:
-    """A text with lines that end in a line feed, and how the first of them ended."""
+    """Return a text with lines that end in a line feed, and how the first of them ended."""
     return re.sub(r"\r\n?", "\n", text), re.search(r"\r\n?|\n|$", text)[0] or "\n"  # type: ignore[index] # it always matches
 
 
@@ -131,7 +131,7 @@ def _report_no_classes(filename: str, wanted: Sequence[str] | None, elsewhere: S
 
 
 def _describe_syntax_error(text: str, error: Exception) -> str:
-    """Where and why a text is no Python: in Python's own words, where it refuses the text too."""
+    """Return where and why a text is no Python: in Python's own words, where it refuses the text too."""
     try:
         compile(text, "text", "exec", dont_inherit=True)
     except SyntaxError as e:
@@ -153,7 +153,7 @@ def _keep_all(text: str, found: Ported) -> Ported:
 
 
 def _report_failure(source: Source, error: Exception) -> Ported:
-    """The result where the porter itself is at fault."""
+    """Return the result where the porter itself is at fault."""
     message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
     found = list_nodes(source.tree, cst.ClassDef)
     classes = [PortedClass(n.name.value, "failed", (Finding(*source.locate(n), "internal", message),)) for n in found]
@@ -211,7 +211,7 @@ def port_parsed(
 
 
 def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
-    """The text of the port, and what became of the classes."""
+    """Return the text of the port, and what became of the classes."""
     source = program.source
     made = assemble(program, list(units.values()))
     try:
@@ -246,7 +246,7 @@ _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__,
 
 
 def _report_undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
-    """A name that a statement reads and the port does not have is a finding, unless another says why."""
+    """Report each name that a statement reads and the port does not have, unless another finding says why."""
     bound = {*dir(builtins), *_OF_MODULES, *collect_bound_names(code)}
     for unit in units.values():
         missing = unit.list_names_read() - bound
@@ -262,7 +262,7 @@ def _apply_patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[A
 
 
 def _drop_dead_branches(program: Program) -> None:
-    """What the top level binds where a known condition does not hold, as for older versions, means nothing."""
+    """Drop what the top level binds where a known condition does not hold, as for older versions."""
     for statement in program.source.tree.body:
         branch: cst.CSTNode | None = statement
         while isinstance(branch, cst.If):
@@ -281,7 +281,7 @@ def _derives_from_torch(program: Program, cls: Class) -> bool:
 
 
 def _reads_torch(source: Source) -> bool:
-    """Whether a file imports torch, as one does that is ported by half."""
+    """Return whether a file imports torch, as one does that is ported by half."""
     return any(d.imported.split(".")[0] == "torch" for found in source.definitions.values() for d in found)
 
 
@@ -291,7 +291,7 @@ def _choose_key_name(source: Source) -> str:
 
 
 def _describe_class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
-    """The findings of a class: its own, and those of what it needs of the file."""
+    """Return the findings of a class: its own, and those of what it needs of the file."""
     seen: set[cst.CSTNode] = {cls.top}
     top = units[cls.top]
     inside = _find_span(program, cls)

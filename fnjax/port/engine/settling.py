@@ -22,7 +22,7 @@ _DEEP = 30  # functions that call each other are walked before those that call t
 
 
 def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
-    """The statements of the top level that have to do with each other: what one tells may be news to the others."""
+    """Return the statements of the top level that depend on each other."""
     source = program.source
     found: list[frozenset[cst.CSTNode]] = []
     by_name: dict[str, list[cst.CSTNode]] = {}
@@ -52,13 +52,13 @@ def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.C
 
 
 def _list_readers(source: Source, qualname: str) -> list[cst.CSTNode]:
-    """The statements that look an operator up, as `torch.ops.mylib.scale`."""
+    """Return the statements that look an operator up, as `torch.ops.mylib.scale`."""
     spelled = f"ops.{qualname.replace('::', '.')}"
     return [s for s in source.tree.body if spelled in unparse(s)] if "::" in qualname else []
 
 
 def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
-    """The units of a part, when its functions say nothing new of each other; what they still do is a finding.
+    """Return the units of a part, when its functions say nothing new of each other; what they still do is a finding.
 
     A statement is walked again only if somebody who was asked for it would answer something else by now: what a forward
     leaves on ctx is known before its backward is walked, so that one round is enough for most classes.
@@ -98,13 +98,13 @@ def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CS
 
 
 def _walk_alone(program: Program, routine: Routine) -> Unit:
-    """A function that stands in the port, if at all, as part of something else."""
+    """Return a function that stands in the port, if at all, as part of something else."""
     made, walk = function_definitions.port_routine(program, routine)
     return Unit(routine.node, [made], walk.sink, walk.called)
 
 
 def _report_unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:
-    """A finding for each function, or class, of which the last round has still told something new."""
+    """Report each function, or class, of which the last round has still found something new."""
     message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
     for unit in units.values():
         for n in list_nodes(unit.origin, cst.FunctionDef, cst.ClassDef):

@@ -28,7 +28,7 @@ def _make_module_routine(statement: cst.CSTNode) -> Routine:
 
 
 def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
-    """What is known of the value of an expression at the top level."""
+    """Return what is known of the value of an expression at the top level."""
     walk = Walk(program, _make_module_routine(cst.SimpleStatementLine([cst.Expr(node)])), State())
     try:
         return walk.port(node).value
@@ -39,7 +39,7 @@ def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
 def translate_units(
     program: Program, functions: list[Class], part: frozenset[cst.CSTNode], known: dict[cst.CSTNode, Unit]
 ) -> dict[cst.CSTNode, Unit]:
-    """The statements of a part of the top level that its classes need, each translated.
+    """Return the statements of a part of the top level that its classes need, each translated.
 
     Args:
         program: the file.
@@ -72,7 +72,7 @@ def translate_units(
 
 
 def find_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, Unit]) -> Unit:
-    """A statement of the top level, walked now if it is not known."""
+    """Return a statement of the top level, walked now if it is not known."""
     if statement not in known:
         known[statement] = walk_unit(program, statement, lambda: _make_unit(program, statement))
         _report_left_over(program, known[statement])
@@ -80,7 +80,7 @@ def find_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode,
 
 
 def walk_unit(program: Program, statement: cst.CSTNode, walk: Callable[[], Unit]) -> Unit:
-    """What the walk through a statement of the top level makes, with what was answered in it."""
+    """Return what the walk through a statement of the top level makes, with what was answered in it."""
     waiting = program.heard[:]
     program.heard.clear()
     program.walking.append(statement)
@@ -94,7 +94,7 @@ def walk_unit(program: Program, statement: cst.CSTNode, walk: Callable[[], Unit]
 
 
 def _find_applied(statement: cst.CSTNode) -> cst.CSTNode:
-    """What `f = C.apply` assigns, or the one thing that `def f(x): return C.apply(x, 2)` or such a lambda returns."""
+    """Return what `f = C.apply` assigns, or what `def f(x): return C.apply(x, 2)` or such a lambda returns."""
     body: Sequence[Any] = ()
     if isinstance(statement, cst.FunctionDef) and not statement.decorators:
         body = statement.body.body[statement.get_docstring() is not None :]
@@ -117,7 +117,7 @@ def _add_wrapper(
 
 
 def _report_left_over(program: Program, unit: Unit) -> None:
-    """A name of torch's that no rule has translated is a finding: the output does not import it."""
+    """Report a name of torch's that no rule has translated: the output does not import it."""
     torch = {
         n
         for n in unit.list_names_read()
@@ -134,7 +134,7 @@ def _report_left_over(program: Program, unit: Unit) -> None:
 
 
 def is_import(node: cst.CSTNode) -> bool:
-    """Whether a statement only imports."""
+    """Return whether a statement only imports."""
     return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
 
 
@@ -161,7 +161,7 @@ def _make_top_walk(program: Program, statement: cst.CSTNode) -> Walk:
 
 
 def _describe_changed_arrays(program: Program, statement: cst.CSTNode) -> State:
-    """The arrays of the top level that a statement writes to, as its variables."""
+    """Return the arrays of the top level that a statement writes to, as its variables."""
     state = State()
     for name in iter_changed_objects(statement):
         value = evaluate_at_top_level(program, cst.Name(name))

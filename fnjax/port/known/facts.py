@@ -36,7 +36,7 @@ class Step:
 
     @classmethod
     def make_step(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
-        """The step that an expression over HOLE is."""
+        """Return the step that an expression over HOLE is."""
         return cls(expression, unparse(expression), reads)
 
 
@@ -60,12 +60,12 @@ class Place:
     whole: bool = True
 
     def is_prefix_of(self, other: Place) -> bool:
-        """Whether the other place is a view of this one (or the same)."""
+        """Return whether the other place is a view of this one (or the same)."""
         head = other.steps[: len(self.steps)]
         return len(head) == len(self.steps) and self.steps == head
 
     def is_apart_from(self, other: Place) -> bool:
-        """Whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
+        """Return whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
         if not self.tells_overlap_with(other):
             return False
         for a, b in zip(self.steps, other.steps, strict=False):
@@ -76,7 +76,7 @@ class Place:
 
     @classmethod
     def join_all(cls, *places: Place) -> Place:
-        """The place of what may be a view of any of these."""
+        """Return the place of what may be a view of any of these."""
         whole = all(p.whole and not p.steps for p in places)
         return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
 
@@ -86,26 +86,26 @@ class Place:
         return replace(self, certain=False, choice="")
 
     def tells_overlap_with(self, other: Place) -> bool:
-        """Whether the steps of both say which entries they have in common."""
+        """Return whether the steps of both say which entries they have in common."""
         return (self.certain and other.certain) or (self.choice != "" and self.choice == other.choice)
 
     @property
     def local(self) -> bool:
-        """Whether the memory was taken in this function."""
+        """True if the memory was taken in this function."""
         return all(s[0].isdigit() for s in self.storage)
 
     def take_entry(self, index: int) -> Place:
-        """The place of an entry of a list of views."""
+        """Return the place of an entry of a list of views."""
         return replace(self, steps=(*self.steps, Step.make_step(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
 
     def is_same_view_as(self, other: Place) -> bool:
-        """Whether both are the same entries."""
+        """Return whether both are the same entries."""
         return len(self.steps) == len(other.steps) and self.is_prefix_of(other)
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """What is known of a value.
+    """Knowledge of a value.
 
     Attributes:
         kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's) or `unknown`.
@@ -184,23 +184,23 @@ class Value:
 
     @property
     def traced(self) -> bool:
-        """Whether under jit this may be an array whose entries are not known."""
+        """True if under jit this may be an array whose entries are not known."""
         return self.kind == "tensor" or self.mixed
 
     @property
     def is_tensor(self) -> bool:
-        """Whether this surely is a tensor."""
+        """True if this surely is a tensor."""
         return self.kind == "tensor"
 
     @property
     def is_number(self) -> bool:
-        """Whether this surely is a single number of Python's or NumPy's."""
+        """True if this surely is a single number of Python's or NumPy's."""
         number = self.dtype in {"int", "float", "bool"} or self.name == NUMBER
         return self.kind == "static" and number and not self.parts and self.element is None and self.name != DTYPE
 
 
 def _differs_in_number(a: str, b: str) -> bool:
-    """Whether two indices, of the same number of parts, have different whole numbers (of one sign) in one of them.
+    """Return whether two indices of as many parts have different integers (of one sign) in one of them.
 
     Or slices of which one ends where the other begins.
     """
@@ -225,7 +225,7 @@ _WIDE = frozenset({"float32", "float"})
 
 
 def may_widen(target: Value, other: Value) -> bool:
-    """Whether an array of the target's dtype might become wider by an operation with the other, of the same class."""
+    """Return whether an operation with the other might make an array of the target's dtype wider."""
     if not (other.is_tensor and target.is_tensor) or (other.exact == target.exact and target.exact != "?"):
         return False
     classes = {other.dtype, target.dtype}
@@ -241,7 +241,7 @@ def _rank_width(value: Value, open_: int) -> int:
 
 
 def find_common_dtype(values: list[Value]) -> str:
-    """The `exact` of the widest of these tensors; those without dimensions count only among themselves."""
+    """Return the `exact` of the widest of these tensors; those without dimensions count only among themselves."""
     whole = [v for v in values if v.rank != 0] or values
     kinds = {v.exact for v in whole}
     if len(kinds) == 1:
@@ -259,7 +259,7 @@ PASSED = Place(frozenset({"passed"}))  # of what a lambda is called with
 
 
 def join_values(a: Value, b: Value) -> Value:
-    """What holds of both."""
+    """Return what holds of both."""
     if a is b or a == b:
         return a
     if a.literal is None and a.kind == "static":  # None or something: what it is when it is something
@@ -304,7 +304,7 @@ def join_values(a: Value, b: Value) -> Value:
 
 
 def join_elements(container: Value) -> Value | None:
-    """What is known of each element of a container."""
+    """Return what is known of each element of a container."""
     found = container.element
     if container.parts:
         found = container.parts[0]
@@ -314,13 +314,13 @@ def join_elements(container: Value) -> Value | None:
 
 
 def find_entry(container: Value, key: str) -> Value:
-    """What a dictionary has under a key; it lies where any of its entries may."""
+    """Return what a dictionary has under a key; it lies where any of its entries may."""
     found, held = dict(container.entries)[key], container.element and container.element.place
     return replace(found, place=held.doubtful) if held and found.kind != "static" else found
 
 
 def find_any_element(container: Value) -> Value:
-    """What one finds when iterating."""
+    """Return what one finds when iterating."""
     if container.parts:
         found = join_elements(container) or UNKNOWN
         if len(container.parts) > 1 and found.place:  # `(x, x)`: one round sees what another has written
@@ -335,7 +335,7 @@ def find_any_element(container: Value) -> Value:
 
 
 def _join_guards(a: Value, b: Value) -> bool | None:
-    """What Python has decided of a condition where it is no array."""
+    """Return what Python has decided of a condition where it is no array."""
     for one, other in ((a, b), (b, a)):
         if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
             return one.literal if other.guard in {None, one.literal} else None
@@ -359,21 +359,21 @@ class State:
     versions: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> State:
-        """A state of its own."""
+        """Return a state of its own."""
         return State(dict(self.variables), dict(self.versions))
 
     def copy_joined(self, other: State) -> State:
-        """What holds here and there, as a state of its own."""
+        """Return what holds here and there, as a state of its own."""
         made = self.copy()
         made.join_state(other)
         return made
 
     def find_version(self, name: str) -> int:
-        """How often the variable has been written."""
+        """Return how often the variable has been written."""
         return self.versions.get(name, 0)
 
     def decide_anew(self, branch: str) -> None:
-        """What a branch has decided before, in a loop, is another decision than what it decides now."""
+        """Forget what a branch has decided before, in a loop: it is another decision than that of now."""
         for name, value in self.variables.items():
             if value.place and value.place.choice.startswith(f"{branch} "):
                 older = replace(value.place, choice=value.place.choice + "'")
@@ -393,7 +393,7 @@ class State:
 
 
 def join_states(states: list[State], branch: str) -> State:
-    """What holds in all of the ways that a branch may take."""
+    """Return what holds in all of the ways that a branch may take."""
     for state in states:
         state.decide_anew(branch)
     result = states[0].copy()
@@ -407,7 +407,7 @@ def join_states(states: list[State], branch: str) -> State:
 
 
 def mark_choice(value: Value, ways: list[Value], branch: str) -> Value:
-    """A value that a branch has taken from one of several."""
+    """Return a value that a branch has taken from one of several."""
     place = value.place
     if place is None or place.certain or place.choice:
         return value
@@ -420,7 +420,7 @@ def mark_choice(value: Value, ways: list[Value], branch: str) -> Value:
 
 
 def list_places(value: Value) -> list[Place]:
-    """Where a value and its parts lie."""
+    """Return where a value and its parts lie."""
     found = [value.place] if value.place else []
     for part in (*(value.parts or ()), *(entry for _, entry in value.entries)):
         found += list_places(part)
@@ -430,12 +430,12 @@ def list_places(value: Value) -> list[Place]:
 
 
 def may_touch(value: Value, storage: frozenset[str]) -> bool:
-    """Whether a value, or a part of it, may lie in some memory."""
+    """Return whether a value, or a part of it, may lie in some memory."""
     return any(p.storage & storage for p in list_places(value))
 
 
 def rename_storages(value: Value, names: Mapping[str, str]) -> Value:
-    """The value with other names for storages."""
+    """Return the value with other names for storages."""
     place = value.place
     if place and place.storage & names.keys():
         place = replace(place, storage=frozenset(names.get(s, s) for s in place.storage))

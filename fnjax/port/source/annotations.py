@@ -31,15 +31,15 @@ class AnnotationPorter(cst.CSTTransformer):
         return False
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """`torch.Tensor`."""
+        """Translate `torch.Tensor`."""
         return self._port_name(original_node, updated_node)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """`Tensor`."""
+        """Translate `Tensor`."""
         return self._port_name(original_node, updated_node)
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """`Base[int]` where the port's class has lost the base that took a subscript."""
+        """Translate `Base[int]` where the port's class has lost the base that took a subscript."""
         name = self.program.resolve_name(original_node.value).removeprefix("file:")
         cls = self.program.classes.get(name)
         if cls is None:
@@ -74,6 +74,6 @@ class AnnotationPorter(cst.CSTTransformer):
 
 
 def _is_of_python(base: str) -> bool:
-    """Whether a base is of Python itself."""
+    """Return whether a base is of Python itself."""
     root = base.split(".", maxsplit=1)[0]
     return root in sys.stdlib_module_names | {"builtins"} or hasattr(builtins, root)

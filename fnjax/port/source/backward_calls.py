@@ -48,7 +48,7 @@ class _FunctionRewriter(Located):
         reads: list[cst.CSTNode],
         cleared: dict[cst.CSTNode, str],
     ) -> dict[cst.CSTNode, list[cst.CSTNode]] | None:
-        """The calls that give what each read of a gradient finds."""
+        """Return the calls that give what each read of a gradient finds."""
         at = self.positions
         asked: dict[str, tuple[int, int]] = {}
         for node in list_nodes(function.body):
@@ -85,7 +85,7 @@ class _FunctionRewriter(Located):
         output: str,
         leaves: dict[str, tuple[int, int] | None],
     ) -> set[str]:
-        """The variables that an output may be computed from; a leaf is computed from nothing."""
+        """Return the variables that an output may be computed from; a leaf is computed from nothing."""
         at = self.positions
         steps = [(at[n], *_read_step(n)) for n in list_nodes(function.body) if n in at and at[n] < at[call]]
         reached: set[str] = set()
@@ -111,7 +111,7 @@ def _collect_names(function: cst.FunctionDef) -> set[str]:
 
 
 def _read_step(node: cst.CSTNode) -> tuple[set[str], set[str]]:
-    """The variables that a statement may change, and those that it reads."""
+    """Return the variables that a statement may change, and those that it reads."""
     match node:
         case cst.Assign():
             targets = [t.target for t in node.targets if not _marks_gradient(t.target)]
@@ -186,7 +186,7 @@ class _GradRewriter(Located):
 
 
 def _find_cleared(node: cst.CSTNode) -> str:
-    """The variable whose gradient `x.grad = None` clears."""
+    """Return the variable whose gradient `x.grad = None` clears."""
     if not isinstance(node, cst.Assign) or len(node.targets) != 1 or unparse(node.value) != "None":
         return ""
     target = node.targets[0].target
@@ -198,7 +198,7 @@ def _is_grad(node: cst.CSTNode) -> bool:
 
 
 def _read_backward_call(node: cst.CSTNode) -> tuple[str, str] | None:
-    """What `y.backward(g)` and `torch.autograd.backward(y, g)` differentiate, and the gradient that they begin with."""
+    """Return what `y.backward(g)` and `torch.autograd.backward` differentiate, and the gradient they begin with."""
     if not isinstance(node, cst.Expr) or not isinstance(node.value, cst.Call):
         return None
     call = node.value
@@ -214,7 +214,7 @@ def _read_backward_call(node: cst.CSTNode) -> tuple[str, str] | None:
 
 
 def _iter_asking_variables(node: cst.CSTNode) -> Iterator[str]:
-    """The variables that a node marks as asking for gradients."""
+    """Yield the variables that a node marks as asking for gradients."""
     if isinstance(node, cst.Assign):
         if "requires_grad" in unparse(node.value):
             for target in node.targets:

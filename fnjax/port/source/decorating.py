@@ -39,7 +39,7 @@ class _DecoratorMaker:
 
 
 def expand_decorating(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with what such decorators do in their place."""
+    """Return the module with what such decorators do in their place."""
     found = {
         s.name.value: m
         for s in tree.body
@@ -83,7 +83,7 @@ def _read_decorator_maker(function: cst.FunctionDef) -> _DecoratorMaker | None:
 
 
 def _makes_operator(node: cst.CSTNode, given: str) -> bool:
-    """`torch.library.custom_op(name, ...)(fn)`."""
+    """Return whether this is `torch.library.custom_op(name, ...)(fn)`."""
     curried = isinstance(node, cst.Call) and isinstance(node.func, cst.Call) and [unparse(a.value) for a in node.args]
     return curried == [given] and unparse(node.func.func).rpartition(".")[2] in {"custom_op", "triton_op"}  # type: ignore[attr-defined] # a call
 
@@ -122,7 +122,7 @@ def _expand_decorators(
 
 
 def _registers_more(call: cst.BaseExpression, given: str) -> bool:
-    """Whether a line registers something but the body itself."""
+    """Return whether a line registers something but the body itself."""
     func = call.func if isinstance(call, cst.Call) else call
     func = func.func if isinstance(func, cst.Call) else func
     args = [unparse(a.value) for a in call.args] if isinstance(call, cst.Call) else [given]
@@ -141,23 +141,23 @@ class _DecoratorFiller(cst.CSTTransformer):
         return False
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        """`op.register_fake`."""
+        """Rename `op.register_fake`."""
         value = updated_node.value.visit(self)
         assert isinstance(value, cst.BaseExpression)
         return updated_node.with_changes(value=value)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        """The keyword stays."""
+        """Keep the keyword of an argument."""
         return updated_node.with_changes(keyword=original_node.keyword)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """A parameter."""
+        """Replace a parameter."""
         value = self.values.get(original_node.value)
         return value.deep_clone() if value is not None else updated_node
 
     def leave_FormattedString(
         self, original_node: cst.FormattedString, updated_node: cst.FormattedString
     ) -> cst.BaseExpression:
-        """A text, if all in it is known."""
+        """Replace a text if all in it is known."""
         text = read_text(updated_node)
         return updated_node if text is None else cst.SimpleString(f'"{text}"')

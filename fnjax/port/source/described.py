@@ -23,7 +23,7 @@ _TARGETS = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.CompFor
 
 
 def move_descriptors(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with such descriptors where launches are given them."""
+    """Return the module with such descriptors where launches are given them."""
     if not any(isinstance(n, cst.Name) and n.value == MAKES for n in list_nodes(tree)):
         return tree
     made = tree.visit(_DescriptorMover(positions))
@@ -32,7 +32,7 @@ def move_descriptors(tree: cst.Module, positions: Positions) -> cst.Module:
 
 
 def is_descriptor(node: cst.CSTNode | None) -> bool:
-    """`TensorDescriptor(x, ...)`, `TensorDescriptor.from_tensor(x, ...)`, whatever module it is taken from."""
+    """Return whether this is `TensorDescriptor(x, ...)` or its `from_tensor(x, ...)`, whatever its module."""
     if not isinstance(node, cst.Call):
         return False
     words = unparse(node.func).removesuffix(".from_tensor").split(".")
@@ -45,7 +45,7 @@ class _DescriptorMover(Located):
         self.around: list[dict[str, cst.BaseExpression]] = [{}]
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        """The descriptors of a function."""
+        """Collect the descriptors of a function."""
         self.around.append(dict(_iter_descriptors(node)))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
@@ -63,7 +63,7 @@ class _DescriptorMover(Located):
         return updated_node.with_changes(body=body or [cst.parse_statement("pass")])
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """A launch with what made them."""
+        """Replace a launch by one with what made its descriptors."""
         if not isinstance(original_node.func, cst.Subscript):
             return updated_node
         here = self.around[-1]
@@ -77,7 +77,7 @@ class _DescriptorMover(Located):
 
 
 def _read_assignment(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | None]:
-    """The variable of `name = value`, and its value."""
+    """Return the variable of `name = value`, and its value."""
     small = find_small_statement(statement)
     if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
         return small.targets[0].target.value, small.value
@@ -85,7 +85,7 @@ def _read_assignment(statement: cst.CSTNode) -> tuple[str, cst.BaseExpression | 
 
 
 def _iter_descriptors(function: cst.FunctionDef) -> Iterator[tuple[str, cst.BaseExpression]]:
-    """The variables that hold descriptors for launches, and what makes these."""
+    """Yield the variables that hold descriptors for launches, and what makes these."""
     inside = list(list_nodes(function.body))
     place = {node: i for i, node in enumerate(inside)}
     binding: dict[str, list[int]] = {}

@@ -17,12 +17,12 @@ class Edit(NamedTuple):
 
 
 def locate_node(node: ast.AST) -> tuple[int, int, int, int]:
-    """Where a node stands."""
+    """Return where a node stands."""
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined] # it has
 
 
 def iter_renamings(node: ast.AST, spelled: str, new: str) -> Iterator[Edit]:
-    """A new name where a node reads one, or defines or declares it, as it is spelled there."""
+    """Yield a new name where a node reads one, or defines or declares it, as it is spelled there."""
     if isinstance(node, (ast.Name, ast.Attribute)):
         yield Edit(locate_node(node), new)
     elif isinstance(node, NAMED):
@@ -41,7 +41,7 @@ def iter_renamings(node: ast.AST, spelled: str, new: str) -> Iterator[Edit]:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> list[str]:
-    """The lines of a text with these edits, as many as before."""
+    """Return the lines of a text with these edits, as many as before."""
     lines = [line.encode() for line in text.split("\n")]  # columns of ast count bytes
     for (first, start, last, end), new in sorted(set(edits), reverse=True):
         if first == last:

@@ -22,7 +22,7 @@ _METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_contex
 
 
 def inline_pairs_of_views(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with such functions written out."""
+    """Return the module with such functions written out."""
     straight = dict(_iter_straight_functions(tree))
     if not any(_list_sharing_results(f) for f in straight.values()):
         return tree
@@ -32,7 +32,7 @@ def inline_pairs_of_views(tree: cst.Module, positions: Positions) -> cst.Module:
 
 
 def _iter_straight_functions(tree: cst.Module) -> Iterator[tuple[str, cst.FunctionDef]]:
-    """The functions of the top level, and static methods of its classes, that have no branches."""
+    """Yield the functions of the top level, and static methods of its classes, that have no branches."""
     for statement in tree.body:
         if isinstance(statement, cst.FunctionDef) and not statement.decorators and _is_straight(statement):
             yield statement.name.value, statement
@@ -79,13 +79,13 @@ def _find_roots(node: cst.FunctionDef) -> dict[str, str]:
 
 
 def _is_view(method: str) -> bool:
-    """Whether a method of tensors gives the same memory, if it can."""
+    """Return whether a method of tensors gives the same memory, if it can."""
     found = find_operation(f"torch.Tensor.{method}")
     return isinstance(found, Operation) and found.alias in {"view", "maybe"}
 
 
 def _list_sharing_results(node: cst.FunctionDef) -> list[str]:
-    """The returned variables that share memory with another that is returned."""
+    """Return the returned variables that share memory with another that is returned."""
     last = _list_small_statements(node)[-1]
     given = _name_members(last.value) if isinstance(last, cst.Return) else []
     roots = _find_roots(node)
@@ -140,7 +140,7 @@ class _Inliner(cst.CSTTransformer):
     def _inline_call(
         self, small: cst.Assign, call: cst.Call, callee: cst.FunctionDef
     ) -> list[cst.SimpleStatementLine] | None:
-        """The lines of a function with its caller's variables."""
+        """Return the lines of a function with its caller's variables."""
         params = [p.name.value for p in callee.params.params]
         if any(a.star for a in call.args):
             return None
@@ -192,7 +192,7 @@ class _Inliner(cst.CSTTransformer):
         return made  # type: ignore[return-value] # or several lines
 
     def _place_in_order(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
-        """New nodes stand one behind the other, so that what is read later is known to be."""
+        """Place new nodes one after the other, so that it is known what is read later."""
         counter = 0
         waiting = [node]
         while waiting:
@@ -203,13 +203,13 @@ class _Inliner(cst.CSTTransformer):
 
 
 def _list_bound(target: cst.BaseExpression) -> list[str]:
-    """The variables that an assignment binds; an entry or an attribute is none."""
+    """Return the variables that an assignment binds; an entry or an attribute is none."""
     names = _name_members(target) if isinstance(target, (cst.Name, cst.Tuple)) else []
     return [n.strip("*() ") for n in names if "[" not in n and "." not in n]
 
 
 def _assign_one_by_one(target: cst.BaseExpression, value: cst.BaseExpression) -> list[cst.BaseStatement]:
-    """`a, b = x, y`, one by one where no target is read."""
+    """Return `a, b = x, y` one by one if no target is read."""
     targets, values = _name_members(target), _name_members(value)
     read = {n.value for n in list_nodes(value, cst.Name)}
     if len(targets) != len(values) or set(targets) & read:

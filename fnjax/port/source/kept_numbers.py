@@ -24,7 +24,7 @@ _SAVED = frozenset({"saved_tensors", "saved_variables"})
 
 
 def _keep_as_attributes(statement: cst.CSTNode, positions: Positions) -> cst.CSTNode:
-    """A statement of the top level with such numbers as attributes of ctx."""
+    """Return a statement of the top level with such numbers as attributes of ctx."""
     classes = list_nodes(statement, cst.ClassDef, but=(cst.SimpleStatementLine,))
     found = {n: kept for n in classes if (kept := _read_class(n, positions)) is not None}
     made = statement.visit(_ClassRewriter(positions, found)) if found else statement
@@ -36,7 +36,7 @@ KEPT_NUMBERS = EarlyRewrite(frozenset({cst.Attribute}), lambda node: node.attr.v
 
 
 def _read_class(node: cst.ClassDef, positions: Positions) -> _SavedRewriter | None:
-    """What makes attributes of the numbers that a class saves."""
+    """Return what makes attributes of the numbers that a class saves."""
     statements, attributes = list_nodes(node, cst.SimpleStatementLine), list_nodes(node, cst.Attribute)
     saves = [s for s in statements if _read_saved(s) is not None]
     reads = [n for n in attributes if n.attr.value in _SAVED]
@@ -109,7 +109,7 @@ class _SavedRewriter(Located):
         return target in self.unread or (target == value and target in self.kept)
 
     def _rewrite_line(self, node: cst.SimpleStatementLine) -> list[str]:
-        """What takes the place of the statements that save and unpack."""
+        """Return what takes the place of the statements that save and unpack."""
         rest = [n for n in self.names if n not in self.kept]
         if node is self.save:
             call = node.body[0].value  # type: ignore[attr-defined] # a call of save_for_backward
@@ -134,7 +134,7 @@ class _SavedRewriter(Located):
 
 
 def _read_saved(node: cst.SimpleStatementLine) -> tuple[cst.BaseExpression, ...] | None:
-    """What a statement gives to save_for_backward."""
+    """Return what a statement gives to save_for_backward."""
     small = node.body[0]
     call = small.value if isinstance(small, cst.Expr) and len(node.body) == 1 else None
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
@@ -144,7 +144,7 @@ def _read_saved(node: cst.SimpleStatementLine) -> tuple[cst.BaseExpression, ...]
 
 
 def _read_unpacked(node: cst.SimpleStatementLine) -> list[str]:
-    """The variables to which a statement gives ctx.saved_tensors."""
+    """Return the variables to which a statement gives ctx.saved_tensors."""
     small = node.body[0]
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or len(node.body) > 1:
         return []
@@ -163,7 +163,7 @@ _WHOLE = list_dtype_names("int64", "int32")
 
 
 def _find_numbers(forward: cst.FunctionDef, node: cst.BaseExpression) -> str:
-    """The name, the size, or the row of them, of which `torch.tensor(name)` makes a tensor."""
+    """Return the name, the size, or the row of them, of which `torch.tensor(name)` makes a tensor."""
     if isinstance(node, cst.Name):  # only made to be saved
         made = [n.value for n in list_nodes(forward, cst.Assign) if unparse(n.targets[0].target) == node.value]
         node = made[0] if len(made) == 1 and len(_list_uses(forward, node.value)) == 2 else node
@@ -183,7 +183,7 @@ def _stands_in(node: cst.CSTNode, function: cst.FunctionDef) -> bool:
 
 
 def _find_kept(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> str:
-    """What ctx keeps for a number that forward saves and backward unpacks under a name; empty for a tensor."""
+    """Return what ctx keeps for a number that forward saves and backward unpacks under a name; empty for a tensor."""
     if _only_passes_on(forward, backward, value, name):
         return unparse(value)
     text = _find_numbers(forward, value)
@@ -196,27 +196,27 @@ def _find_kept(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.B
 
 
 def _only_passes_on(forward: cst.FunctionDef, backward: cst.FunctionDef, value: cst.BaseExpression, name: str) -> bool:
-    """Whether forward only saves an argument, and backward only passes `name.item()` on."""
+    """Return whether forward only saves an argument, and backward only passes `name.item()` on."""
     passed = [n for n in list_nodes(backward, cst.Arg) if unparse(n.value) == f"{name}.item()"]
     given = isinstance(value, cst.Name) and len(_list_uses(forward, value.value)) == 2
     return given and len(passed) == len(_list_uses(backward, name)) - 1 > 0
 
 
 def _is_plain(function: cst.FunctionDef, name: str) -> bool:
-    """Whether a variable has no methods called but `.item()`, nor entries taken."""
+    """Return whether a variable has no methods called but `.item()`, nor entries taken."""
     owners = (n for n in list_nodes(function, cst.Attribute, cst.Subscript) if unparse(n.value) == name)
     return all(isinstance(n, cst.Attribute) and n.attr.value == "item" for n in owners)
 
 
 def _always_calls(function: cst.FunctionDef, name: str, method: str) -> bool:
-    """Whether the first thing done with a variable is `name = name.method()`, or nothing but `name.method()` is."""
+    """Return whether `name = name.method()` is the first use of a variable, or `name.method()` all of its uses."""
     lines = [unparse(s).strip() for s in function.body.body if _list_uses(s, name)]
     called = [n for n in list_nodes(function, cst.Call) if unparse(n) == f"{name}.{method}()"]
     return len(called) == len(_list_uses(function, name)) - 1 or f"{name} = {name}.{method}()" in lines[1:2]
 
 
 def _only_takes_entries(function: cst.FunctionDef, name: str) -> bool:
-    """Whether all that is read of a variable are its entries."""
+    """Return whether all that is read of a variable are its entries."""
     apart = set()
     for n in list_nodes(function):
         if isinstance(n, cst.Call) and unparse(n.func) in {"list", "tuple", "torch.Size", "len"}:
@@ -232,6 +232,6 @@ def _only_takes_entries(function: cst.FunctionDef, name: str) -> bool:
 
 
 def _list_uses(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
-    """Where a variable stands: not attributes and keywords of that name."""
+    """Return where a variable stands: not attributes and keywords of that name."""
     others = {n.attr for n in list_nodes(node, cst.Attribute)} | {n.keyword for n in list_nodes(node, cst.Arg)}
     return [n for n in list_nodes(node, cst.Name) if n.value == name and n not in others]

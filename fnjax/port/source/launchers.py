@@ -21,7 +21,7 @@ _ENDS = (cst.Return, cst.Yield, cst.FunctionDef, cst.Lambda, cst.Global)
 
 
 def inline_launchers(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with the bodies of launching functions in place of their calls."""
+    """Return the module with the bodies of launching functions in place of their calls."""
     found = {s.name.value: s for s in tree.body if isinstance(s, cst.FunctionDef) and _launches_parameter(s)}
     if not found:
         return tree
@@ -50,7 +50,7 @@ class _LauncherInliner(Located):
         self.found, self.around = found, list[cst.FunctionDef]()
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        """What the body would stand in."""
+        """Note the scope in which the body would be."""
         self.around.append(node)
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
@@ -71,7 +71,7 @@ class _LauncherInliner(Located):
         return updated_node if same else updated_node.with_changes(body=body)
 
     def _inline_call(self, node: cst.BaseStatement) -> list[Any]:
-        """The body for a line that calls such a function; nothing for any other."""
+        """Return the body for a line that calls such a function; nothing for any other."""
         small = find_small_statement(node)
         call = small.value if isinstance(small, cst.Expr) else None
         if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name) or not self.around:
@@ -108,7 +108,7 @@ def _is_simple_row(node: Any) -> bool:
 
 
 def _match_launch_arguments(function: cst.FunctionDef, call: cst.Call) -> dict[str, Any] | None:
-    """What a call gives each parameter; rows of arguments for `*args` and `**options`."""
+    """Return what a call gives each parameter; rows of arguments for `*args` and `**options`."""
     if any(a.star for a in call.args):
         return None
     params = function.params
@@ -151,11 +151,11 @@ class _LaunchFiller(cst.CSTTransformer):
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        """A keyword stays."""
+        """Keep the keyword of an argument."""
         return updated_node.with_changes(keyword=original_node.keyword)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """`*args` and `**options` are what they stand for."""
+        """Write out `*args` and `**options`."""
         args: list[cst.Arg] = []
         for old, new in zip(original_node.args, updated_node.args, strict=True):
             args += self._open_star(old) if old.star and isinstance(old.value, cst.Name) else [new]
@@ -171,7 +171,7 @@ class _LaunchFiller(cst.CSTTransformer):
         return [arg.with_changes(value=value.deep_clone())]
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """A parameter."""
+        """Replace a parameter."""
         value: cst.BaseExpression | list[cst.Arg] | None = self.names.get(updated_node.value)
         if value is None or isinstance(value, list):
             return updated_node

@@ -69,12 +69,12 @@ class Linked:
     imports: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def find_place(self, line: int) -> tuple[str, int]:
-        """The file of a line of the text, and its line there."""
+        """Return the file of a line of the text, and its line there."""
         name, start = next((n, s) for n, s in reversed(self.starts.items()) if s < line or s == 0)
         return name, line - start
 
     def rename_classes(self, names: Sequence[str] | None) -> list[str] | None:
-        """What the text calls the classes of these names."""
+        """Return what the text calls the classes of these names."""
         if names is None:
             return None
         pairs = {(new, old) for spelled in self.spelled.values() for new, old in spelled.items()}
@@ -82,7 +82,7 @@ class Linked:
         return [n for n in sorted({*names, *found}) if re.search(rf"\bclass {n.partition('.')[0]}\b", self.text)]
 
     def restore_names(self, file: str, text: str) -> str:
-        """A text with the names that a file has for what is in it."""
+        """Return a text with the names that a file has for what is in it."""
         spelled = self.spelled[file]
         if not spelled:
             return text
@@ -113,11 +113,11 @@ class _File:
         self.imports = [n for n in iter_inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
 
     def list_providers(self, name: str) -> list[ast.stmt]:
-        """The statements of the top level that bind a name, or that it stands in."""
+        """Return the statements of the top level that bind a name, or that it stands in."""
         return [s for s in self.tree.body if name in self.list_bound(s)]
 
     def list_bound(self, statement: ast.stmt) -> set[str]:
-        """The names that a statement of the top level binds, and the classes in it."""
+        """Return the names that a statement of the top level binds, and the classes in it."""
         if statement not in self.stated:
             classes = {n.name for n in ast.walk(statement) if isinstance(n, ast.ClassDef)}
             parts = (statement, *(() if isinstance(statement, SCOPES) else iter_inside(statement)))
@@ -125,7 +125,7 @@ class _File:
         return self.stated[statement]
 
     def find_import(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
-        """The import that alone gives a name its meaning."""
+        """Return the import that alone gives a name its meaning."""
         found = self.bound.get(name, [])
         if len(found) != 1 or not isinstance(found[0], (ast.Import, ast.ImportFrom)):
             return None
@@ -163,7 +163,7 @@ def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linke
 
 
 class _Linker:
-    """What the names of files mean, and their text; names of files outside the group are as those of other packages."""
+    """Meanings of the names of files, and their text; names outside the group are as those of other packages."""
 
     def __init__(self, files: dict[str, _File], group: Iterable[str]) -> None:
         self.files, self.group = files, frozenset(group)
@@ -176,7 +176,7 @@ class _Linker:
                     self.operators.setdefault(qualname, set()).add(Name(file.name, name))
 
     def group_files(self) -> list[list[str]]:
-        """The files, those together that import what Function classes need from each other."""
+        """Return the files, those together that import what Function classes need from each other."""
         group = {name: [name] for name in self.files}
         registered = self._list_registered()
         waiting = [*self._list_functions(), *(name for _, name in registered)]
@@ -198,13 +198,13 @@ class _Linker:
         return [sorted(g, key=order.__getitem__) for g in {id(g): g for g in group.values()}.values()]
 
     def _list_registered(self) -> list[tuple[str, Name]]:
-        """What the lines read that register operators, `direct_register_custom_op("f", f)`, and in which file."""
+        """Return names that lines read which register operators, `direct_register_custom_op("f", f)`, and the file."""
         calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
         lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _SAID.search(ast.unparse(s))]
         return [(f.name, r.name) for f, s in lines for r in self._iter_references(f, [s])]
 
     def _list_functions(self) -> list[Name]:
-        """The classes that may be Functions, by their bases, and the custom operators."""
+        """Return the classes that may be Functions, by their bases, and the custom operators."""
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
         said = [(f, s) for f, s, text in texts if _SAID.search(text)]
         found = [Name(f.name, n) for f, s in said for n in f.list_bound(s)]
@@ -223,14 +223,14 @@ class _Linker:
         return found
 
     def _list_needs(self, name: Name) -> set[Name]:
-        """The names that the statements read which give a name its meaning."""
+        """Return the names that the statements read which give a name its meaning."""
         file = self.files[name.file]
         return {r.name for r in self._iter_references(file, file.list_providers(name.name))}
 
     # ------------------------------------------------------------------------------------- what names mean
 
     def _find_module(self, file: _File, module: str, level: int) -> tuple[_File | None, str]:
-        """The file of a module that a file imports, and what it is named from: `folder`, `above`, `beside`, `dots`."""
+        """Return the file of an imported module, and what it is named from: `folder`, `above`, `beside`, `dots`."""
         parts = tuple(module.split(".")) if module else ()
         if level:
             start = file.package[: len(file.package) - level + 1]
@@ -250,7 +250,7 @@ class _Linker:
         return self._find_module(file, path, 0)[0] is not None
 
     def _find_meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
-        """What a name of the top level stands for: a name of a file, or a file."""
+        """Return what a name of the top level stands for: a name of a file, or a file."""
         here = Name(file.name, name)
         if here in seen:
             return None
@@ -282,7 +282,7 @@ class _Linker:
         return self._find_module(file, module, statement.level)[0]
 
     def _find_constant(self, file: _File, name: str) -> ast.expr | None:
-        """What the name of a file is given, in this or another file, if that is one thing."""
+        """Return what the name of a file is given, in this or another file, if that is one thing."""
         meaning = self._follow_name(file, name, Name(file.name, name), frozenset()) if name in file.bound else None
         if not isinstance(meaning, Name):
             return None
@@ -290,7 +290,7 @@ class _Linker:
         return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
 
     def _iter_operator_references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
-        """The places that call an operator of another file by its qualified name."""
+        """Yield the places that call an operator of another file by its qualified name."""
         for node, qualname in iter_named_operators(nodes) if "torch.ops." in file.text and self.operators else ():
             found = self.operators.get(qualname, set())
             if len(found) == 1 and (name := next(iter(found))).file in self.group - {file.name}:
@@ -320,7 +320,7 @@ class _Linker:
     # ---------------------------------------------------------------------------------------------- joining
 
     def join_files(self, group: Sequence[str]) -> Linked:
-        """The text of files that import from each other."""
+        """Return the text of files that import from each other."""
         references = {name: list(self._iter_references(self.files[name], [self.files[name].tree])) for name in group}
         named = self._name_all(group, references)
         linked = Linked()
@@ -349,11 +349,11 @@ class _Linker:
         return linked
 
     def _is_foreign(self, file: _File, name: str) -> bool:
-        """Whether a name is imported, and not from a file."""
+        """Return whether a name is imported, and not from a file."""
         return file.find_import(name) is not None and self._find_meaning(file, name) is None
 
     def _name_all(self, group: Sequence[str], references: Mapping[str, list[_Reference]]) -> dict[Name, str]:
-        """What the text calls each name of the files."""
+        """Return what the text calls each name of the files."""
         files = [self.files[name] for name in group]
         taken = {i for f in files for i in (*f.identifiers, *f.bound)}
         otherwise = {r.name for name in group for r in references[name] if r.spelled != r.name.name}
@@ -381,7 +381,7 @@ class _Linker:
         return found
 
     def _edit_imports(self, file: _File, named: Mapping[Name, str]) -> Iterator[Edit]:
-        """Imports without what they bring from files, and with the names of the text."""
+        """Yield imports without what they bring from files, and with the names of the text."""
         for node in file.imports:
             left = []
             for alias in node.names:
@@ -400,7 +400,7 @@ class _Linker:
                 yield Edit(locate_node(node), ast.unparse(kept))
 
     def _write_import(self, file: _File, reference: _Reference, new: str) -> str:
-        """The import that brings a name to a file, as it is to stand in the port."""
+        """Return the import that brings a name to a file, as it is to stand in the port."""
         other, name = self.files[reference.name.file], reference.name.name
         local, _, last = reference.spelled.rpartition(".")
         path = self._write_module_path(file, other, reference.spelled.partition(".")[0])
@@ -414,7 +414,7 @@ class _Linker:
         return f"from {package} import {module}" + (f" as {local}" if local != module else "")
 
     def _write_module_path(self, file: _File, other: _File, name: str) -> str:
-        """How a file names the module of another in an import: from the folder, where it does so, else by dots."""
+        """Return how a file names the module of another in an import: from the folder if it does so, else by dots."""
         found = file.find_import(name)
         statement = found[0] if found else next(iter(file.stars), None)
         module, level = getattr(statement, "module", None), getattr(statement, "level", 0)
@@ -434,7 +434,7 @@ class _Linker:
 
 
 def _describe_import(file: _File, name: str) -> object:
-    """What a name means that is imported from elsewhere: two files may mean the same."""
+    """Return what a name means that is imported from elsewhere: two files may mean the same."""
     found = file.find_import(name)
     assert found is not None
     statement, alias = found

@@ -11,6 +11,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
+from fnjax.port.source.canonical_names import find_canonical_name
 from fnjax.port.source.decorating import expand_decorating
 from fnjax.port.source.described import move_descriptors
 from fnjax.port.source.inlined import inline_pairs_of_views
@@ -21,60 +22,16 @@ from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import SPACING, list_nodes, rewrite_statements
 from fnjax.port.tree.locations import locate_nodes
 
-# Names under which torch's own code, and Python's, may be met, and the names of the table.
-_CANONICAL = (
-    ("torch.autograd.function.", "torch.autograd."),
-    ("torch.cuda.amp.", "torch.amp."),
-    ("torch.cuda.amp.autocast_mode.", "torch.amp."),
-    ("torch.functional.", "torch."),
-    ("torch._tensor.", "torch."),
-    ("torch.types.", "torch."),
-    ("torch._C._nn.", "torch.nn.functional."),
-    ("torch._C._special.", "torch.special."),
-    ("torch._C._linalg.", "torch.linalg."),
-    ("torch._C._fft.", "torch.fft."),
-    ("torch._C.", "torch."),
-    ("torch._VariableFunctions.", "torch."),
-    ("torch.ops.aten.", "torch."),
-    ("numba.prange", "builtins.range"),
-    ("triton.", "fnjax.triton."),
-)
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
 _CLASSES = frozenset(
     {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.Variable", "torch.autograd.grad"}
     | {f"{of}.{mode}" for of in ("torch", "torch.autograd") for mode in ("enable_grad", "no_grad", "inference_mode")}
     | {"torch.autograd.set_grad_enabled", "torch.Tensor"}
 )
-# Of torch.ops.aten, in `torch.ops.aten.mul.Tensor`.
-_NAMES = """
-avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d gelu glu hardsigmoid
-hardswish hardtanh leaky_relu linear max_pool1d max_pool2d max_pool2d_with_indices max_pool3d max_pool3d_with_indices
-mish one_hot pad relu6 scaled_dot_product_attention silu softplus softshrink
-"""
-_FUNCTIONAL = frozenset(_NAMES.split())  # those that only torch.nn.functional shows, with the same first arguments
-_OVERLOADS = frozenset({"default", "Tensor", "Scalar", "self", "dim", "int", "dim_IntList", "Tensor_mode", "other"})
-
-
-def find_canonical_name(name: str) -> str:
-    """The one name of something that torch shows under several."""
-    if name == "triton":
-        return "fnjax.triton"
-    if name.startswith("torch.cuda.") and name.endswith("Tensor"):
-        return "torch." + name.removeprefix("torch.cuda.")
-    own, _, rest = name.removeprefix("torch.ops.aten.").partition(".")
-    if name.startswith("torch.ops.aten.") and own in _FUNCTIONAL and rest in {"", "default"}:
-        return f"torch.nn.functional.{own}"
-    head, _, overload = name.rpartition(".")
-    if overload in _OVERLOADS and isinstance(find_operation(head), Operation) and find_operation(name) is None:
-        return head
-    for prefix, short in _CANONICAL:
-        if name.startswith(prefix):
-            return find_canonical_name(short + name.removeprefix(prefix))
-    return name
 
 
 def iter_imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
-    """The names that an import binds, and what each stands for; a relative module begins with dots."""
+    """Yield the names that an import binds, and what each stands for; a relative module begins with dots."""
     if isinstance(statement, cst.Import):
         for alias in statement.names:
             full = unparse(alias.name)
@@ -95,7 +52,7 @@ def iter_imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str,
 
 
 def iter_targets(node: cst.BaseExpression) -> Iterator[str]:
-    """The plain names that an assignment to this target binds."""
+    """Yield the plain names that an assignment to this target binds."""
     if isinstance(node, cst.Name):
         yield node.value
     elif isinstance(node, (cst.Tuple, cst.List)):
@@ -106,7 +63,7 @@ def iter_targets(node: cst.BaseExpression) -> Iterator[str]:
 def pair_targets(
     target: cst.BaseExpression, value: cst.BaseExpression
 ) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """What is given what: of `a, b = x, y` the parts, where each of one stands for one of the other; else the whole."""
+    """Pair targets with values: of `a, b = x, y` the parts, if each has its own; else the whole."""
     if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
         pairs = list(zip(target.elements, value.elements, strict=True))
         if all(isinstance(e, cst.Element) for pair in pairs for e in pair):
@@ -184,7 +141,7 @@ class Source:
         return source
 
     def iter_starred(self) -> Iterator[tuple[str, str]]:
-        """What `from torch.autograd import *` brings; `from x import *` brings torch, where nothing else does."""
+        """Yield what `from torch.autograd import *` brings; `from x import *` brings torch, where nothing else does."""
         stars = [d.imported for d in self.definitions.get("*", ())]
         read = {n.value for n in list_nodes(self.tree, cst.Name)} if stars else set()
         unknown = read - self.definitions.keys() - self.bound
@@ -196,7 +153,7 @@ class Source:
                 yield name, found[-1]
 
     def iter_changed(self, statement: cst.CSTNode) -> Iterator[str]:
-        """The names whose objects a statement of the top level changes; a call of a method changes what is no class."""
+        """Yield the names whose objects a statement changes; a call of a method changes what is not a class."""
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
         called = isinstance(small, cst.Expr) and unparse(small.value).partition("(")[0] != "setattr"
         for name in iter_changed_objects(statement):
@@ -209,7 +166,7 @@ class Source:
         return {name for node in self.positions if type(node) in _BINDING for name in _list_bound(node)}
 
     def rename_names(self, names: set[str]) -> str:
-        """The text with an underscore behind these of its names, which the port needs for its own."""
+        """Return the text with an underscore behind these of its names, which the port needs for its own."""
         made = self.tree.visit(_UnderscoreRenamer(names))
         assert isinstance(made, cst.Module)
         return made.code
@@ -219,13 +176,13 @@ class Source:
         return self.positions.get(node, (1, 1))
 
     def find_definition(self, name: str) -> Definition | None:
-        """What a name means when the file has run, compound statements taken branch after branch."""
+        """Return what a name means when the file has run, compound statements taken branch after branch."""
         found = self.definitions.get(name)
         return found[-1] if found else None
 
 
 def _star_brings(module: str, name: str, full: str) -> bool:
-    """Whether a star of torch's, NumPy's or a few of Python's modules brings a name."""
+    """Return whether a star of torch's, NumPy's or a few of Python's modules brings a name."""
     if module in _STARRED:
         return not name.startswith("_") and hasattr(importlib.import_module(module), name)
     return module.split(".", maxsplit=1)[0] == "torch" and (
@@ -238,7 +195,7 @@ PUTTING = frozenset({"append", "extend", "insert", "add", "update", "setdefault"
 
 
 def iter_changed_objects(statement: cst.CSTNode) -> Iterator[str]:
-    """The names of the top level whose objects a statement changes: `TABLE[0] = 1`, `TABLE.append(1)`, `A.k = 2`."""
+    """Yield the names of objects that a statement changes: `TABLE[0] = 1`, `TABLE.append(1)`, `A.k = 2`."""
     return iter(()) if isinstance(statement, (cst.FunctionDef, cst.ClassDef)) else _find_changed_objects(statement)
 
 
@@ -257,14 +214,14 @@ def _find_changed_objects(statement: cst.CSTNode) -> Iterator[str]:
 
 
 def _list_filled_by(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
-    """The names of the top level that a function gives new values, or whose objects it changes."""
+    """Return the names of the top level that a function gives new values, or whose objects it changes."""
     given = {i.name.value for n in list_nodes(function, cst.Global) for i in n.names}
     local = {n for part in (function.params, function.body) for n in _iter_bound(part)}
     return given | (set(_find_changed_objects(function.body)) & definitions.keys() - local)
 
 
 def _list_filled(statement: cst.CSTNode, filling: Mapping[str, set[str]]) -> set[str]:
-    """The names that a statement changes because it calls functions of the file, as a decorator too."""
+    """Return the names that a statement changes because it calls functions of the file, as a decorator too."""
     own = isinstance(statement, (cst.FunctionDef, cst.ClassDef))
     parts = [n for d in statement.decorators for n in list_nodes(d)] if own else list(list_nodes(statement))  # type: ignore[attr-defined] # it has
     called = {unparse(n.func) for n in parts if isinstance(n, cst.Call)}
@@ -273,7 +230,7 @@ def _list_filled(statement: cst.CSTNode, filling: Mapping[str, set[str]]) -> set
 
 
 def _is_script(node: cst.CSTNode) -> bool:
-    """Whether this is `if __name__ == "__main__":`."""
+    """Return whether this is `if __name__ == "__main__":`."""
     return isinstance(node, cst.If) and unparse(node.test).replace("'", '"') == '__name__ == "__main__"'
 
 
@@ -284,7 +241,7 @@ _BINDING = (
 
 
 def _list_bound(node: cst.CSTNode) -> set[str]:
-    """The names that a node itself binds, imports left out."""
+    """Return the names that a node itself binds, imports left out."""
     if isinstance(node, (cst.FunctionDef, cst.Param)):
         return {node.name.value}
     if isinstance(node, (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)):
@@ -304,30 +261,30 @@ class _UnderscoreRenamer(cst.CSTTransformer):
         self.parameters: set[str] = set()
 
     def visit_Module(self, node: cst.Module) -> None:
-        """What the top level binds."""
+        """Enter what the top level binds."""
         self.here.append({n for s in node.body for n, d in iter_bindings(s) if not d.imported} & self.names)
         self.parameters = self.names & {p.name.value for p in list_nodes(node, cst.Param)}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        """What the function binds, and those around it."""
+        """Enter what the function binds, and those around it."""
         own = {n for part in (node.params, node.body) for n in _iter_bound(part)}
         self.here.append(self.here[-1] | (own & self.names))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Its own name belongs to what is around it."""
+        """Rename the function itself, whose name belongs to what is around it."""
         self.here.pop()
         return updated_node.with_changes(name=self._add_underscore(original_node.name))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.Name:
-        """A variable."""
+        """Rename a variable."""
         return self._add_underscore(updated_node)
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.Attribute:
-        """What follows a dot is no variable."""
+        """Keep what follows a dot, which is not a variable."""
         return updated_node.with_changes(attr=original_node.attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg:
-        """Nor is a keyword, unless it is a parameter of a function of the file."""
+        """Keep a keyword, unless it is a parameter of a function of the file."""
         keyword = original_node.keyword
         if keyword is not None and keyword.value in self.parameters:
             keyword = keyword.with_changes(value=f"{keyword.value}_")
@@ -338,19 +295,19 @@ class _UnderscoreRenamer(cst.CSTTransformer):
 
 
 def collect_read_names(made: Iterable[Any]) -> set[str]:
-    """The names of the top level that statements read, or say to be global."""
+    """Return the names of the top level that statements read, or say to be global."""
     symbols = _iter_symbols("".join(map(unparse, made)))
     return {s.get_name() for s, top in symbols if (s.is_referenced() if top else s.is_global())}
 
 
 def collect_bound_names(text: str) -> set[str]:
-    """The names of the top level that a file binds, by `global` in its functions too."""
+    """Return the names of the top level that a file binds, by `global` in its functions too."""
     symbols = (s for s, top in _iter_symbols(text) if top or s.is_declared_global())
     return {s.get_name() for s in symbols if s.is_assigned() or s.is_imported()}
 
 
 def _iter_symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
-    """The symbols of all scopes, and whether they are the top level's."""
+    """Yield the symbols of all scopes, and whether they are the top level's."""
     tables = [symtable.symtable(text, "port", "exec")]
     for table in tables:
         tables += table.get_children()
@@ -363,7 +320,7 @@ def _iter_bound(node: cst.CSTNode) -> Iterator[str]:
 
 
 def iter_bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
-    """What a statement of the top level binds, with what is inside it."""
+    """Yield what a statement of the top level binds, with what is inside it."""
     if isinstance(statement, cst.FunctionDef):
         yield statement.name.value, Definition(function=statement)
     elif isinstance(statement, cst.ClassDef):
@@ -420,12 +377,12 @@ DESCRIBING = "fnjax.triton.tools.tensor_descriptor"
 
 
 def is_provided(name: str) -> bool:
-    """Whether this is of Triton, and fnjax.triton has it."""
+    """Return whether this is of Triton, and fnjax.triton has it."""
     return name in PROVIDED or any(name == m or name.startswith(f"{m}.") for m in (LANGUAGE, DESCRIBING))
 
 
 def is_import_that_succeeds(node: cst.CSTNode) -> bool:
-    """Whether this is a `try` that imports or reads what PyTorch and fnjax.triton have today, and does little else."""
+    """Return whether this is a `try` that imports or reads what exists today, and does little else."""
     if not isinstance(node, cst.Try) or node.finalbody is not None or not isinstance(node.body, cst.IndentedBlock):
         return False
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]

@@ -10,7 +10,7 @@ _DEFINING = ("custom_op", "triton_op")
 
 
 def iter_defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr | None]) -> Iterator[tuple[str, str]]:
-    """The qualified names of the operators that a file defines, each with the file's own name for it.
+    """Yield the qualified names of the operators that a file defines, each with the file's own name for it.
 
     Args:
         tree: the file.
@@ -33,7 +33,7 @@ def iter_defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr 
 
 
 def _read_string(node: ast.expr | None, constant: Callable[[str], ast.expr | None], depth: int = 0) -> str:
-    """The string that an expression is, or nothing."""
+    """Return the string that an expression is, or nothing."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.Name) and depth < 3:
@@ -50,7 +50,7 @@ def _read_string(node: ast.expr | None, constant: Callable[[str], ast.expr | Non
 
 
 def iter_named_operators(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Attribute, str]]:
-    """The places that speak of `torch.ops.mylib.scale`, `.default` included, each with the qualified name."""
+    """Yield the places that speak of `torch.ops.mylib.scale`, `.default` included, each with the qualified name."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

@@ -63,7 +63,7 @@ Resolve = Callable[[cst.BaseExpression], str]
 
 
 def read_annotation(annotation: cst.BaseExpression, resolve: Resolve) -> Value | None:
-    """What an annotation says, or None."""
+    """Return what an annotation says, or None."""
     name = resolve(annotation)
     if isinstance(annotation, cst.SimpleString):
         try:
@@ -100,7 +100,7 @@ def _read_alternatives(options: list[cst.BaseExpression], resolve: Resolve) -> V
 
 
 def _has_other_keywords(attr: str, call: cst.Call) -> bool:
-    """Whether a call of a method has keywords that the tensors' method of this name does not have."""
+    """Return whether a call of a method has keywords that the tensors' method of this name does not have."""
     given = {a.keyword.value for a in call.args if a.keyword} - ALIASES.keys()
     found = find_operation(f"torch.Tensor.{attr}")
     known = {p.name for o in found.overloads for p in o.parameters} if isinstance(found, Operation) else set()
@@ -108,7 +108,7 @@ def _has_other_keywords(attr: str, call: cst.Call) -> bool:
 
 
 class _Uses:
-    """What is done with one name in a function's body."""
+    """Uses of one name in a function's body."""
 
     def __init__(self, name: str, seen: Iterable[cst.CSTNode], resolve: Resolve) -> None:
         self.name, self.qualified = name, resolve
@@ -235,7 +235,7 @@ _LOOKS: dict[type[cst.CSTNode], Callable[[_Uses, Any], None]] = {
 
 
 class Evidence:
-    """What the functions of a file do with their variables: each body is read once, and looked at once for a name."""
+    """Uses of the variables in the functions of a file: each body is read once, and searched once for a name."""
 
     def __init__(self, resolve: Resolve) -> None:
         self.resolve = resolve
@@ -243,7 +243,7 @@ class Evidence:
         self._uses: dict[tuple[cst.FunctionDef, str], _Uses] = {}
 
     def find_uses(self, name: str, function: cst.FunctionDef) -> _Uses:
-        """What a function does with one name."""
+        """Return what a function does with one name."""
         if function not in self._seen:
             self._seen[function] = list_nodes(function.body, *_LOOKS)
         key = function, name
@@ -253,7 +253,7 @@ class Evidence:
 
 
 def iter_parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
-    """All parameters, in order."""
+    """Yield all parameters, in order."""
     params = function.params
     yield from params.posonly_params
     yield from params.params
@@ -265,7 +265,7 @@ def iter_parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
 
 
 def may_be_left_out(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, given: bool) -> bool:
-    """Whether a parameter that is taken for a tensor may be None; `given` where backward always has its gradient."""
+    """Return whether a parameter taken for a tensor may be None; `given` if backward always has its gradient."""
     uses = evidence.find_uses(param.name.value, function)
     said = unparse(param.annotation.annotation) if param.annotation else ""
     default = param.default is not None and read_literal(param.default) is None
@@ -274,7 +274,7 @@ def may_be_left_out(param: cst.Param, function: cst.FunctionDef, evidence: Evide
 
 
 def iter_gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[int]:
-    """The places at which a backward surely returns something else than None; or always does, on all its ways."""
+    """Yield the places at which a backward surely returns something else than None; or always does, on all its ways."""
     returned, tensors, nothing = _collect_returned(function.body)
     star = function.params.star_arg.name.value if isinstance(function.params.star_arg, cst.Param) else ""
     for value in returned:
@@ -292,7 +292,7 @@ def iter_gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[
 
 
 def _collect_returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], set[str], set[str]]:
-    """What a function returns, and the variables to which it gives something else than None, and perhaps None."""
+    """Return what a function returns, and the variables that it assigns other values than None, and perhaps None."""
     values: list[cst.BaseExpression] = []
     tensors: set[str] = set()
     nothing: set[str] = set()
@@ -313,7 +313,7 @@ def _collect_returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], se
 
 
 def describe_parameter(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, graded: bool = False) -> Value:
-    """What a parameter is; `graded` where backward returns a gradient for it."""
+    """Return what a parameter is; `graded` where backward returns a gradient for it."""
     name = param.name.value
     uses = evidence.find_uses(name, function)
     said = read_annotation(param.annotation.annotation, evidence.resolve) if param.annotation else None

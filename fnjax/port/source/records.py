@@ -50,13 +50,13 @@ class Class:
     kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
 
     def keep_on_ctx(self, method: str, values: dict[str, Value]) -> None:
-        """What a method has left on ctx; of what several leave there only what holds for all is known."""
+        """Keep what a method has left on ctx; of what several leave there only what holds for all is known."""
         self.kept[method] = values
         found = {k: functools.reduce(join_values, [v[k] for v in self.kept.values() if k in v]) for k in values}
         self.facts = {**self.facts, **found}
 
     def find_current_answer(self, _: str) -> dict[str, Value]:
-        """The facts, as they are known now."""
+        """Return the facts, as they are known now."""
         return self.facts
 
 
@@ -151,18 +151,18 @@ class Routine:
                 self.written_at |= {unparse(e) for e in node.target.slice}
 
     def find_argument(self, name: str) -> Value | None:
-        """What call sites say of a parameter, as it was before this round if anything was said then."""
+        """Return what call sites say of a parameter, as it was before this round if anything was said then."""
         answer = self.before.get(name) if self.before else self._join_said(name)
         self.heard.append((self, f"argument {name}", answer))
         return answer
 
     def _join_said(self, name: str) -> Value | None:
-        """What call sites say of a parameter now."""
+        """Return what call sites say of a parameter now."""
         said = [values[name] for values in self.said.values() if name in values]
         return functools.reduce(join_values, said) if said else None
 
     def add_argument(self, place: cst.CSTNode, name: str, value: Value) -> None:
-        """A call in this statement of the top level gives a parameter a value."""
+        """Add the value that a call in this statement of the top level passes for a parameter."""
         said = self.said.setdefault(place, {})
         said[name] = join_values(said[name], value) if name in said else value
 
@@ -173,12 +173,12 @@ class Routine:
         self.said = {statement: said for statement, said in self.said.items() if statement in kept}
 
     def add_result(self, value: Value) -> None:
-        """One more thing that it may return."""
+        """Add one more value that it may return."""
         known = self.told.get("result")
         self.result = value if known is None else join_values(known, value)
 
     def add_call(self, differentiated: bool, derived: bool = False, perhaps: bool = False) -> None:
-        """One more call, in code that is differentiated, or perhaps is."""
+        """Add one more call, in code that is differentiated, or perhaps is."""
         self.differentiated = self.told.get("differentiated", False) or (differentiated and not perhaps)
         self.passed = self.told.get("passed", False) or perhaps
         self.derived = self.told.get("derived", False) or derived
@@ -188,12 +188,12 @@ class Routine:
         self.writes = self.told.get("writes", frozenset()) | names
 
     def find_current_answer(self, name: str) -> Any:
-        """What is known of it now, under the name under which it was heard."""
+        """Return what is known of it now, under the name under which it was heard."""
         kind, _, parameter = name.partition(" ")
         return self._join_said(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
 
     def list_names_in(self, node: cst.CSTNode) -> frozenset[int]:
-        """The identities of the names inside a node."""
+        """Return the identities of the names inside a node."""
         key = id(node)
         if key not in self.inside:
             self.inside[key] = frozenset(id(n) for n in list_nodes(node, cst.Name))
@@ -201,7 +201,7 @@ class Routine:
 
     @functools.cached_property
     def gives_value(self) -> bool:
-        """Whether it returns a value, or yields; or a function in it may."""
+        """True if it returns a value, or yields; or a function in it may."""
         kinds = (cst.Yield, cst.FunctionDef, cst.Lambda)
         inside = list_nodes(self.node.body)
         return any(isinstance(n, kinds) or (isinstance(n, cst.Return) and n.value is not None) for n in inside)
@@ -226,10 +226,10 @@ class Routine:
 
     @property
     def has_setup(self) -> bool:
-        """Whether the class has setup_context, so that forward sees no ctx."""
+        """True if the class has setup_context, so that forward sees no ctx."""
         return self.owner is not None and "setup_context" in self.owner.methods
 
 
 def list_decorators(node: cst.FunctionDef | cst.ClassDef) -> list[str]:
-    """The texts of its decorators."""
+    """Return the texts of its decorators."""
     return [unparse(d.decorator) for d in node.decorators]

@@ -44,7 +44,7 @@ class _OperatorMaker:
 
 
 def expand_registering(tree: cst.Module, positions: Positions) -> cst.Module:
-    """The module with what such functions do in place of their calls."""
+    """Return the module with what such functions do in place of their calls."""
     found: dict[str, _OperatorMaker] = {}
     libraries = {name: space for n in list_nodes(tree, but=(cst.FunctionDef,)) for name, space in _read_library(n)}
     for n in list_nodes(tree):
@@ -64,7 +64,7 @@ def expand_registering(tree: cst.Module, positions: Positions) -> cst.Module:
 
 
 def _read_library(node: cst.CSTNode) -> list[tuple[str, str]]:
-    """The name and the namespace of `lib = Library("mine", "FRAGMENT")`."""
+    """Return the name and the namespace of `lib = Library("mine", "FRAGMENT")`."""
     if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call) or not node.value.args:
         return []
     space = read_literal(node.value.args[0].value)
@@ -73,7 +73,7 @@ def _read_library(node: cst.CSTNode) -> list[tuple[str, str]]:
 
 
 def _read_operator_maker(function: cst.FunctionDef, libraries: dict[str, str]) -> _OperatorMaker | None:
-    """What a function says of its parameters, if it defines an operator and gives it a body."""
+    """Return what a function says of its parameters, if it defines an operator and gives it a body."""
     params = tuple(p.name.value for p in (*function.params.params, *function.params.kwonly_params))
     given: dict[str, list[cst.BaseExpression]] = {}
     mutates = ""
@@ -107,17 +107,17 @@ class _RegistrationExpander(Located):
         self.found, self.libraries = found, libraries
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """What a function calls is made when that runs."""
+        """Return what a function calls is made when that runs."""
         return False
 
     def leave_Module(self, original_node: cst.Module, updated_node: cst.Module) -> cst.Module:
-        """The top level."""
+        """Rewrite the top level."""
         return updated_node.with_changes(body=self._expand_block(original_node, updated_node))
 
     def leave_IndentedBlock(
         self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
     ) -> cst.IndentedBlock:
-        """A block of an `if`."""
+        """Rewrite a block of an `if`."""
         return updated_node.with_changes(body=self._expand_block(original_node, updated_node))
 
     def _expand_block(self, original: Any, updated: Any) -> list[Any]:

@@ -10,12 +10,12 @@ SCOPES = (*NAMED, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.Gener
 
 
 def name_alias(alias: ast.alias) -> str:
-    """The name that an import binds."""
+    """Return the name that an import binds."""
     return alias.asname or alias.name.partition(".")[0]
 
 
 def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
+    """Yield what stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, SCOPES):
@@ -23,7 +23,7 @@ def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def iter_bound_here(node: ast.AST) -> Iterator[str]:
-    """The names that a node itself binds where it stands."""
+    """Yield the names that a node itself binds where it stands."""
     if isinstance(node, NAMED):
         yield node.name
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -37,7 +37,7 @@ def iter_bound_here(node: ast.AST) -> Iterator[str]:
 
 
 def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
-    """The names and attributes (`b.f`), definitions and `global` statements that speak of the top level.
+    """Yield the names and attributes (`b.f`), definitions and `global` statements that speak of the top level.
 
     Args:
         nodes: where they stand.
@@ -82,7 +82,7 @@ def _split_scope(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]
 
 
 def iter_reads(tree: ast.AST, name: str) -> Iterator[ast.Name]:
-    """The places that read a name of the top level."""
+    """Yield the places that read a name of the top level."""
     for node in iter_top_level_references([tree]):
         base = node.value if isinstance(node, ast.Attribute) else node
         if isinstance(base, ast.Name) and base.id == name:

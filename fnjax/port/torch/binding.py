@@ -35,7 +35,7 @@ _SHAPE = re.compile(r"[\w.\[\]]+\.(shape|size\(\))(\[[^\]]*:[^\]]*\])?|torch\.br
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why this one call cannot be translated, as a sentence for the finding.
+    """Reason why a call cannot be translated, as a sentence for the finding.
 
     Attributes:
         doubtful: the call may be right; which of several signatures it is for cannot be told.
@@ -77,7 +77,7 @@ class Bound:
 
     @property
     def overwrites(self) -> bool:
-        """Whether the first argument takes the result: an in-place method, or `inplace=True`."""
+        """True if the first argument takes the result: an in-place method, or `inplace=True`."""
         return self.operation.inplace is not None or self.read_literal("inplace") is True
 
     @property
@@ -86,7 +86,7 @@ class Bound:
         return self.overload.value(self) if self.overload.value else self.overload.constant
 
     def is_given(self, name: str) -> bool:
-        """Whether the call says something else for this parameter than its default."""
+        """Return whether the call says something else for this parameter than its default."""
         if name not in self.values:
             return False
         default = self._find_parameter(name).default
@@ -99,7 +99,7 @@ class Bound:
         )
 
     def read_literal(self, name: str) -> Any:
-        """The literal value of a parameter, its default where it is omitted; MISSING for other expressions."""
+        """Return the literal value of a parameter, its default where it is omitted; MISSING for other expressions."""
         if name in self.values:
             return self.context.read_literal(self.values[name])
         if name == "out":
@@ -108,19 +108,19 @@ class Bound:
         return read_literal_text(default) if default is not None else None
 
     def find_kind(self, name: str) -> str:
-        """`tensor`, `static` or `unknown`."""
+        """Return `tensor`, `static` or `unknown`."""
         return self.context.find_kind(self.values[name]) if name in self.values else "static"
 
     def is_passed(self, name: str) -> bool:
-        """Whether the call passes a parameter."""
+        """Return whether the call passes a parameter."""
         return name in self.values
 
     def may_be_none(self, name: str) -> bool:
-        """Whether what is taken for a tensor, or for a number, may be None."""
+        """Return whether what is taken for a tensor, or for a number, may be None."""
         return self.context.may_be_none(self.values[name])
 
     def find_role(self, name: str) -> str:
-        """`dtype`, `device`, `list`, `tuple`, `size`, `sequence` or `int` for what is surely one of these, else empty."""
+        """Return `dtype`, `device`, `list`, `tuple`, `size`, `sequence` or `int` for what is surely one of these, else empty."""
         if name not in self.values:
             return ""
         node = self.values[name]
@@ -134,21 +134,21 @@ class Bound:
         return self.context.find_named_dtype(self.values[name]) if name in self.values else ""
 
     def is_variable(self, name: str) -> bool:
-        """Whether the JAX expression of an argument is a name."""
+        """Return whether the JAX expression of an argument is a name."""
         return isinstance(self.context.rewrite(self.values[name]), cst.Name)
 
     def have_same_shape(self, name: str, other: str) -> bool:
-        """Whether two tensors surely have the same shape."""
+        """Return whether two tensors surely have the same shape."""
         return self.context.have_same_shape(self.values[name], self.values[other])
 
     @property
     def differentiated(self) -> bool:
-        """Whether the call stands in code that the port differentiates."""
+        """True if the call stands in code that the port differentiates."""
         return self.context.differentiated
 
     @property
     def rounding(self) -> bool:
-        """Whether the file makes integers of other numbers."""
+        """True if the file makes integers of other numbers."""
         return self.context.rounding
 
     @property
@@ -157,7 +157,7 @@ class Bound:
         return self.context.unpacked
 
     def list_section_starts(self, name: str) -> list[str]:
-        """Sums of the sizes that are written out, or of one size for each variable that takes a section."""
+        """Return sums of the sizes that are written out, or of one size for each variable that takes a section."""
         sizes, variables = self.values[name], self.context.unpacked
         starts: list[str] = []
         if isinstance(sizes, (cst.Tuple, cst.List)) and not any(
@@ -175,7 +175,7 @@ class Bound:
         return [] if clash else starts
 
     def is_positive(self, name: str) -> bool:
-        """Whether all sizes in an argument are surely none of the -1 that PyTorch's expand takes for "as it is"."""
+        """Return whether no size in an argument can be the -1 that PyTorch's expand takes for "as it is"."""
         sizes = self.values.get(name)
         if isinstance(sizes, (cst.Tuple, cst.List)):
             return all(_is_positive(e) for e in sizes.elements)
@@ -185,19 +185,19 @@ class Bound:
         return (isinstance(value, int) and value >= 0) or _SHAPE.fullmatch(unparse(sizes)) is not None
 
     def is_surely_tensor(self, name: str) -> bool:
-        """Whether it is a tensor, and not None."""
+        """Return whether it is a tensor, and not None."""
         return self.find_kind(name) == "tensor" and not self.context.may_be_none(self.values[name])
 
     def find_dtype(self, name: str) -> str:
-        """The class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""
+        """Return the class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""
         return self.context.find_dtype(self.values[name]) if name in self.values else "unknown"
 
     def find_rank(self, name: str) -> int | None:
-        """The number of dimensions, where it is known."""
+        """Return the number of dimensions, where it is known."""
         return self.context.find_rank(self.values[name]) if name in self.values else None
 
     def render(self, least: int = ATOM, part: str = "", first: cst.BaseExpression | None = None) -> Rendered | Problem:
-        """The JAX expression.
+        """Return the JAX expression.
 
         Args:
             least: how tightly its place demands that it binds: `ATOM` (the default) puts parentheses around anything
@@ -232,7 +232,7 @@ class Bound:
         )
 
     def _takes_missing_axis(self, own: str) -> bool:
-        """Whether a call names the first axis of an array without axes, and gives one entry for one."""
+        """Return whether a call names the first axis of an array without axes, and gives one entry for one."""
         axis = self.read_literal("dim") if "dim" in self.values and self.find_rank(own) == 0 else None
         known = type(axis) is int and axis in (0, -1)
         return known and (self.overload.along or self._find_parameter("dim").default == "None")
@@ -296,7 +296,7 @@ class Bound:
 
 
 def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | None = None) -> Bound | Problem:
-    """The call's arguments by their names.
+    """Return the call's arguments by their names.
 
     Args:
         operation: a line of the table.
@@ -328,7 +328,7 @@ def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | 
 def bind_to_signature(
     parameters: Sequence[Parameter], args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
 ) -> Mapping[str, cst.BaseExpression] | str:
-    """The arguments by parameter, or what is wrong, as a sentence without its subject."""
+    """Return the arguments by parameter, or what is wrong, as a sentence without its subject."""
     values: dict[str, cst.BaseExpression] = {}
     names = {p.name: p for p in parameters}
     waiting = [p for p in parameters if not p.keyword]

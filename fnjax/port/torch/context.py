@@ -20,41 +20,41 @@ DTYPES = {name: kind for kind, names_ in _NAMES.items() for name in names_}
 
 
 def find_dtype_class(dtype: str) -> str:
-    """The class of a dtype: `float` for `float8_e5m2`."""
+    """Return the class of a dtype: `float` for `float8_e5m2`."""
     return DTYPES.get(dtype.rstrip("_"), "float" if dtype.startswith("float") else "unknown")
 
 
 class Context:
-    """What the engine knows of the expressions in a call. This one knows only what the expressions themselves say."""
+    """Knowledge of the expressions in a call; this one has only what the expressions themselves say."""
 
     def find_kind(self, node: cst.BaseExpression) -> str:
-        """`tensor`, `static` (a Python value) or `unknown`."""
+        """Return `tensor`, `static` (a Python value) or `unknown`."""
         return "unknown" if self.read_literal(node) is MISSING else "static"
 
     def may_be_none(self, node: cst.BaseExpression) -> bool:
-        """Whether what is taken for a tensor may be None."""
+        """Return whether what is taken for a tensor may be None."""
         return False
 
     def find_dtype(self, node: cst.BaseExpression) -> str:
-        """`float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
+        """Return `float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
         value = self.read_literal(node)
         kinds: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
         return next((name for kind, name in kinds if isinstance(value, kind)), "unknown")
 
     def find_rank(self, node: cst.BaseExpression) -> int | None:
-        """The number of dimensions of a tensor, where it is known."""
+        """Return the number of dimensions of a tensor, where it is known."""
         return None
 
     def have_same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
-        """Whether two tensors surely have the same shape."""
+        """Return whether two tensors surely have the same shape."""
         return False
 
     def read_literal(self, node: cst.BaseExpression) -> object:
-        """The value of a literal, or of a name that surely stands for one; else MISSING."""
+        """Return the value of a literal, or of a name that surely stands for one; else MISSING."""
         return read_literal(node)
 
     def find_role(self, node: cst.BaseExpression) -> str:
-        """`dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
+        """Return `dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
         text = unparse(node)
         if self.find_named_dtype(node) or text.endswith("dtype"):
             return "dtype"
@@ -64,20 +64,20 @@ class Context:
         return "device" if is_device else ""
 
     def find_named_dtype(self, node: cst.BaseExpression) -> str:
-        """The dtype of torch's that an expression names, `int64`, or nothing."""
+        """Return the dtype of torch's that an expression names, `int64`, or nothing."""
         space, _, last = unparse(node).rpartition(".")
         return last if space in {"torch", "jnp"} and last in DTYPES else ""
 
     def rewrite(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """The JAX expression that takes the place of an argument."""
+        """Return the JAX expression that takes the place of an argument."""
         return node
 
     def find_new_array(self, node: cst.BaseExpression) -> NewArray | None:
-        """The array that an argument makes, if it is a call that makes one."""
+        """Return the array that an argument makes, if it is a call that makes one."""
         return None
 
     def make_key(self) -> cst.BaseExpression:
-        """A fresh random key."""
+        """Return a fresh random key."""
         return cst.Name("key")
 
     @property
@@ -87,10 +87,10 @@ class Context:
 
     @property
     def differentiated(self) -> bool:
-        """Whether the call stands in code that the port differentiates."""
+        """True if the call stands in code that the port differentiates."""
         return False
 
     @property
     def rounding(self) -> bool:
-        """Whether the file makes whole numbers of others, so that the last digit before may matter."""
+        """True if the file makes whole numbers of others, so that the last digit before may matter."""
         return False

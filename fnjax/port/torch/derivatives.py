@@ -10,7 +10,7 @@ from fnjax.torch._table.derivatives import TEMPLATES, drop_in_place, find_functi
 
 
 def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> cst.BaseExpression:
-    """The template of a call in code that is differentiated.
+    """Return the template of a call in code that is differentiated.
 
     Args:
         name: the operation.

@@ -41,7 +41,7 @@ _LEVELS: dict[type[cst.CSTNode], int | dict[Any, int]] = {
 
 
 def find_level(node: cst.BaseExpression) -> int:
-    """How tightly the outermost operation of an expression binds; ATOM for what never needs parentheses."""
+    """Return how tightly the outermost operation of an expression binds; ATOM for what never needs parentheses."""
     if getattr(node, "lpar", ()):
         return ATOM
     own = _LEVELS.get(type(node), ATOM)
@@ -49,14 +49,14 @@ def find_level(node: cst.BaseExpression) -> int:
 
 
 def bracket(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
-    """The expression, in parentheses where it binds less tightly than its place demands."""
+    """Return the expression, in parentheses where it binds less tightly than its place demands."""
     if find_level(node) >= least:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
 
 
 def add_up(parts: Sequence[cst.BaseExpression]) -> str:
-    """The sum of some expressions, their numbers added up."""
+    """Return the sum of some expressions, their numbers added up."""
     number, texts = 0, list[str]()
     for part in parts:
         value = read_literal(part)
@@ -76,7 +76,7 @@ def multiply(node: cst.BaseExpression, count: int) -> str:
 
 
 def drop_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
-    """The expression without the parentheses that an argument does not need."""
+    """Return the expression without the parentheses that an argument does not need."""
     if isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.Yield)) or len(node.lpar) != 1:
         return node
     if not (node.lpar[0].whitespace_after.empty and node.rpar[0].whitespace_before.empty):
@@ -93,7 +93,7 @@ _LITERALS = (
 
 
 def read_literal(node: cst.BaseExpression) -> object:
-    """The value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
+    """Return the value of a literal (numbers, strings, None, tuples and lists of them), else MISSING."""
     if isinstance(node, cst.Name):
         return _CONSTANTS.get(node.value, MISSING)
     if isinstance(node, cst.Integer) and node.value.isdigit() and len(node.value) < 20:
@@ -117,7 +117,7 @@ def read_literal(node: cst.BaseExpression) -> object:
 def read_text(
     node: cst.BaseExpression, value: Callable[[cst.BaseExpression], object] = read_literal, hole: str | None = None
 ) -> str | None:
-    """The string that an expression is, sums and f-strings among them.
+    """Return the string that an expression is, sums and f-strings among them.
 
     Args:
         node: the expression.
@@ -155,7 +155,7 @@ def _read_text_of_part(
 
 
 def _is_plain_dot(dot: cst.Dot) -> bool:
-    """Whether no blanks stand around a dot."""
+    """Return whether no blanks stand around a dot."""
     before, behind = dot.whitespace_before, dot.whitespace_after
     return (
         isinstance(before, cst.SimpleWhitespace)
@@ -166,7 +166,7 @@ def _is_plain_dot(dot: cst.Dot) -> bool:
 
 @lru_cache(1 << 17)
 def unparse(node: cst.CSTNode) -> str:
-    """The source text of a node."""
+    """Return the source text of a node."""
     if isinstance(node, (cst.Name, cst.Integer)) and not node.lpar:
         return node.value
     if isinstance(node, cst.Attribute) and not node.lpar and _is_plain_dot(node.dot):
@@ -175,18 +175,18 @@ def unparse(node: cst.CSTNode) -> str:
 
 
 def is_same_text(a: cst.BaseExpression, b: cst.BaseExpression) -> bool:
-    """Whether two expressions have the same text."""
+    """Return whether two expressions have the same text."""
     return a is b or (type(a) is type(b) and unparse(a) == unparse(b))
 
 
 @lru_cache(1 << 12)
 def parse_template(text: str) -> cst.BaseExpression:
-    """The tree of a template, which nobody may put into a tree: what fills it makes a new one."""
+    """Return the tree of a template, which nobody may put into a tree: what fills it makes a new one."""
     return cst.parse_expression(text)
 
 
 def make_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
-    """A list as the tuple of the same elements, for JAX's static arguments; anything else as it is."""
+    """Return a list as the tuple of the same elements, for JAX's static arguments; anything else as it is."""
     if not isinstance(node, cst.List):
         return node
     elements = list(node.elements)
@@ -212,7 +212,7 @@ class TemplateFiller(Rewriter):
         self.values, self.omitted, self.known = values, omitted, known
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        """The attribute's own name is no parameter."""
+        """Keep the attribute's own name, which is not a parameter."""
         of, attr = original_node.value, original_node.attr
         if self.known is not None and isinstance(of, cst.Name) and (known := self.known(of.value, attr.value)):
             return clone(known)
@@ -249,12 +249,12 @@ class TemplateFiller(Rewriter):
         return replace_parts(updated_node, args=args, func=bracket(updated_node.func))
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
-        """A parameter's name becomes its value."""
+        """Replace a parameter's name by its value."""
         value = self.values.get(original_node.value)
         return updated_node if value is None else clone(value)
 
     def leave_NamedExpr(self, original_node: cst.NamedExpr, updated_node: cst.NamedExpr) -> cst.BaseExpression:
-        """The name that an expression gives is no parameter."""
+        """Keep the name that an expression binds, which is not a parameter."""
         return replace_parts(updated_node, target=original_node.target)
 
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
@@ -275,7 +275,7 @@ class TemplateFiller(Rewriter):
     def leave_UnaryOperation(
         self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
     ) -> cst.BaseExpression:
-        """As for two operands."""
+        """Set parentheses, as for two operands."""
         own = 5 if isinstance(updated_node.operator, cst.Not) else 13
         return replace_parts(updated_node, expression=bracket(updated_node.expression, own))
 
@@ -287,11 +287,11 @@ class TemplateFiller(Rewriter):
     def leave_BooleanOperation(
         self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
     ) -> cst.BaseExpression:
-        """`and` and `or`."""
+        """Set parentheses in `and` and `or`."""
         return replace_parts(updated_node, left=bracket(updated_node.left, 4), right=bracket(updated_node.right, 4))
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """A conditional expression."""
+        """Set parentheses in a conditional expression."""
         return replace_parts(
             updated_node,
             test=bracket(updated_node.test, 3),
@@ -300,11 +300,11 @@ class TemplateFiller(Rewriter):
         )
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """What is indexed."""
+        """Return what is indexed."""
         return replace_parts(updated_node, value=bracket(updated_node.value))
 
     def leave_Index(self, original_node: cst.Index, updated_node: cst.Index) -> cst.Index:
-        """An index may be a bare tuple, but no generator."""
+        """Set parentheses in an index, which may be a bare tuple, but no generator."""
         return replace_parts(updated_node, value=bracket(updated_node.value, 1))
 
     def leave_Element(self, original_node: cst.Element, updated_node: cst.Element) -> cst.Element:
@@ -319,7 +319,7 @@ class TemplateFiller(Rewriter):
 
 
 def find_names(node: cst.CSTNode) -> set[str]:
-    """The names in an expression, those after a dot, keywords and the parameters of lambdas left out."""
+    """Return the names in an expression, those after a dot, keywords and the parameters of lambdas left out."""
     found: set[str] = set()
     waiting = [node]
     while waiting:

@@ -39,7 +39,7 @@ class NewArray:
     def read_new_array(
         cls, template: cst.BaseExpression, made: cst.BaseExpression, role: Callable[[str], str]
     ) -> NewArray | None:
-        """The array that a template makes, if it does nothing else.
+        """Return the array that a template makes, if it does nothing else.
 
         Args:
             template: its tree.
@@ -60,7 +60,7 @@ class NewArray:
         return cls(kind, kind != name, made.args[0].value, role(unparse(plain[0].value)), dtype, value)
 
     def find_attribute(self, name: str) -> cst.BaseExpression | None:
-        """Its shape or dtype, where that is written there."""
+        """Return its shape or dtype, if that is written there."""
         if name == "dtype" and (self.dtype is not None or not self.like):
             return self.dtype or cst.Name("float")
         if name in {"dtype", "shape"} and self.like:
@@ -70,7 +70,7 @@ class NewArray:
         return cst.parse_expression(f"({unparse(self.size)},)") if self.role == "int" else self.size
 
     def fill_with(self, kind: str, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
-        """The same array, full of something else; None where that cannot be said at once."""
+        """Return the same array, full of something else; None where that cannot be said at once."""
         if self.kind == "full":
             return None
         dtype = f"dtype={unparse(self.dtype)}" if self.dtype is not None else ""

@@ -14,7 +14,7 @@ MODULES = frozenset({"jax", "jnp", "np"}) | sys.stdlib_module_names
 
 @cache
 def _functions() -> dict[str, str]:
-    """The source texts of the support functions."""
+    """Return the source texts of the support functions."""
     found = {}
     for path in sorted(files("fnjax.torch._support").iterdir(), key=lambda path: path.name):
         text = path.read_text(encoding="utf-8") if path.name.endswith(".py") else ""
@@ -27,19 +27,19 @@ def _functions() -> dict[str, str]:
 
 @cache
 def _names_read(name: str) -> frozenset[str]:
-    """The names of its file and of modules that a support function reads."""
+    """Return the names of its file and of modules that a support function reads."""
     return frozenset(_read(symtable.symtable(_functions()[name], name, "exec")))
 
 
 def _read(table: symtable.SymbolTable) -> Iterator[str]:
-    """The names from outside that functions read."""
+    """Yield the names from outside that functions read."""
     for inner in table.get_children():
         yield from (s.get_name() for s in inner.get_symbols() if s.is_global())
         yield from _read(inner)
 
 
 def support(needs: Iterable[str]) -> tuple[dict[str, str], frozenset[str]]:
-    """The support functions of these names and those that they call.
+    """Return the support functions of these names and those that they call.
 
     Returns:
         Their source texts by name, callees first; and the modules that they need imported: jax, jnp, np, Python's.

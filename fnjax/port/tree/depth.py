@@ -12,7 +12,7 @@ _LINKS = 1000  # of `a and b and c`, `a < b < c` and `"a" "b" "c"`, which Python
 
 
 def is_too_deep(text: str) -> bool:
-    """Whether a text is nested too deeply for the porter, as far as one can tell without reading it with libcst."""
+    """Return whether a text is nested too deeply for the porter, as far as is known without libcst."""
     try:
         tree = ast.parse(text)
     except (RecursionError, MemoryError):
@@ -28,7 +28,7 @@ def _count_links(node: ast.AST) -> int:
 
 
 def _count_strings(text: str) -> int:
-    """How many strings at most stand side by side."""
+    """Return how many strings at most stand side by side."""
     if text.count("'") + text.count('"') <= _LINKS:
         return 0
     most = run = inside = 0  # inside strings with expressions, of which newer Pythons show the tokens

@@ -28,7 +28,7 @@ def list_nodes(
 @overload
 def list_nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]: ...
 def list_nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode], ...] = ()) -> tuple[Any, ...]:
-    """A node and all below it in the order of the source; blanks, comments and punctuation are left out.
+    """Return a node and all below it in the order of the source; blanks, comments and punctuation are left out.
 
     Args:
         node: the node.
@@ -66,7 +66,7 @@ def _list_outside(node: cst.CSTNode, but: frozenset[type]) -> list[cst.CSTNode]:
 
 @cache
 def list_kinds_below(kinds: tuple[type[cst.CSTNode], ...]) -> frozenset[type]:
-    """These kinds of nodes and all that are derived from them."""
+    """Return these kinds of nodes and all that are derived from them."""
     found: set[type] = set()
     waiting: list[type] = [*kinds]
     while waiting:
@@ -78,7 +78,7 @@ def list_kinds_below(kinds: tuple[type[cst.CSTNode], ...]) -> frozenset[type]:
 
 @lru_cache(1 << 17)
 def list_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
-    """What stands right below a node, the last first; libcst itself visits the node to find it, which is slow."""
+    """Return the nodes right below a node, the last first; libcst would visit the node, which is slow."""
     found: list[cst.CSTNode] = []
     for name in _list_node_fields(type(node)):
         value = getattr(node, name)
@@ -96,7 +96,7 @@ def forget_nodes() -> None:
 
 
 def clone(node: Node) -> Node:
-    """A copy of a node and of all below it; blanks and punctuation are shared: nothing asks where they are."""
+    """Return a copy of a node and of all below it; blanks and punctuation are shared: nothing asks where they are."""
     parts: dict[str, object] = {}
     for name in _list_node_fields(type(node)):
         value = getattr(node, name)
@@ -108,7 +108,7 @@ def clone(node: Node) -> Node:
 
 
 def _copy_with(node: Node, parts: Mapping[str, object]) -> Node:
-    """A copy with some parts put in, without the questions that libcst asks of each new node."""
+    """Return a copy with some parts put in, without the questions that libcst asks of each new node."""
     made = object.__new__(type(node))
     for name in _list_fields(type(node)):
         object.__setattr__(made, name, parts[name] if name in parts else getattr(node, name))
@@ -121,7 +121,7 @@ def _list_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 
 def replace_parts(node: Node, **parts: object) -> Node:
-    """The node with other parts, itself if they are its own; for parts of which it is known that they fit."""
+    """Return the node with other parts, itself if they are its own; for parts of which it is known that they fit."""
     return node if all(getattr(node, name) is part for name, part in parts.items()) else _copy_with(node, parts)
 
 
@@ -132,7 +132,7 @@ class Rewriter:
     """
 
     def rewrite(self, node: cst.CSTNode) -> Any:
-        """What takes the place of a node."""
+        """Return what takes the place of a node."""
         parts: dict[str, object] = {}
         for name in _list_node_fields(type(node)):
             value = getattr(node, name)
@@ -162,13 +162,13 @@ _IN_ORDER: dict[type[cst.CSTNode], tuple[str, ...]] = {
 
 
 def find_small_statement(statement: cst.CSTNode | None) -> cst.BaseSmallStatement | None:
-    """The one small statement of a line."""
+    """Return the one small statement of a line."""
     return statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
 
 
 @cache
 def _list_node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
-    """The fields of such nodes that hold others, in the order of the source."""
+    """Return the fields of such nodes that hold others, in the order of the source."""
     return _IN_ORDER.get(kind) or tuple(f.name for f in fields(kind) if not _LAYOUT.fullmatch(f.name))
 
 
@@ -183,7 +183,7 @@ class Located(cst.CSTTransformer):
         self.positions = positions
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # no flattening here
-        """The position of the old node is that of the new one, and of what is new in it."""
+        """Give the new node the position of the old one, and what is new in it."""
         made = super().on_leave(original_node, updated_node)
         assert isinstance(made, cst.CSTNode)
         if original_node in self.positions:
@@ -199,7 +199,7 @@ class Located(cst.CSTTransformer):
 
 @dataclass(frozen=True, slots=True)
 class EarlyRewrite:
-    """What is rewritten before anything else is looked at.
+    """Rewrite of the tree before anything else is read.
 
     Attributes:
         kinds: the kinds of nodes that it speaks of.
@@ -213,7 +213,7 @@ class EarlyRewrite:
 
 
 def rewrite_statements(tree: cst.Module, positions: Positions, rewritings: Sequence[EarlyRewrite]) -> cst.Module:
-    """The module after these; each statement of the top level is looked through once for what all of them speak of."""
+    """Return the module after these; each statement of the top level is searched once for what all of them rewrite."""
     speaking: dict[type[cst.CSTNode], list[EarlyRewrite]] = {}
     for rewriting in rewritings:
         for kind in rewriting.kinds:
@@ -240,7 +240,7 @@ class _BlankAdder(Located):
 
 
 def _find_missing_blanks(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
-    """The blanks that one would expect around a node's keywords and that are not there."""
+    """Return the blanks that one would expect around a node's keywords and that are not there."""
     if type(node) not in _SPACED:
         return {}
     if isinstance(node, cst.Yield):
@@ -250,7 +250,7 @@ def _find_missing_blanks(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
 
 @cache
 def _list_usual_blanks(kind: type[cst.CSTNode]) -> list[tuple[str, cst.SimpleWhitespace]]:
-    """The blanks that nodes of a kind usually have."""
+    """Return the blanks that nodes of a kind usually have."""
     usual = [(f.name, f.default_factory()) for f in fields(kind) if f.default_factory is not MISSING]
     return [(name, blank) for name, blank in usual if isinstance(blank, cst.SimpleWhitespace) and not blank.empty]
 

@@ -38,7 +38,7 @@ class _Starts(PositionProvidingCodegenState):
         self.begun.append((self.line, self.column + 1))
 
     def after_codegen(self, node: cst.CSTNode) -> None:
-        """A node has been written that may have said more exactly where it begins."""
+        """Note the place of a written node that may have said more exactly where it begins."""
         start = self.begun.pop()
         if node not in self.found:
             self.found[node] = start

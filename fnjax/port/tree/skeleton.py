@@ -18,7 +18,7 @@ Jumps = tuple[type[cst.CSTNode], ...]
 
 
 class Kept(ast.expr):
-    """What stays as it is: a statement, or a part of one.
+    """Statement, or a part of one, that stays as it is.
 
     Attributes:
         node: the node of libcst.

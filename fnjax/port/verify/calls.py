@@ -49,7 +49,7 @@ class Array:
     high: int = 0
 
     def draw_entries(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """Entries."""
+        """Draw the entries."""
         if self.kind == "index":
             return np.asarray(rng.integers(0, max(self.high, 1), self.shape))
         return np.asarray(KINDS[self.kind](rng, self.shape))
@@ -99,12 +99,12 @@ class Call:
         return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
 
     def write_arguments(self) -> str:
-        """The arguments as `--args` takes them."""
+        """Return the arguments as `--args` takes them."""
         return ", ".join(_write_value(a) for a in self.args)
 
 
 def draw_call(recipe: Sequence[Any], seed: int, argnums: tuple[int, ...] | None = None) -> Call:
-    """A call whose arrays are drawn."""
+    """Return a call whose arrays are drawn."""
     rng = make_stream("arguments", seed)
     return Call(tuple(_draw_part(r, rng) for r in recipe), argnums, seed, tuple(recipe))
 

@@ -72,7 +72,7 @@ class Options:
         )
 
     def choose_value(self, draw: random.Random, width: int) -> Any:
-        """One of the first few; seldom something else."""
+        """Return one of the first few; seldom something else."""
         if self.other and draw.random() < (0.05 if width < 6 else 0.15):
             return draw.choice(self.other[: max(4, width)])
         return draw.choice(self.likely[: max(1, width)] or self.other)
@@ -97,7 +97,7 @@ def _is_of_kind(value: Any, kind: str) -> bool:
 
 
 def _iter_kinds(hints: Hints, torch: Any) -> Iterator[str]:
-    """What it may be, the likeliest first."""
+    """Yield what it may be, the likeliest first."""
     # What the author says comes before what the code does, and both before what names suggest: annotations are seldom
     # wrong, names often. Each kind may come again; who reads this takes it once.
     said, facts, name = hints.annotation, hints.facts, hints.name

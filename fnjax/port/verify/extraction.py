@@ -19,7 +19,7 @@ from typing import Any
 
 
 class Missing:
-    """What stands for a library that is not here, or for what needs one; using it says so."""
+    """Stand-in for a library that is not installed, or for what needs one; using it says so."""
 
     def __init__(self, name: str, why: BaseException) -> None:
         self.__dict__["message"] = f"{name} cannot be had: {type(why).__name__}: {why}"
@@ -152,7 +152,7 @@ class Part(types.ModuleType):
             self.__dict__[name] = Missing(module if whole else f"{module}.{alias.name}", e)
 
     def _find_own_part(self, module: str, level: int) -> Part | None:
-        """The part for a module of the same package; None for another library's."""
+        """Return the part for a module of the same package; None for another library's."""
         first = module.split(".", maxsplit=1)[0]
         package = _find_package(self.path)
         if level:
@@ -176,7 +176,7 @@ _PARTS: dict[Path, Part] = {}
 
 
 def open_part(path: Path, text: str | None = None) -> Part:
-    """The one part for a file."""
+    """Return the one part for a file."""
     path = path.absolute()
     if path not in _PARTS:
         _PARTS[path] = Part(path, text)
@@ -184,12 +184,12 @@ def open_part(path: Path, text: str | None = None) -> Part:
 
 
 def list_files() -> list[Path]:
-    """The files that something was taken out of."""
+    """Return the files that something was taken out of."""
     return list(_PARTS)
 
 
 def import_whole(path: Path) -> types.ModuleType:
-    """The file's module, imported with its package as Python does."""
+    """Return the file's module, imported with its package as Python does."""
     path = path.absolute()
     base = (_find_package(path) or path).parent
     sys.path.insert(0, str(base))
@@ -201,7 +201,7 @@ def _list_candidates(place: Path) -> tuple[Path, Path]:
 
 
 def _find_package(path: Path) -> Path | None:
-    """The outermost folder of the package that the file is in, if it is in one."""
+    """Return the outermost folder of the package that the file is in, if it is in one."""
     found, folder = None, path.parent
     while (folder / "__init__.py").is_file():
         found, folder = folder, folder.parent
@@ -209,14 +209,14 @@ def _find_package(path: Path) -> Path | None:
 
 
 def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements, with those of an `if` or a `try` one by one where it holds imports only."""
+    """Yield the statements, with those of an `if` or a `try` one by one where it holds imports only."""
     for statement in body:
         inner = list(open_blocks(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
 
 
 def list_bound(node: ast.AST) -> Iterator[str]:
-    """The names that a statement binds in its scope."""
+    """Yield the names that a statement binds in its scope."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
         yield node.name
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -230,7 +230,7 @@ def list_bound(node: ast.AST) -> Iterator[str]:
 
 
 def _list_changed(statement: ast.stmt) -> Iterator[str]:
-    """The names whose entries or attributes an assignment changes."""
+    """Yield the names whose entries or attributes an assignment changes."""
     targets = getattr(statement, "targets", [getattr(statement, "target", None)])
     for target in targets if isinstance(statement, (ast.Assign, ast.AugAssign)) else ():
         inner = target
@@ -241,7 +241,7 @@ def _list_changed(statement: ast.stmt) -> Iterator[str]:
 
 
 def list_read(statement: ast.AST) -> set[str]:
-    """The names that stand in a statement; what a class says of its export is not asked for."""
+    """Return the names that stand in a statement; what a class says of its export is not asked for."""
     if isinstance(statement, ast.FunctionDef) and statement.name == "symbolic":
         return set()
     inner = set().union(*map(list_read, ast.iter_child_nodes(statement)))

@@ -27,7 +27,7 @@ _NUMBERS = re.compile(r"int|float|round|pow|abs|math\..*")  # of Python
 
 @dataclass
 class Hints:
-    """What is known of one parameter.
+    """Knowledge of one parameter.
 
     Attributes:
         name: as forward calls it.
@@ -61,7 +61,7 @@ def read_hints(tree: ast.Module, qualname: str) -> list[Hints]:
 
 
 def list_sizes(tree: ast.Module) -> list[int]:
-    """The whole numbers in subscripts and comparisons of a file: such are the sizes of axes."""
+    """Return the whole numbers in subscripts and comparisons of a file: such are the sizes of axes."""
     places = [n for n in ast.walk(tree) if isinstance(n, (ast.Subscript, ast.Compare))]
     found = {c.value for p in places for c in ast.walk(p) if isinstance(c, ast.Constant) and type(c.value) is int}
     return sorted(n for n in found if 1 < n < 33)
@@ -125,7 +125,7 @@ class _HintReader:
         self.found[param.arg] = made
 
     def _follow_setup(self, setup: Function) -> None:
-        """`setup_context(ctx, inputs, output)`: inputs stand for the parameters."""
+        """Follow `setup_context(ctx, inputs, output)`: inputs are the parameters."""
         names = [a.arg for a in setup.args.args]
         self.context = names[0]
         own: dict[str, str] = {}
@@ -161,7 +161,7 @@ class _HintReader:
             self.found[name].facts.add("ungraded")
 
     def _find_parameter(self, node: ast.AST | None, names: dict[str, str]) -> Hints | None:
-        """The parameter that an expression is."""
+        """Return the parameter that an expression is."""
         if isinstance(node, ast.Name):
             return self.found.get(names.get(node.id, ""))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self.context:
@@ -291,7 +291,7 @@ class _HintReader:
                     hint.facts.add("computed")
 
     def _visit_apply_calls(self) -> None:
-        """What the file's own calls of apply give."""
+        """Read what the file's own calls of apply pass."""
         aliases = {
             ast.unparse(s.targets[0])
             for s in ast.walk(self.tree)
@@ -308,7 +308,7 @@ class _HintReader:
 
 
 def _list_facts(name: str, tail: str, place: int, library: bool) -> set[str]:
-    """What the argument of a call is, by its place; the object of a method has place 0."""
+    """Return what the argument of a call is, by its place; the object of a method has place 0."""
     if _COUNTED.fullmatch(tail) and place == 0:
         return {"index"}
     if _INDEXED.fullmatch(tail) and place >= 1:
@@ -329,7 +329,7 @@ def _list_facts(name: str, tail: str, place: int, library: bool) -> set[str]:
 
 
 def _iter_in_order(function: Function) -> Iterator[ast.AST]:
-    """All nodes, statement by statement in the order of the text."""
+    """Yield all nodes, statement by statement in the order of the text."""
     for statement in function.body:
         yield from _iter_deep(statement)
 
@@ -348,7 +348,7 @@ def _find_defaults(function: Function) -> dict[str, ast.expr]:
 
 
 def _read_literal(node: ast.expr) -> tuple[bool, Any]:
-    """Whether an expression is a literal, and its value."""
+    """Return whether an expression is a literal, and its value."""
     try:
         return True, ast.literal_eval(node)
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):

@@ -61,11 +61,11 @@ class Lines:
         return {line for file, line in ran if file == self.file} & set().union(*self.own.values())
 
     def list_unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:
-        """The class's lines that are not among them."""
+        """Return the class's lines that are not among them."""
         return sorted(set().union(*self.own.values()) - self.keep_own(ran))
 
     def measure_progress(self, error: BaseException) -> int:
-        """How far into its line the exception was raised, to prefer calls that get further."""
+        """Return how far into its line the exception was raised, to prefer calls that get further."""
         found, trace = 0, error.__traceback__
         while trace is not None:
             if trace.tb_frame.f_code.co_filename in self.files:

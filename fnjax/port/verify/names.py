@@ -8,7 +8,7 @@ SHARED = "direct_register_custom_op"  # the function that serving packages share
 
 
 def list_operator_names(tree: ast.Module) -> list[str]:
-    """The qualified names, in the order of the file: of custom_op, triton_op, and what a Library defines.
+    """Return the qualified names, in the order of the file: of custom_op, triton_op, and what a Library defines.
 
     Examples:
         >>> list_operator_names(ast.parse("lib = Library('mine', 'DEF'); lib.define('twice' + infer_schema(f))"))
@@ -41,7 +41,7 @@ def list_operator_names(tree: ast.Module) -> list[str]:
 
 
 def _find_namespace(tree: ast.Module, libraries: dict[str, str]) -> str:
-    """The namespace of SHARED: that of the file's one Library, or of the package that it is imported from."""
+    """Return the namespace of SHARED: that of the file's one Library, or of the package that it is imported from."""
     froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and not n.level]
     roots = [(n.module or "").partition(".")[0] for n in froms if any(a.name == SHARED for a in n.names)]
     return next(iter(roots or libraries.values()), "")
@@ -52,7 +52,7 @@ def _name_called(call: ast.Call) -> str:
 
 
 def _read_text(texts: dict[str, ast.expr], call: ast.Call, index: int = 0) -> str:
-    """The text that an argument is, or begins with, by the texts that the file has names for."""
+    """Return the text that an argument is, or begins with, by the texts that the file has names for."""
     return _read_beginning(texts, call.args[index]) if len(call.args) > index else ""
 
 

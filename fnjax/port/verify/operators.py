@@ -19,7 +19,7 @@ _BODIES = _DEFINING | {"impl", SHARED}
 
 @dataclass
 class Operator:
-    """What stands for the class of a Function.
+    """Stand-in for the class of a Function.
 
     Attributes:
         name: qualified, as `mylib::scale`.
@@ -39,7 +39,7 @@ class Operator:
     methods: list[ast.FunctionDef] = field(default_factory=list)
 
     def add_to_file(self, tree: ast.Module) -> ast.Module:
-        """The file with a class of the operator's name, for who reads hints from methods."""
+        """Return the file with a class of the operator's name, for who reads hints from methods."""
         made = ast.ClassDef(self.name, [], [], list(self.methods), [])
         return ast.Module([*tree.body, made], [])
 
@@ -52,7 +52,7 @@ def make_operator(
     parameters: Sequence[tuple[str, str]],
     argnums: tuple[int, ...] | None,
 ) -> Operator:
-    """An operator of a file.
+    """Return an operator of a file.
 
     Args:
         path: the file.
@@ -78,7 +78,7 @@ def make_operator(
 
 
 def make_ported_operator(name: str) -> Operator:
-    """The operator that a port has defined, by `fnjax.ops`.
+    """Return the operator that a port has defined, by `fnjax.ops`.
 
     Raises:
         AttributeError: it has not.
@@ -89,7 +89,7 @@ def make_ported_operator(name: str) -> Operator:
 
 
 def _iter_parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The functions of a file that are an operator's body, and its derivative."""
+    """Yield the functions of a file that are an operator's body, and its derivative."""
     functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     spelled = {name, name.partition("::")[2]}
     known: set[str] = set()  # the names of the file that are the operator
@@ -110,7 +110,7 @@ def _iter_parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.Function
 
 
 def _iter_calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ast.FunctionDef | None]]:
-    """Calls, and those that decorate a function with it."""
+    """Yield calls, and those that decorate a function with it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield node, None
@@ -132,7 +132,7 @@ _NOTHING = ast.FunctionDef(
 
 
 def _make_function(node: ast.FunctionDef, file: str) -> types.FunctionType:
-    """A function with the lines of a definition, of which nothing is executed."""
+    """Return a function with the lines of a definition, of which nothing is executed."""
     plain = ast.FunctionDef(node.name, _make_parameters([ast.arg(a.arg) for a in node.args.args]), node.body, [])
     module = ast.fix_missing_locations(ast.Module([ast.copy_location(plain, node)], []))
     code = compile(module, file, "exec", dont_inherit=True)

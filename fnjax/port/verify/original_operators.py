@@ -9,7 +9,7 @@ from fnjax.port.verify.operators import Operator, make_operator
 
 
 def make_original_operator(against: str, path: Path, text: str, name: str) -> Operator:
-    """An operator in PyTorch or fnjax.torch, defined and registered by its file.
+    """Return an operator in PyTorch or fnjax.torch, defined and registered by its file.
 
     Raises:
         Exception: the file cannot be executed, or does not define it.

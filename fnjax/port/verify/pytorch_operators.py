@@ -19,7 +19,7 @@ from fnjax.port.verify.operators import Operator, make_operator
 
 
 def make_pytorch_operator(path: Path, text: str, name: str) -> Operator:
-    """An operator in PyTorch, defined and registered by its file.
+    """Return an operator in PyTorch, defined and registered by its file.
 
     Raises:
         Exception: the file cannot be executed, or does not define it.
@@ -47,7 +47,7 @@ def make_pytorch_operator(path: Path, text: str, name: str) -> Operator:
 
 
 def _refuse_what_the_fake_refuses(overload: Any, args: tuple[Any, ...]) -> None:
-    """A body may run on what its register_fake asserts not to get: no call that the operator is there for.
+    """Refuse what register_fake asserts not to get: a body may run on it, but no call is meant for it.
 
     Raises:
         ValueError: the fake raises.

@@ -13,7 +13,7 @@ REMEDY = "give calls that it takes with --args or --cases"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a port does what its original does.
+    """Verdict whether a port computes what its original does.
 
     Attributes:
         name: the class.
@@ -44,18 +44,18 @@ class Verdict:
     against: str = PYTORCH
 
     def make_json(self) -> dict[str, Any]:
-        """All of it but what is not there."""
+        """Return all of it but what is not there."""
         return {k: v for k, v in asdict(self).items() if v or k in {"name", "status", "calls"}}
 
     def write_options(self) -> str:
-        """The call as options of `fnjax compare`."""
+        """Return the call as options of `fnjax compare`."""
         quoted = "'" + self.call.replace("'", "'\\''") + "'"
         chosen = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
         against = "" if self.against == PYTORCH else f" --against {self.against}"
         return f"--args {quoted}{chosen}{f' --seed {self.seed}' if self.seed else ''}{against}"
 
     def describe(self, place: str) -> str:
-        """A line, and for what differs the call to paste.
+        """Return a line, and for what differs the call to paste.
 
         Args:
             place: how `fnjax compare` is told of both files.
@@ -80,7 +80,7 @@ class Verdict:
 
 
 def write_ranges(lines: tuple[int, ...]) -> str:
-    """`3, 7-9`."""
+    """Write line numbers as `3, 7-9`."""
     parts: list[list[int]] = []
     for line in lines:
         if parts and line == parts[-1][1] + 1:

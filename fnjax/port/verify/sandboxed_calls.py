@@ -42,7 +42,7 @@ def limit_time(seconds: float) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tried:
-    """What came of a call.
+    """Outcome of a call.
 
     Attributes:
         call: the call.
@@ -63,7 +63,7 @@ class Tried:
 
 
 class SandboxedCalls:
-    """Calls the original, and remembers what was tried.
+    """Calls of the original, with a memory of what was tried.
 
     Args:
         original: the class.
@@ -132,12 +132,12 @@ class SandboxedCalls:
         return Tried(call, "", (len(ran) + 1e6, 0), ran, theirs, tuple(cotangents), self.is_silent(ran) or nans)
 
     def is_silent(self, ran: AbstractSet[tuple[str, int]]) -> bool:
-        """Whether the class has a backward of which no line ran."""
+        """Return whether the class has a backward of which no line ran."""
         back = self.lines.own.get("backward", set()) | self.lines.own.get("vjp", set())
         return bool(back) and not back & self.lines.keep_own(ran)
 
     def _is_determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
-        """Whether the results stay when torch.empty is filled."""
+        """Return whether the results stay when torch.empty is filled."""
         self.comparing.reference.seed(call.seed + 1)
         with limit_time(self.comparing.reference.patience):
             again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)

@@ -20,7 +20,7 @@ Recipe = tuple[Any, ...]
 
 
 class Search:
-    """Searches by trial, from arguments that get further on to better ones.
+    """Search by trial, from arguments that get further on to better ones.
 
     Args:
         trying: makes the calls.
@@ -40,7 +40,7 @@ class Search:
         return self.fixed + [self.star] * count if self.star else self.fixed
 
     def find_first(self, until: float) -> Tried | None:
-        """A call that runs; one that shows little if there is no other."""
+        """Return a call that runs; one that shows little if there is no other."""
         fallback: Tried | None = None
         rounds = 0
         while time.monotonic() < until:
@@ -66,7 +66,7 @@ class Search:
         return fallback
 
     def change_recipe(self, recipe: Recipe, options: Sequence[Options], width: int, problem: str = "") -> Recipe:
-        """Another recipe: one argument replaced, shapes made to fit what stands in a message, or several of these."""
+        """Return another recipe: one argument replaced, shapes made to fit those in a message, or several of these."""
         named = [int(n) for n in re.findall(r"(?<![\d.])\d{1,2}(?![\d.])", problem) if 0 < int(n) < 33]
         made = list(recipe)
         if not made:
@@ -97,7 +97,7 @@ class Search:
         return tuple(made)
 
     def find_others(self, found: Tried, until: float) -> Iterator[Tried]:
-        """Calls beside one that runs, each of which runs too: every static choice, sizes, ranks, values."""
+        """Yield calls next to one that runs, each of which runs too: every static choice, sizes, ranks, values."""
         seen = {repr(found.call.recipe)}
         pool = [found]
         options = self._list_options(len(found.call.recipe) - len(self.fixed))
@@ -140,7 +140,7 @@ class Search:
 
 
 def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
-    """Whether an argument is of the sort of one that runs: PyTorch takes many that nobody would pass."""
+    """Return whether an argument is of the sort of one that runs: PyTorch takes many that nobody would pass."""
     if isinstance(value, Array) and isinstance(found, Array):
         ranked = bool(value.shape) or not found.shape
         weights = value.kind in WEIGHTS and found.kind in WEIGHTS
@@ -156,7 +156,7 @@ def _chain_parts(*parts: Iterator[Recipe]) -> Iterator[Recipe]:
 
 
 def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
-    """One thing changed at a time."""
+    """Yield one thing changed at a time."""
     for i, (given, option) in enumerate(zip(recipe, options, strict=False)):
         if not isinstance(given, Array):
             for value in [*option.likely[:8], *option.other[:4]]:
@@ -192,7 +192,7 @@ def _resize_part(part: Any, sizes: dict[int, int]) -> Any:
 
 
 def count_repeats(recipe: Recipe) -> int:
-    """How often an array has an axis as long as another of its own: such axes can be taken for each other."""
+    """Return how often an array has an axis as long as another of its own: such axes can be taken for each other."""
     return sum(len(r.shape) - len(set(r.shape)) for r in recipe if isinstance(r, Array))
 
 

@@ -14,7 +14,7 @@ from fnjax.port.verify.calls import Call
 
 
 def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digits: Sequence[int]) -> Call:
-    """The smallest call that is found in that time.
+    """Return the smallest call that is found in that time.
 
     Args:
         call: a call that differs.
@@ -35,7 +35,7 @@ def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digit
 
 
 def _iter_smaller(call: Call, digits: Sequence[int]) -> Iterator[Call]:
-    """Calls that are simpler by one step, the largest steps first."""
+    """Yield calls that are simpler by one step, the largest steps first."""
     if call.argnums is not None:
         yield dataclasses.replace(call, argnums=None)
     sizes = sorted({n for a in _iter_arrays(call.args) for n in a.shape if n > 1}, reverse=True)

@@ -74,7 +74,7 @@ class Job:
 
 
 def find_original(job: Job) -> Any:
-    """The class: loaded by fnjax.torch, or in PyTorch taken out of its file, or imported where that cannot be done.
+    """Return the class: loaded by fnjax.torch, or in PyTorch extracted from its file, or imported.
 
     Raises:
         Exception: where neither can be done.
@@ -105,7 +105,7 @@ def _take_out(path: Path, text: str, name: str) -> Any:
 
 
 def verify_class(job: Job, report: Report) -> Verdict:
-    """What becomes of a class.
+    """Return what becomes of a class.
 
     Args:
         job: the class.
@@ -134,7 +134,7 @@ def verify_class(job: Job, report: Report) -> Verdict:
 
 
 def _verify_operator(job: Job, report: Report) -> Verdict:
-    """The same for a custom operator."""
+    """Return the same for a custom operator."""
     try:
         theirs = make_original_operator(job.against, Path(job.path), job.text, job.name)
     except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
@@ -168,7 +168,7 @@ class Verification:
         self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
 
     def run_verification(self) -> Verdict:
-        """Search, compare, and say what came of it."""
+        """Search, compare, and return the verdict."""
         begin = time.monotonic()
         end = begin + self.job.seconds
         search = Search(self.trying, self.hints, self.job.seed, list_sizes(self.tree))
@@ -214,7 +214,7 @@ class Verification:
         return Verdict(self.job.name, NOT_TRIED, reason)
 
     def _try_given(self) -> list[Tried] | Verdict:
-        """The user's own calls."""
+        """Return the user's own calls."""
         found = []
         for text in self.job.cases:
             try:
@@ -234,7 +234,7 @@ class Verification:
         return found
 
     def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
-        """Other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
+        """Yield other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
         for start in starts:
             recipe, chosen = start.call.recipe, list_differentiated(start.call.args, None)
             singles = [(i,) for i in chosen] if len(chosen) > 1 else []
@@ -264,7 +264,7 @@ class Verification:
                 return
 
     def compare_call(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:
-        """Both sides on a call; None where it is of no use."""
+        """Return both sides on a call; None where it is of no use."""
         theirs = tried.theirs
         if tried.problem or theirs is None or (tried.weak and self.agreed and not tried.ran - self.ran):
             return None
@@ -293,7 +293,7 @@ class Verification:
         return found
 
     def _is_rounding(self, call: Call, found: Comparison) -> bool:
-        """Whether the sides differ a little, and agree in float64."""
+        """Return whether the sides differ a little, and agree in float64."""
         for e in _list_wrong(found):
             if e.original is None or e.ported is None or abs(e.original - e.ported) > 0.02 * max(1, abs(e.original)):
                 return False
@@ -344,7 +344,7 @@ class Verification:
 
 
 def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
-    """Both sides, ready to be compared."""
+    """Return both sides, ready to be compared."""
     function = add_buffers(theirs, ours, make_reference(job.against))
     options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
     return Comparing(function, ours.apply, **options)

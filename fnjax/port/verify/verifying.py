@@ -104,7 +104,7 @@ def verify(
 
 
 def _note_reference(verdict: Verdict, against: str) -> Verdict:
-    """The verdict, with what it was compared with where that is not PyTorch."""
+    """Return the verdict, with what it was compared with where that is not PyTorch."""
     if against == PYTORCH:
         return verdict
     return replace(verdict, against=against, notes=(*verdict.notes, describe_reference(against)))
@@ -150,7 +150,7 @@ class _Run:
         self.events.put(None)
 
     def wait_for_verdict(self, seconds: float) -> Verdict | None:
-        """Its verdict, or None where it ended without one."""
+        """Return its verdict, or None if it ended without one."""
         until = time.monotonic() + STARTING
         try:
             while True:
@@ -190,7 +190,7 @@ class _Run:
             self.progress(f"{self.name}: {tried} candidates, {accepted} accepted by {reference}{compared}")
 
     def describe_end(self) -> Verdict:
-        """What there is to say of a process that ended by itself."""
+        """Return what there is to say of a process that ended by itself."""
         why = self.killed or _describe_status(self.process.returncode, self.errors)
         reference = "PyTorch" if self.against == PYTORCH else self.against
         what = {"trying": f"while {reference} ran ", "comparing": "while the port ran "}.get(self.doing, "")
@@ -204,7 +204,7 @@ class _Run:
 
 
 def _read_verdict(found: dict[str, Any]) -> Verdict:
-    """A verdict from JSON, which has lists for tuples."""
+    """Return a verdict from JSON, which has lists for tuples."""
     fields: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in found.items()}
     return Verdict(**fields)
 

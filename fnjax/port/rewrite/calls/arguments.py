@@ -16,7 +16,8 @@ import libcst as cst
 
 from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import DTYPE, SIZE, Value
-from fnjax.port.source.naming import find_canonical_name, iter_targets
+from fnjax.port.source.canonical_names import find_canonical_name
+from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import (
     TENSOR_TYPES,
     Operation,
