@@ -26,7 +26,7 @@ import fnjax.port
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONG = {"devices.md", "errors.md", "gradcheck.md", "triton-gradients.md"}  # half of the time of all pages
+LONG = {"devices.md", "errors.md", "gradcheck.md", "training.md", "triton-gradients.md"}  # half of the time of all pages
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -162,6 +162,15 @@ def test_each_error_is_shown():
     for section in sections:
         if anchors(section):
             assert "Traceback (most recent call last):" in section, section.partition("\n")[0]
+
+
+def test_every_page_is_listed():
+    """README, the first page and the navigation have a link to each page."""
+    for name in ("README.md", "docs/index.md", "mkdocs.yml"):
+        text = (ROOT / name).read_text()
+        for page in PAGES[1:]:
+            path = page.relative_to(ROOT / "docs").as_posix()
+            assert path in {"index.md", "changelog.md"} or path in text, f"{name} does not name {path}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
