@@ -76,9 +76,10 @@ docs: $(STAMP)/docs ## build the documentation into site/
 	@echo 'To read it, with its search: python -m http.server -d site, then http://localhost:8000'
 
 # The wheel is tried away from the checkout, so that nothing but the wheel can be what is imported.
-build: $(STAMP)/pip ## build the wheel into dist/ and try it in a clean environment
+build: $(STAMP)/build ## build wheel and sdist into dist/, check them, and try the wheel in a clean environment
 	rm -rf dist
-	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python -m twine check --strict dist/*
 	@set -eu; trial=$$(mktemp -d); trap 'rm -rf "$$trial"' EXIT; \
 	$(BIN)/python -m venv "$$trial/venv"; \
 	"$$trial/venv/bin/python" -m pip --disable-pip-version-check install --quiet $(JAX) dist/*.whl; \
@@ -118,6 +119,10 @@ $(STAMP)/test: pyproject.toml | $(STAMP)/pip
 
 $(STAMP)/lint: pyproject.toml | $(STAMP)/pip
 	$(PIP) $(JAX) --editable . --group lint
+	@touch $@
+
+$(STAMP)/build: pyproject.toml | $(STAMP)/pip
+	$(PIP) --group build
 	@touch $@
 
 $(STAMP)/docs: pyproject.toml | $(STAMP)/pip

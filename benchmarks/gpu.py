@@ -30,9 +30,10 @@ SECTIONS = {
     "gpu_tests": ("Tests marked gpu, each beside the CPU", ("tests",)),
     "gpu": ("Training steps", (*MODELS, *(f"torch_{name}" for name in MODELS))),
     "gpu_memory": ("Temporary memory of compiled gradients", ("layers", "packed")),
+    "gpu_as_is": ("PyTorch source as it is", ("as_is",)),
     "gpu_triton": ("Triton kernels", ("triton",)),
 }
-PARTS = ("tests", *MODELS, "layers", "packed", "triton", *(f"torch_{name}" for name in MODELS))
+PARTS = ("tests", *MODELS, "layers", "packed", "as_is", "triton", *(f"torch_{name}" for name in MODELS))
 STARTING, REPORTING = 60, 5  # seconds: at most, until it is known what is there; kept for the report
 MEBIBYTE = 2**20
 NOTES = {
@@ -44,6 +45,9 @@ Ratio: fnjax to custom_vjp, which is written by hand; control: custom_vjp, compi
 Kernels: what the compiled text starts, a loop's body once; one number where fnjax and custom_vjp have the same.
 Program: arguments, results and temporary memory as compiled. Process: the most that JAX's allocator held for all \
 forms, XLA's trials among them. PyTorch: the most that its allocator held.""",
+    "gpu_as_is": """\
+A Function and a module with two of them, loaded by fnjax.torch, next to jax.numpy with a custom_vjp written by hand: \
+value and gradient under jit, waited for; the median of {rounds} measurements.""",
     "gpu_triton": """\
 Original: the kernel, by jax-triton. Translated: as JAX operations, which is what runs without jax-triton and what JAX \
 differentiates. Twin: jax.numpy, written by hand. Each under jit, waited for; the median of {rounds} measurements.""",
@@ -207,40 +211,6 @@ def packed(report, options):
     packed_layers(report)
 
 
-def triton(report, options):
-    """Measure the launches of benchmarks.triton_speed: the kernels themselves, their translations and their twins."""
-    import jax
-    import numpy as np
-
-    from benchmarks.triton_launches import LAUNCHES
-    from fnjax.triton import backend
-    from tests.triton.twins import forms_of
-
-    original = importlib.util.find_spec("jax_triton") is not None and jax.default_backend() == "gpu"
-    if not original:
-        report.note("jax-triton is not installed, or JAX sees no GPU: no original kernels ran")
-    rows = []
-    for name, make in LAUNCHES.items():
-        case = make()
-        forms, inputs = forms_of(name, case)
-        compiled = {"twin": jax.jit(forms["twin"]).lower(*inputs).compile()}
-        for title, which in (("translated", "jax"), ("original", "triton")):
-            if which == "jax" or original:
-                with backend(which):
-                    compiled[title] = jax.jit(forms["fnjax"]).lower(*inputs).compile()
-        outputs = {title: jax.tree.leaves(f(*inputs)) for title, f in compiled.items()}
-        for title, found in outputs.items():
-            for ours, twin in zip(found, outputs["twin"], strict=True):
-                # Triton multiplies matrices of 32 bits with 10 bits of mantissa (TF32), as its default is.
-                np.testing.assert_allclose(ours, twin, rtol=0, atol=5e-3 * np.abs(twin).max(), err_msg=title)
-        cases = {title: lambda f=f: jax.block_until_ready(f(*inputs)) for title, f in compiled.items()}  # noqa: B023
-        times = harness.interleaved(cases, options.rounds)
-        us = [round(harness.median_us(times, t)) if t in times else "-" for t in ("original", "translated", "twin")]
-        rows.append((case.name, *us))
-    report.goals.append({"text": "values are those of the twins", "met": True})
-    report.table("Launches", ("", "original µs", "translated µs", "twin µs"), rows)
-
-
 def run_part(options):
     """Run one part in this process, and write its figures, with the error if there was one."""
     name = options.part
@@ -251,7 +221,10 @@ def run_part(options):
         elif name.startswith("torch_"):
             train_torch(report, options, name.removeprefix("torch_"))
         else:
-            {"tests": tests, "layers": layers, "packed": packed, "triton": triton}[name](report, options)
+            from benchmarks.gpu_source import as_is, triton
+
+            others = {"tests": tests, "layers": layers, "packed": packed, "as_is": as_is, "triton": triton}
+            others[name](report, options)
     except Exception as error:
         report.goals.append({"text": f"{type(error).__name__}: {brief(str(error))}", "met": False})
         options.json.write_text(json.dumps(vars(report)))

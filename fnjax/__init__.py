@@ -5,7 +5,7 @@ import warnings as _warnings
 
 from fnjax._lazy import lazy as _lazy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "custom_bwd": "fnjax._function.decorators",

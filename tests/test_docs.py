@@ -26,7 +26,13 @@ import fnjax.port
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LONG = {"devices.md", "errors.md", "gradcheck.md", "training.md", "triton-gradients.md"}  # half of the time of all pages
+LONG = {
+    "devices.md",
+    "errors.md",
+    "gradcheck.md",
+    "training.md",
+    "triton-gradients.md",
+}  # half of the time of all pages
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

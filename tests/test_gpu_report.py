@@ -413,23 +413,27 @@ def test_pallas_softmax_lowers_for_cuda():
 
 @pytest.mark.slow
 def test_rehearsal_on_the_cpu(tmp_path):
-    """With the CPU as the other device the tests marked gpu pass, and there are figures of a model and of memory."""
-    parts = ["tests", "swish", "layers", "packed"]
+    """With the CPU as the other device tests marked gpu pass, and there are figures of models, memory and loaded files.
+
+    Of the 71 tests those run that no other test has on the CPU, and some of each table of cases.
+    """
+    parts = ["tests", "swish", "layers", "packed", "as_is"]
     command = ["--platform", "cpu", "--output", str(tmp_path), "--rounds", "1", "--limit", "540", "--only", *parts]
-    done = start(sys.executable, "-m", "benchmarks.gpu", *command)
+    chosen = "-k '(not derivatives and not gallery and not eager) or jit-float32-saved or jit-swiglu'"
+    done = start(sys.executable, "-m", "benchmarks.gpu", *command, PYTEST_ADDOPTS=chosen)
     text = (tmp_path / "GPU.md").read_text()
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Every part ran." in text
     assert f"JAX {jax.__version__}" in text
     rows = {row[1]: row[2:-1] for line in text.splitlines() if (row := [x.strip() for x in line.split("|")])[1:]}
     outcomes = {name: [int(x) for x in counts] for name, counts in rows.items() if name.startswith("test_")}
-    assert sum(passed for passed, _, _ in outcomes.values()) >= 50
+    assert sum(passed for passed, _, _ in outcomes.values()) >= 12
     assert all(failed == 0 for _, failed, _ in outcomes.values())
     ours, by_hand, torch, *_, kernels, _, _, _ = rows[MODELS["swish"].title]
     assert min(int(ours), int(by_hand), int(kernels)) > 0
     assert torch == "-"
     assert float(rows["fnjax"][0]) <= 1.05 * float(rows["fnjax"][2])
-    assert set(rows) >= {"none", "bfloat16", "int8 and a scale"}
+    assert set(rows) >= {"none", "bfloat16", "int8 and a scale", "Function", "module"}
 
 
 @pytest.mark.parity
