@@ -12,13 +12,13 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects
 from fnjax.port.analysis.registry import find_expression_rules, find_rules
-from fnjax.port.analysis.terms import Ahead, Selection, Sink, Stop, Term, parse
+from fnjax.port.analysis.terms import Ahead, Selection, Sink, Stop, Term
 from fnjax.port.analysis.traces import Made, Region, Trace, Traces
 from fnjax.port.analysis.variables import Surroundings, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
 from fnjax.port.result import Finding
 from fnjax.port.source.records import list_decorators
-from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_children
 
@@ -113,7 +113,7 @@ class Evaluation(Variables):
         if not self.here.differentiated:
             return node
         self.sink.imports.add("jax")
-        return parse(f"jax.lax.stop_gradient({unparse(bracket(node, 1))})")
+        return fill("jax.lax.stop_gradient(A)", A=node)
 
     @contextlib.contextmanager
     def open_scope(self) -> Iterator[dict[str, Value]]:

@@ -191,7 +191,7 @@ def list_else_blocks(node: cst.If) -> list[cst.BaseSuite]:
 
 def parse(text: str) -> cst.BaseExpression:
     """An expression from its text."""
-    return cst.parse_expression(text)
+    return cst.Name(text) if text.isidentifier() else cst.parse_expression(text)
 
 
 def parse_line(text: str) -> cst.SimpleStatementLine:
@@ -209,4 +209,5 @@ def make_assignment(target: str, value: cst.BaseExpression) -> cst.SimpleStateme
 
 def make_raise(message: str) -> cst.SimpleStatementLine:
     """The statement that stands where a translation is missing."""
-    return parse_line(f"raise NotImplementedError({message!r})".replace("\n", " "))
+    text = cst.SimpleString(repr(message).replace("\n", " "))
+    return cst.SimpleStatementLine([cst.Raise(cst.Call(cst.Name("NotImplementedError"), [cst.Arg(text)]))])

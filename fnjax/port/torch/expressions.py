@@ -185,6 +185,16 @@ def parse_template(text: str) -> cst.BaseExpression:
     return cst.parse_expression(text)
 
 
+def fill(template: str, **values: cst.BaseExpression) -> cst.BaseExpression:
+    """The expression of a template with others in place of its names, in parentheses where they are needed.
+
+    >>> unparse(fill("jnp.sum(A * B)", A=cst.parse_expression("x + 1"), B=cst.Name("y")))
+    'jnp.sum((x + 1) * y)'
+    """
+    made: cst.BaseExpression = TemplateFiller(values, frozenset()).rewrite(parse_template(template))
+    return made
+
+
 def make_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return a list as the tuple of the same elements, for JAX's static arguments; anything else as it is."""
     if not isinstance(node, cst.List):

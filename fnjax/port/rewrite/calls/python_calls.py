@@ -33,7 +33,7 @@ from fnjax.port.known.facts import (
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.values.binding import find_held_place, list_entries
-from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, bracket, find_operation, read_literal, unparse
+from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, bracket, fill, find_operation, read_literal, unparse
 from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
@@ -115,7 +115,7 @@ def port_hasattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if find_operation(f"torch.Tensor.{attr}") is None:  # of a subclass, or set by somebody: arrays carry none
         return make_answer(False) if subject.value.is_tensor else None
     walk.sink.imports.add("jax")
-    return Term(parse(f"isinstance({unparse(bracket(subject.node, 1))}, jax.Array)"), Value("static", "bool"))
+    return Term(fill("isinstance(A, jax.Array)", A=subject.node), Value("static", "bool"))
 
 
 @call_of("typing.cast", "typing_extensions.cast")
@@ -166,7 +166,7 @@ def port_builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if name in {"float", "complex"} and first.traced:
         number = walk.stop_gradient(walk.port(node.args[0].value).node)
         if name == "float" and first.dtype in {"int", "bool"}:
-            number, first = parse(f"{unparse(bracket(number))}.astype(float)"), replace(first, dtype="float", exact="")
+            number, first = fill("A.astype(float)", A=number), replace(first, dtype="float", exact="")
         return Term(number, replace(first, kind="tensor", rank=0, python=True))
     if name in {"int", "bool"} and first.traced:
         return _port_number_call(walk, node, name, first)

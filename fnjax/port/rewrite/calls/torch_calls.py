@@ -37,6 +37,7 @@ from fnjax.port.torch import (
     Rendered,
     bind_call,
     bracket,
+    fill,
     find_departure,
     find_operation,
     read_literal,
@@ -247,12 +248,9 @@ def port_operation(
         check_not_owned(node, target)
         inputs = [walk.port(v).value for k, v in bound.values.items() if k != "out"]
         if not any(map(_holds_tensor, inputs)) or value.dtype in {"bool", "int"} - {target.value.dtype}:
-            dtype = (
-                target.new_array.find_attribute("dtype")
-                if target.new_array
-                else parse(f"{unparse(bracket(target.node))}.dtype")
-            )
-            expression_ = parse(f"{unparse(bracket(expression_))}.astype({unparse(dtype)})")
+            made = target.new_array.find_attribute("dtype") if target.new_array else None
+            dtype = made or fill("A.dtype", A=target.node)
+            expression_ = fill("A.astype(T)", A=expression_, T=dtype)
         return write_memory(walk, node, target, expression_, replace(value, rows=target.value.rows))
     first = next(iter(bound.values.values()), None)
     # Whether the input takes the result is told at run time: no matter, as long as nobody reads it afterwards.
@@ -369,7 +367,7 @@ def keep_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cs
     """What is written to a tensor takes its dtype."""
     if not any(may_widen(target.value, v) for v in others):
         return new
-    return parse(f"{unparse(bracket(new))}.astype({unparse(bracket(target.node))}.dtype)")
+    return fill("A.astype(B.dtype)", A=new, B=target.node)
 
 
 def _report_untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
@@ -394,8 +392,8 @@ def _reduce_selected(walk: Walk, node: cst.BaseExpression, short: str, bound: Bo
     along = selection.one_axis and any(dim == d for d in (0, -1))
     if dim == 0 and selection.base is not None and short in {"sum", "mean", "any", "all"}:
         walk.sink.imports.add("jnp")
-        axes = f"axis=tuple(range({unparse(bracket(selection.mask))}.ndim))"  # those that the mask selects from
-        made = parse(f"jnp.{short}({unparse(bracket(term.node, 1))}, {axes}, where={unparse(mask)})")
+        axes = "axis=tuple(range(S.ndim))"  # those that the mask selects from
+        made = fill(f"jnp.{short}(A, {axes}, where=M)", A=term.node, M=mask, S=selection.mask)
         return Term(made, Value("tensor", term.value.dtype, place=walk.make_place(node)))
     of_each = bound.operation.first.along
     if (given[1:] and not along) or (of_each and not along) or bound.overload.result == "pair":

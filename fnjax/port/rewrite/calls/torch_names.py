@@ -16,7 +16,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse, read_getattr
+from fnjax.port.analysis.walk import Stop, Term, Walk, read_getattr
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.arguments import is_only_renamed
 from fnjax.port.rewrite.calls.foreign_names import describe_foreign
@@ -30,10 +30,9 @@ from fnjax.port.torch import (
     Operation,
     Problem,
     bind_call,
-    bracket,
+    fill,
     find_operation,
     read_literal,
-    unparse,
 )
 
 # Names that other objects have as well.
@@ -162,7 +161,7 @@ def port_torch_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         return port_operation(walk, node, found, [cst.Arg(node.value)]) if isinstance(found, Operation) else None
     if value.fields and attr in value.fields and value.parts:
         index = value.fields.index(attr)
-        return Term(parse(f"{unparse(bracket(term.node))}[{index}]"), value.parts[index])
+        return Term(fill(f"A[{index}]", A=term.node), value.parts[index])
     if value.kind == "object" and not value.name:
         return Term(walk.port_parts(node), find_owned(walk, node))
     if value.kind in {"static", "object"}:

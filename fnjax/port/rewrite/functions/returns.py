@@ -15,7 +15,7 @@ import libcst as cst
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, Value, list_places
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import bracket, fill, unparse
 
 
 @statement(cst.Return, general=True)
@@ -103,4 +103,4 @@ def _stop_gradients(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.B
     given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in walk.routine.parameters)
     if value.literal is None or (given and unparse(node) not in walk.program.list_rebound(walk.routine.node.body)):
         return node
-    return parse(f"jax.lax.stop_gradient({unparse(bracket(node, 1))})")
+    return fill("jax.lax.stop_gradient(A)", A=node)

@@ -22,7 +22,7 @@ from fnjax.port.known.facts import DTYPE, LIST, NUMBER, UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.torch import bracket, fill, read_literal, unparse
 from fnjax.port.torch.context import find_dtype_class
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.torch.numpy_functions import (
@@ -182,9 +182,7 @@ def port_numpy_lookup(walk: Walk, node: cst.Subscript) -> Term | None:
         return Term(made, Value("static", numpy=True))
     walk.sink.imports.add("jnp")
     place = walk.make_place(node)
-    return Term(
-        made.with_changes(value=parse(f"jnp.asarray({unparse(base.node)})")), Value("tensor", place=place, numpy=True)
-    )
+    return Term(made.with_changes(value=fill("jnp.asarray(A)", A=base.node)), Value("tensor", place=place, numpy=True))
 
 
 @expression(cst.Attribute, only="numpy")
@@ -244,7 +242,7 @@ def _port_arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg
         )
         if listed and not (keyword or arg.star or short.rpartition(".")[2] in LISTS):
             walk.sink.imports.add("jnp")
-            new = parse(f"jnp.asarray({unparse(new)})")
+            new = fill("jnp.asarray(A)", A=new)
         name = cst.Name(RENAMED[keyword]) if keyword in RENAMED else arg.keyword
         made.append(arg.with_changes(value=new, keyword=name))
     return made

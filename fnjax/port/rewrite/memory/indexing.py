@@ -21,7 +21,7 @@ from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, find_entry, join_elements
 from fnjax.port.rewrite.memory.indices import is_position, is_python_number, list_indices, split_indices
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
 
@@ -120,7 +120,7 @@ def port_indices(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> c
             new = _port_index(walk, index)
             if new is index.node and _may_be_list(walk, node, e.slice.value):
                 walk.sink.needs.add("_index")
-                new = parse(f"_index({unparse(new)})")
+                new = fill("_index(A)", A=new)
             changed = changed or new is not e.slice.value
             made.append(e.with_changes(slice=e.slice.with_changes(value=bracket(new, 1))))
         else:
@@ -146,7 +146,7 @@ def make_hashable(walk: Walk, term: Term) -> cst.BaseExpression:
     if term.value.name != "instance:torch.dtype" or unparse(term.node).endswith(".dtype"):
         return term.node
     walk.sink.imports.add("jnp")
-    return parse(f"jnp.dtype({unparse(term.node)})")
+    return fill("jnp.dtype(A)", A=term.node)
 
 
 def _port_index(walk: Walk, term: Term) -> cst.BaseExpression:
@@ -159,7 +159,7 @@ def _port_index(walk: Walk, term: Term) -> cst.BaseExpression:
     entries = (*(term.value.parts or ()), *([term.value.element] if term.value.element else []))
     if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
         walk.sink.needs.add("_index")
-        return parse(f"_index({unparse(node)})")
+        return fill("_index(A)", A=node)
     if listed:
         kinds = {v.dtype for v in (*(term.value.parts or ()), term.value.element or UNKNOWN)}
         root = "np" if "bool" in kinds else "jnp"  # a mask has to be known under jit
@@ -356,30 +356,38 @@ def port_selection(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term,
     condition = mask.node
     if spread:
         walk.sink.needs.add("_mask")
-        condition = parse(f"_mask({unparse(bracket(mask.node, 1))}, {unparse(bracket(base.node, 1))})")
+        condition = fill("_mask(M, A)", M=mask.node, A=base.node)
     one_axis = not spread and not among
     reads = walk.list_reads(condition)
     walk.masks[number] = Selection(condition, mask.node, base.node if spread else None, one_axis, reads)
     return Term(base.node, replace(base.value, mask=number, place=walk.make_place(node), number=""))
 
 
-def trim_axes(walk: Walk, value: cst.BaseExpression, text: str, target: str) -> str:
+def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "set") -> cst.Call:
+    """`x.at[i].set(value)`, for the entry `x[i]`."""
+    place = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
+    return cst.Call(cst.Attribute(place, cst.Name(method)), [cst.Arg(bracket(value, 1))])
+
+
+def trim_axes(
+    walk: Walk, value: cst.BaseExpression, given: cst.BaseExpression, target: cst.BaseExpression
+) -> cst.BaseExpression:
     """What is put at an index, without the leading axes of size 1 that it may have more: PyTorch leaves them out."""
     body, kinds = walk.routine.node.body, (cst.Call, cst.Subscript)
     if not walk.keep_one(_has_leading_one, lambda: any(map(_has_leading_one, list_nodes(body, *kinds)))) and not any(
         map(_has_leading_one, list_nodes(value, *kinds))
     ):
-        return text
+        return given
     waiting, seen = [value], set[str]()
     while waiting:
         for n in list_nodes(waiting.pop(), cst.Name, *kinds):
             if _has_leading_one(n):
                 walk.sink.needs.add("_trimmed")
-                return f"_trimmed({text}, {target})"
+                return fill("_trimmed(A, B)", A=given, B=target)
             if isinstance(n, cst.Name) and n.value not in seen:
                 seen.add(n.value)
                 waiting += walk.routine.given.get(n.value, ())
-    return text
+    return given
 
 
 def _has_leading_one(node: cst.CSTNode) -> bool:

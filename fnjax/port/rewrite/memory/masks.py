@@ -20,7 +20,7 @@ import libcst as cst
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.rewrite.memory.indexing import have_same_shape
 from fnjax.port.rewrite.memory.poles import guard_operand
-from fnjax.port.torch import Bound, bracket, unparse
+from fnjax.port.torch import Bound, bracket, fill, unparse
 
 
 def write_masked(walk: Walk, target: cst.Subscript, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
@@ -30,23 +30,19 @@ def write_masked(walk: Walk, target: cst.Subscript, base: Term, mask: Term, new:
     several = new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0)
     if several and not new.value.mask:
         walk.sink.needs.add("_set")
-        texts = [unparse(bracket(t.node, 1)) for t in (base, mask, new)]
-        return parse(f"_set({', '.join(texts)})")
+        return fill("_set(A, M, V)", A=base.node, M=mask.node, V=new.node)
     walk.sink.imports.add("jnp")
-    condition = unparse(bracket(mask.node, 1))
+    condition = mask.node
     if not have_same_shape(base.value, mask.value):
         walk.sink.needs.add("_mask")
-        condition = f"_mask({condition}, {unparse(bracket(base.node, 1))})"
-    value = unparse(bracket(new.node, 1))
+        condition = fill("_mask(M, A)", M=condition, A=base.node)
     kept = (
         guard_operand(walk, target.value, condition, taken=False)
         if not isinstance(target.value, cst.Subscript)
         else base
     )
-    text = f"jnp.where({condition}, {value}, {unparse(bracket(kept.node, 1))})"
-    if _may_promote(base, new):
-        text += f".astype({unparse(bracket(base.node))}.dtype)"
-    return parse(text)
+    made = fill("jnp.where(C, V, K)", C=condition, V=new.node, K=kept.node)
+    return fill("A.astype(B.dtype)", A=made, B=base.node) if _may_promote(base, new) else made
 
 
 def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
@@ -90,4 +86,4 @@ def port_masked_gather(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Te
     if not index.value.mask or table.value.mask:
         return None
     value = replace(table.value, mask=index.value.mask, place=walk.make_place(node), number="", like=index.value.like)
-    return Term(parse(f"{unparse(bracket(table.node))}[{unparse(index.node)}]"), replace(value, rank=index.value.rank))
+    return Term(fill("T[I]", T=table.node, I=index.node), replace(value, rank=index.value.rank))

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Term, Walk, find_names, parse, place_at
+from fnjax.port.analysis.walk import Term, Walk, find_names, place_at
 from fnjax.port.source.records import Routine, list_decorators
-from fnjax.port.torch import Bound, Operation, bracket, find_operation, unparse
+from fnjax.port.torch import Bound, Operation, bracket, fill, find_operation, unparse
 from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
@@ -33,13 +33,13 @@ class Guard:
     """A condition under which the entries of an expression are taken.
 
     Attributes:
-        condition: its text in the port.
+        condition: its translation.
         taken: what it is where they are taken.
         inside: the expression, and those that it is made of entry by entry.
         used: whether an argument was replaced.
     """
 
-    condition: str
+    condition: cst.BaseExpression
     taken: bool
     inside: frozenset[cst.CSTNode]
     used: bool = False
@@ -61,18 +61,19 @@ def keep_off_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressi
         return
     selection = walk.find_selection(term.value)
     if selection is not None:
-        _replace_argument(walk, node, unparse(bracket(selection.condition, 1)), True, safe)
+        _replace_argument(walk, node, selection.condition, True, safe)
     for guard in walk.guards if term.value.kind != "static" else ():
         if node in guard.inside:
             guard.used = True
             _replace_argument(walk, node, guard.condition, guard.taken, safe)
 
 
-def _replace_argument(walk: Walk, node: cst.BaseExpression, condition: str, taken: bool, safe: str) -> None:
+def _replace_argument(
+    walk: Walk, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool, safe: str
+) -> None:
     walk.sink.imports.add("jnp")
     term = walk.port(node)
-    own = unparse(bracket(drop_parentheses(term.node), 1))
-    made = parse(f"jnp.where({condition}, {', '.join((own, safe) if taken else (safe, own))})")
+    made = fill(f"jnp.where(C, A, {safe})" if taken else f"jnp.where(C, {safe}, A)", C=condition, A=term.node)
     walk.memo[id(node)] = node, Term(made, term.value)
 
 
@@ -80,13 +81,13 @@ def guard_operands(walk: Walk, operation: str, bound: Bound) -> None:
     """Keep the operands of torch.where and the like off poles where they are not taken."""
     condition, operands = _TAKING.get(operation, ("", {}))
     if condition in bound.values and operands.keys() <= bound.values.keys():
-        text = unparse(bracket(walk.port(bound.values[condition]).node, 1))
+        asked = walk.port(bound.values[condition]).node
         for name, taken in operands.items():
             node = bound.values[name]
-            walk.memo[id(node)] = node, guard_operand(walk, node, text, taken)
+            walk.memo[id(node)] = node, guard_operand(walk, node, asked, taken)
 
 
-def guard_operand(walk: Walk, node: cst.BaseExpression, condition: str, taken: bool) -> Term:
+def guard_operand(walk: Walk, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool) -> Term:
     """Translate an expression, with safe arguments where its entries are not taken."""
     term = walk.port(node)
     if not _may_be_differentiated(walk):

@@ -29,7 +29,7 @@ from fnjax.port.rewrite.memory.sharing import (
 )
 from fnjax.port.rewrite.memory.slices import write_index
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import MISSING, Operation, bracket, find_operation, unparse
+from fnjax.port.torch import MISSING, Operation, bracket, fill, find_operation, unparse
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes
 
@@ -318,7 +318,7 @@ def write_view(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpr
         return new
     _check_view_remains(walk, steps)
     if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and unparse(new) in walk.state.variables:
-        return parse(f"{unparse(new)}.reshape({name}.shape)")
+        return fill("V.reshape(X.shape)", V=new, X=parse(name))
     if (index := write_index(walk, steps, new)) is not None:
         return parse(f"{name}.at[{index}].set({unparse(bracket(new, 1))})")
     part = steps[0].text.removeprefix(HOLE)

@@ -15,10 +15,10 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse, place_at
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, place_at
 from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, may_touch, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
-from fnjax.port.rewrite.memory.indexing import find_mask, find_open_index, port_indices
+from fnjax.port.rewrite.memory.indexing import find_mask, find_open_index, port_indices, update_at
 from fnjax.port.rewrite.memory.indices import list_indices, split_indices
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.statements.entries import is_data, write_into
@@ -69,7 +69,7 @@ def port_augmented_assignment(walk: Walk, node: cst.AugAssign) -> Statements | N
     if symbol in {"*", "<<"}:
         report_overflow(walk, node, held, term, shift=symbol == "<<")
     same = _replace_value(node, term)
-    new = cst.parse_expression(f"{unparse(bracket(held.node, 13))} {symbol} {unparse(bracket(term.node, 13))}")
+    new: cst.BaseExpression = cst.BinaryOperation(bracket(held.node, 13), _find_sign(node), bracket(term.node, 13))
     widening = may_widen(held.value, term.value)
     if symbol == "/" and must_divide_exactly(walk, node, held.value, term.value):
         new, widening = write_quotient(walk, cst.ensure_type(new, cst.BinaryOperation)), True
@@ -147,15 +147,19 @@ def _port_augmented_entries(
     term = port_64_bits(walk, node, walk.port(node.value), base)
     several = term.value.kind != "static" and not term.value.mask
     if not plain and not (several and find_open_index(walk, target) and find_mask(walk, target) is None):
-        sign = cst.ensure_type(parse(f"a {symbol} b"), cst.BinaryOperation).operator
-        made = cst.BinaryOperation(target, sign, bracket(node.value, 13))
+        made = cst.BinaryOperation(target, _find_sign(node), bracket(node.value, 13))
         return write_into(walk, node, target, walk.port(place_at(walk, made, node)))
     walk.need_entries(base.value, term.value)
-    place = port_indices(walk, target, parse(f"{unparse(bracket(base.node))}.at"))
     if plain:
-        new = parse(f"{unparse(place)}.{_UPDATES[operator]}({unparse(bracket(term.node, 1))})")
+        new = update_at(port_indices(walk, target, base.node), term.node, _UPDATES[operator])
     else:
         entry = port_indices(walk, target, base.node)
-        new = parse(f"{unparse(place)}.set({unparse(entry)} {symbol} {unparse(bracket(term.node, 13))})")
+        new = update_at(entry, cst.BinaryOperation(entry, _find_sign(node), bracket(term.node, 13)))
     write_memory(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
+
+
+def _find_sign(node: cst.AugAssign) -> cst.BaseBinaryOp:
+    """The `+` of `+=`."""
+    sign: cst.BaseBinaryOp = getattr(cst, type(node.operator).__name__.removesuffix("Assign"))()
+    return sign

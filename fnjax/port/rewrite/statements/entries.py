@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, parse
+from fnjax.port.analysis.walk import Statements, Stop, Term, Walk
 from fnjax.port.known.facts import Place, Value, join_elements, join_values
 from fnjax.port.rewrite.memory.indexing import (
     check_whole_write,
@@ -26,6 +26,7 @@ from fnjax.port.rewrite.memory.indexing import (
     number_index,
     port_indices,
     trim_axes,
+    update_at,
 )
 from fnjax.port.rewrite.memory.indices import list_indices, split_indices
 from fnjax.port.rewrite.memory.masks import write_masked
@@ -34,7 +35,7 @@ from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits
 from fnjax.port.rewrite.values.binding import note_set_once, report_outliving
 from fnjax.port.rewrite.values.context import is_ctx
-from fnjax.port.torch import MISSING, bracket, unparse
+from fnjax.port.torch import MISSING, fill, unparse
 
 
 def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
@@ -124,24 +125,23 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
         new = update_entries(walk, target, base, term)
     else:
         walk.sink.imports.add("jnp") if isinstance(term.node, (cst.List, cst.Tuple)) else None
-        value_code = unparse(bracket(term.node, 1))
+        given = term.node
         # A mask or whole numbers: the text does not tell, so a helper does, by the dtype.
         if find_open_index(walk, target):
             one = term.value.is_number or isinstance(term.value.literal, (bool, int, float)) or term.value.rank == 0
             helper = "_fill" if one else "_set"
             walk.sink.needs.add(helper)
-            index = unparse(bracket(walk.port(list_indices(target)[0]).node, 1))  # type: ignore[arg-type] # no slice
-            new = parse(f"{helper}({unparse(bracket(base.node, 1))}, {index}, {value_code})")
+            index = walk.port(list_indices(target)[0]).node  # type: ignore[arg-type] # no slice
+            new = fill(f"{helper}(A, I, V)", A=base.node, I=index, V=given)
             write_memory(walk, node, base, new, replace(base.value, number="", kind="tensor"))
             return []
         if isinstance(term.node, (cst.List, cst.Tuple)):
-            value_code = f"jnp.array({value_code})"
-        entry = port_indices(walk, target, parse(f"{unparse(bracket(base.node))}.at"))
+            given = fill("jnp.array(V)", V=given)
+        entry = port_indices(walk, target, base.node)
         if isinstance(node, cst.Assign):
-            shown = unparse(port_indices(walk, target, bracket(base.node)))
-            value_code = trim_axes(walk, node.value, value_code, shown)
+            given = trim_axes(walk, node.value, given, entry)
         report_untraced_mask(walk, target)
-        new = parse(f"{unparse(entry)}.set({value_code})")
+        new = update_at(entry, given)
     write_memory(walk, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 
@@ -153,8 +153,7 @@ def update_entries(walk: Walk, target: cst.Subscript, base: Term, full: Term) ->
         walk.need_entries(full.value)
         return base.node
     walk.sink.needs.add("_update")
-    texts = [unparse(bracket(n, 1)) for n in (base.node, index.node, full.node)]
-    return parse(f"_update({', '.join(texts)})")
+    return fill("_update(A, I, V)", A=base.node, I=index.node, V=full.node)
 
 
 def report_untraced_mask(walk: Walk, target: cst.Subscript) -> None:

@@ -34,7 +34,7 @@ from fnjax.port.rewrite.memory.poles import keep_off_poles
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import MISSING, bracket, list_dtype_names, read_literal, unparse
+from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal, unparse
 from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
@@ -83,7 +83,7 @@ def make_number(term: Term) -> Term:
     """A scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
     if term.value.name != NUMBER:
         return term
-    return Term(parse(f"float({unparse(term.node)})"), replace(term.value, name=""))
+    return Term(fill("float(A)", A=term.node), replace(term.value, name=""))
 
 
 _ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
@@ -113,7 +113,7 @@ def port_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided
         return term
     walk.large = "error" if large else walk.large or "note"
     if floats:
-        return replace(term, node=parse(f"float({unparse(drop_parentheses(term.node))})"))
+        return replace(term, node=fill("float(A)", A=term.node))
     if other.value.dtype == "unknown":
         walk.note(node, "int64", "beside whole numbers this needs more than 32 bits: set jax_enable_x64 for them")
     walk.sink.imports.add("jnp")
@@ -235,11 +235,11 @@ def port_binary_operation(walk: Walk, node: cst.BinaryOperation) -> Term:
     if value.kind == "unknown" and may_grow(walk, node, left.value, right.value):
         value = replace(value, wide=True)
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
-        made = made.with_changes(left=parse(f"float({unparse(left.node)})"))  # Python's 2 ** -1 is no whole number
+        made = made.with_changes(left=fill("float(A)", A=left.node))  # Python's 2 ** -1 is no whole number
         value = replace(value, dtype="float")
     if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(walk, node):
         walk.sink.needs.add("_difference")
-        made = parse(f"_difference({unparse(bracket(made.left, 1))}, {unparse(bracket(made.right, 1))})")
+        made = fill("_difference(A, B)", A=made.left, B=made.right)
     if isinstance(node.operator, cst.Divide) and must_divide_exactly(walk, node, left.value, right.value):
         made = write_quotient(walk, made)
     new = narrow_result(made, [left, right])
@@ -298,9 +298,9 @@ def port_unary_operation(walk: Walk, node: cst.UnaryOperation) -> Term:
         if term.value.is_tensor or (term.value.mixed and term.value.dtype != "unknown"):
             value = Value("tensor", "bool", term.value.rank, number=walk.number_expression(node))
             if term.value.is_tensor and term.value.dtype == "bool":
-                return Term(parse(f"~{unparse(bracket(term.node))}"), value)
+                return Term(cst.UnaryOperation(cst.BitInvert(), bracket(term.node)), value)
             walk.sink.imports.add("jnp")
-            return Term(parse(f"jnp.logical_not({unparse(term.node)})"), value)
+            return Term(fill("jnp.logical_not(A)", A=term.node), value)
         if term.value.mixed:
             walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
         return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))

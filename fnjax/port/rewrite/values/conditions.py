@@ -21,7 +21,7 @@ from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import expression
 from fnjax.port.analysis.walk import Statements, Term, Walk, parse, place_at
 from fnjax.port.known.facts import Value, join_values
-from fnjax.port.torch import MISSING, Operation, bracket, find_operation, unparse
+from fnjax.port.torch import MISSING, Operation, bracket, fill, find_operation, unparse
 
 Formula = cst.BaseExpression | bool
 
@@ -279,7 +279,7 @@ def _make_question(term: Term) -> Term:
     value = term.value
     if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
         return term
-    return Term(parse(f"{unparse(bracket(term.node, 7))} != 0"), replace(value, dtype="bool", number="", exact=""))
+    return Term(fill("A != 0", A=term.node), replace(value, dtype="bool", number="", exact=""))
 
 
 def _drop_decided(asked: list[cst.BaseExpression], terms: list[Term], either: bool) -> list[Term]:
@@ -310,7 +310,7 @@ def _write_condition(walk: Walk, node: cst.BooleanOperation, terms: list[Term], 
         together = parse(f" {sign} ".join(f"({unparse(t.node)})" for t in arrays))
         if any(t.value.rank != 0 and t.value.is_tensor for t in arrays):  # of one entry, as it has a Python bool
             walk.sink.imports.add("jnp")
-            together = parse(f"jnp.all({unparse(together)})")
+            together = fill("jnp.all(A)", A=together)
     if not python and all(t.value.is_tensor or t.value.kind == "unknown" for t in arrays):
         return Term(together, Value("tensor", "bool", 0))
     known = all(t.value.dtype == "bool" for t in python)

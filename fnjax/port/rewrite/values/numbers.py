@@ -17,7 +17,7 @@ import libcst as cst
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import STATIC, Value
-from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.torch import fill, read_literal, unparse
 
 
 @call_of("*.item")
@@ -37,7 +37,7 @@ def port_item(walk: Walk, node: cst.Call, name: str) -> Term | None:
         and type(known := read_literal(number)) in {int, bool}
     ):
         return Term(number, Value("static", type(known).__name__, literal=known))
-    made = term.node if term.value.rank == 0 else parse(f"{unparse(bracket(term.node))}.reshape(())")
+    made = term.node if term.value.rank == 0 else fill("A.reshape(())", A=term.node)
     value = replace(term.value, kind="tensor", rank=0, python=True, place=walk.make_place(node))
     return Term(walk.stop_gradient(made), value)
 
@@ -52,7 +52,7 @@ def port_size_numel(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if term.value.kind != "static" or element is None or element.dtype != "int":
         return None
     walk.sink.imports.add("math")
-    return Term(parse(f"math.prod({unparse(term.node)})"), Value("static", "int"))
+    return Term(fill("math.prod(A)", A=term.node), Value("static", "int"))
 
 
 _CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.linspace", "jnp.array"})
@@ -75,4 +75,4 @@ def port_tolist(walk: Walk, node: cst.Call, name: str) -> Term | None:
     if term.value.rank == 0:
         return Term(walk.stop_gradient(term.node), replace(term.value, place=walk.make_place(node)))
     element = Value("tensor", term.value.dtype, 0, place=walk.make_place(node), exact=term.value.exact)
-    return Term(parse(f"list({unparse(walk.stop_gradient(term.node))})"), Value("static", element=element))
+    return Term(fill("list(A)", A=walk.stop_gradient(term.node)), Value("static", element=element))
