@@ -15,7 +15,19 @@ from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
 from fnjax.torch._jumps import LoopJumps, Returns, ends, has, has_loop_jump, list_blocks
-from fnjax.torch._syntax import BUILTINS, RUNTIME, SCOPES, Names, assign, call, load, negate, walk
+from fnjax.torch._syntax import (
+    BUILTINS,
+    RUNTIME,
+    SCOPES,
+    Closure,
+    Names,
+    assign,
+    call,
+    list_closures,
+    load,
+    negate,
+    walk,
+)
 
 # Methods that change lists, dictionaries and sets.
 _CHANGING = frozenset(
@@ -59,7 +71,7 @@ class _Functions(ast.NodeTransformer):
         names = Names()
         node.body = _lower_returns(node.body, names)
         outer = {n for s in walk(node.body) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-        node.body = _Statements(names, outer).visit_block(node.body)
+        node.body = _Statements(names, outer, list_closures(node.body)).visit_block(node.body)
         return node
 
 
@@ -148,10 +160,11 @@ class _Statements:
     Args:
         names: the generator of new names.
         outer: the names that the function declares `global` or `nonlocal`.
+        closures: the functions defined in it.
     """
 
-    def __init__(self, names: Names, outer: set[str]) -> None:
-        self.names, self.outer = names, outer
+    def __init__(self, names: Names, outer: set[str], closures: Sequence[Closure]) -> None:
+        self.names, self.outer, self.closures = names, outer, closures
         self.made: list[set[str]] = []  # for each block around the names of containers that it makes itself
 
     def visit_block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -217,9 +230,24 @@ class _Statements:
         jumps = (ast.Break, ast.Continue)
         if isinstance(statement, ast.While) and any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement.test)):
             return False
-        if isinstance(statement, ast.If):
-            return not has_loop_jump([statement], jumps)
-        return True
+        if isinstance(statement, ast.If) and has_loop_jump([statement], jumps):
+            return False
+        return not self._shares_variables(statement)
+
+    def _shares_variables(self, statement: ast.stmt) -> bool:
+        """Return whether a statement writes a variable that a function defined outside of it, and called in it, has.
+
+        As a call, the statement would write a variable of its own.
+        """
+        inside = {id(n) for n in walk([statement])}
+        outside = [c for c in self.closures if id(c.node) not in inside]
+        waiting = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+        called = list[Closure]()
+        while found := [c for c in outside if c.name in waiting and c not in called]:
+            called += found
+            waiting |= {name for c in found for name in c.captured}
+        written = {*_list_written([statement])}
+        return any(written & c.captured for c in called)
 
     def _state(self, body: Iterable[ast.AST]) -> list[str]:
         return [n for n in _list_written(body) if n not in self.outer]

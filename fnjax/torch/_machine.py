@@ -158,6 +158,7 @@ for _name in [
     "is_autocast_cpu_enabled",
     "compiler.is_dynamo_compiling",
     "_C._get_tracing_state",
+    "_C._is_tracing",
     "cuda.is_current_stream_capturing",
 ]:
     KNOWN[f"torch.{_name}"] = lambda *_, **__: False

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from fnjax.torch import _layout
 from fnjax.torch._journal import note_storage
 from fnjax.torch._tensor import Derived, Tensor
-from fnjax.torch._values import Storage, Value, compute
+from fnjax.torch._values import Storage, Value, compute_view
 
 
 class _Twin:
@@ -120,7 +120,7 @@ def _both(a: Value, b: Value) -> Value:
 
 
 def _choose(test: Value, a: Value, b: Value) -> Value:
-    return compute(lambda t, x, y: (jnp.where(t, x, y),), [test, a, b], "WhereBackward")[0]
+    return compute_view(lambda t, x, y: (jnp.where(t, x, y),), [test, a, b])
 
 
 def find_shared(state: Sequence[Any]) -> set[int]:

@@ -12,7 +12,7 @@ from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._journal import note_storage
-from fnjax.torch._values import Mode, Storage, Value, compute, get_mode, graft, set_mode
+from fnjax.torch._values import Mode, Storage, Value, compute, compute_view, get_mode, graft, set_mode
 
 CPU = "cpu"
 
@@ -102,7 +102,7 @@ class Tensor:
         elif layout is whole and not part:
             found = storage.value
         else:
-            found = compute(lambda x: (_show(x, layout, whole, part),), [storage.value], "ViewBackward")[0]
+            found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value])
         self._cached = (storage.version, found)
         return found
 
@@ -162,13 +162,14 @@ class Tensor:
 
         Args:
             layout: the entries of the storage that it shows.
-            detached: whether it is separated from the graph, as by `detach()`.
+            detached: whether it is separated from the graph, as by `detach()`; under torch.no_grad each view is.
         """
         if self.mask is not None:
             raise NotSupported(
                 "a view of what a traced mask selects: its size is not known under jit",
                 "use torch.where(mask, x, other), or call it outside of jax.jit",
             )
+        detached = detached or get_mode().constant
         return Tensor.over(
             self.memory, layout, self.dtype, self.part, detached=self._detached or (Detached() if detached else None)
         )
@@ -295,10 +296,7 @@ class Derived(Storage):
         """The value that the function computes from the other tensor's."""
         parent = self._parent
         if self._cached[0] != parent.memory.version:
-            self._cached = (
-                parent.memory.version,
-                compute(lambda *a: (self._show(*a),), [parent.value], "ViewBackward")[0],
-            )
+            self._cached = (parent.memory.version, compute_view(lambda *a: (self._show(*a),), [parent.value]))
         return self._cached[1]
 
     @value.setter
@@ -317,7 +315,8 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Ten
         own: torch's dtype of what is shown.
     """
     storage = Derived(parent, show, put)
-    return Tensor.over(storage, storage.layout, parent.dtype if own is None else own)
+    detached = Detached() if get_mode().constant else None
+    return Tensor.over(storage, storage.layout, parent.dtype if own is None else own, detached=detached)
 
 
 def is_known(array: Any) -> bool:

@@ -156,6 +156,12 @@ def compute(
     ]
 
 
+def compute_view(function: Callable[..., Any], parents: Sequence[Value]) -> Value:
+    """Return what a view shows, with its history: who reads it first, under torch.no_grad, does not decide that."""
+    with set_mode(Mode(enabled=True)) if _mode.get().constant else contextlib.nullcontext():
+        return compute(function, parents, "ViewBackward")[0]
+
+
 @jax.custom_jvp
 def graft(old: Any, new: Any) -> Any:
     """Return `new` with the derivative of `old`: a write that autograd does not see."""

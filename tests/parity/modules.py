@@ -289,7 +289,10 @@ def compare_results(case, own, theirs, given, want):
     trained = {name: p for name, p in theirs.named_parameters() if p.requires_grad}
     sources = [*differentiated, *trained.values()]
     given = torch.autograd.grad(weighted, sources, allow_unused=True) if sources else []
-    mine = [*found[1].values(), *(found[0][name] for name in trained)]
+    same = [
+        [b for b, other in zip(found[1].values(), differentiated, strict=True) if other is t] for t in differentiated
+    ]
+    mine = [*map(sum, same), *(found[0][name] for name in trained)]  # a tensor may be given twice
     names = [*(f"input {i}" for i in range(len(differentiated))), *trained]
     for name, a, b in zip(names, given, mine, strict=True):
         gradient = np.zeros(b.shape, b.dtype) if a is None else to_numpy(a)

@@ -1,5 +1,7 @@
 """Control flow on traced values: what a file gives outside of jit, it gives under jit."""
 
+import inspect
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -193,6 +195,35 @@ def test_python_control_flow_is_python_s():
     """The functions mean what Python makes of them: the same source with NumPy in torch's place gives the same."""
     x = np.array([1.0, 0.5, 2.0], np.float32)
     assert _early(x).tolist() == [2.0, 1.0, 4.0]
+
+
+def _share(n):
+    parts, group = [], None
+
+    def add(value):
+        if group is None:
+            parts.append(value)
+        else:
+            group.append(value)
+
+    def both(value):
+        add(value)
+
+    for i in range(n):
+        if i == 1:
+            group = []
+        both(i)
+        if i == 2:
+            parts.append(group)
+            group = None
+    return parts
+
+
+def test_inner_functions_share_variables_with_blocks(tmp_path):
+    """A function called in a loop sees what the loop has written to the variables of both."""
+    path = tmp_path / "share.py"
+    path.write_text(inspect.getsource(_share))
+    assert torch.load(path)._share(4) == _share(4) == [0, [1, 2], 3]
 
 
 def _early(x):

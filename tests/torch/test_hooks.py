@@ -61,6 +61,46 @@ def test_a_hook_of_a_parameter_is_not_lost():
         torch.func.functional_call(layer, params, (jnp.ones(2),))
 
 
+def test_backward_hooks_of_modules_and_forward_mode():
+    """Reverse mode calls a hook of a module, to any order; forward mode is refused."""
+    layer = torch.nn.Tanh()
+    layer.register_full_backward_hook(lambda module, inputs, outputs: (inputs[0] * outputs[0],))
+
+    def twin(x):
+        return (1 - jnp.tanh(x) ** 2) * 9.0  # the gradient 3 of the result, twice
+
+    def loss(x):
+        return (layer(x) * 3).sum()
+
+    np.testing.assert_allclose(jax.grad(loss)(X), twin(X), rtol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.jacrev(jax.grad(loss)))(X), jax.jacrev(twin)(X), rtol=1e-5, atol=1e-6)
+    with pytest.raises(torch.NotSupported, match="forward-mode differentiation of Tanh"):
+        jax.jvp(loss, (X,), (X,))
+    with pytest.raises(torch.NotSupported, match="register_full_backward_hook"):
+        layer.register_backward_hook(print)
+
+
+@both
+def test_views_have_the_history_of_where_they_are_made(wrap):
+    """Read first under no_grad, a view is no constant; made there, it is one."""
+
+    def read_there(x):
+        y, z = x * 2, (x * 1).unsqueeze(0)
+        selected = y.view(1, -1)
+        y.mul_(x)
+        with torch.no_grad():
+            total = selected.mean() + z.mean()
+        return (selected * z).sum() + 0 * total  # 2 x^3
+
+    def made_there(x):
+        with torch.no_grad():
+            y = x.unsqueeze(0)
+        return (y * y * x).sum()
+
+    np.testing.assert_allclose(gradient(read_there, wrap), 6 * X**2, rtol=1e-6)
+    np.testing.assert_allclose(gradient(made_there, wrap), X**2, rtol=1e-6)
+
+
 @both
 def test_detach_in_place(wrap):
     """`y.detach_()` as a statement ends the history of y, as in a loop that truncates backpropagation."""

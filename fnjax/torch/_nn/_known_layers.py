@@ -6,12 +6,14 @@ import fnjax.torch._nn._attention
 import fnjax.torch._nn._convolutions
 import fnjax.torch._nn._embeddings
 import fnjax.torch._nn._functional
+import fnjax.torch._nn._gradients
 import fnjax.torch._nn._init
 import fnjax.torch._nn._lazy
 import fnjax.torch._nn._linear
 import fnjax.torch._nn._losses
 import fnjax.torch._nn._norms
 import fnjax.torch._nn._packed
+import fnjax.torch._nn._parametrizations
 import fnjax.torch._nn._recurrent
 import fnjax.torch._nn._shaping
 import fnjax.torch._nn._transformer  # noqa: F401 - each enters its names

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fnjax.torch._namespace import find
-from fnjax.torch._nn._layers import F, TableLayer, add_layers, enter_layer
+from fnjax.torch._nn._layers import F, TableLayer, add_layers, choose_reduction, enter_layer
 from fnjax.torch._nn._linear import Linear
 
 
@@ -14,10 +14,21 @@ from fnjax.torch._nn._linear import Linear
 class _Loss(TableLayer):
     """Base of the losses."""
 
+    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
+        super().__init__()
+        old = size_average, reduce
+        self.reduction = reduction if old == (None, None) else choose_reduction(*old)
+
 
 @enter_layer("loss")
 class _WeightedLoss(_Loss):
     """Base of those with a weight for each class."""
+
+    def __init__(
+        self, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
+    ) -> None:
+        super().__init__(size_average, reduce, reduction)
+        self.register_buffer("weight", weight)
 
 
 _OPTIONS = 'size_average=None, reduce=None, reduction="mean"'

@@ -17,6 +17,7 @@ from fnjax.torch._dtypes import dtype as torch_dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._namespace import known
+from fnjax.torch._nn._backward_hooks import HookedCall
 from fnjax.torch._nn._members import Members
 from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch._nn._pytree import register
@@ -43,6 +44,8 @@ _DICTS = (
     "_modules",
     "_forward_hooks",
     "_forward_pre_hooks",
+    "_backward_hooks",
+    "_backward_pre_hooks",
     "_state_dict_hooks",
     "_state_dict_pre_hooks",
     "_load_state_dict_pre_hooks",
@@ -63,6 +66,7 @@ class Module(Members, StateDict, Stateful):
     training: bool
     forward: Callable[..., Any]
     call_super_init = False
+    _recomputed: frozenset[str] = frozenset()  # attributes that a hook sets before each forward, no state
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -287,13 +291,16 @@ class Module(Members, StateDict, Stateful):
         return add_hook(self._forward_hooks, (hook, with_kwargs), prepend=prepend)
 
     def register_full_backward_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
-        """Raise: JAX's derivative does not pass by modules."""
-        raise NotSupported(
-            f"a backward hook of {type(self).__name__}",
-            "write a torch.autograd.Function that is the identity, with the hook as its backward",
-        )
+        """Call a function with the gradients of arguments and results; it may replace those of the arguments."""
+        return add_hook(self._backward_hooks, hook, prepend=prepend)
 
-    register_backward_hook = register_full_backward_pre_hook = register_full_backward_hook
+    def register_full_backward_pre_hook(self, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
+        """Call a function with the gradients of the results, which it may replace."""
+        return add_hook(self._backward_pre_hooks, hook, prepend=prepend)
+
+    def register_backward_hook(self, hook: Callable[..., Any]) -> RemovableHandle:
+        """Raise: PyTorch calls such a hook with the gradients of the last operation, whichever that is."""
+        raise NotSupported(f"register_backward_hook of {type(self).__name__}", "use register_full_backward_hook")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs), is_leaf=is_node)
@@ -348,11 +355,15 @@ class Module(Members, StateDict, Stateful):
                 args, kwargs = changed
             else:
                 args = changed if isinstance(changed, tuple) else (changed,)
+        hooked = None
+        if self._backward_hooks or self._backward_pre_hooks:
+            hooked = HookedCall(self, self._backward_hooks.values(), self._backward_pre_hooks.values())
+            args = hooked.enter(args)
         result = self.forward(*args, **kwargs)
         for hook, named in [*self._forward_hooks.values()]:
             changed = hook(self, args, kwargs, result) if named else hook(self, args, result)
             result = result if changed is None else changed
-        return result
+        return result if hooked is None else hooked.leave(result)
 
     # ------------------------------------------------------------------ text
 

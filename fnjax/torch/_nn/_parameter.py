@@ -9,7 +9,7 @@ import jax
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import DEFAULT
 from fnjax.torch._namespace import known
-from fnjax.torch._tensor import Derived, Tensor, _flatten, _unflatten, make
+from fnjax.torch._tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
 from fnjax.torch._values import Storage, Value
 
 
@@ -31,8 +31,8 @@ def _take(cls: type, data: Any) -> Any:
     if not whole or source._detached or source.value.node is not None or source.value.requires_grad:
         source = make(jax.lax.stop_gradient(source.array), source.dtype)
     made.memory, made.layout, made.dtype, made.part = source.memory, source.layout, source.dtype, ""
-    made._detached, made._cached, made.grad, made.number, made.mask = False, None, None, False, None
-    source._detached, source._cached = True, None  # it goes on to show this memory, without gradient
+    made._detached, made._cached, made.grad, made.number, made.mask = None, None, None, False, None
+    source._detached, source._cached = Detached(), None  # it goes on to show this memory, without gradient
     return made
 
 

@@ -52,7 +52,9 @@ class Snapshot:
             found += [
                 f"{path}{'.' if path else ''}{name}"
                 for name, value in vars(module).items()
-                if name != "training" and self._is_changed(before.get(name), value, written)
+                if name != "training"
+                and name not in module._recomputed
+                and self._is_changed(before.get(name), value, written)
             ]
         return found
 

@@ -98,7 +98,7 @@ def _binary_cross_entropy_with_logits(x, target, weight=None, reduction="mean", 
 def _kl_div(x, target, reduction="mean", log_target=False):
     """Return the Kullback-Leibler divergence of log probabilities x from the target."""
     loss = jnp.exp(target) * (target - x) if log_target else jax.scipy.special.xlogy(target, target) - target * x
-    return jnp.sum(loss) / x.shape[0] if reduction == "batchmean" else _reduced(loss, reduction)
+    return jnp.sum(loss) / (x.shape or (1,))[0] if reduction == "batchmean" else _reduced(loss, reduction)
 
 
 def _poisson_nll_loss(x, target, log_input=True, full=False, eps=1e-8, reduction="mean"):

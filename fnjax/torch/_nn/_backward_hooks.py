@@ -1,0 +1,121 @@
+"""Backward hooks of modules: the identity on a module's arguments and on its results, with the hooks as backward."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fnjax.torch._autograd import is_recording
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._function import Function
+from fnjax.torch._tensor import Tensor
+
+Hook = Callable[..., Any]
+
+
+class HookedCall:
+    """One call of a module that has backward hooks.
+
+    Attributes:
+        module: what is called.
+        hooks: called with the module, the gradients of its arguments and those of its results.
+        pre_hooks: called with the module and the gradients of its results.
+        needs_inputs: whether an argument requires grad; if none does, hooks run once the results' gradients are there.
+        grad_outputs: the gradients of the results, for the hooks that run later in the same backward pass.
+    """
+
+    def __init__(self, module: Any, hooks: Sequence[Hook], pre_hooks: Sequence[Hook]) -> None:
+        self.module, self.hooks, self.pre_hooks = module, list(hooks), list(pre_hooks)
+        self.needs_inputs = False
+        self.grad_outputs: tuple[Any, ...] | None = None
+        self._sizes = [0, 0]
+
+    def enter(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the positional arguments, their gradients hooked."""
+        self._sizes[0] = len(args)
+        self.needs_inputs = any(isinstance(a, Tensor) and a.requires_grad for a in args)
+        return self._pass(_Arguments, args) if self.hooks and self.needs_inputs else args
+
+    def leave(self, result: Any) -> Any:
+        """Return the result, its gradients hooked."""
+        if not isinstance(result, (Tensor, tuple)):
+            warnings.warn(
+                "For backward hooks to be called, module output should be a Tensor or a tuple of Tensors but received "
+                f"{type(result)}",
+                UserWarning,
+                stacklevel=4,
+            )
+            return result
+        members = result if isinstance(result, tuple) else (result,)
+        self._sizes[1] = len(members)
+        members = self._pass(_Results, members)
+        return members if isinstance(result, tuple) else members[0]
+
+    def _pass(self, identity: type[Function], values: tuple[Any, ...]) -> tuple[Any, ...]:
+        at = [
+            i for i, v in enumerate(values) if isinstance(v, Tensor) and v.dtype.is_floating_point | v.dtype.is_complex
+        ]
+        if not is_recording() or not any(values[i].requires_grad for i in at):
+            return values
+        made = [*values]
+        for i, tensor in zip(at, identity.apply(self, tuple(at), *(values[i] for i in at)), strict=True):
+            made[i] = tensor
+        return tuple(made)
+
+    def place(self, gradients: Sequence[Any], at: Sequence[int], which: int) -> tuple[Any, ...]:
+        """Return gradients for all arguments or results: None for what is not differentiable."""
+        found = [None] * self._sizes[which]
+        for i, g in zip(at, gradients, strict=True):
+            found[i] = g
+        return tuple(found)
+
+    def call_hooks(self, grad_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the gradients of the arguments after the hooks."""
+        grad_outputs, self.grad_outputs = self.grad_outputs, None
+        if grad_outputs is None:  # forward mode transposes the backward of each Function by itself
+            raise NotSupported(
+                f"forward-mode differentiation of {type(self.module).__name__}, which has a backward hook",
+                "use reverse mode: jax.jacrev(jax.grad(f)) in place of jax.hessian(f)",
+            )
+        for hook in self.hooks:
+            grad_inputs = _replace(grad_inputs, hook(self.module, grad_inputs, grad_outputs), "Backward", "input")
+        return grad_inputs
+
+    def call_pre_hooks(self, grad_outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the gradients of the results after the hooks that come first."""
+        for hook in self.pre_hooks:
+            grad_outputs = _replace(grad_outputs, hook(self.module, grad_outputs), "Backward pre", "output")
+        self.grad_outputs = grad_outputs
+        if not self.needs_inputs:
+            self.call_hooks((None,) * self._sizes[0])
+        return grad_outputs
+
+
+def _replace(gradients: tuple[Any, ...], changed: Any, kind: str, what: str) -> tuple[Any, ...]:
+    if changed is None:
+        return gradients
+    if len(changed) != len(gradients):
+        raise RuntimeError(
+            f"{kind} hook returned an invalid number of grad_{what}, got {len(changed)}, but expected {len(gradients)}"
+        )
+    return tuple(changed)
+
+
+class _Results(Function):
+    @staticmethod
+    def forward(ctx: Any, call: HookedCall, at: tuple[int, ...], *tensors: Tensor) -> Any:
+        ctx.call, ctx.at = call, at
+        return tensors
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        found = ctx.call.call_pre_hooks(ctx.call.place(gradients, ctx.at, 1))
+        return (None, None, *(found[i] for i in ctx.at))
+
+
+class _Arguments(_Results):
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        found = ctx.call.call_hooks(ctx.call.place(gradients, ctx.at, 0))
+        return (None, None, *(found[i] for i in ctx.at))
