@@ -186,6 +186,11 @@ def _reach(roots: Sequence[Value]) -> dict[int, Value]:
     return found
 
 
+def list_leaves(roots: Sequence[Value]) -> list[Value]:
+    """Return the values that require grad, were not computed, and that roots depend on."""
+    return [v for v in _reach(roots).values() if v.node is None and v.requires_grad]
+
+
 def backward(
     tensors: Any,
     grad_tensors: Any = None,

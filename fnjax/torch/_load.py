@@ -105,6 +105,7 @@ class Loaded(types.ModuleType):
         super().__init__(root.private_name(name))
         package = name if isinstance(self, _Package) else name.rpartition(".")[0]
         vars(self).update({"__file__": str(file), "_fnjax_root": root, "_fnjax_package": package})
+        vars(self)["_fnjax_awaited"] = []  # names that others import while this module is executed, and where
 
     def execute(self) -> None:
         """Run the file statement by statement."""
@@ -133,6 +134,10 @@ class Loaded(types.ModuleType):
                 except Exception as e:  # noqa: BLE001 - whatever it is, its names raise it when they are used
                     for name in list_names(statement):
                         space.setdefault(name, Missing(name, e))
+        awaited, space["_fnjax_awaited"] = space["_fnjax_awaited"], None
+        for name, stand_in, importer in awaited:
+            if name in space:
+                importer.update({k: space[name] for k, v in importer.items() if v is stand_in})
 
 
 class _Package(Loaded):
@@ -226,7 +231,7 @@ def _make_import(importer: Loaded, tries: Sequence[tuple[int, int]]) -> Any:
             package = space["_fnjax_package"].split(".")
             name = ".".join([*package[: len(package) - level + 1], *([name] if name else [])])
         try:
-            return _import(root, name, tuple(fromlist or ()), private=bool(level), guarded=guarded)
+            return _import(root, name, tuple(fromlist or ()), private=bool(level), guarded=guarded, importer=space)
         except ImportError as e:
             if guarded:
                 raise
@@ -235,7 +240,15 @@ def _make_import(importer: Loaded, tries: Sequence[tuple[int, int]]) -> Any:
     return import_
 
 
-def _import(root: Root, name: str, fromlist: tuple[str, ...], *, private: bool, guarded: bool) -> Any:
+def _import(
+    root: Root,
+    name: str,
+    fromlist: tuple[str, ...],
+    *,
+    private: bool,
+    guarded: bool,
+    importer: dict[str, Any] | None = None,
+) -> Any:
     top = name.partition(".")[0]
     if top in {"torch", "triton"}:
         return _import_stand_in(root, name, fromlist, guarded)
@@ -262,7 +275,9 @@ def _import(root: Root, name: str, fromlist: tuple[str, ...], *, private: bool, 
         except AttributeError as e:
             if guarded:
                 raise ImportError(f"cannot import name {each!r} from {name!r}", name=name) from e
-            vars(found).setdefault(each, Missing(f"{name}.{each}", e))
+            stand_in = vars(found).setdefault(each, Missing(f"{name}.{each}", e))
+            if vars(found)["_fnjax_awaited"] is not None and importer is not None:
+                vars(found)["_fnjax_awaited"].append((each, stand_in, importer))
     return found
 
 

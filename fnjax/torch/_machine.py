@@ -148,6 +148,7 @@ for _name in [
     KNOWN[f"torch.{_name}"] = lambda *_, **__: None
 for _name in [
     "compiler.is_compiling",
+    "compiler.is_exporting",
     "jit.is_scripting",
     "jit.is_tracing",
     "_dynamo.is_compiling",

@@ -113,6 +113,23 @@ def find_or_stand_in(name: str) -> Any:
     return found
 
 
+class Builtin:
+    """A function that does not become a method where it is an attribute of a class: `act = torch.relu`."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __deepcopy__(self, memo: Any) -> Builtin:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<function {self.__module__}.{self._function.__name__}>"
+
+
 @functools.cache
 def find_function(name: str) -> Callable[..., Any]:
     """Return an operation of the table as a function of tensors."""
@@ -130,7 +147,7 @@ def find_function(name: str) -> Callable[..., Any]:
 
     call.__name__ = call.__qualname__ = name.rpartition(".")[2]
     call.__module__ = name.rpartition(".")[0]
-    return call
+    return Builtin(call)
 
 
 KNOWN["torch._C._VariableFunctions"] = module("torch")

@@ -47,6 +47,22 @@ class seed:  # noqa: N801 - a context manager, used as a function
         return jax.random.fold_in(self._key, self._count)
 
 
+class _Refusal(seed):
+    """Block in which nothing may be drawn."""
+
+    def next(self) -> Any:
+        raise NotSupported(
+            "random numbers drawn within torch.vmap", "torch.vmap(f, randomness='same'), or draw them outside of f"
+        )
+
+
+@contextlib.contextmanager
+def without_draws(refused: bool = True) -> Iterator[None]:
+    """Refuse draws in a block."""
+    with _Refusal(0) if refused else contextlib.nullcontext():
+        yield
+
+
 def next_key() -> Any:
     """Return a fresh key of the block's.
 

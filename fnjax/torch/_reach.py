@@ -129,6 +129,11 @@ def is_leaf(value: Any) -> bool:
     return isinstance(value, Tensor) and value.value.leaf is value
 
 
+def iterate(container: Any) -> list[Any]:
+    """Return the members of a list, set or tuple; a subclass of tuple may have no length of its own."""
+    return list(tuple.__iter__(container) if isinstance(container, tuple) else container)
+
+
 _PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 
@@ -159,7 +164,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None) -> list[Tenso
         elif isinstance(value, dict):
             stack += value.values()
         elif isinstance(value, (list, tuple, set, frozenset)):
-            stack += value
+            stack += iterate(value)
         elif isinstance(value, types.MethodType):
             stack += [value.__self__, value.__func__]
         elif isinstance(value, functools.partial):

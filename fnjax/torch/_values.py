@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
@@ -42,6 +42,13 @@ def watch() -> Iterator[list[Value]]:
         yield found
     finally:
         _watched.reset(token)
+
+
+def note_read(values: Iterable[Value]) -> None:
+    """Add values to those that the block around it reads."""
+    found = _watched.get()
+    if found is not None:
+        found += values
 
 
 def get_mode() -> Mode:
@@ -141,9 +148,7 @@ def compute(
     else:
         results = function(*arrays)
     mode = _mode.get()
-    watch = _watched.get()
-    if watch is not None:
-        watch += [p for p in parents if p.requires_grad]
+    note_read(p for p in parents if p.requires_grad)
     if mode.constant or not differentiable:
         return [Value(jax.lax.stop_gradient(x)) for x in results]
     if not mode.enabled or not any(p.requires_grad for p in parents):

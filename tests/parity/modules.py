@@ -40,6 +40,7 @@ OTHERS = {
     "AlphaDropout eval": [((0.3,), {}, _number(3, 4))],
     "ChannelShuffle": [((2,), {}, _number(1, 4, 3, 3))],
     "CosineSimilarity": [((), {"dim": 0}, _number(4, 3), _number(4, 3))],
+    "CrossMapLRN2d": [((5, 0.5), {}, _number(2, 9, 2, 2)), ((4,), {"k": 2}, _number(2, 6, 2, 2))],
     "Dropout eval": [((0.3,), {}, _number(3, 4))],
     "Dropout1d eval": [((0.3,), {}, _number(2, 3, 4))],
     "Dropout2d eval": [((0.3,), {}, _number(2, 3, 4, 4))],

@@ -169,3 +169,8 @@ def rest(x):
     for name, words in [("few", "split the mesh"), ("alone", "send first"), ("rest", "length is not known")]:
         with pytest.raises(torch.NotSupported, match=f"(?s){words}.*source.py"):
             on_devices(getattr(loaded, name), X)
+    norm = torch.nn.SyncBatchNorm(2, track_running_stats=False)  # without a process group, too
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    mapped = jax.shard_map(norm, mesh=mesh, in_specs=P("i"), out_specs=P("i"), check_vma=False)
+    with pytest.raises(torch.NotSupported, match=r"SyncBatchNorm in training within jax\.shard_map"):
+        jax.eval_shape(mapped, jnp.ones((8, 2)))

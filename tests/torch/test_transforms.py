@@ -64,3 +64,81 @@ def test_a_loaded_function_is_its_twin(scaled, transform, derivative):
     x, w = jnp.array([1.0, -0.5, 2.0]), jnp.float32(1.5)
     found, expected = (jax.jit(DERIVATIVES[derivative](TRANSFORMS[transform](f)))(x, w) for f in (scaled, twin))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5), found, expected)
+
+
+def test_torch_func_is_jax():
+    """torch.func's transformations of functions of tensors are JAX's, nested, with closures, and differentiated."""
+    func = torch.func
+    x, w = jnp.array([0.5, -1.0, 2.0]), jnp.array([1.0, 3.0, -2.0])
+
+    def ours(x, w):
+        def scalar(x):
+            return (x.sin() * w * w).sum()
+
+        def vector(x):
+            return torch.stack([x.sum() ** 2, (x**3).sum()])
+
+        with torch.no_grad():  # which does not reach into torch.func
+            first = func.grad(scalar)(x)
+        second = func.vmap(func.grad(lambda p, a: (p["w"] * a).tanh()), in_dims=({"w": 0}, 0))({"w": w}, x)["w"]
+        out, pull = func.vjp(vector, x)
+        return [
+            first,
+            second,
+            *func.grad_and_value(scalar)(x),
+            *func.grad(lambda x, w: ((x * w).sum(), x * 2), argnums=(0, 1), has_aux=True)(x, w)[0],
+            out,
+            pull(w[:2]),
+            *func.jvp(vector, (x,), (w,)),
+            func.jacrev(vector)(x),
+            func.jacfwd(vector)(x),
+            func.hessian(scalar)(x),
+            torch.vmap(lambda a, b: a * b.sum(), in_dims=(0, None))(x, w),
+        ]
+
+    def twin(x, w):
+        def scalar(x):
+            return (jnp.sin(x) * w * w).sum()
+
+        def vector(x):
+            return jnp.stack([x.sum() ** 2, (x**3).sum()])
+
+        out, pull = jax.vjp(vector, x)
+        return [
+            jax.lax.stop_gradient(jax.grad(scalar)(x)),
+            jax.vmap(jax.grad(lambda p, a: jnp.tanh(p * a)))(w, x),
+            jax.grad(scalar)(x),
+            scalar(x),
+            w,
+            x,
+            out,
+            *pull(w[:2]),
+            *jax.jvp(vector, (x,), (w,)),
+            *[jax.jacrev(vector)(x)] * 2,
+            jax.hessian(scalar)(x),
+            x * w.sum(),
+        ]
+
+    def total(f):
+        return lambda *args: sum((y * (i + 1)).sum() for i, y in enumerate(jax.tree.leaves(f(*args))))
+
+    @jax.jit
+    def run(x, w):
+        wrapped = torch.jax_view(ours)
+        return (wrapped(x, w), jax.grad(total(wrapped), (0, 1))(x, w)), (
+            twin(x, w),
+            jax.grad(total(twin), (0, 1))(x, w),
+        )
+
+    found, wanted = run(x, w)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), found, wanted)
+
+
+def test_torch_func_says_what_it_cannot_do():
+    """torch.autograd does not go through a closure in silence, and vmap draws nothing."""
+    w = torch.ones(2).requires_grad_()
+    y = torch.func.grad(lambda x: (x * w).sum())(torch.ones(2).requires_grad_())
+    with pytest.raises(torch.NotSupported, match="closes over a tensor which requires grad"):
+        y.sum().backward()
+    with torch.seed(0), pytest.raises(torch.NotSupported, match=r"drawn within torch\.vmap"):
+        torch.vmap(lambda x: x + torch.rand(1))(torch.ones(2))

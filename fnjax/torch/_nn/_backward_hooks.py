@@ -9,6 +9,7 @@ from typing import Any
 from fnjax.torch._autograd import is_recording
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import Function
+from fnjax.torch._gradient_mode import once_differentiable
 from fnjax.torch._tensor import Tensor
 
 Hook = Callable[..., Any]
@@ -73,10 +74,10 @@ class HookedCall:
     def call_hooks(self, grad_inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the gradients of the arguments after the hooks."""
         grad_outputs, self.grad_outputs = self.grad_outputs, None
-        if grad_outputs is None:  # forward mode transposes the backward of each Function by itself
+        if grad_outputs is None:
             raise NotSupported(
-                f"forward-mode differentiation of {type(self.module).__name__}, which has a backward hook",
-                "use reverse mode: jax.jacrev(jax.grad(f)) in place of jax.hessian(f)",
+                f"a backward hook of {type(self.module).__name__} whose results have no gradient, and its arguments do",
+                "do not keep the arguments of forward where other code reads them",
             )
         for hook in self.hooks:
             grad_inputs = _replace(grad_inputs, hook(self.module, grad_inputs, grad_outputs), "Backward", "input")
@@ -109,6 +110,7 @@ class _Results(Function):
         return tensors
 
     @staticmethod
+    @once_differentiable  # another order would run one of the two backwards without the other
     def backward(ctx: Any, *gradients: Any) -> Any:
         found = ctx.call.call_pre_hooks(ctx.call.place(gradients, ctx.at, 1))
         return (None, None, *(found[i] for i in ctx.at))
@@ -116,6 +118,7 @@ class _Results(Function):
 
 class _Arguments(_Results):
     @staticmethod
+    @once_differentiable  # another order would run one of the two backwards without the other
     def backward(ctx: Any, *gradients: Any) -> Any:
         found = ctx.call.call_hooks(ctx.call.place(gradients, ctx.at, 0))
         return (None, None, *(found[i] for i in ctx.at))

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
-from fnjax.torch._namespace import KNOWN
+from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
@@ -344,3 +344,16 @@ for _cls in (Sequential, ModuleList, ModuleDict, ParameterList, ParameterDict):
     _cls.__module__ = "torch.nn.modules.container"
     for _space in ("torch.nn", "torch.nn.modules", "torch.nn.modules.container"):
         KNOWN[f"{_space}.{_cls.__name__}"] = _cls
+
+
+@known("torch.nn.DataParallel", "torch.nn.parallel.DataParallel")
+class DataParallel(Module):
+    """A module under the name `module`: JAX spreads the batch over devices, by its sharding under jax.jit."""
+
+    def __init__(self, module: Module, device_ids: Any = None, output_device: Any = None, dim: int = 0) -> None:
+        super().__init__()
+        self.module, self.dim = module, dim
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        """Call the module."""
+        return self.module(*inputs, **kwargs)

@@ -9,8 +9,8 @@ from typing import Any
 
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._namespace import KNOWN, module
-from fnjax.torch._nn._state_dict import without_recording
 from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import set_mode, switch
 
 torch = module("torch")
 
@@ -40,7 +40,7 @@ def get_total_norm(
         RuntimeError: it is not finite, with `error_if_nonfinite`.
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else [*tensors]
-    with without_recording():
+    with set_mode(switch(False)):
         if not tensors:
             return torch.tensor(0.0)
         total = torch.linalg.vector_norm(
@@ -58,7 +58,7 @@ def get_total_norm(
 @enter_utility("clip_grad")
 def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
     """Scale the gradients of parameters so that a total norm becomes `max_norm`, if it is larger."""
-    with without_recording():
+    with set_mode(switch(False)):
         factor = torch.clamp(max_norm / (total_norm + 1e-6), max=1.0)
         for gradient in _list_gradients(parameters):
             gradient.mul_(factor)
@@ -90,7 +90,7 @@ def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> 
 @enter_utility("clip_grad")
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
     """Clip the entries of the gradients of parameters to [-clip_value, clip_value]."""
-    with without_recording():
+    with set_mode(switch(False)):
         for gradient in _list_gradients(parameters):
             gradient.clamp_(-float(clip_value), float(clip_value))
 

@@ -4,6 +4,7 @@ import fnjax.torch._nn._activations
 import fnjax.torch._nn._adaptive
 import fnjax.torch._nn._attention
 import fnjax.torch._nn._convolutions
+import fnjax.torch._nn._cross_map
 import fnjax.torch._nn._embeddings
 import fnjax.torch._nn._functional
 import fnjax.torch._nn._gradients

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fnjax._primitives.sharding import manual_axes
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._groups import get_default
 from fnjax.torch._nn._layers import F, add_layers, add_parameter, enter_layer, init, torch
@@ -122,11 +123,11 @@ class SyncBatchNorm(_BatchNorm):
         """Return as the other batch norms.
 
         Raises:
-            NotSupported: processes are a mesh axis, and each sees its part of the batch.
+            NotSupported: in training within jax.shard_map, where each device sees its part of the batch.
         """
-        if self.training and get_default() is not None:
+        if (self.training or self.running_mean is None) and (get_default() is not None or manual_axes()):
             raise NotSupported(
-                "torch.nn.SyncBatchNorm in training within fnjax.torch.distributed.axis",
+                "torch.nn.SyncBatchNorm in training within jax.shard_map",
                 "shard the batch under jax.jit, where a batch norm sees the whole of it",
             )
         return super().forward(input)

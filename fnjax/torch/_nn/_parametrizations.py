@@ -9,9 +9,9 @@ import numpy as np
 from fnjax.torch._namespace import known, module
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parametrize import register_parametrization
-from fnjax.torch._nn._state_dict import without_recording
 from fnjax.torch._nn._weight_hooks import is_transposed, iterate, norm_except_dim, reshape_to_matrix, weigh
 from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._values import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")
 
@@ -135,7 +135,7 @@ class _Orthogonal(Module):
             raise ValueError(
                 f"Expected a matrix or batch of matrices of shape {self.shape}. Got a tensor of shape {q.shape}."
             )
-        with without_recording():
+        with set_mode(switch(False)):
             wide = q.size(-2) < q.size(-1)
             tall = q.mT if wide else q
             n, k = tall.size(-2), tall.size(-1)

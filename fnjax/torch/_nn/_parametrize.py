@@ -11,8 +11,8 @@ from fnjax.torch._namespace import known
 from fnjax.torch._nn._containers import ModuleDict, ModuleList
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
-from fnjax.torch._nn._state_dict import without_recording
 from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import set_mode, switch
 
 _cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("_cache", default=None)
 
@@ -44,7 +44,7 @@ class ParametrizationList(ModuleList):
             raise ValueError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
         self.unsafe = unsafe
-        with without_recording():
+        with set_mode(switch(False)):
             new = self._invert(original, strict=False)
         self.is_tensor = isinstance(new, Tensor)
         if not self.is_tensor and not isinstance(new, Sequence):
@@ -80,7 +80,7 @@ class ParametrizationList(ModuleList):
 
     def right_inverse(self, value: Tensor) -> None:
         """Give the originals the values from which `value` is computed."""
-        with without_recording():
+        with set_mode(switch(False)):
             value = self._invert(value, strict=True)
             if self.is_tensor:
                 self.original.data = value.detach()

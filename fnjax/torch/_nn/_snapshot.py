@@ -6,6 +6,7 @@ import collections
 from typing import Any
 
 from fnjax.torch._nn._module import Module
+from fnjax.torch._reach import iterate
 from fnjax.torch._tensor import Tensor
 
 _SLOTS = ("memory", "layout", "dtype", "part", "_detached", "grad")
@@ -37,7 +38,7 @@ class Snapshot:
                     self._add(member)
         elif isinstance(value, (*_CONTAINERS, tuple)) and id(value) not in self._held:
             self._held[id(value)] = (value, value if isinstance(value, tuple) else value.copy())
-            for member in [*value.values()] if isinstance(value, dict) else [*value]:
+            for member in [*value.values()] if isinstance(value, dict) else iterate(value):
                 self._add(member)
 
     def list_changed(self, written: set[int]) -> list[str]:

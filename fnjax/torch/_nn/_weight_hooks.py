@@ -8,8 +8,8 @@ from fnjax.torch._namespace import known, module
 from fnjax.torch._nn._gradients import enter_utility
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
-from fnjax.torch._nn._state_dict import without_recording
 from fnjax.torch._tensor import Tensor
+from fnjax.torch._values import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")
 
@@ -73,7 +73,7 @@ class _WeightHook:
         """Make the weight a parameter again."""
         for key, (hook, _) in layer._forward_pre_hooks.items():
             if isinstance(hook, cls) and hook.name == name:
-                with without_recording():
+                with set_mode(switch(False)):
                     weight = hook.compute(layer)
                 delattr(layer, name)
                 for part in parts:
@@ -104,7 +104,7 @@ class WeightNorm(_WeightHook):
 
 def iterate(matrix: Tensor, first: Tensor, second: Tensor, steps: int, eps: float) -> None:
     """Improve the first left and right singular vectors of a matrix in place, by power iteration."""
-    with without_recording():
+    with set_mode(switch(False)):
         for _ in range(steps):
             first.copy_(F.normalize(torch.mv(matrix, second), dim=0, eps=eps))
             second.copy_(F.normalize(torch.mv(matrix.t().conj(), first), dim=0, eps=eps))
