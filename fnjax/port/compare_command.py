@@ -67,11 +67,24 @@ def add(commands: Any) -> None:
         help="for Functions with collectives: PyTorch in N gloo processes beside JAX on N forced devices of the CPU, "
         "each with arguments of its own; 'group' in --args is the process group, and the mesh axis",
     )
+    parser.add_argument(
+        "--modules",
+        action="store_true",
+        help="compare torch.nn.Modules with the same state, and name the first submodule whose output or gradient "
+        "differs: ORIGINAL in PyTorch, or in fnjax.torch where that is not installed, PORTED in fnjax.torch; both may "
+        "be one file",
+    )
+    parser.add_argument("--init", default="", metavar="ARGS", help="with --modules: the constructor's arguments")
+    parser.add_argument("--eval", action="store_true", help="with --modules: after model.eval()")
     parser.set_defaults(run=_run_compare)
 
 
 def _run_compare(options: argparse.Namespace) -> int:
     against = read_reference(options)
+    if options.modules:
+        from fnjax.port.modules_command import run_compare_modules
+
+        return run_compare_modules(options, against)
     if options.args is None and not options.kwargs:
         if options.devices is not None:
             raise UsageError("--devices needs --args")

@@ -603,3 +603,53 @@ def test_as_an_api():
     assert first.ported == pytest.approx(3.0)
     with pytest.raises(ValueError, match="dtype must be"):
         compare(torch.sin, lambda x: x, [np.ones(2)], dtype="float16")
+
+
+NET = """
+import torch
+from torch import nn
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * 2 * x
+
+class Act(nn.Module):
+    def forward(self, x):
+        return Square.apply(x)
+
+class Net(nn.Module):
+    def __init__(self, inputs):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(inputs, 3), Act(), nn.ReLU(inplace=True))
+        self.head = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.head(self.body(x))
+"""
+NETS = {
+    "equal": ("", "", "all 15 outputs and gradients are equal"),
+    "backward": ("grad * 2", "grad * 3", "first difference: 'body.0', gradient of output 0 of call 1, before 'body.1'"),
+    "forward": ("return x * x", "return x * x + 1", "first difference: 'body.1', output 0 of call 1"),
+    "names": ("self.head", "self.tail", "Missing key(s) in state_dict"),
+}
+
+
+@pytest.mark.parametrize("case", NETS)
+def test_modules_say_where_they_differ(case, tmp_path, capsys):
+    """The first submodule whose output or gradient differs is named; other names are the state dict's error."""
+    old, new, said = NETS[case]
+    first, second = tmp_path / "first.py", tmp_path / "second.py"
+    first.write_text(NET)
+    second.write_text(NET.replace(old, new) if old else NET)
+    call = [str(first), str(second), "--modules", "--class", "Net", "--init", "4", "--args", "randn(5, 4)"]
+    status = main(["compare", *call])
+    shown = capsys.readouterr()
+    assert said in shown.out + shown.err
+    assert status == {"equal": 0, "names": 2}.get(case, 1)

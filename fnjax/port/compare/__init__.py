@@ -12,8 +12,10 @@ from fnjax.port.compare.record import Entry as Entry
 if TYPE_CHECKING:
     from fnjax.port.compare.comparing import Comparing as Comparing
     from fnjax.port.compare.comparing import compare as compare
+    from fnjax.port.compare.modules import ModulesComparison as ModulesComparison
+    from fnjax.port.compare.modules import compare_modules as compare_modules
 
-__all__ = ["TOLERANCES", "Comparing", "Comparison", "Entry", "compare"]
+__all__ = ["TOLERANCES", "Comparing", "Comparison", "Entry", "ModulesComparison", "compare", "compare_modules"]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +24,8 @@ def __getattr__(name: str) -> Any:
         from fnjax.port.compare import comparing
 
         return getattr(comparing, name)
+    if name in {"ModulesComparison", "compare_modules"}:
+        from fnjax.port.compare import modules
+
+        return getattr(modules, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
