@@ -113,7 +113,7 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple
 
         def transform(f: Callable[..., Any]) -> Callable[..., Any]:
             def pulled(primals: Any, given: Any) -> Any:
-                found = jax.vjp(f, *primals, has_aux=has_aux)[1](_conjugate(given))
+                found = (jax.vjp(f, *primals, has_aux=True) if has_aux else jax.vjp(f, *primals))[1](_conjugate(given))
                 return _conjugate(found if len(found) > 1 else found[0])
 
             return pulled

@@ -634,7 +634,7 @@ class Net(nn.Module):
         return self.head(self.body(x))
 """
 NETS = {
-    "equal": ("", "", "all 15 outputs and gradients are equal"),
+    "equal": ("", "", "all 17 outputs and gradients are equal"),
     "backward": ("grad * 2", "grad * 3", "first difference: 'body.0', gradient of output 0 of call 1, before 'body.1'"),
     "forward": ("return x * x", "return x * x + 1", "first difference: 'body.1', output 0 of call 1"),
     "names": ("self.head", "self.tail", "Missing key(s) in state_dict"),

@@ -110,7 +110,7 @@ class _Results(Function):
         return tensors
 
     @staticmethod
-    @once_differentiable  # another order would run one of the two backwards without the other
+    @once_differentiable  # type: ignore[untyped-decorator] # else one of the two backwards would run without the other
     def backward(ctx: Any, *gradients: Any) -> Any:
         found = ctx.call.call_pre_hooks(ctx.call.place(gradients, ctx.at, 1))
         return (None, None, *(found[i] for i in ctx.at))
@@ -118,7 +118,7 @@ class _Results(Function):
 
 class _Arguments(_Results):
     @staticmethod
-    @once_differentiable  # another order would run one of the two backwards without the other
+    @once_differentiable  # type: ignore[untyped-decorator] # else one of the two backwards would run without the other
     def backward(ctx: Any, *gradients: Any) -> Any:
         found = ctx.call.call_hooks(ctx.call.place(gradients, ctx.at, 0))
         return (None, None, *(found[i] for i in ctx.at))

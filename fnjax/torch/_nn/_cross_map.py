@@ -35,13 +35,13 @@ def _list_windows_back(channels: int, size: int) -> np.ndarray[Any, Any]:
     return ((at >= 0) & (at < size)).astype(np.float32)
 
 
-def _mix(rows: np.ndarray[Any, Any], x: Tensor) -> Tensor:
+def _mix(rows: np.ndarray[Any, Any], x: Any) -> Any:
     return torch.einsum("cd,bdhw->bchw", torch.tensor(rows, dtype=x.dtype), x)
 
 
 class _Normalize(Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    def forward(ctx: Any, x: Any, size: int, alpha: float, beta: float, k: float) -> Tensor:
         ctx.size, ctx.alpha, ctx.beta = size, alpha, beta
         scale = _mix(_list_windows(x.size(1), size), x * x) * (alpha / size) + k
         output = x * scale ** (-beta)
@@ -49,7 +49,7 @@ class _Normalize(Function):
         return output
 
     @staticmethod
-    def backward(ctx: Any, grad_output: Tensor) -> Any:  # type: ignore[override] # one result
+    def backward(ctx: Any, grad_output: Tensor) -> Any:
         x, scale, output = ctx.saved_tensors
         ratio = _mix(_list_windows_back(x.size(1), ctx.size), grad_output * output / scale)
         factor = 2 * ctx.alpha * ctx.beta / ctx.size

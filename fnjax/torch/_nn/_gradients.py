@@ -117,6 +117,7 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
             "torch.func.functional_call with the slices of the vector by the parameters' names",
         )
     start = 0
-    for p in parameters:
+    given: Any = parameters
+    for p in given:
         p.data = vec[start : start + p.numel()].view(p.shape).clone()
         start += p.numel()

@@ -148,7 +148,7 @@ class _Orthogonal(Module):
                 found, tau = _factorize(tall)
                 diagonal = found.diagonal(dim1=-2, dim2=-1)
                 diagonal.sign_()
-                diagonal.mul_(1 - 2 * (tau == 0).to(tau.dtype))
+                diagonal.mul_(1 - 2 * torch.eq(tau, 0).to(tau.dtype))
                 return found.mT if wide else found
             if n != k:
                 tall = torch.cat([tall, torch.randn(*tall.shape[:-2], n, n - k, dtype=tall.dtype)], dim=-1)

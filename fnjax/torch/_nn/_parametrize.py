@@ -39,7 +39,7 @@ def _register(layer: Module, name: str, tensor: Tensor) -> None:
 class ParametrizationList(ModuleList):
     """Modules that compute a tensor, one after the other, from `original` or several originals."""
 
-    def __init__(self, modules: Sequence[Module], original: Tensor, unsafe: bool = False) -> None:
+    def __init__(self, modules: Sequence[Module], original: Any, unsafe: bool = False) -> None:
         if len(modules) == 0:
             raise ValueError("ParametrizationList requires one or more modules.")
         super().__init__(modules)
