@@ -366,6 +366,8 @@ def test_check_takes_all_functions_of_a_pytorch_file(tmp_path, capsys):
     assert found["Right"] == {"test_gradcheck": "SUCCESS"}
     assert found["Wrong"]["test_gradcheck"].startswith("GradcheckError")
     assert found["Pair"].startswith("not checked")
+    assert main(["graph", f"{path}:Right", "--args", "randn(2)"]) == 0
+    assert "Functions keep 0 B" in capsys.readouterr().out
 
 
 def test_pytest_runs_checks(tmp_path, monkeypatch, capsys):

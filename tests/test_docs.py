@@ -170,6 +170,17 @@ def test_each_error_is_shown():
             assert "Traceback (most recent call last):" in section, section.partition("\n")[0]
 
 
+def test_the_version_is_one():
+    """CITATION.cff and the newest release of the changelog have the version of the package, and the same date."""
+    cited = dict(
+        re.findall(r'^(version|date-released): "?([^"\n]+)', (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
+    )
+    release = re.search(r"^## (\d\S*) - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert release
+    assert release.groups() == (cited["version"], cited["date-released"])
+    assert cited["version"] == fnjax.__version__
+
+
 def test_every_page_is_listed():
     """README, the first page and the navigation have a link to each page."""
     for name in ("README.md", "docs/index.md", "mkdocs.yml"):

@@ -217,6 +217,13 @@ def test_message(name):
     assert "\n  see: fnjax explain " in text
 
 
+def test_a_list_for_an_array_gets_a_hint():
+    """An error of forward says of an argument that is a list that it is no array."""
+    with pytest.raises(TypeError, match="can't multiply sequence") as info:
+        function(lambda ctx, x: 0.5 * x).apply([1.0, 2.0])
+    assert "argument 0 ('x') of Fn.apply is a list" in info.value.__notes__[-1]
+
+
 def test_checks_refuse_torch_tensors():
     """A torch.Tensor among the inputs of a check is an error, also next to arrays and inside a list."""
     for check in (fnjax.gradcheck, fnjax.gradgradcheck, fnjax.opcheck):

@@ -63,6 +63,12 @@ def annotate(
         ]
         if text := _write_note(e, spec, method, scalars, n_saved):
             e.add_note(text)
+        lists = [arguments.name(i) for i, a in enumerate(arguments.each) if isinstance(a.static, list)]
+        if lists and isinstance(e, TypeError):
+            e.add_note(
+                f"{' and '.join(lists)} of {spec.name}.apply is a list, which reaches forward as it is: where an array "
+                f"is meant, pass jnp.asarray(...). {location(method)}"
+            )
 
 
 def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str], n_saved: int | None) -> str:
