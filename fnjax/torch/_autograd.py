@@ -72,13 +72,29 @@ def differentiate(
             "create_graph=True for a graph that forward recorded and kept on ctx",
             "compute it again in backward, under torch.enable_grad()",
         )
-    function, leaves = replay(roots, inputs)
-    n, m = len(inputs), len(leaves)
+    n, ids = len(inputs), {id(v) for v in inputs}
+    reached = [1 if v.node is None else len(_reach([v]).keys() & ids) for v in inputs]
+    # inputs that others lead to, later ones first: to these others gradients come through them, too
+    passed = sorted((i for i in range(n) if reached[i] > 1), key=lambda i: -reached[i])
+    parts = [replay(roots, inputs), *(replay([inputs[i]], [*inputs[:i], *inputs[i + 1 :]]) for i in passed)]
+    leaves = [*{id(v): v for _, read in parts for v in read}.values()]
+    m = len(leaves)
 
     def gradients(*arrays: Any) -> tuple[Any, ...]:
-        own, rest, cts = arrays[:n], arrays[n : n + m], arrays[n + m :]
-        _, pullback = jax.vjp(lambda *xs: function(*xs, *rest), *own)
-        return tuple(map(jnp.conj, pullback([jnp.conj(c) for c in cts])))
+        own, cts = list(arrays[:n]), arrays[n + m :]
+        others = dict(zip(map(id, leaves), arrays[n : n + m], strict=True))
+
+        def pull(part: Any, given: Sequence[Any], cotangents: list[Any]) -> Any:
+            function, read = part
+            rest = [others[id(v)] for v in read]
+            return jax.vjp(lambda *xs: function(*xs, *rest), *given)[1](cotangents)
+
+        total = list(pull(parts[0], own, [jnp.conj(c) for c in cts]))
+        for i, part in zip(passed, parts[1:], strict=True):
+            more = pull(part, [*own[:i], *own[i + 1 :]], [total[i]])
+            for j, g in zip([*range(i), *range(i + 1, n)], more, strict=True):
+                total[j] = total[j] + g
+        return tuple(map(jnp.conj, total))
 
     parents = [*inputs, *leaves, *cotangents]
     if record:

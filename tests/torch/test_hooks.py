@@ -51,6 +51,17 @@ def test_a_hook_in_torch_autograd():
         torch.tensor([1.0]).register_hook(print)
 
 
+def test_gradients_for_a_tensor_and_for_what_it_is_computed_from():
+    """torch.autograd.grad gives each tensor its whole gradient, also what comes through another one of them."""
+    x = torch.tensor([1.0, 2.0]).requires_grad_()
+    a = x * 2
+    b = a * a
+    first = torch.autograd.grad((b * a).sum(), [a, b, x], create_graph=True)
+    assert [g.tolist() for g in first] == [[12, 48], [2, 4], [24, 96]]  # 3 a^2, a, 6 a^2
+    assert torch.autograd.grad(first[2].sum(), x)[0].tolist() == [48, 96]  # 48 x
+    assert [g.tolist() for g in torch.autograd.grad(b.sum(), [b, a])] == [[1, 1], [4, 8]]
+
+
 def test_a_hook_of_a_parameter_is_not_lost():
     """functional_call gives a parameter another value: a hook that was registered before is refused, not forgotten."""
     with torch.seed(0):

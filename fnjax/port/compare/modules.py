@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,10 +131,7 @@ def find_torch(model: Any) -> Any:
     """
     if isinstance(model, fnjax.torch.nn.Module):
         return fnjax.torch
-    try:
-        import torch
-    except ImportError:
-        torch = None
+    torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         return torch
     raise TypeError(f"{type(model).__name__} is neither a torch.nn.Module nor a module of fnjax.torch")
