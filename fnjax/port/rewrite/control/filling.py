@@ -61,7 +61,7 @@ def port_filling_loop(walk: Walk, node: cst.For) -> Statements | None:
 def _make_round_function(walk: Walk, node: cst.For) -> Statements:
     """The loop as a function of its round and of the arrays that it fills, and the call of fori_loop."""
     lowered = lower_loop(walk, node)  # without its continue
-    if lowered is None or lowered.own:
+    if lowered is None or lowered.begins:
         raise _KeepLoop
     node, index, start = lowered.loop, unparse(node.target), walk.state.copy()
     terms = [walk.port(a.value) for a in node.iter.args]  # type: ignore[attr-defined] # a call

@@ -39,17 +39,15 @@ class Lowered:
     """A loop without jumps.
 
     Attributes:
-        opening: the statements that initialise its own variables.
+        begins: what its own variables are before it.
         loop: the loop.
         ending: its `else` as statements.
-        own: the types of its own variables.
         runs: what says that it has a first iteration; empty where that is not known.
     """
 
-    opening: list[Any]
+    begins: dict[str, str]
     loop: Any
     ending: list[Any]
-    own: dict[str, str]
     runs: str
 
 
@@ -134,11 +132,10 @@ def _name_flag(walk: Walk, name: str, taken: Container[str] = ()) -> str:
 
 def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list[ast.stmt]) -> Lowered:
     body = [place_at(walk, s, node) for s in close_blocks(opened)]
-    own, opening, runs = dict[str, str](), [], ""
+    begins, runs = dict[str, str](), ""
     if skipped:
-        own[skipped] = "bool"
-        opening.append(parse_line(f"{skipped} = False"))
-        body.insert(0, place_at(walk, parse_line(f"{skipped} = False"), node))
+        begins[skipped] = "False"
+        body.insert(0, place_at(walk, parse_line(f"{skipped} = {done or False}"), node))  # which is False here
     ending = list_lines(node.orelse.body) if node.orelse else []
     if done and ending:
         ending = [place_at(walk, cst.If(parse(f"not {done}"), cst.IndentedBlock(ending)), node)]
@@ -156,17 +153,14 @@ def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list
         body.append(parse_line(f"{counter} = {counter} + 1"))
         if counter != name != "_":
             body.insert(0, parse_line(f"{name} = {counter}"))
-            own[name] = "int"
-            opening.append(parse_line(f"{name} = {first}"))
-        own[counter] = "int"
-        opening.append(parse_line(f"{counter} = {first}"))
+            begins[name] = first
+        begins[counter] = first
         loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(body))
     elif done:
         loop = loop.with_changes(body=cst.IndentedBlock([cst.If(parse(f"not {done}"), cst.IndentedBlock(body))]))
     if done:
-        own[done] = "bool"
-        opening.append(parse_line(f"{done} = False"))
-    return Lowered(opening, place_at(walk, loop, node), ending, own, runs)
+        begins[done] = "False"
+    return Lowered(begins, place_at(walk, loop, node), ending, runs)
 
 
 def _count(walk: Walk, node: cst.For) -> tuple[str, str, str, str] | None:

@@ -16,7 +16,7 @@ from collections.abc import Callable
 import libcst as cst
 
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, place_at
+from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, parse_line, place_at
 from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
@@ -130,18 +130,21 @@ def _port_lowered(walk: Walk, node: cst.For | cst.While) -> Statements | None:
     lowered = lower_loop(walk, node)
     if lowered is None:
         return None
-    with walk.walk_apart() as found, walk.await_reads({*lowered.own}):
+    carries, begins = isinstance(lowered.loop, cst.While), lowered.begins
+    if isinstance(lowered.loop, cst.For) and begins:  # it goes on through its items when it has ended
+        if any(map(walk.is_live, iter_targets(lowered.loop.target))):
+            return None
+        begins = {name: f"jnp.array({value})" for name, value in begins.items()}
+    with walk.walk_apart() as found, walk.await_reads({*begins}):
         walk.current = lowered.loop
-        for name, kind in lowered.own.items():
-            walk.bind_name(name, Value("static", kind), node)
-        carries = isinstance(lowered.loop, cst.While)
-        made = (port_carried_loop if carries else _port_python_loop)(walk, lowered.loop, lowered.runs)
-        found.made = None if made is None else [*lowered.opening, *made, *walk.port_block(lowered.ending)]
+        walk.sink.imports |= set() if carries or not begins else {"jnp"}
+        for name, value in begins.items():
+            dtype = "bool" if "False" in value else "int"
+            walk.bind_name(name, Value("static", dtype) if carries else Value("tensor", dtype, 0), node)
+        made = port_carried_loop(walk, lowered.loop, lowered.runs) if carries else walk.port_statement(lowered.loop)
+        opening = [parse_line(f"{name} = {value}") for name, value in begins.items()]
+        found.made = None if made is None else [*opening, *made, *walk.port_block(lowered.ending)]
     return None if found.made is None or found.untraced else walk.adopt_region(found)
-
-
-def _port_python_loop(walk: Walk, node: cst.For, runs: str) -> Statements:
-    return walk.port_statement(node)
 
 
 def _port_guarded_loop(walk: Walk, node: cst.While) -> Statements | None:
