@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import libcst as cst
 
@@ -19,6 +20,7 @@ LOST = "\0"  # between masks: what is all entries is selected by one of them on 
 ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
+_NOTHING: frozenset[Any] = frozenset()
 _SOURCE = re.compile(r"\|([^|:]+):(\d+)(?=\|)")  # in a number (see Variables.number_expression)
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
@@ -135,6 +137,8 @@ class Value:
         wide: a whole number of Python's that may need more than 32 bits, as `2**k - 1`.
         recorded: the variables, with their versions, of which gradients were taken for what this was computed with.
         kernel: this may be a Triton kernel of the file.
+        held: the memory in which it and its parts may lie.
+        sources: the variables, with their versions, from which its number and its views are derived.
     """
 
     kind: str = "unknown"
@@ -161,26 +165,20 @@ class Value:
     wide: bool = False
     recorded: frozenset[tuple[str, int]] = frozenset()
     kernel: bool = False
-    _held: frozenset[str] | None = field(default=None, init=False, repr=False, compare=False)
-    _sources: frozenset[tuple[str, int]] | None = field(default=None, init=False, repr=False, compare=False)
+    held: frozenset[str] = field(default=_NOTHING, init=False, repr=False, compare=False)
+    sources: frozenset[tuple[str, int]] = field(default=_NOTHING, init=False, repr=False, compare=False)
 
-    @property
-    def held(self) -> frozenset[str]:
-        """The memory in which it and its parts may lie."""
-        if self._held is None:
-            held = self.place.storage if self.place else frozenset()
-            inner = [*(self.parts or ()), *([self.element] if self.element else [])]
-            object.__setattr__(self, "_held", held.union(*(v.held for v in inner)) if inner else held)
-        return self._held  # type: ignore[return-value] # it was set above
-
-    @property
-    def sources(self) -> frozenset[tuple[str, int]]:
-        """The variables, with their versions, from which its number and its views are derived."""
-        if self._sources is None:
+    def __post_init__(self) -> None:
+        """Note the memory in which it and its parts may lie, and the variables from which it is derived."""
+        held, place = [v.held for v in self.parts or ()], self.place
+        if self.element is not None:
+            held.append(self.element.held)
+        if held or place:
+            object.__setattr__(self, "held", frozenset().union(place.storage if place else (), *held))
+        if self.number or (place and place.steps):
             named = ((name, int(version)) for name, version in _SOURCE.findall(self.number))
-            steps = self.place.steps if self.place else ()
-            object.__setattr__(self, "_sources", frozenset(named).union(*(s.reads for s in steps)))
-        return self._sources  # type: ignore[return-value] # it was set above
+            steps = place.steps if place else ()
+            object.__setattr__(self, "sources", frozenset(named).union(*(s.reads for s in steps)))
 
     @property
     def traced(self) -> bool:

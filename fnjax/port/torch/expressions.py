@@ -186,7 +186,7 @@ def parse_template(text: str) -> cst.BaseExpression:
 
 
 def fill(template: str, **values: cst.BaseExpression) -> cst.BaseExpression:
-    """The expression of a template with others in place of its names, in parentheses where they are needed.
+    """Return the expression of a template with others in place of its names, in parentheses where they are needed.
 
     >>> unparse(fill("jnp.sum(A * B)", A=cst.parse_expression("x + 1"), B=cst.Name("y")))
     'jnp.sum((x + 1) * y)'

@@ -30,7 +30,7 @@ from fnjax.port.rewrite.functions.keys import add_key, draws_beside, insert_at_t
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import ENABLING
-from fnjax.port.tree.located import find_small_statement
+from fnjax.port.tree.located import Rewriter, find_small_statement
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
@@ -163,11 +163,20 @@ def _return_mutated(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.
 
 def _return_written(routine: Routine, body: list[Any]) -> cst.BaseSuite:
     """A body that returns what the function writes to, wherever it ended."""
-    from libcst import matchers  # here, as it takes longer to import than libcst
-
     back = parse_line(f"return {', '.join(routine.gives)}")
-    early = matchers.Return(value=None)
-    return cst.ensure_type(matchers.replace(cst.IndentedBlock([*body, back]), early, back.body[0]), cst.IndentedBlock)
+    made: cst.BaseSuite = _EarlyReturns(back.body[0]).rewrite(cst.IndentedBlock([*body, back]))
+    return made
+
+
+class _EarlyReturns(Rewriter):
+    """A body whose returns without a value give something."""
+
+    def __init__(self, back: cst.BaseSmallStatement) -> None:
+        self.back = back
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.BaseSmallStatement:
+        """One of them."""
+        return self.back if original_node.value is None else updated_node
 
 
 def _may_return_written(program: Program, routine: Routine) -> bool:

@@ -29,7 +29,7 @@ def must_vanish_exactly(walk: Walk, node: cst.BinaryOperation) -> bool:
         return False
     given = walk.routine.given.get(unparse(node.left), ())
     grows = any(g is node for g in given)  # `v = v - spike * threshold`
-    return unparse(of) == unparse(other) or (not grows and _is_used_by(walk, node, _asks))
+    return unparse(of) == unparse(other) or (not grows and _is_used_by(walk, node, "asks", _asks))
 
 
 def must_divide_exactly(walk: Walk, node: cst.CSTNode, over: Value, under: Value) -> bool:
@@ -47,7 +47,7 @@ def must_divide_exactly(walk: Walk, node: cst.CSTNode, over: Value, under: Value
             return False
         return _find_overload(used.func).steps and not walk.find_name(used.func).startswith(("math.", "numpy."))
 
-    return over.traced and not under.rank and _is_used_by(walk, node, has_steps)
+    return over.traced and not under.rank and _is_used_by(walk, node, "steps", has_steps)
 
 
 def write_quotient(walk: Walk, made: cst.BinaryOperation) -> cst.Call:
@@ -73,25 +73,25 @@ def _is_product(walk: Walk, node: cst.BaseExpression) -> bool:
     )
 
 
-def _is_used_by(walk: Walk, node: cst.CSTNode, uses: Callable[[cst.CSTNode], bool]) -> bool:
-    """Return whether one of these expressions of the function uses this, or what is made of it."""
-    asking = [n for n in list_nodes(walk.routine.node) if uses(n)]
-    known = {n.value for a in asking for n in list_nodes(a) if isinstance(n, cst.Name)}
-    while (
-        more := {
-            n.value
-            for name in known
-            for given in walk.routine.given.get(name, ())
-            for n in list_nodes(given)
-            if isinstance(n, cst.Name)
-        }
-        - known
-    ):
-        known |= more
-    if _find_written_name(node) in known:
-        return True
-    within = [g for name in known for g in walk.routine.given.get(name, ())]
-    return any(n is node for a in (*asking, *within) for n in list_nodes(a))
+def _is_used_by(walk: Walk, node: cst.CSTNode, key: str, uses: Callable[[cst.CSTNode], bool]) -> bool:
+    """Return whether one of these expressions of the function (`key` names them) uses this, or what is made of it."""
+    names, inside = walk.keep_one((_is_used_by, key), lambda: _collect_used(walk, uses))
+    return _find_written_name(node) in names or id(node) in inside
+
+
+def _collect_used(walk: Walk, uses: Callable[[cst.CSTNode], bool]) -> tuple[set[str], set[int]]:
+    """Return the variables that such expressions use, and the identities of all nodes in these and what makes them."""
+    given = walk.routine.given
+    names: set[str] = set()
+    inside: set[int] = set()
+    waiting: list[cst.CSTNode] = [n for n in list_nodes(walk.routine.node) if uses(n)]
+    while waiting:
+        for n in list_nodes(waiting.pop()):
+            inside.add(id(n))
+            if isinstance(n, cst.Name) and n.value not in names:
+                names.add(n.value)
+                waiting += given.get(n.value, ())
+    return names, inside
 
 
 def _find_written_name(node: cst.CSTNode) -> str:
