@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax.torch._errors import NotSupported
+from fnjax.torch._errors import NotSupported, find_line
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode
 
@@ -110,15 +111,20 @@ def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
     """
     inexact = [v for v in values if jnp.issubdtype(v.array.dtype, jnp.inexact)]
     arrays = iter(
-        nondifferentiable([v.array for v in inexact], [v.source for v in inexact if v.source is not None], _once)
+        nondifferentiable(
+            [v.array for v in inexact],
+            [v.source for v in inexact if v.source is not None],
+            functools.partial(_once, find_line()),
+        )
     )
     return [next(arrays) if jnp.issubdtype(v.array.dtype, jnp.inexact) else v.array for v in values]
 
 
-def _once() -> NotSupported:
+def _once(where: str) -> NotSupported:
     return NotSupported(
         "a second derivative of what torch.autograd gave without create_graph",
         "pass create_graph=True to torch.autograd",
+        where,
     )
 
 

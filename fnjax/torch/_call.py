@@ -17,7 +17,7 @@ import numpy as np
 
 from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._errors import NotSupported
+from fnjax.torch._errors import NotSupported, find_line
 from fnjax.torch._indexing import check_indices
 from fnjax.torch._missing import Missing
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
@@ -296,11 +296,29 @@ def _run(
         raise NotSupported(
             f"torch.{spell(operation.names[0])}: {e}", "switch 64-bit numbers on: JAX_ENABLE_X64=1"
         ) from None
+    except (TypeError, ValueError) as e:
+        if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or len({t.shape for t in tensors}) < 2:
+            raise
+        raise RuntimeError(_describe_shapes(spell(operation.names[0]), tensors, e, operation.first.each)) from e
     made = [_wrap(v, find_result_dtype(result, v, i, overload, tensors)) for i, v in enumerate(results)]
     out = structure[0].unflatten(made)
     if overload.fields and isinstance(out, (tuple, list)) and len(out) == len(overload.fields):
         return _make_fields(spell(operation.names[0]), overload.fields)(*out)
     return tuple(out) if isinstance(out, list) else out
+
+
+def _describe_shapes(name: str, tensors: Sequence[Tensor], error: Exception, each: bool) -> str:
+    """Return PyTorch's message for tensors whose shapes do not fit, with the user's line."""
+    shapes = [tuple(t.shape) for t in tensors]
+    text = str(error).partition("\n")[0]
+    if name in {"mm", "matmul"} and [len(s) for s in shapes] == [2, 2]:
+        text = "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})".format(*shapes[0], *shapes[1])
+    elif each and len(shapes) == 2:
+        both = [(1,) * (max(map(len, shapes)) - len(s)) + s for s in shapes]
+        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True)) if a != b and 1 not in (a, b)]
+        for i, a, b in pairs[-1:]:
+            text = f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {i}"
+    return f"{text}\n  in: torch.{name} of shapes {', '.join(map(str, shapes))}\n  at: {find_line()}"
 
 
 def _list_tensors(values: Mapping[str, Any]) -> list[Tensor]:

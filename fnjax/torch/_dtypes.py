@@ -203,3 +203,14 @@ def check_castable(found: dtype, own: dtype) -> None:
         names |= {"bool": "Bool", "bfloat16": "BFloat16", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
         written = [names.get(d.name, d.name) for d in (found, own)]
         raise RuntimeError(f"result type {written[0]} can't be cast to the desired output type {written[1]}")
+
+
+def cast_entries(array: Any, own: Any) -> Any:
+    """Return a JAX array in the dtype of an array.
+
+    What is outside of a small integer's range wraps around, as in PyTorch on CPUs; JAX takes the nearest.
+    """
+    wanted = np.dtype(own)
+    if wanted.kind in "iu" and wanted.itemsize < 4 and jnp.issubdtype(array.dtype, jnp.floating):
+        array = array.astype(jnp.int32)
+    return array.astype(own)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from types import FrameType
@@ -17,18 +18,19 @@ class NotSupported(NotImplementedError, AttributeError):  # noqa: N818 - a publi
 
     __module__ = "fnjax.torch"
 
-    def __init__(self, what: str, remedy: str = "") -> None:
-        where = _find_line()
+    def __init__(self, what: str, remedy: str = "", where: str = "") -> None:
+        where = where or find_line()
         lines = [what, *([f"  fix: {remedy}"] if remedy else []), *([f"  at: {where}"] if where else [])]
         super().__init__("\n".join(lines))
 
 
-def _find_line() -> str:
+def find_line() -> str:
     """Return file and line of the innermost frame outside of fnjax and JAX: the user's source."""
-    frame: FrameType | None = sys._getframe(2)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith((_HERE, "<")) and "/site-packages/jax" not in file and "/fnjax/_" not in file:
+        inside = file.startswith((_HERE, "<")) or file == contextlib.__file__
+        if not inside and "/site-packages/jax" not in file and "/fnjax/_" not in file:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._dtypes import dtype
+from fnjax.torch._dtypes import cast_entries, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._selection import select
 from fnjax.torch._sizes import find_length
@@ -130,7 +130,7 @@ def set_item(x: Tensor, index: Any, new: Any) -> None:
         return
 
     def write(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
-        return (a.at[fill(at)].set(v.astype(own)),)
+        return (a.at[fill(at)].set(cast_entries(v, own)),)
 
     base.assign(compute(write, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
 
@@ -155,7 +155,7 @@ def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, 
 
     def put(a: Any, v: Any, m: Any) -> tuple[Any, ...]:
         m = (m != 0).reshape((1,) * at + m.shape + (1,) * (a.ndim - at - m.ndim))
-        return (jnp.where(m, v.reshape(v.shape if v.size > 1 else ()).astype(own), a),)
+        return (jnp.where(m, cast_entries(v.reshape(v.shape if v.size > 1 else ()), own), a),)
 
     base.assign(compute(put, [base.value, given, mask.value], "IndexPutBackward")[0])
 
@@ -180,7 +180,7 @@ def _cast(new: Any, target: Tensor, shape: Any) -> Value:
         def fit(a: Any) -> tuple[Any, ...]:
             if a.dtype.kind == "c" and not np.issubdtype(own, np.complexfloating):
                 a = a.real
-            return (jnp.broadcast_to(a.reshape(a.shape[extra:]).astype(own), shape),)
+            return (jnp.broadcast_to(cast_entries(a.reshape(a.shape[extra:]), own), shape),)
 
         if (new.mask is None) != (target.mask is None) and new.layout.size > 1:
             raise NotSupported(

@@ -12,7 +12,7 @@ import numpy as np
 from fnjax.torch import _layout, _views
 from fnjax.torch._autograd import backward
 from fnjax.torch._creation import TYPES
-from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._indexing import cast_to
@@ -162,7 +162,7 @@ def convert(x: Tensor, own: dtype) -> Tensor:
     def cast(a: Any) -> tuple[Any, ...]:
         if a.dtype.kind == "c" and own.kind != "complex":
             a = a.real
-        return (a.astype(own.array),)
+        return (cast_entries(a, own.array),)
 
     value = compute(cast, [x.value], "ToCopyBackward", differentiable=own.kind in {"float", "complex"})[0]
     return make(value.array, own, value=value)

@@ -96,3 +96,23 @@ def test_comparisons_that_return_a_bool():
     assert x.equal(x + 0) is True is torch.equal(x, x)
     assert x.allclose(x + 1) is False
     np.testing.assert_array_equal(x.as_strided_scatter(torch.ones(2), (2,), (2,)).numpy(), [1, 1, 1])
+
+
+def test_small_integers_wrap_around():
+    """A float beyond the range of a small integer wraps around, as in NumPy's conversion by way of int64."""
+    x = np.array([300.0, -5.0, 3.7, -300.0, 40000.0], np.float32)
+    for name in ("uint8", "int8", "int16"):
+        expected = x.astype(np.int64).astype(name)
+        own, written = torch.tensor(x).to(getattr(torch, name)), torch.zeros(5, dtype=getattr(torch, name))
+        written[:] = torch.tensor(x)
+        np.testing.assert_array_equal(own.numpy(), expected)
+        np.testing.assert_array_equal(written.numpy(), expected)
+
+
+def test_shapes_that_do_not_fit():
+    """The message is PyTorch's, and names the operation, the shapes and the line."""
+    with pytest.raises(RuntimeError, match=r"The size of tensor a \(4\) must match the size of tensor b \(5\) at") as e:
+        torch.ones(3, 4) + torch.ones(5)
+    assert all(part in str(e.value) for part in ("torch.add of shapes (3, 4), (5,)", "test_operations.py:"))
+    with pytest.raises(RuntimeError, match=r"cannot be multiplied \(3x4 and 5x6\)"):
+        torch.ones(3, 4) @ torch.ones(5, 6)
