@@ -3,8 +3,11 @@
 import ast
 import importlib.util
 import json
+import os
 import shlex
+import sys
 import textwrap
+import threading
 
 import pytest
 
@@ -13,6 +16,7 @@ from fnjax.port import port_source
 from fnjax.port.verify.hints import read_hints
 from fnjax.port.verify.record import Verdict
 from fnjax.port.verify.verifying import verify
+from fnjax.port.verify_command import run_verifiers
 from tools.port_mutants import mutants
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="runs PyTorch")
@@ -228,6 +232,46 @@ def test_the_command_verifies_and_reports(tmp_path, capsys, monkeypatch):
     (record,) = json.loads((tmp_path / "r.json").read_text())["classes"]
     assert record["verified"]["status"] == "verified"
     assert not (tmp_path / "executed").exists()  # no class needs it
+
+
+def test_classes_are_verified_in_parallel(capsys, monkeypatch):
+    """Verdicts are printed in the order of the classes, whichever ends first; an error ends the others."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    second = threading.Event()
+
+    def first_verifier(progress, cancelled):
+        assert second.wait(60)
+        progress("A: 3 candidates")
+        return Verdict("A", "verified", calls=2)
+
+    def second_verifier(progress, cancelled):
+        second.set()
+        return Verdict("B", "not tried", "why")
+
+    verdicts = run_verifiers([("", first_verifier), ("", second_verifier)])
+    assert [v.name for v in verdicts] == ["A", "B"]
+    lines = capsys.readouterr().err.replace("\r\x1b[K", "\n").split("\n")
+    assert list(filter(None, lines)) == [
+        "class 1 of 2: A: 3 candidates",
+        "A: verified: 2 calls agree, its lines could not be followed",
+        "B: not tried: why",
+    ]
+
+    started, ended = threading.Event(), threading.Event()
+
+    def failing_verifier(progress, cancelled):
+        assert started.wait(60)
+        raise KeyboardInterrupt
+
+    def waiting_verifier(progress, cancelled):
+        started.set()
+        assert cancelled.wait(60)
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_verifiers([("", failing_verifier), ("", waiting_verifier)])
+    assert ended.is_set()
 
 
 def test_without_verify_nothing_runs(tmp_path, monkeypatch):
