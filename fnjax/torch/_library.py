@@ -110,7 +110,9 @@ class CustomOpDef:
 
     def register_fake(self, fn: Method, /, **_: Any) -> Method:
         """Register the shapes and dtypes of the results."""
-        self.on_arrays.register_fake(on_arrays(fn, self._mutated))
+        body: Any = on_arrays(fn, self._mutated)
+        body.unchecked = True  # outside of torch.compile PyTorch does not call it, right or wrong
+        self.on_arrays.register_fake(body)
         return fn
 
     def register_kernel(self, device_types: Any, func: Method | None = None, /) -> Any:
@@ -239,7 +241,9 @@ class Library:
         key = dispatch_key or self._key or "CompositeImplicitAutograd"
         mutated = operator._mutated if operator is not None else ()
         mode = Mode() if key.startswith(("CompositeImplicit", "Autograd")) else FORWARD
-        body = on_arrays(fn, mutated, mode)
+        body: Any = on_arrays(fn, mutated, mode)
+        if key == "Meta":  # as in register_fake
+            body.unchecked = True
         if key not in _IGNORED:
             self._on_arrays.impl(name, body, key)
         if key == "CUDA" and (operator is None or None not in operator.on_arrays._kernels):  # as in register_kernel

@@ -68,7 +68,7 @@ def tolist(self: Tensor) -> Any:
 @method
 def numpy(self: Tensor, *, force: bool = False) -> Any:
     """Return the entries as a NumPy array."""
-    return known_entries(self, "numpy()")
+    return known_entries(self, "numpy()").astype(self.dtype.numpy, copy=False)
 
 
 @method

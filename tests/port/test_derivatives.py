@@ -1,7 +1,6 @@
 """Forwards that backward computes again: what is differentiated, and derivatives at ties, bounds and zeros."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 

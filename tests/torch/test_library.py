@@ -96,6 +96,16 @@ def counted(x):
     return found[1].float()
 
 
+@torch.library.custom_op("loaded::wrong_fake", mutates_args=())
+def wrong_fake(x: Tensor) -> Tensor:
+    return x.sum(0)
+
+
+@wrong_fake.register_fake
+def _(x):
+    return x.new_empty(unknown_size, *x.shape)
+
+
 @torch.library.custom_op("loaded::on_cuda", mutates_args=(), device_types=["cuda", "xpu"])
 def on_cuda(x: Tensor) -> Tensor:
     return 3 * x
@@ -218,6 +228,11 @@ def test_bodies_for_cuda_run_where_there_is_no_other(loaded):
     np.testing.assert_allclose(jax.jit(fnjax.ops.loaded.cube)(X), X**3, rtol=1e-6)
     loaded.on_cuda.register_kernel("cpu")(lambda x: 5 * x)
     np.testing.assert_array_equal(fnjax.ops.loaded.on_cuda(X), (5 if jax.default_backend() == "cpu" else 3) * X)
+
+
+def test_fakes_are_not_called_where_the_body_can_be_traced(loaded):
+    """A fake that raises, or is wrong, changes nothing, as in PyTorch outside of torch.compile."""
+    np.testing.assert_allclose(jax.jit(fnjax.ops.loaded.wrong_fake)(X), X.sum(0), rtol=1e-6)
 
 
 def test_operators_that_are_not_there(loaded):
