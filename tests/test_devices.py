@@ -211,14 +211,14 @@ class TwoOutputs(fnjax.Function):
         return grad_product * w, grad_product * x + grad_square * 2 * w
 
 
-def test_shares_and_totals_are_not_added():
+def test_partial_and_reduced_gradients_are_not_added():
     """A gradient made of shares and totals is refused: summed over devices it would be wrong. One of them is right."""
     f = sharded(TwoOutputs.apply, (P("i"), P()), (P("i"), P()))
     first = sharded(lambda x, w: TwoOutputs.apply(x, w)[0], (P("i"), P()), P("i"))
     assert jax.jit(jax.grad(lambda w: first(X, w).sum()))(W) == 28.0
     for loss in (lambda w: f(X, w)[1], lambda w: sum(map(jnp.sum, f(X, w)))):
         with pytest.raises(
-            fnjax.errors.GradientError, match=r"TwoOutputs\.backward adds, in the gradient of an argument"
+            fnjax.errors.GradientError, match=r"TwoOutputs\.backward adds, in the gradient of a replicated argument"
         ):
             jax.grad(loss)(W)
     np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: sum(map(jnp.sum, f(x, W)))))(X), np.full(8, 2.0))

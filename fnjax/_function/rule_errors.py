@@ -67,9 +67,9 @@ _TEXTS: dict[ErrorKind, _Text] = {
     "partial and reduced": _Text(
         GradientError,
         "backward",
-        "shares-and-totals",
-        "{name}.backward adds, in the gradient of an argument that devices share, what comes from an output that "
-        "varies over the devices and from one that does not; only the first is to be summed over them",
+        "partial-and-reduced",
+        "{name}.backward adds, in the gradient of a replicated argument, what comes from a device-varying output and "
+        "from a replicated one; only the first is to be summed over the devices",
         "inside shard_map, outputs that vary over the same mesh axes",
         "split {name} into two Functions, or make its outputs vary alike with jax.lax.pcast(y, axis, to='varying') in "
         "forward",
