@@ -130,7 +130,7 @@ def _answer_part(walk: Walk, node: cst.BaseExpression) -> object:
 
 @call_of("file:", only="kernels")
 def port_own_device_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`supports_tma()` of the file, which asks the GPU and gives one answer whatever it is given."""
+    """`supports_tma()` of the file, which asks the GPU and has one answer: launchers for several GPUs have them."""
     routine = walk.program.find_routine(name)
     if routine is None or routine.owner is not None or not _asks_for_device(walk, routine.node):
         return None
@@ -194,7 +194,7 @@ def port_tensor_device(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @call_of("*.get_device", only="kernels")
 def port_device_number(walk: Walk, node: cst.Call, name: str) -> Term:
-    """`x.get_device()`."""
+    """`x.get_device()`, as launchers of Triton kernels choose the device: `with torch.cuda.device(x.get_device())`."""
     return Term(parse("0"), Value("static", "int", literal=0))
 
 
@@ -216,7 +216,7 @@ def port_processor_count(walk: Walk, node: cst.BaseExpression) -> Term | None:
 
 @call_of(*_PROPERTIES, only="kernels")
 def port_device_properties(walk: Walk, node: cst.Call, name: str) -> Term:
-    """`props = torch.cuda.get_device_properties(0)`, of which something is asked later."""
+    """`props = torch.cuda.get_device_properties(0)`: persistent Triton kernels ask it how many processors there are."""
     return Term(parse("None"), STATIC)
 
 

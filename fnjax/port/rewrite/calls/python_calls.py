@@ -120,7 +120,7 @@ def port_hasattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("typing.cast", "typing_extensions.cast")
 def port_typing_cast(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`typing.cast(torch.Tensor, x)` is x; only its annotation names PyTorch."""
+    """`typing.cast(torch.Tensor, x)` is x: typed code has it around what a type checker cannot tell."""
     return walk.port(node.args[1].value) if len(node.args) == 2 else None
 
 

@@ -124,7 +124,7 @@ def _is_handle(node: cst.BaseExpression) -> bool:
 
 @call_of(*_STREAMS, "torch.cuda.current_device", "*.get_tensor")
 def port_stream_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`torch.cuda.Stream()`, and the device as an argument."""
+    """`torch.cuda.Stream()`, and the device as an argument: code that overlaps collectives with computation."""
     if name in _STREAMS:
         return Term(parse("None"), Value("static", name=STREAM))
     if name == "torch.cuda.current_device" and _is_device_argument(walk, node):
@@ -148,7 +148,7 @@ def _is_device_argument(walk: Walk, node: cst.Call) -> bool:
 
 @call_of("*.wait", only="collective")
 def port_wait(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`handle.wait()` inside an expression; what a functional collective gives waits for itself."""
+    """`handle.wait()` inside an expression, as code with `async_op=True` has it; functional collectives need none."""
     if not node.args:
         result = walk.port(node.func.value)  # type: ignore[attr-defined] # of a method
         if result.value.is_tensor:

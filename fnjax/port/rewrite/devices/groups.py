@@ -245,20 +245,6 @@ def port_group_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
     return _answer_group_question(walk, write_axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
 
 
-@call_of("builtins.hasattr", "builtins.isinstance", only="collective")
-def port_collective_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`hasattr(dist, "all_gather_into_tensor")`, and `isinstance(x, AsyncCollectiveTensor)`."""
-    if len(node.args) != 2:
-        return None
-    first, second = (a.value for a in node.args)
-    asked = read_literal(second)
-    if name == "builtins.hasattr" and walk.find_name(first) == "torch.distributed" and asked in _KNOWN:
-        return make_answer(True)
-    if name == "builtins.isinstance" and walk.find_name(second).endswith(".AsyncCollectiveTensor"):
-        return make_answer(False)
-    return None
-
-
 @expression(cst.Name, cst.Attribute, only="collective")
 def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
     """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
@@ -279,7 +265,7 @@ def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
 
 @expression(cst.Name, only="collective")
 def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
-    """A global variable that holds a group: a constant of the port, as a getter has."""
+    """A global variable that holds a group, as libraries keep `_TP_GROUP`: a constant of the port, as for a getter."""
     if node.value not in walk.program.groups or node.value in walk.state.variables:
         return None
     found = walk.program.source.find_definition(node.value)

@@ -131,7 +131,7 @@ def port_numpy_constant(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @expression(cst.Attribute, only="numpy")
 def port_real_part(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`scipy.linalg.sqrtm(m).real` has the shape of m."""
+    """`scipy.linalg.sqrtm(m).real`, in the Functions for a matrix's square root: it has the shape of m."""
     call = node.value
     if node.attr.value != "real" or not isinstance(call, cst.Call) or walk.find_name(call.func) not in HOST_MATRICES:
         return None
