@@ -75,6 +75,13 @@ add_absent(
     "keeps the first channel in the windows of all later ones",
     "use torch.nn.LocalResponseNorm",
 )
+add_absent("torch.optim", "changes parameters in place", "use optax, on dict(model.named_parameters())")
+add_absent_modules("torch.optim", "changes parameters in place", "use optax, on dict(model.named_parameters())")
+add_absent(
+    "torch.save",
+    "writes a file that PyTorch reads",
+    "use orbax, or safetensors.numpy.save_file, on fnjax.torch.jax_view(model.state_dict())",
+)
 add_absent("torch.nn.DataParallel", "copies a module to several GPUs", "use jax.sharding, or jax.shard_map")
 
 add_absent(
@@ -133,7 +140,7 @@ add_absent(
     """
     torch.classproperty torch.compile torch.cond torch.fork torch.from_dlpack torch.from_file torch.frombuffer
     torch.import_ir_module torch.import_ir_module_from_buffer torch.load torch.merge_type_from_type_comment
-    torch.parse_ir torch.parse_schema torch.parse_type_comment torch.save torch.sym_constrain_range
+    torch.parse_ir torch.parse_schema torch.parse_type_comment torch.sym_constrain_range
     torch.sym_constrain_range_for_size torch.sym_float torch.sym_fresh_size torch.sym_int torch.sym_ite
     torch.sym_max torch.sym_min torch.sym_not torch.sym_sqrt torch.sym_sum torch.to_dlpack torch.typename
     torch.unify_type_list torch.wait torch.while_loop F.Optional F.assert_int_or_pair F.boolean_dispatch
@@ -238,7 +245,7 @@ add_absent_modules(
 add_absent_modules("torch.random", "is a global random state", "pass a jax.random key")
 add_absent_modules(
     "torch.jit torch.compiler torch._dynamo torch.fx torch.onnx torch.export torch.amp torch.utils torch.profiler torch.hub "
-    "torch.multiprocessing torch.overrides torch.testing torch.quantization torch.ao torch.optim torch._C "
+    "torch.multiprocessing torch.overrides torch.testing torch.quantization torch.ao torch._C "
     "torch.package torch.serialization torch.version torch.signal torch.utils.checkpoint torch.monitor torch.types",
     "is machinery of PyTorch, no operation on numbers",
     "leave it out, or use JAX's own: jax.jit, jax.checkpoint, jax.profiler",
