@@ -95,8 +95,8 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
         )
     if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
         return (
-            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; see "
-            f"docs/coming-from-pytorch.md for what to write instead of .{e.name}. {location(method)}"
+            f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; "
+            f"`fnjax explain torch-habits` says what to write instead of .{e.name}. {location(method)}"
         )
     if isinstance(e, AttributeError) and isinstance(e.obj, int | float):
         return (
@@ -107,7 +107,7 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
         return (
             f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
             "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
-            f"docs/coming-from-pytorch.md. {location(method)}"
+            f"`fnjax explain torch-habits`. {location(method)}"
         )
     if n_saved is not None and ("tuple index out of range" in text or "values to unpack" in text):
         return (
