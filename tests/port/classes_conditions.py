@@ -22,7 +22,7 @@ return x * (k / x.norm())
 """,
     ),
     "ClipEarly": (
-        ["randn(4), None", "randn(4) * 9, 1.0", "randn(4), 99.0"],
+        ["randn(4), None", "randn(4) * 9, 1.0"],
         """
 if k is not None and x.norm() > k:
     return x * (k / x.norm())
@@ -47,7 +47,7 @@ return x * 2
 """,
     ),
     "PythonLast": (
-        ["randn(4), 0", "randn(4), 2"],
+        ["randn(4), 2"],
         """
 if x.max() > -9 and k:
     x = x * (2 // k)
@@ -63,25 +63,15 @@ return x * 1
 """,
     ),
     "NotBoth": (
-        ["randn(4), None", "randn(4), 0.1", "randn(4), 9.0"],
+        ["randn(4), None", "randn(4), 0.1"],
         """
 if not (k is not None and x.max() > k):
     return x * 2
 return x * k
 """,
     ),
-    "EitherAndBoth": (
-        ["randn(4), None", "randn(4), 0.1", "randn(4), 9.0"],
-        """
-if (k is None or x.max() > k) and x.min() < 0:
-    y = x * 2
-else:
-    y = x * 3
-return y
-""",
-    ),
     "WithElse": (
-        ["randn(4), None", "randn(4), 0.1", "randn(4), 9.0"],
+        ["randn(4), None", "randn(4), 9.0"],
         """
 if k is not None and x.max() > k:
     y = x * k
@@ -93,7 +83,7 @@ return y
 """,
     ),
     "InAVariable": (
-        ["randn(4), None", "randn(4), 0.1", "randn(4), 9.0"],
+        ["randn(4), None", "randn(4), 0.1"],
         """
 big = k is not None and x.max() > k
 if big:
@@ -102,23 +92,14 @@ y = x + 1 if not big else x - k
 return y
 """,
     ),
-    "SkippedByAVariable": (
-        ["randn(4), None", "randn(4), 0.1", "randn(4), 9.0"],
-        """
-skip = k is None or x.max() <= k
-if skip:
-    return x * 2
-return x * k
-""",
-    ),
     "InAnExpression": (
-        ["randn(4), None", "randn(4), 0.1", "randn(4), 9.0"],
+        ["randn(4), None", "randn(4), 9.0"],
         """
 return x * k if k is not None and x.max() > k else x - 1
 """,
     ),
     "CheckedOption": (
-        ["randn(4), None", "randn(4), 9.0"],
+        ["randn(4), 9.0"],
         """
 assert k is None or x.max() < k and x.min() > -k
 return x * 2
@@ -163,16 +144,6 @@ for v in x * 2:
 return x * n
 """,
     ),
-    "Largest": (
-        ["randn(4), None"],
-        """
-squares = [x[i] ** 2 for i in range(4)]
-low, high = min(squares), max(v + 1 for v in squares)
-first = sorted([x.max(), x.min()], reverse=True)[0]
-size = max(x.shape) + max([len(s) for s in ('a', 'bc')], default=0)
-return x * low + high * first * size
-""",
-    ),
     "AnyOf": (
         ["randn(4), None", "randn(4) + 9, 2"],
         """
@@ -200,7 +171,7 @@ return x * 1
 """,
     ),
     "GivenOrFound": (
-        ["randn(4), None", "randn(4), 2.0", "randn(4), 0.0"],
+        ["randn(4), 2.0", "randn(4), 0.0"],
         """
 s = k or x.abs().max()
 y = x / s if s > 1 else x * 2

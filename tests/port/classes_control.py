@@ -59,20 +59,6 @@ class WhileT2(Function):
         return g / (2 * y)
 """,
     ),
-    "TernaryT": (
-        "randn(5, 3)",
-        """
-class TernaryT(Function):
-    @staticmethod
-    def forward(ctx, x):
-        s = 1.0 if x.sum() > 0 else -1.0
-        return x * s
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
     "MaxPy": (
         "randn(5, 3)",
         """
@@ -85,29 +71,6 @@ class MaxPy(Function):
     @staticmethod
     def backward(ctx, g):
         return g
-""",
-    ),
-    "Newton": (
-        "rand(5) + 1",
-        """
-class Newton(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x
-        err = float('inf')
-        it = 0
-        while err > 1e-6 and it < 50:
-            new = 0.5 * (y + x / y)
-            err = (new - y).abs().max().item()
-            y = new
-            it += 1
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g / (2 * y)
 """,
     ),
     "Converged": (
@@ -127,50 +90,6 @@ class Converged(Function):
     @staticmethod
     def backward(ctx, g):
         return g
-""",
-    ),
-    "Bisect": (
-        "rand(5) + 1, 40",
-        """
-class Bisect(Function):
-    @staticmethod
-    def forward(ctx, x, n):
-        lo = torch.zeros_like(x)
-        hi = x + 1
-        for _ in range(n):
-            mid = (lo + hi) / 2
-            f = mid * mid - x
-            lo = torch.where(f < 0, mid, lo)
-            hi = torch.where(f < 0, hi, mid)
-            if (hi - lo).max() < 1e-6:
-                break
-        return (lo + hi) / 2
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
-""",
-    ),
-    "SinkhornStop": (
-        "rand(4, 5), 0.5, 30, 1e-4",
-        """
-class SinkhornStop(Function):
-    @staticmethod
-    def forward(ctx, C, eps, n, tol):
-        K = torch.exp(-C / eps)
-        u = torch.ones(4, dtype=C.dtype)
-        v = torch.ones(5, dtype=C.dtype)
-        for i in range(n):
-            u_prev = u
-            u = 0.25 / (K @ v)
-            v = 0.2 / (K.t() @ u)
-            if torch.norm(u - u_prev) < tol:
-                break
-        return u[:, None] * K * v
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None, None, None
 """,
     ),
     "PowerIter": (
@@ -231,58 +150,6 @@ class CondInplace(Function):
         return g
 """,
     ),
-    "CondReturnTuple": (
-        "randn(5, 3)",
-        """
-class CondReturnTuple(Function):
-    @staticmethod
-    def forward(ctx, x):
-        if x.sum() > 0:
-            return (x * 2, torch.exp(x))
-        else:
-            return (x, torch.exp(-x))
-    @staticmethod
-    def backward(ctx, g, h):
-        return g + h
-""",
-    ),
-    "ElifT": (
-        "randn(5, 3)",
-        """
-class ElifT(Function):
-    @staticmethod
-    def forward(ctx, x):
-        s = x.sum()
-        if s > 1:
-            y = x * 2
-        elif s < -1:
-            y = x * 3
-        else:
-            y = x * 4
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "MinMaxIf": (
-        "randn(5, 3)",
-        """
-class MinMaxIf(Function):
-    @staticmethod
-    def forward(ctx, x):
-        lo, hi = x.min().item(), x.max().item()
-        if lo == hi:
-            return torch.zeros_like(x)
-        q = ((x - lo) / (hi - lo) * 255).round()
-        return q / 255 * (hi - lo) + lo
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
     "NanSkip": (
         "randn(5, 3)",
         """
@@ -312,24 +179,6 @@ class NormClip(Function):
         if norm > 1.0:
             g = g * (1.0 / norm)
         return g
-""",
-    ),
-    "ScaleOrNone": (
-        "randn(5, 3)",
-        """
-class ScaleOrNone(Function):
-    @staticmethod
-    def forward(ctx, x, limit=None):
-        if limit is None:
-            limit = x.abs().max()
-        scale = max(limit / 127, 1e-8)
-        if limit > 1:
-            return (x / scale).round() * scale
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
 """,
     ),
     "BoolOfValues": (
@@ -584,23 +433,6 @@ class OneLine(Function):
         if ctx.ok:
             g = g * 2
         return g
-""",
-    ),
-    "MaskGiven": (  # a mask of any dtype beside a scalar gradient
-        "randn(3, 4)",
-        """
-class MaskGiven(Function):
-    @staticmethod
-    def forward(ctx, x, mask=None):
-        if mask is None:
-            mask = x > 0
-        ctx.save_for_backward(mask)
-        return (x * mask).sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        mask, = ctx.saved_tensors
-        return g * mask, None
 """,
     ),
     "BestScale": (  # what a search keeps is first bound in the branch that finds it

@@ -31,52 +31,6 @@ class Bf16AddF32(Function):
         return g
 """,
     ),
-    "HalfMulF32": (
-        "randn(4)",
-        """
-class HalfMulF32(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.half()
-        y.mul_(x).sub_(x)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "HalfSlot": (
-        "randn(4, 3)",
-        """
-class HalfSlot(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.half()
-        y[0] += x[0]
-        y[1] = x[1]
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "HalfOut": (
-        "randn(4, 3)",
-        """
-class HalfOut(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.empty(4, 3, dtype=torch.float16)
-        torch.mul(x.half(), 2, out=y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
     "ZeroDimWide": (
         "randn(4)",
         """
@@ -101,20 +55,6 @@ class ItemPromote(Function):
         y = x.half()
         s = x.abs().max().item()
         return y * s
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "ItemDim0": (
-        "randn(4)",
-        """
-class ItemDim0(Function):
-    @staticmethod
-    def forward(ctx, x):
-        s = x.abs().max()
-        return x.half() / s
 
     @staticmethod
     def backward(ctx, g):
@@ -185,28 +125,6 @@ class SwiGLU(torch.autograd.Function):
         return swiglu_bwd(x, y, dout)
 
 swiglu = SwiGLU.apply
-""",
-    ),
-    "BatchedHinge": (
-        "randn(5, 4), randint(0, 4, (5,)), 1.0",
-        """
-class BatchedHinge(Function):
-    @staticmethod
-    def forward(ctx, x, y, margin=1.0):
-        n = x.size(0)
-        correct = x.gather(1, y.unsqueeze(1))
-        m = (margin - correct + x).clamp_(min=0)
-        m.scatter_(1, y[:, None], 0)
-        ctx.save_for_backward((m > 0).type(x.type()), y)
-        return m.sum() / n
-
-    @staticmethod
-    def backward(ctx, g):
-        ind, y = ctx.saved_tensors
-        n = ind.size(0)
-        ind.scatter_(1, y[:, None], 0)
-        ind.scatter_add_(1, y.view(-1, 1), -ind.sum(1, keepdim=True))
-        return ind.mul_(g / n), None, None
 """,
     ),
     "TypesOfTensors": (

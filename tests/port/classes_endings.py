@@ -127,36 +127,6 @@ class ByRow(Function):
         return g * 2
 """,
     ),
-    "OnlyHere": (  # what a branch makes stays in it, in the second round too
-        "randn(3, 4)",
-        """
-class OnlyHere(Function):
-    @staticmethod
-    def forward(ctx, x):
-        rows = []
-        for row in x:
-            y = row
-            n = y.norm()
-            if n > 1:
-                s = 1 / n
-                y = y * s
-                z = y.sum()
-                y = y - z
-            elif n > 0.5:
-                s = n
-                y = y * s
-            if y.sum() > 0:
-                for k in range(3):
-                    w = y * 0.5
-                    y = w + 1
-            rows.append(y)
-        return torch.stack(rows)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * 2
-""",
-    ),
     "TurnedSlices": (  # views through tuples of slices
         "randn(3, 4), 1",
         """
@@ -176,35 +146,6 @@ class TurnedSlices(Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
-""",
-    ),
-    "WithinLimits": (  # numbers of the caller's on one way
-        "randn(6), -1, 1, 4",
-        """
-class WithinLimits(Function):
-    @staticmethod
-    def forward(ctx, x, low, high, bits):
-        top = 2. ** bits - 1.
-        z = -x.min() * 3
-        if z < low:
-            z = low
-        elif z > high:
-            z = high
-        m = x.abs().max()
-        if m > high:
-            m = high
-        zero = 0.
-        if z < 0:
-            zero = 0.
-        elif z > top:
-            zero = top
-        else:
-            zero = z
-        return x / m + z + zero
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None, None, None
 """,
     ),
     "Kernel": (  # in place behind a flag
@@ -312,27 +253,6 @@ class ManyIndices(Function):
         y = torch.zeros(ctx.shape)
         y[list(ctx.saved_tensors)] = g
         return y, None, None
-""",
-    ),
-    "Apart": (  # a number before a slice and an index of which nothing is known
-        "randn(2, 3, 4), array([0, 2])",
-        """
-def entries(x, i):
-    return x[0, :, i]
-
-
-class Apart(Function):
-    @staticmethod
-    def forward(ctx, x, i):
-        ctx.shape, ctx.i = x.shape, i
-        return entries(x, i)
-
-    @staticmethod
-    def backward(ctx, g):
-        y = torch.zeros(ctx.shape)
-        for b in range(2):
-            y[b, :, ctx.i] = g * (1 - b)
-        return y, None
 """,
     ),
     "WholePowers": (
@@ -556,27 +476,6 @@ class OwnDecorators(Function):
     def backward(ctx, g):
         x, = ctx.saved_tensors
         return g * x.cos()
-""",
-    ),
-    "NestedReturn": (  # a loop in a loop returns
-        "randn(4, 3) + 0.5",
-        """
-class NestedReturn(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        y = x
-        for i in range(4):
-            y = y * 1.5
-            for j in range(3):
-                y = y + 0.25 * j
-                if y.sum() > 20.0:
-                    return y * 2
-        return y - 1
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * x
 """,
     ),
     "ContinueBreak": (  # continue and break in one loop, which has an else

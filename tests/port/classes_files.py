@@ -158,29 +158,6 @@ class Chosen(Function):
         return piped(g, [torch.sin]) * float(count + 1) ** -1
 """,
     ),
-    "Clipped": (  # a branch between a tensor and a number of the caller's, another dtype as it may be
-        "randn(4), 2",
-        """
-class Clipped(Function):
-    @staticmethod
-    def forward(ctx, x, limit=3, low=None):
-        if low is None:
-            low = x.min()
-        z = -low
-        if z < 0.5:
-            z = 0.5
-        top = x.abs().max()
-        if top > limit:
-            scale = limit
-        else:
-            scale = top
-        return x / scale + z
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None, None
-""",
-    ),
     "Counted": (  # entries at the values of tensors without axes
         "randn(3, 4)",
         """

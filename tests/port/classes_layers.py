@@ -147,27 +147,6 @@ class Fft(Function):
         return gx, gh
 """,
     ),
-    "Stats": (
-        "randn(4, 3, 5)",
-        """
-class Stats(Function):
-    @staticmethod
-    def forward(ctx, x, eps=1e-6):
-        mean, std = x.mean(dim=(0, 2), keepdim=True), x.std((0, 2), unbiased=False, keepdim=True)
-        z = (x - mean) / (std + eps)
-        ctx.save_for_backward(z, std)
-        ctx.eps = eps
-        ctx.mark_non_differentiable(mean)
-        return z, mean
-
-    @staticmethod
-    def backward(ctx, g, *unused):
-        z, std = ctx.saved_tensors
-        m = g.mean((0, 2), keepdim=True)
-        zz = (g * z).mean((0, 2), keepdim=True)
-        return (g - m - z * zz) / (std + ctx.eps), None
-""",
-    ),
     "EinPerm": (
         "randn(2, 2, 4, 3), randn(2, 2, 4, 3), randn(2, 2, 4, 3)",
         """

@@ -28,86 +28,6 @@ class MaskChain(Function):
         return gi, None, None
 """,
     ),
-    "MaskedMean": (
-        "randn(4, 5), rand(4, 5) > 0.5",
-        """
-class MaskedMean(Function):
-    @staticmethod
-    def forward(ctx, x, mask):
-        mask = mask.bool()
-        n = mask.sum().clamp(min=1)
-        ctx.save_for_backward(mask)
-        ctx.n = n
-        return x[mask].sum() / n
-
-    @staticmethod
-    def backward(ctx, g):
-        mask, = ctx.saved_tensors
-        out = torch.zeros(mask.shape, dtype=g.dtype)
-        out[mask] = g / ctx.n
-        return out, None
-""",
-    ),
-    "RowMask": (
-        "randn(2, 4, 3), array([2, 4])",
-        """
-class RowMask(Function):
-    @staticmethod
-    def forward(ctx, x, lengths):
-        b, t, d = x.shape
-        keep = torch.arange(t, device=x.device)[None, :] < lengths[:, None]
-        y = x.masked_fill(~keep.unsqueeze(-1), float("-inf"))
-        y[~keep] = 0
-        ctx.save_for_backward(keep)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        keep, = ctx.saved_tensors
-        g = g.clone()
-        g[~keep] = 0.
-        return g, None
-""",
-    ),
-    "TopK": (
-        "randn(4, 7), 3",
-        """
-class TopK(Function):
-    @staticmethod
-    def forward(ctx, x, k):
-        vals, idx = x.topk(k, dim=1)
-        mask = torch.zeros_like(x, dtype=torch.bool).scatter_(1, idx, True)
-        ctx.save_for_backward(mask)
-        return torch.where(mask, x, torch.zeros_like(x)), idx
-
-    @staticmethod
-    def backward(ctx, g, _):
-        mask, = ctx.saved_tensors
-        return g.masked_fill(~mask, 0.0), None
-""",
-    ),
-    "CondScale": (
-        "randn(4, 5), 1.0",
-        """
-class CondScale(Function):
-    @staticmethod
-    def forward(ctx, x, limit):
-        norm = x.norm()
-        if norm > limit:
-            scale = limit / norm
-        else:
-            scale = torch.ones_like(norm)
-        ctx.save_for_backward(scale)
-        return x * scale
-
-    @staticmethod
-    def backward(ctx, g):
-        scale, = ctx.saved_tensors
-        if torch.isnan(g).any():
-            g = torch.zeros_like(g)
-        return g * scale, None
-""",
-    ),
     "Item": (
         "randn(4, 5), 4",
         """
@@ -249,40 +169,6 @@ class IdxMaskOrInt(Function):
         return g, None
 """,
     ),
-    "IdxMaskOrInt2": (
-        "randn(5, 3), array([1, 0, 1, 1, 0]) > 0",
-        """
-class IdxMaskOrInt2(Function):
-    @staticmethod
-    def forward(ctx, x, sel):
-        y = x.clone()
-        y[sel] *= 0.5
-        ctx.sel = sel
-        return y
-    @staticmethod
-    def backward(ctx, g):
-        g = g.clone()
-        g[ctx.sel] *= 0.5
-        return g, None
-""",
-    ),
-    "IdxMaskOrInt3": (
-        "randn(5, 3), array([1, 0, 1, 1, 0]) > 0",
-        """
-class IdxMaskOrInt3(Function):
-    @staticmethod
-    def forward(ctx, x, sel):
-        y = x.clone()
-        y[sel] = x[sel] * 3
-        ctx.sel = sel
-        return y
-    @staticmethod
-    def backward(ctx, g):
-        g = g.clone()
-        g[ctx.sel] = g[ctx.sel] * 3
-        return g, None
-""",
-    ),
     "MaskKVals": (
         "randn(2, 3), randn(3)",
         """
@@ -317,36 +203,6 @@ class MaskUnknownVal(Function):
         g = g.clone()
         g[ctx.m > 0] = 0
         return g, None, None
-""",
-    ),
-    "MaskMean": (
-        "randn(5, 3)",
-        """
-class MaskMean(Function):
-    @staticmethod
-    def forward(ctx, x):
-        m = x > 0
-        mu = x[m].mean()
-        sd = x[m].std()
-        return (x - mu) / sd * m
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "MaskMaxMin": (
-        "randn(5, 3)",
-        """
-class MaskMaxMin(Function):
-    @staticmethod
-    def forward(ctx, x):
-        m = x > 0
-        return x[m].max() - x[~m].min() + x[m].prod()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.expand(5, 3)
 """,
     ),
     "MaskOfSelected": (
@@ -434,28 +290,6 @@ class MeanOfTheFinite(Function):
     def backward(ctx, g):
         x, = ctx.saved_tensors
         return g * x
-""",
-    ),
-    "ValuesOfTheSelected": (
-        "array([[1.0, -2.0], [3.0, 4.0], [-1.0, 2.0]]), randn(4), randn(2, 1), randn(2), randn(1)",
-        """
-class ValuesOfTheSelected(Function):
-    @staticmethod
-    def forward(ctx, x, each, row, column, one):
-        ctx.save_for_backward(x, each)
-        positive, rows = x > 0, x.sum(1) > 0.5
-        y, z = x.clone(), x * 2
-        y[positive] = y[positive] * each.exp() + one.exp()
-        y[positive] *= each.exp()
-        z[rows] = z[rows] * row.exp() - column.exp()
-        return y + z + torch.maximum(x[positive], each.exp()).sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        x, each = ctx.saved_tensors
-        gx = g.clone()
-        gx[x > 0] *= each.sigmoid()
-        return gx, None, None, None, None
 """,
     ),
     "LeftOut": (  # the places of a mask with another axis between

@@ -47,49 +47,6 @@ class Tri(Function):
         return S, bg
 """,
     ),
-    "NarrowCopy": (
-        "randn(3, 4), 2",
-        """
-class NarrowCopy(Function):
-    @staticmethod
-    def forward(ctx, x, n):
-        y = torch.zeros(x.size(0), x.size(1) + n)
-        y.narrow(1, n, x.size(1)).copy_(x)
-        ctx.n = n
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        gx = torch.empty_like(g[:, ctx.n:])
-        gx.copy_(g.narrow(1, ctx.n, g.size(1) - ctx.n)).mul_(2)
-        return gx, None
-""",
-    ),
-    "Cumul": (
-        "randn(3, 5, 2), 1",
-        """
-class Cumul(Function):
-    @staticmethod
-    def forward(ctx, x, dim):
-        ctx.dim = dim
-        out = torch.empty_like(x)
-        h = torch.zeros_like(x.select(dim, 0))
-        for t in range(x.size(dim)):
-            h = 0.9 * h + x.select(dim, t)
-            out.select(dim, t).copy_(h)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        gx = torch.zeros_like(g)
-        acc = torch.zeros_like(g.select(ctx.dim, 0))
-        for t in reversed(range(g.size(ctx.dim))):
-            acc *= 0.9
-            acc += g.select(ctx.dim, t)
-            gx.select(ctx.dim, t).add_(acc)
-        return gx, None
-""",
-    ),
     "InPlace": (
         "randn(4, 3)",
         """
@@ -171,38 +128,6 @@ class OutArg(Function):
         return torch.mul(g, y), torch.mul(x, g)
 """,
     ),
-    "Scan": (
-        "rand(2, 5), randn(2, 5)",
-        """
-class Scan(Function):
-    @staticmethod
-    def forward(ctx, a, x):
-        B, L = x.shape
-        h = x.new_zeros(B)
-        hs = []
-        for t in range(L):
-            h = a[:, t] * h + x[:, t]
-            hs.append(h)
-        hs = torch.stack(hs, dim=1)
-        ctx.save_for_backward(a, hs)
-        return hs
-
-    @staticmethod
-    def backward(ctx, g):
-        a, hs = ctx.saved_tensors
-        ga = torch.zeros_like(a)
-        gx = torch.zeros_like(g)
-        carry = torch.zeros_like(g[:, 0])
-        L = g.shape[1]
-        for t in range(L - 1, -1, -1):
-            carry = carry + g[:, t]
-            gx[:, t] = carry
-            if t > 0:
-                ga[:, t] = carry * hs[:, t - 1]
-            carry = carry * a[:, t]
-        return ga, gx
-""",
-    ),
     "Rank": (
         "randn(2, 5)",
         """
@@ -241,45 +166,6 @@ class Expm(Function):
         M[n:, n:] = A.t()
         M[:n, n:] = G
         return torch.matrix_exp(M)[:n, n:]
-""",
-    ),
-    "IndexAdd": (
-        "randn(5, 3), array([0, 1, 1, 2, 0]), 4",
-        """
-class IndexAdd(Function):
-    @staticmethod
-    def forward(ctx, src, index, n):
-        ctx.save_for_backward(index)
-        out = src.new_zeros((n,) + tuple(src.shape[1:]))
-        out.index_add_(0, index, src)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        index, = ctx.saved_tensors
-        return g.index_select(0, index), None, None
-""",
-    ),
-    "Embedding": (
-        "randn(6, 3), array([[0, 1], [1, 5]]), 1",
-        """
-class Embedding(Function):
-    @staticmethod
-    def forward(ctx, weight, ids, pad=None):
-        ctx.save_for_backward(ids)
-        ctx.shape = weight.shape
-        ctx.pad = pad
-        return F.embedding(ids, weight)
-
-    @staticmethod
-    def backward(ctx, g):
-        ids, = ctx.saved_tensors
-        gw = torch.zeros(ctx.shape, dtype=g.dtype, device=g.device)
-        flat = ids.view(-1)
-        gw.index_put_((flat,), g.reshape(-1, g.size(-1)), accumulate=True)
-        if ctx.pad is not None:
-            gw[ctx.pad].fill_(0)
-        return gw, None, None
 """,
     ),
     "Gather3": (
@@ -383,51 +269,7 @@ class SeveralEntriesAtOnce(Function):
         return gx
 """,
     ),
-    "CopiesByLists": (
-        "randn(3, 3)",
-        """
-class CopiesByLists(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        y[[0, 2]][:, 1] = 5
-        y[[0]][0] += 5
-        y[:, [0, 1]].fill_(3)
-        z = y[[0, 2]]
-        z *= 2
-        return y + z.sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "RoundedInPlaceOrNot": (
-        "randn(3, 4), 2.0, False",
-        """
-def rounded(t, scale, inplace=False):
-    if inplace:
-        t.mul_(scale).round_()
-        return t
-    return torch.round(t * scale)
-
-class RoundedInPlaceOrNot(Function):
-    @staticmethod
-    def forward(ctx, x, scale, inplace):
-        if inplace:
-            ctx.mark_dirty(x)
-        y = rounded(x, scale, inplace)
-        y = rounded(y, 0.5, inplace)
-        y = rounded(y, 3.0, True)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None, None
-""",
-    ),
     "WrittenChoice": ("randn(3, 4), randn(4), True, 3.0", _WRITTEN_CHOICE.replace("NAME", "WrittenChoice")),
-    "OtherChoice": ("randn(3, 4), randn(4), False, None", _WRITTEN_CHOICE.replace("NAME", "OtherChoice")),
     "SavedRows": (
         "randn(6, 3), randn(3, 3), 2",
         """
@@ -692,25 +534,6 @@ class RunningMaximum(Function):
     def backward(ctx, g, _):
         limit, = ctx.saved_tensors
         return g / limit, None
-""",
-    ),
-    "SameOrCopy": (  # perhaps the memory of g, of which nothing is read after the writes but its dtype
-        "randn(4, 3)",
-        """
-class SameOrCopy(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * x.sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        h = g.float()
-        h[:, 0].neg_()
-        rows = h.t().contiguous()
-        first, flat = rows[0], rows.view(-1)
-        first.mul_(2)
-        flat[1:].add_(1)
-        return (rows.t() * first.sum()).to(g.dtype)
 """,
     ),
 }

@@ -141,28 +141,6 @@ class NumpySmoothing(Function):
         return torch.from_numpy(grad), None
 """,
     ),
-    "NumpyMasks": (
-        "randn(4, 3)",
-        """
-class NumpyMasks(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        a = x.clone().numpy()
-        a[a < 0] = 0
-        a[a > 1] *= 0.5
-        a += 1
-        return torch.from_numpy(a)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        grad = g.clone()
-        view = grad.numpy()
-        view[x.numpy() < 0] = 0
-        return grad
-""",
-    ),
     "NumpyTable": (
         "rand(6) * 4 - 1",
         """

@@ -33,26 +33,6 @@ class PrependedRow(Function):
         return g.narrow(ctx.dim, 1, g.size(ctx.dim) - 1), None, None
 """,
     ),
-    "Sketched": (
-        "randn(3, 4), array([0, 2, 2, 1]), 5",
-        """
-def sketch(x, places, size):
-    before = tuple(x.size())
-    y = x.new(*(before[:-1] + (size,))).zero_()
-    return y.scatter_add_(-1, places.view((1,) * (len(before) - 1) + (-1,)).expand(before), x)
-
-class Sketched(Function):
-    @staticmethod
-    def forward(ctx, x, places, size):
-        ctx.save_for_backward(places)
-        return sketch(x, places, size)
-
-    @staticmethod
-    def backward(ctx, g):
-        places, = ctx.saved_tensors
-        return g[..., places], None, None
-""",
-    ),
     "OrderedIndices": (
         "randn(3, 4)",
         """
@@ -94,23 +74,6 @@ class HalvesInPlace(torch.autograd.function.InplaceFunction):
     def backward(ctx, g):
         y, = ctx.saved_tensors
         return g.masked_fill(y.eq(0), 0), None
-""",
-    ),
-    "RowOfOneOfTwo": (
-        "randn(3, 4), True",
-        """
-class RowOfOneOfTwo(Function):
-    @staticmethod
-    def forward(ctx, x, first):
-        a, b = x * 2, x * 3
-        y = a[1:] if first else b[1:]
-        row = y[0]
-        row.mul_(5)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return F.pad(g, (0, 0, 1, 0)), None
 """,
     ),
     "Heads": (

@@ -36,22 +36,6 @@ class TableOfFunctions(Function):
         return g + reduction(g, dim=0), None
 """,
     ),
-    "CountlessArguments": (
-        "randn(3, 4)",
-        """
-def run(fn, *args):
-    return fn(*args)
-
-class CountlessArguments(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * run(torch.sum, x, 1, True) + run(torch.exp, x)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * run(torch.mean, g)
-""",
-    ),
     "OneOfTwo": (
         "randn(3, 4)",
         """

@@ -43,50 +43,6 @@ class LSQ(torch.autograd.Function):
         return grad_weight, grad_alpha.squeeze(), None, None
 ''',
     ),
-    "PACT": (
-        "randn(4, 6), array(1.0), 4",
-        """
-class PACT(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, alpha, k):
-        ctx.save_for_backward(x, alpha)
-        y = torch.clamp(x, min=0, max=alpha.item())
-        scale = (2 ** k - 1) / alpha
-        y_q = torch.round(y * scale) / scale
-        return y_q
-
-    @staticmethod
-    def backward(ctx, dLdy_q):
-        x, alpha, = ctx.saved_tensors
-        lower_bound = x < 0
-        upper_bound = x > alpha
-        x_range = ~(lower_bound | upper_bound)
-        grad_alpha = torch.sum(dLdy_q * torch.ge(x, alpha).float()).view(-1)
-        return dLdy_q * x_range.float(), grad_alpha.squeeze(0), None
-""",
-    ),
-    "QPseudo": (
-        "randn(4, 6), 0.3, 0.5, 1.0",
-        """
-class QPseudo(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, w, p, d):
-        out = torch.zeros_like(x).cpu()
-        out[x > 0] = 1.0
-        ctx.save_for_backward(x, torch.tensor(w), torch.tensor([p, d]))
-        return out
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        (x, w, params) = ctx.saved_tensors
-        p, d = params.tolist()
-        grad_input = grad_output.clone()
-        temp = abs(x) < w
-        surrogate = torch.zeros_like(x)
-        surrogate[temp] = p * (1 - x[temp].abs() / d)
-        return grad_input * surrogate, None, None, None
-""",
-    ),
     "FocalLoss": (
         "randn(5, 4), randint(0, 4, (5,)), 2.0, 0.25",
         """
@@ -205,25 +161,6 @@ class GumbelST(Function):
         logits, = ctx.saved_tensors
         p = logits.softmax(-1)
         return p * (g - (g * p).sum(-1, keepdim=True))
-""",
-    ),
-    "TopKMask2": (
-        "randn(4, 8), 0.5",
-        """
-class TopKMask2(Function):
-    @staticmethod
-    def forward(ctx, scores, k):
-        out = scores.clone()
-        _, idx = scores.view(-1).sort()
-        j = int((1 - k) * scores.numel())
-        flat_out = out.view(-1)
-        flat_out[idx[:j]] = 0
-        flat_out[idx[j:]] = 1
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
 """,
     ),
     "NMSparse": (
@@ -513,46 +450,6 @@ class MultiOut(Function):
         return torch.cat(parts, dim=1), None
 """,
     ),
-    "VocabParallelCE": (
-        "randn(6, 5), randint(0, 5, (6,)), -100",
-        """
-class VocabParallelCE(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, vocab_logits, target, ignore_index=-100):
-        logits_max = torch.max(vocab_logits, dim=-1)[0]
-        vocab_logits = vocab_logits - logits_max.unsqueeze(dim=-1)
-        start, end = 0, vocab_logits.size()[-1]
-        target_mask = (target < start) | (target >= end)
-        masked_target = target.clone() - start
-        masked_target[target_mask] = 0
-        logits_2d = vocab_logits.view(-1, end - start)
-        masked_target_1d = masked_target.view(-1)
-        arange_1d = torch.arange(start=0, end=logits_2d.size()[0], device=logits_2d.device)
-        predicted_logits_1d = logits_2d[arange_1d, masked_target_1d]
-        predicted_logits_1d = predicted_logits_1d.clone().contiguous()
-        predicted_logits = predicted_logits_1d.view_as(target)
-        predicted_logits[target_mask] = 0.0
-        exp_logits = vocab_logits
-        torch.exp(vocab_logits, out=exp_logits)
-        sum_exp_logits = exp_logits.sum(dim=-1)
-        loss = torch.log(sum_exp_logits) - predicted_logits
-        exp_logits.div_(sum_exp_logits.unsqueeze(dim=-1))
-        ctx.save_for_backward(exp_logits, target_mask, masked_target_1d)
-        return loss
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        softmax, target_mask, masked_target_1d = ctx.saved_tensors
-        grad_input = softmax
-        partition_vocab_size = softmax.size()[-1]
-        grad_2d = grad_input.view(-1, partition_vocab_size)
-        arange_1d = torch.arange(start=0, end=grad_2d.size()[0], device=grad_2d.device)
-        softmax_update = 1.0 - target_mask.view(-1).float()
-        grad_2d[arange_1d, masked_target_1d] -= softmax_update
-        grad_input.mul_(grad_output.unsqueeze(dim=-1))
-        return grad_input, None, None
-""",
-    ),
     "ShiftOp": (
         "randn(2, 4, 4, 8), 2",
         '''
@@ -715,33 +612,6 @@ class EMACodebook(Function):
             grad_codebook = torch.zeros_like(codebook)
             grad_codebook.index_add_(0, indices, grad_output_flatten)
         return (grad_inputs, grad_codebook)
-""",
-    ),
-    "HaarWavelet": (
-        "randn(1, 2, 4, 4)",
-        """
-class HaarWavelet(Function):
-    @staticmethod
-    def forward(ctx, x):
-        a, b = x[..., 0::2, :], x[..., 1::2, :]
-        lo, hi = (a + b) / 2 ** 0.5, (a - b) / 2 ** 0.5
-        ll, lh = lo[..., ::2] + lo[..., 1::2], lo[..., ::2] - lo[..., 1::2]
-        hl, hh = hi[..., ::2] + hi[..., 1::2], hi[..., ::2] - hi[..., 1::2]
-        return torch.stack((ll, lh, hl, hh), dim=2).div(math.sqrt(2))
-
-    @staticmethod
-    def backward(ctx, g):
-        ll, lh, hl, hh = torch.unbind(g, dim=2)
-        lo = torch.empty(*ll.shape[:-1], ll.shape[-1] * 2, dtype=g.dtype)
-        hi = torch.empty_like(lo)
-        lo[..., 0::2], lo[..., 1::2] = ll + lh, ll - lh
-        hi[..., 0::2] = hl + hh
-        hi[..., 1::2] = hl - hh
-        lo, hi = lo / math.sqrt(2), hi / math.sqrt(2)
-        out = g.new_empty(lo.shape[:-2] + (lo.shape[-2] * 2, lo.shape[-1]))
-        out[..., ::2, :] = (lo + hi) / 2 ** 0.5
-        out[..., 1::2, :] = (lo - hi) / 2 ** 0.5
-        return out
 """,
     ),
     "NamedTupleOut": (

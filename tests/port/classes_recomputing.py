@@ -1,44 +1,6 @@
 """Functions whose backward differentiates a forward of its own."""
 
 CASES = {
-    "BackwardInside": (
-        "randn(4, 3)",
-        """
-class BackwardInside(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.tanh(x)
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            y = torch.tanh(x)
-        y.backward(g)
-        return x.grad
-""",
-    ),
-    "BackwardInside3": (
-        "randn(4, 3)",
-        """
-class BackwardInside3(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return torch.tanh(x)
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        x = x.detach()
-        x.requires_grad = True
-        with torch.enable_grad():
-            y = torch.tanh(x)
-            loss = (y * g).sum()
-            loss.backward()
-        return x.grad
-""",
-    ),
     "RevBlock": (
         "randn(3, 4), randn(2, 2)",
         """
@@ -167,24 +129,6 @@ class Checkpoint(Function):
         return x.grad, w.grad
 """,
     ),
-    "GradientsInReturn": (
-        "randn(4, 3), randn(4, 3)",
-        """
-class GradientsInReturn(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return torch.tanh(x * w)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        x = x.detach().requires_grad_()
-        with torch.enable_grad():
-            y = torch.tanh(x * w)
-            return torch.autograd.grad(y, x, g)[0], g * (1 - y * y).detach() * x.detach()
-""",
-    ),
     "GradientsInReturnAfterwards": (
         "randn(4, 3), 2",
         """
@@ -264,28 +208,6 @@ class DecoratedBackward(Function):
             g, dw = torch.autograd.grad(y, [x, w], g)
             gw += dw
         return g, gw, None
-""",
-    ),
-    "GradientAddedInALoop": (
-        "randn(3), 3",
-        """
-class GradientAddedInALoop(Function):
-    @staticmethod
-    def forward(ctx, x, n):
-        ctx.save_for_backward(x)
-        ctx.n = n
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        total = torch.zeros_like(x)
-        for i in range(ctx.n):
-            with torch.enable_grad():
-                x_ = x.detach().requires_grad_()
-                out = x_.sin() * (i + 1)
-            total += torch.autograd.grad(out, x_, g)[0]
-        return total, None
 """,
     ),
     "SlopeSavedByForward": (
@@ -371,20 +293,15 @@ class LossBesideGradient(Function):
 
 # Expressions of x through which PyTorch lets no gradient, in a forward that backward computes again.
 _CONSTANT = (
-    "x.sum().item()",
-    "float(x.sum())",
-    "x.sum().data",
-    "x.data.clone()",
-    "torch.tensor(x.sum())",
-    "x.new_tensor(x)",
-    "torch.Tensor([x[0], 2.0, x[1]])",
-    "max(x.tolist())",
-    "torch.autograd.Variable(x.sum())",
-    "unrecorded(x)",
-    "decorated(x)",
-    "torch.round(x) + (x - x * 3).data",
-    "torch.Tensor(x)",
-    "torch.as_tensor(x)",
+    ("x.sum().item()", "float(x.sum())", "x.sum().data", "x.data.clone()", "max(x.tolist())"),
+    ("torch.tensor(x.sum())", "x.new_tensor(x)", "torch.Tensor([x[0], 2.0, x[1]])", "torch.Tensor(x)"),
+    (
+        "torch.autograd.Variable(x.sum())",
+        "unrecorded(x)",
+        "decorated(x)",
+        "torch.as_tensor(x)",
+        "torch.round(x) + (x - x * 3).data",
+    ),
 )
 _CUT = """
 def unrecorded(x):
@@ -402,55 +319,21 @@ class Cut{i}(Function):
     @staticmethod
     def forward(ctx, x):
         ctx.save_for_backward(x)
-        return x * ({text})
+        return {text}
 
     @staticmethod
     def backward(ctx, g):
         x, = ctx.saved_tensors
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            y = x * ({text})
+            y = {text}
         return torch.autograd.grad(y, x, g)[0]
 """
-CASES |= {f"Cut{i}": ("randn(3)", _CUT.format(i=i, text=text)) for i, text in enumerate(_CONSTANT)}
 CASES |= {
-    "ListedInputs": (  # gradients of a list, of a tuple with a name, and what stands between
-        "randn(3, 4), randn(4, 4)",
-        """
-class Inner(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return (x @ w).tanh()
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = [t.detach().requires_grad_() for t in ctx.saved_tensors]
-        with torch.enable_grad():
-            y = torch.tanh(x @ w)
-        inputs = (x, w)
-        gx, gw = torch.autograd.grad(y, inputs, g)
-        return gx, gw
-
-class ListedInputs(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        ctx.save_for_backward(x, w)
-        return Inner.apply(x, w) * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        with torch.enable_grad():
-            args = [t.detach() for t in ctx.saved_tensors]
-            for a in args:
-                a.requires_grad_(True)
-            y = torch.tanh(args[0] @ args[1]) * 2
-        with torch.no_grad():
-            scale = (y * 0 + 1).mean()
-        grads = torch.autograd.grad(outputs=y, inputs=args, grad_outputs=g * scale, allow_unused=True)
-        return grads
-""",
-    ),
+    f"Cut{i}": ("randn(3)", _CUT.format(i=i, text=" + ".join(f"x * ({t})" for t in texts)))
+    for i, texts in enumerate(_CONSTANT)
+}
+CASES |= {
     "UnpackedInputs": (  # a list of inputs, unpacked inside and outside; tensors that a loop marks
         "randn(3, 4), randn(4, 4)",
         """
@@ -627,31 +510,6 @@ class FunctionOnCtx(Function):
             x = x.detach().requires_grad_()
             y = ctx.fn(x) + OBJECTS[ctx.i](x)
         return torch.autograd.grad(y, x, g)[0], None
-""",
-    ),
-    "StarredLeaves": (
-        "randn(3), randn(3), randn(3)",
-        """
-def layers(x, params):
-    for p in params:
-        x = torch.tanh(x * p)
-    return x
-
-
-class StarredLeaves(Function):
-    @staticmethod
-    def forward(ctx, x, *params):
-        ctx.save_for_backward(x, *params)
-        return layers(x, params)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, *params = [t.detach().requires_grad_() for t in ctx.saved_tensors]
-        with torch.enable_grad():
-            y = layers(x, params)
-        grads = torch.autograd.grad(y, [x, *params], g)
-        gx, *others = grads
-        return (gx, *others)
 """,
     ),
 }

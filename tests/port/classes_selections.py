@@ -1,43 +1,6 @@
 """Functions that read and write what masks and lists select, alone and among other indices."""
 
 CASES = {
-    "MaskCol": (
-        "randn(4, 3)",
-        """
-class MaskCol(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        m = x[:, 0] > 0
-        g = 2 * g * x
-        g[m, 0] = 0
-        g[~m, 1:] = 1
-        return g
-""",
-    ),
-    "MaskRow": (
-        "randn(4, 3)",
-        """
-class MaskRow(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        g = 2 * g * x
-        g[:, x[0] > 0] = 1
-        g[..., x[1] > 0] *= 2
-        return g
-""",
-    ),
     "MasksAmong": (
         "randn(2, 3, 4)",
         """

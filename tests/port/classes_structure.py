@@ -44,61 +44,6 @@ class Setup(Function):
         return g * y * ctx.scale + gs.expand_as(x), g * x * ctx.scale, None
 """,
     ),
-    "Nested": (
-        "randn(4)",
-        """
-class Inner(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x.sin()
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * x.cos()
-
-class Nested(Function):
-    @staticmethod
-    def forward(ctx, x, act=F.relu):
-        ctx.save_for_backward(x)
-        return act(Inner.apply(x))
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        y = torch.sin(x)
-        return g * (y > 0).to(g.dtype) * torch.cos(x), None
-""",
-    ),
-    "Outlist": (
-        "randn(3, 4), randn(4, 5), randn(5, 2)",
-        """
-class Outlist(Function):
-    @staticmethod
-    def forward(ctx, x, *weights):
-        outs = []
-        h = x
-        for w in weights:
-            h = torch.relu(h @ w)
-            outs.append(h)
-        ctx.save_for_backward(x, *weights, *outs)
-        ctx.n = len(weights)
-        return h
-
-    @staticmethod
-    def backward(ctx, g):
-        saved = ctx.saved_tensors
-        x, weights, outs = saved[0], saved[1:1 + ctx.n], saved[1 + ctx.n:]
-        grads = [None] * ctx.n
-        for i in reversed(range(ctx.n)):
-            g = g * (outs[i] > 0)
-            inp = outs[i - 1] if i > 0 else x
-            grads[i] = inp.t().mm(g)
-            g = g.mm(weights[i].t())
-        return (g, *grads)
-""",
-    ),
     "Dtypes": (
         "randn(4, 5), 1.5",
         """
@@ -464,26 +409,6 @@ class WithoutBias(Function):
         if bias is not None:
             db = g.sum(0)
         return dx, dw, db
-""",
-    ),
-    "WithoutBiasSaid": (
-        "randn(5, 3), randn(2, 3), None",
-        """
-def score(x, weight, bias: Optional[Tensor] = None):
-    return F.linear(x, weight, bias).tanh()
-
-class WithoutBiasSaid(Function):
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor = None):
-        y = score(x, weight, bias)
-        ctx.save_for_backward(x, weight, y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        x, weight, y = ctx.saved_tensors
-        g = g * (1 - y * y)
-        return g @ weight, g.t() @ x, g.sum(0) if ctx.needs_input_grad[2] else None
 """,
     ),
     "WithItsOwnScore": (  # what derived classes alone define is known by their methods

@@ -20,30 +20,6 @@ class IntRound(Function):
         return g, None
 """,
     ),
-    "TwoBreaks": (
-        "rand(5)",
-        """
-class TwoBreaks(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.ones_like(x)
-        for i in range(30):
-            new = 0.5 * (y + x / y)
-            if not torch.isfinite(new).all():
-                break
-            diff = (new - y).norm()
-            y = new
-            if diff < 1e-4:
-                break
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g / (2 * y)
-""",
-    ),
     "ToStar": (
         "randn(4, 3)",
         """
@@ -76,62 +52,6 @@ class StaticRec(Function):
     @staticmethod
     def backward(ctx, g):
         return fwht(g, g.shape[0])
-""",
-    ),
-    "BreakThree": (
-        "rand(5), 30",
-        """
-class BreakThree(Function):
-    @staticmethod
-    def forward(ctx, b, n_iter):
-        x = torch.zeros_like(b)
-        r = b - 2 * x
-        p = r.clone()
-        rs = torch.dot(r, r)
-        for k in range(n_iter):
-            Ap = p * (1 + b)
-            pAp = torch.dot(p, Ap)
-            if pAp.abs() < 1e-10:
-                break
-            alpha = rs / pAp
-            x = x + alpha * p
-            r = r - alpha * Ap
-            new = torch.dot(r, r)
-            if new.sqrt() < 1e-5:
-                break
-            p = r + (new / rs) * p
-            rs = new
-        ctx.save_for_backward(x, b)
-        return x
-
-    @staticmethod
-    def backward(ctx, g):
-        x, b = ctx.saved_tensors
-        return g / (1 + b), None
-""",
-    ),
-    "BreakLater": (
-        "rand(5)",
-        """
-class BreakLater(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.ones_like(x)
-        for i in range(20):
-            if y.sum() > 100:
-                y = y * 0
-                break
-            step = y + x
-            y = step * 1.5
-            if y.max() > 10:
-                y = -y
-                break
-            y = y + 1
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
 """,
     ),
     "WhileTrue": (
@@ -179,49 +99,6 @@ class WhileTruePython(Function):
         return g * 2 ** ctx.k, None
 """,
     ),
-    "ChainedTargets": (
-        "randn(3, 3)",
-        """
-class ChainedTargets(Function):
-    @staticmethod
-    def forward(ctx, x):
-        H = torch.zeros(x.shape[0] + 1, x.shape[0] + 1, dtype=x.dtype, layout=x.layout, device=x.device)
-        H[0, 1:] = H[1:, 0] = 1
-        H[1:, 1:] = x
-        m = (x > 0).type(torch.FloatTensor).type_as(x)
-        ctx.save_for_backward(m)
-        return H * 2
-
-    @staticmethod
-    def backward(ctx, g):
-        m, = ctx.saved_tensors
-        dtype = torch.LongTensor
-        return 2 * g[1:, 1:] * m + m.type(dtype).type_as(g)
-""",
-    ),
-    "WhileAnd": (
-        "rand(5)",
-        """
-class WhileAnd(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.ones_like(x)
-        it = 0
-        err = float('inf')
-        while err > 1e-6 and it < 50:
-            new = 0.5 * (y + x / y)
-            err = (new - y).abs().max().item()
-            y = new
-            it += 1
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g / (2 * y)
-""",
-    ),
     "IntScale": (
         "randn(4, 3), 8",
         """
@@ -239,25 +116,6 @@ class IntScale(Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
-""",
-    ),
-    "IntBranch": (
-        "randn(4, 3)",
-        """
-class IntBranch(Function):
-    @staticmethod
-    def forward(ctx, x):
-        k = int((x > 0).sum())
-        if k > 5:
-            y = x * k
-        else:
-            y = x - k
-        ctx.k = k
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.k if ctx.k > 5 else g
 """,
     ),
     "Likelihood": (
@@ -285,22 +143,6 @@ class Likelihood(Function):
         x, mu, sigma = ctx.saved_tensors
         density = Normal(0.0, 1.0).log_prob(x).exp()
         return g * ctx.d.log_prob(x).exp() + h * density, (h * ctx.d.cdf(x)).sum(0), g * ctx.d.variance, None
-""",
-    ),
-    "Levels": (
-        "randn(4, 3), 32",
-        """
-class Levels(Function):
-    @staticmethod
-    def forward(ctx, x, k: int):
-        n = 2 ** k - 1
-        ctx.n = (1 << k) - 1
-        y = torch.clamp(x.sigmoid() * n, -n, n)
-        return torch.round(x * n) / n + y / n + (x.tanh() > -n)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.n, None
 """,
     ),
 }

@@ -25,24 +25,6 @@ class GetSubnet(torch.autograd.Function):
         return g, None
 """,
     ),
-    "SubnetView": (
-        "randn(4, 6), 0.4",
-        """
-class SubnetView(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, scores, k):
-        out = torch.zeros_like(scores)
-        _, idx = scores.abs().reshape(-1).sort(descending=True)
-        j = int(k * scores.numel())
-        flat = out.reshape(-1)
-        flat[idx[:j]] = 1.0
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
-""",
-    ),
     "ThreeInterp": (
         "randn(2, 3, 5), randint(0, 5, (2, 4, 3)), rand(2, 4, 3)",
         """
@@ -149,30 +131,6 @@ class EntriesCopied(Function):
         return gx, g
 """,
     ),
-    "ChunkWrite": (
-        "randn(4, 6)",
-        """
-class ChunkWrite(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        a, b = y.chunk(2, dim=-1)
-        a.mul_(2)
-        b.add_(a)
-        ctx.save_for_backward(x)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        gx = torch.empty_like(x)
-        g1, g2 = g.chunk(2, dim=-1)
-        o1, o2 = gx.chunk(2, dim=-1)
-        o1.copy_(2 * g1 + 2 * g2)
-        o2.copy_(g2)
-        return gx
-""",
-    ),
     "UnbindWrite": (
         "randn(2, 5)",
         """
@@ -188,30 +146,6 @@ class UnbindWrite(Function):
     @staticmethod
     def backward(ctx, g):
         return torch.stack([2 * g[0] - g[1], g[1]])
-""",
-    ),
-    "SplitZip": (
-        "randn(6, 4), randn(4, 4), 2",
-        """
-class SplitZip(Function):
-    @staticmethod
-    def forward(ctx, x, w, size):
-        ctx.save_for_backward(x, w)
-        ctx.size = size
-        o = torch.zeros_like(x)
-        for xc, oc in zip(x.split(size, dim=0), o.split(size, dim=0)):
-            oc.add_(xc @ w)
-        return o
-
-    @staticmethod
-    def backward(ctx, g):
-        x, w = ctx.saved_tensors
-        gx = torch.zeros_like(x)
-        gw = torch.zeros_like(w)
-        for xc, gc, gxc in zip(x.split(ctx.size), g.split(ctx.size), gx.split(ctx.size)):
-            gxc.copy_(gc @ w.t())
-            gw += xc.t() @ gc
-        return gx, gw, None
 """,
     ),
     "RowLoop": (
@@ -230,121 +164,6 @@ class RowLoop(Function):
     def backward(ctx, g):
         x, a = ctx.saved_tensors
         return (g - (g * a).sum(1, keepdim=True)) / x.sum(1, keepdim=True)
-""",
-    ),
-    "GridClamp": (
-        "randn(1, 2, 4, 4), rand(1, 3, 3, 2)",
-        """
-class GridClamp(Function):
-    @staticmethod
-    def forward(ctx, img, grid):
-        N, C, H, W = img.shape
-        x = ((grid[..., 0] + 1) * W - 1) / 2
-        y = ((grid[..., 1] + 1) * H - 1) / 2
-        x0 = torch.floor(x).long()
-        x1 = x0 + 1
-        y0 = torch.floor(y).long()
-        y1 = y0 + 1
-        wa = (x1.to(x) - x) * (y1.to(y) - y)
-        x0, x1 = (t.clamp_(0, W - 1) for t in (x0, x1))
-        y0, y1 = [t.clamp_(0, H - 1) for t in (y0, y1)]
-        v = img[torch.arange(N)[:, None, None], :, y0, x0] + img[torch.arange(N)[:, None, None], :, y1, x1]
-        out = v.permute(0, 3, 1, 2) * wa.unsqueeze(1)
-        ctx.save_for_backward(wa, x0, y0, x1, y1)
-        ctx.shape = img.shape
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        wa, x0, y0, x1, y1 = ctx.saved_tensors
-        N, C, H, W = ctx.shape
-        gi = torch.zeros(ctx.shape, dtype=g.dtype).view(N, C, H * W)
-        gw = (g * wa.unsqueeze(1)).reshape(N, C, -1)
-        gi.scatter_add_(2, (y0 * W + x0).view(N, 1, -1).expand(-1, C, -1), gw)
-        gi.scatter_add_(2, (y1 * W + x1).view(N, 1, -1).expand(-1, C, -1), gw)
-        return gi.view(N, C, H, W), None
-""",
-    ),
-    "EnumRows": (
-        "randn(4, 3)",
-        """
-class EnumRows(Function):
-    @staticmethod
-    def forward(ctx, x):
-        a = torch.zeros_like(x)
-        for i, row in enumerate(a):
-            row.copy_(x[i] * i)
-        ctx.n = len(x)
-        return a
-
-    @staticmethod
-    def backward(ctx, g):
-        gx = g.clone()
-        for n, (u, v) in enumerate(zip(gx, g)):
-            u[:] = v * n
-        return gx
-""",
-    ),
-    "ZipCols": (
-        "randn(4, 6)",
-        """
-class ZipCols(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.empty_like(x)
-        for k, (a, b) in enumerate(zip(x.chunk(3, dim=1), y.chunk(3, dim=1))):
-            torch.mul(a, k + 1, out=b)
-            b += a.sum()
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        out = torch.empty_like(g)
-        for k, (a, b) in enumerate(zip(g.chunk(3, dim=1), out.chunk(3, dim=1))):
-            b.copy_(a * (k + 1) + a.sum())
-        return out
-""",
-    ),
-    "UnboundRows": (
-        "randn(4, 3)",
-        """
-class UnboundRows(Function):
-    @staticmethod
-    def forward(ctx, x):
-        h = torch.zeros_like(x[0])
-        out = torch.zeros_like(x)
-        for xt, ot in zip(x.unbind(0), out.unbind(0)):
-            h = 0.5 * h + xt
-            ot.copy_(h)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        acc = torch.zeros_like(g[0])
-        gx = torch.zeros_like(g)
-        for t in reversed(range(len(g))):
-            acc = 0.5 * acc + g[t]
-            gx[t] = acc
-        return gx
-""",
-    ),
-    "RowsOfRows": (
-        "randn(3, 4)",
-        """
-class RowsOfRows(Function):
-    @staticmethod
-    def forward(ctx, x):
-        z = torch.zeros_like(x)
-        for v, s in zip(z, x):
-            for w, t in zip(v, s):
-                w.copy_(t * 2)
-        for v in z:
-            v += 1
-        return z
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g
 """,
     ),
     "BlocksOfBlocks": (
@@ -379,50 +198,6 @@ class BlocksOfBlocks(Function):
                 dq_part.add_(weight @ key)
                 dk_part.add_(weight.t() @ g_part)
         return dq, dk, None
-""",
-    ),
-    "ListOfViews": (
-        "randn(4, 3)",
-        """
-class ListOfViews(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x * 1
-        halves = y.chunk(2)
-        for i, half in enumerate(halves):
-            half.mul_(i + 2).add_(x.sum())
-        return y + halves[1].sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        g = g.clone()
-        parts = list(g.split(3))
-        for part in g.split(3):
-            part[0] = 0
-        return g
-""",
-    ),
-    "PartsOfComplex": (  # writes to the real and the imaginary part
-        "randn(3, 4), randn(3, 4)",
-        """
-class PartsOfComplex(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        z = torch.complex(x, y)
-        d = (z @ z.mH).diagonal(0, -2, -1)
-        d.imag.add_(2)
-        d.real.zero_()
-        z.imag.mul_(3)
-        z.real[0] = 5
-        ctx.save_for_backward(z)
-        return z.abs() + (d * d.conj()).real.sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        (z,) = ctx.saved_tensors
-        w = z * g
-        w.imag.copy_(w.real * 2)
-        return w.real, w.imag
 """,
     ),
     "NumbersApart": (  # a number, a slice and an array of indices; whole numbers beside a scalar
