@@ -4,7 +4,7 @@ Each is run with each line of arguments.
 """
 
 _FORWARDS = {
-    "ClipByNorm": (
+    "ClipByNorm": (  # Python's condition first, then the tensor's
         ["randn(4), None", "randn(4) * 9, 1.0"],
         """
 n = x.norm()
@@ -13,7 +13,7 @@ if k is not None and n > k:
 return x * 1
 """,
     ),
-    "ClipUnless": (
+    "ClipUnless": (  # a return where Python or the tensor says so
         ["randn(4), None", "randn(4) * 9, 1.0"],
         """
 if k is None or x.norm() <= k:
@@ -21,7 +21,7 @@ if k is None or x.norm() <= k:
 return x * (k / x.norm())
 """,
     ),
-    "ClipEarly": (
+    "ClipEarly": (  # a return where both say so, and code after it
         ["randn(4), None", "randn(4) * 9, 1.0"],
         """
 if k is not None and x.norm() > k:
@@ -30,7 +30,7 @@ y = x * 2
 return y + 1
 """,
     ),
-    "ClipByOption": (
+    "ClipByOption": (  # a key in a dictionary as Python's condition
         ["randn(4), {}", "randn(4) * 9, {'clip': 1.0}"],
         """
 if 'clip' in k and x.norm() > k['clip']:
@@ -38,7 +38,7 @@ if 'clip' in k and x.norm() > k['clip']:
 return x * 1
 """,
     ),
-    "ClipAtShape": (
+    "ClipAtShape": (  # a number of dimensions as Python's condition
         ["randn(4), 0", "randn(2, 4), 0"],
         """
 if x.dim() == 2 and x.sum() > -99:
@@ -46,7 +46,7 @@ if x.dim() == 2 and x.sum() > -99:
 return x * 2
 """,
     ),
-    "PythonLast": (
+    "PythonLast": (  # the tensor's condition first, Python's guards a division
         ["randn(4), 2"],
         """
 if x.max() > -9 and k:
@@ -54,7 +54,7 @@ if x.max() > -9 and k:
 return x * 1
 """,
     ),
-    "NumberOrArray": (
+    "NumberOrArray": (  # a number that may be an array, in a condition
         ["randn(4), 0", "randn(4), 2"],
         """
 if k > 0 and x.max() > -9:
@@ -62,7 +62,7 @@ if k > 0 and x.max() > -9:
 return x * 1
 """,
     ),
-    "NotBoth": (
+    "NotBoth": (  # `not` of Python's and the tensor's condition
         ["randn(4), None", "randn(4), 0.1"],
         """
 if not (k is not None and x.max() > k):
@@ -70,7 +70,7 @@ if not (k is not None and x.max() > k):
 return x * k
 """,
     ),
-    "WithElse": (
+    "WithElse": (  # elif and else after such a condition
         ["randn(4), None", "randn(4), 9.0"],
         """
 if k is not None and x.max() > k:
@@ -82,7 +82,7 @@ else:
 return y
 """,
     ),
-    "InAVariable": (
+    "InAVariable": (  # such a condition in a variable, used twice
         ["randn(4), None", "randn(4), 0.1"],
         """
 big = k is not None and x.max() > k
@@ -92,20 +92,20 @@ y = x + 1 if not big else x - k
 return y
 """,
     ),
-    "InAnExpression": (
+    "InAnExpression": (  # such a condition in an expression
         ["randn(4), None", "randn(4), 9.0"],
         """
 return x * k if k is not None and x.max() > k else x - 1
 """,
     ),
-    "CheckedOption": (
+    "CheckedOption": (  # an assert of such a condition
         ["randn(4), 9.0"],
         """
 assert k is None or x.max() < k and x.min() > -k
 return x * 2
 """,
     ),
-    "RunningMinimum": (
+    "RunningMinimum": (  # None at first, then a minimum of tensors, in a loop
         ["randn(4), None"],
         """
 low = None
@@ -119,7 +119,17 @@ for v in (x * 2, x * 3):
 return x / low + best
 """,
     ),
-    "Skipping": (
+    "Largest": (  # Python's max, min and sorted of tensors
+        ["randn(4), None"],
+        """
+squares = [x[i] ** 2 for i in range(4)]
+low, high = min(squares), max(v + 1 for v in squares)
+first = sorted([x.max(), x.min()], reverse=True)[0]
+size = max(x.shape) + max([len(s) for s in ('a', 'bc')], default=0)
+return x * low + high * first * size
+""",
+    ),
+    "Skipping": (  # continue where a tensor's value says so
         ["randn(6), None"],
         """
 s = torch.zeros((), dtype=x.dtype)
@@ -133,7 +143,7 @@ for i in range(6):
 return x * s
 """,
     ),
-    "OverEntries": (
+    "OverEntries": (  # a loop over entries that counts some of them
         ["randn(6), None"],
         """
 n = 0
@@ -144,7 +154,7 @@ for v in x * 2:
 return x * n
 """,
     ),
-    "AnyOf": (
+    "AnyOf": (  # any() and all() of tensors' values and of Python's
         ["randn(4), None", "randn(4) + 9, 2"],
         """
 if any(v < 0 for v in x):
@@ -156,7 +166,7 @@ if not any(d > 9 for d in x.shape):
 return x * 1
 """,
     ),
-    "FromADictionary": (
+    "FromADictionary": (  # tensors and numbers in one dictionary, in conditions
         ["randn(4), None"],
         """
 stats = {'scale': x.abs().max(), 'n': 4}
@@ -170,7 +180,7 @@ if stats['n'] > 3:
 return x * 1
 """,
     ),
-    "GivenOrFound": (
+    "GivenOrFound": (  # `k or x`, Python's number or a tensor
         ["randn(4), 2.0", "randn(4), 0.0"],
         """
 s = k or x.abs().max()
@@ -178,7 +188,7 @@ y = x / s if s > 1 else x * 2
 return y * max(s, 1e-8)
 """,
     ),
-    "WhereItLies": (
+    "WhereItLies": (  # conditions on the device and on gradient mode
         ["randn(4), None"],
         """
 if x.device.type == 'cuda' or torch.is_grad_enabled():

@@ -1,7 +1,7 @@
 """Functions that branch on values and loop until values say so."""
 
 CASES = {
-    "EarlyReturn": (
+    "EarlyReturn": (  # a return in a branch that a tensor's value chooses
         "randn(5, 3)",
         """
 class EarlyReturn(Function):
@@ -17,7 +17,7 @@ class EarlyReturn(Function):
         return g
 """,
     ),
-    "ForBreak": (
+    "ForBreak": (  # a loop that breaks on a tensor's value
         "rand(5) + 1",
         """
 class ForBreak(Function):
@@ -39,7 +39,7 @@ class ForBreak(Function):
         return g / (2 * y)
 """,
     ),
-    "WhileT2": (
+    "WhileT2": (  # a while with a counter and a tensor in its condition
         "rand(5) + 1",
         """
 class WhileT2(Function):
@@ -59,7 +59,7 @@ class WhileT2(Function):
         return g / (2 * y)
 """,
     ),
-    "MaxPy": (
+    "MaxPy": (  # Python's max of a tensor's value
         "randn(5, 3)",
         """
 class MaxPy(Function):
@@ -73,7 +73,7 @@ class MaxPy(Function):
         return g
 """,
     ),
-    "Converged": (
+    "Converged": (  # a loop whose flag a comparison of tensors sets, and a copy in place
         "rand(5) + 1",
         """
 class Converged(Function):
@@ -92,7 +92,7 @@ class Converged(Function):
         return g
 """,
     ),
-    "PowerIter": (
+    "PowerIter": (  # a break before a division by what may be zero
         "randn(4, 4), 50",
         """
 class PowerIter(Function):
@@ -112,7 +112,7 @@ class PowerIter(Function):
         return g, None
 """,
     ),
-    "HalfCond": (
+    "HalfCond": (  # a number that only one branch makes an array
         "randn(5, 3)",
         """
 class HalfCond(Function):
@@ -133,7 +133,7 @@ class HalfCond(Function):
         return g
 """,
     ),
-    "CondInplace": (
+    "CondInplace": (  # writes in a branch that a tensor's value chooses
         "randn(5, 3)",
         """
 class CondInplace(Function):
@@ -150,7 +150,7 @@ class CondInplace(Function):
         return g
 """,
     ),
-    "NanSkip": (
+    "NanSkip": (  # a backward that returns zeros for infinities
         "randn(5, 3)",
         """
 class NanSkip(Function):
@@ -165,7 +165,7 @@ class NanSkip(Function):
         return g.clamp(-1, 1)
 """,
     ),
-    "NormClip": (
+    "NormClip": (  # a value by item() in a condition and in arithmetic
         "randn(5, 3)",
         """
 class NormClip(Function):
@@ -181,7 +181,7 @@ class NormClip(Function):
         return g
 """,
     ),
-    "BoolOfValues": (
+    "BoolOfValues": (  # bool() of tensors in conditions, kept on ctx, and in a loop
         "randn(3, 4), randn(1)",
         """
 class BoolOfValues(Function):
@@ -232,7 +232,7 @@ class RangeOfOneEntry(Function):
         return g * top, None, None
 """,
     ),
-    "PowerOfTwoScale": (
+    "PowerOfTwoScale": (  # a helper with a branch on a tensor's value, powers of two exact
         "randn(4, 3), rand(1)",
         """
 def rounded(x, scale):
@@ -257,7 +257,7 @@ class PowerOfTwoScale(Function):
         return g * (x.abs() < 1), None
 """,
     ),
-    "SumOverPerhapsNoAxes": (
+    "SumOverPerhapsNoAxes": (  # an empty list of axes means all axes
         "randn(4, 3), [4, 3]",
         """
 class SumOverPerhapsNoAxes(Function):
@@ -271,7 +271,7 @@ class SumOverPerhapsNoAxes(Function):
         return g.sum().expand(4, 3), None
 """,
     ),
-    "KeyedByDtype": (
+    "KeyedByDtype": (  # tables with dtypes as keys
         "randn(4, 3)",
         """
 WIDER = {torch.float16: torch.float32, torch.float32: torch.float64}
@@ -289,7 +289,7 @@ class KeyedByDtype(Function):
         return 3 * g
 """,
     ),
-    "CholeskyOrNot": (
+    "CholeskyOrNot": (  # a try around a factorisation that fails for some inputs
         "array([[[4.0, 1.0], [1.0, 3.0]], [[1.0, 3.0], [3.0, 1.0]]]), randn(2, 2, 1)",
         """
 class CholeskyOrNot(Function):
@@ -378,7 +378,7 @@ class GaveUp(Function):
         return g * z, g * y
 """,
     ),
-    "EitherSaved": (
+    "EitherSaved": (  # branches that save and return different tensors
         "randn(3, 4), randn(3, 4)",
         """
 class EitherSaved(Function):

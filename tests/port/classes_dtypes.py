@@ -1,7 +1,7 @@
 """Functions in which dtypes of several widths meet."""
 
 CASES = {
-    "IntPlusFloatSlot": (
+    "IntPlusFloatSlot": (  # y += x keeps the dtype of y
         "randn(4)",
         """
 class IntPlusFloatSlot(Function):
@@ -16,7 +16,7 @@ class IntPlusFloatSlot(Function):
         return g
 """,
     ),
-    "Bf16AddF32": (
+    "Bf16AddF32": (  # add_ keeps the dtype of what it writes to
         "randn(4)",
         """
 class Bf16AddF32(Function):
@@ -31,7 +31,7 @@ class Bf16AddF32(Function):
         return g
 """,
     ),
-    "ZeroDimWide": (
+    "ZeroDimWide": (  # a tensor without dimensions widens no dtype
         "randn(4)",
         """
 class ZeroDimWide(Function):
@@ -46,7 +46,7 @@ class ZeroDimWide(Function):
         return g.float() + h.float()
 """,
     ),
-    "ItemPromote": (
+    "ItemPromote": (  # item() of a float16 tensor, times it
         "randn(4)",
         """
 class ItemPromote(Function):
@@ -61,7 +61,7 @@ class ItemPromote(Function):
         return g
 """,
     ),
-    "LinearQuantized": (
+    "LinearQuantized": (  # a quantized layer: a helper with an optional axis, clamp_ and int8
         "randn(4, 6), randn(5, 6), randn(5), 8",
         """
 def _absmax_quant(t: torch.Tensor, bits: int = 8, dim: Optional[int] = None):
@@ -100,7 +100,7 @@ class LinearQuantized(Function):
         return gx, gw, gb, None
 """,
     ),
-    "SwiGLU": (
+    "SwiGLU": (  # helpers under torch.compile, casts by type_as
         "randn(4, 6), randn(4, 6)",
         """
 def swiglu_fwd(x, y):
@@ -127,7 +127,7 @@ class SwiGLU(torch.autograd.Function):
 swiglu = SwiGLU.apply
 """,
     ),
-    "TypesOfTensors": (
+    "TypesOfTensors": (  # casts by names of tensor types
         "randn(3, 4)",
         """
 class TypesOfTensors(Function):
@@ -147,7 +147,7 @@ class TypesOfTensors(Function):
         return g * positive.type(dtype)
 """,
     ),
-    "TypeAsked": (
+    "TypeAsked": (  # comparisons of type(x)
         "randn(3)",
         """
 class TypeAsked(Function):
@@ -160,7 +160,7 @@ class TypeAsked(Function):
         return g * 2 if type(g) is not torch.Tensor else g * 3
 """,
     ),
-    "SmallIntegersAdded": (
+    "SmallIntegersAdded": (  # sums of 8-bit integers count in 64 bits
         "randn(400)",
         """
 class SmallIntegersAdded(Function):
@@ -175,7 +175,7 @@ class SmallIntegersAdded(Function):
         return g * g.numel()
 """,
     ),
-    "ScalarsOfNumPy": (
+    "ScalarsOfNumPy": (  # NumPy's numbers widen no float16 tensor
         "randn(4, 4)",
         """
 import numpy as np
@@ -199,7 +199,7 @@ class ScalarsOfNumPy(Function):
         return (g.half() * ctx.scale).float() * (1 if ctx.half else 1000)
 """,
     ),
-    "ListsAndSizes": (
+    "ListsAndSizes": (  # a nested helper that calls its outer one, and lists of numbers
         "randn(2, 6, 3, 3)",
         """
 def slopes(n):
@@ -225,7 +225,7 @@ class ListsAndSizes(Function):
         return g * ctx.slopes
 """,
     ),
-    "AskedDtypes": (
+    "AskedDtypes": (  # checks of dtypes and values that raise
         "randn(4, 3), randint(0, 3, (4,)), 2",
         """
 class AskedDtypes(Function):

@@ -28,30 +28,6 @@ class Balanced(Function):
         return g * u[:, None] * v, None, None
 """,
     ),
-    "Largest": (  # power iteration
-        "randn(3, 3), rand(3), 40, 1e-3",
-        """
-class Largest(Function):
-    @staticmethod
-    def forward(ctx, m, v, rounds, tol):
-        m = m @ m.t() + torch.eye(3)
-        old = 0.0
-        for _ in range(rounds):
-            w = m @ v
-            new = w.norm()
-            v = w / new
-            if (new - old).abs() < tol * new:
-                break
-            old = new
-        ctx.save_for_backward(v)
-        return new
-
-    @staticmethod
-    def backward(ctx, g):
-        v, = ctx.saved_tensors
-        return g * torch.outer(v, v), None, None, None
-""",
-    ),
     "Halved": (  # a loop that returns what the function returns
         "randn(4), 20",
         """
@@ -255,7 +231,7 @@ class ManyIndices(Function):
         return y, None, None
 """,
     ),
-    "WholePowers": (
+    "WholePowers": (  # logarithms and powers of two exact; a quotient rounded as by a division; jvp of the base
         "array([0.25, 8.0, 8192.0, 32768.0, 3.0, 1000.0]), array([13, 15, 3])",
         """
 class WholePowers(Function):

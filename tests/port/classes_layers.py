@@ -1,7 +1,7 @@
 """Functions of layers and transforms: normalisation, attention, convolution, losses."""
 
 CASES = {
-    "LayerNorm": (
+    "LayerNorm": (  # optional weights, rsqrt_ on what is new, once_differentiable
         "randn(2, 3, 6), randn(6), randn(6)",
         """
 class LayerNorm(torch.autograd.Function):
@@ -35,7 +35,7 @@ class LayerNorm(torch.autograd.Function):
         return dx, dw, db, None
 """,
     ),
-    "Conv": (
+    "Conv": (  # torch.nn.grad's convolutions
         "randn(2, 3, 6, 6), randn(4, 3, 3, 3), 1, 1",
         """
 class Conv(Function):
@@ -56,7 +56,7 @@ class Conv(Function):
         return grad_input, grad_weight, None, None
 """,
     ),
-    "Softmin": (
+    "Softmin": (  # a helper with keepdim, an attribute of ctx that is a tensor
         "randn(3, 5), 0.7",
         """
 def _lse(x, dim):
@@ -77,7 +77,7 @@ class Softmin(Function):
         return g.unsqueeze(-1) * ctx.p, None
 """,
     ),
-    "Chunked": (
+    "Chunked": (  # chunk, split and cat along the last axis, an in-place tanh_
         "randn(2, 9)",
         """
 class Chunked(Function):
@@ -101,7 +101,7 @@ class Chunked(Function):
         return torch.stack((da, db, dc), dim=-2).flatten(start_dim=-2)
 """,
     ),
-    "Nll": (
+    "Nll": (  # gather of classes, label smoothing
         "randn(5, 7), randint(0, 7, (5, ))",
         """
 class Nll(Function):
@@ -125,7 +125,7 @@ class Nll(Function):
         return grad.mul_(g), None, None, None
 """,
     ),
-    "Fft": (
+    "Fft": (  # real Fourier transforms with a length
         "randn(3, 8), randn(8)",
         """
 class Fft(Function):
@@ -147,7 +147,7 @@ class Fft(Function):
         return gx, gh
 """,
     ),
-    "EinPerm": (
+    "EinPerm": (  # einsum, a mask by triu_, masked_fill_, permute
         "randn(2, 2, 4, 3), randn(2, 2, 4, 3), randn(2, 2, 4, 3)",
         """
 class EinPerm(Function):
@@ -173,7 +173,7 @@ class EinPerm(Function):
         return gs @ k, gs.transpose(-1, -2) @ q, gv
 """,
     ),
-    "Logdet": (
+    "Logdet": (  # determinants and inverses of batches
         "randn(3, 4, 4)",
         """
 class Logdet(Function):
@@ -190,7 +190,7 @@ class Logdet(Function):
         return g.view(-1, 1, 1) * inv.transpose(-2, -1)
 """,
     ),
-    "Warp": (
+    "Warp": (  # meshgrid and grid_sample
         "randn(2, 3, 4, 4), randn(2, 2, 4, 4)*0.1",
         """
 class Warp(Function):
@@ -212,7 +212,7 @@ class Warp(Function):
         return go * 1.0, F.interpolate(go, scale_factor=1).sum(1, keepdim=True).repeat(1, 2, 1, 1)
 """,
     ),
-    "Circ": (
+    "Circ": (  # unfold, pad and roll
         "randn(2, 6)",
         """
 class Circ(Function):
@@ -230,7 +230,7 @@ class Circ(Function):
         return (g + g.roll(1, -1) + g.roll(-1, -1)) / 3
 """,
     ),
-    "Contig": (
+    "Contig": (  # an optional bias, views of what is contiguous
         "randn(2, 3, 4), randn(5, 4), randn(5)",
         """
 class Contig(Function):
@@ -252,7 +252,7 @@ class Contig(Function):
         return gx, gw, gb
 """,
     ),
-    "SoftmaxOfADtypeOrNone": (
+    "SoftmaxOfADtypeOrNone": (  # a softmax whose dtype is None or a tensor's
         "randn(3, 4), 1",
         """
 class SoftmaxOfADtypeOrNone(Function):
@@ -268,7 +268,7 @@ class SoftmaxOfADtypeOrNone(Function):
         return g * torch.softmax(x, 1, dtype=x.dtype), None, None
 """,
     ),
-    "Adjoint": (
+    "Adjoint": (  # complex matrices: svd, solve, mH, adjoint
         "randn(3, 3) + 1j * randn(3, 3), randn(3, 3) * 1j",
         """
 class Adjoint(Function):

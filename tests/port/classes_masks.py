@@ -1,7 +1,7 @@
 """Functions that select entries or branch on values: masks, checks, scalars."""
 
 CASES = {
-    "MaskChain": (
+    "MaskChain": (  # several masks, a selection that operations change, and its way back
         "randn(5, 6), -0.5, 0.5",
         """
 class MaskChain(Function):
@@ -28,7 +28,7 @@ class MaskChain(Function):
         return gi, None, None
 """,
     ),
-    "Item": (
+    "Item": (  # a quantizer: item(), clamp, int8, a mask on ctx
         "randn(4, 5), 4",
         """
 class Item(Function):
@@ -45,7 +45,7 @@ class Item(Function):
         return g * ctx.mask.type_as(g), None
 """,
     ),
-    "Checks": (
+    "Checks": (  # checks of shapes and values that raise, xlogy
         "randn(3, 4), rand(3, 4)+0.1",
         """
 class Checks(Function):
@@ -66,7 +66,7 @@ class Checks(Function):
         return g * x.sign() * y.log(), g * x.abs() / y
 """,
     ),
-    "Bins": (
+    "Bins": (  # bucketize, indices by arithmetic, div_ on what is new
         "rand(3, 4), linspace(0, 1, 6)",
         """
 class Bins(Function):
@@ -84,7 +84,7 @@ class Bins(Function):
         return g / w, None
 """,
     ),
-    "Proj": (
+    "Proj": (  # a projection: sort, cumsum, gather at a count
         "randn(3, 5), 1.0",
         """
 class Proj(Function):
@@ -109,7 +109,7 @@ class Proj(Function):
         return s * (g - d), None
 """,
     ),
-    "DiceLoss": (
+    "DiceLoss": (  # sums kept on ctx as attributes, optional gradients
         "rand(3, 4), 1.0 * (rand(3, 4) > 0.5)",
         """
 class DiceLoss(Function):
@@ -131,7 +131,7 @@ class DiceLoss(Function):
         return grad_input, grad_target, None
 """,
     ),
-    "Gumbel": (
+    "Gumbel": (  # the index of a maximum, scatter_, saved_variables
         "randn(3, 5), 0.5, True",
         """
 class Gumbel(Function):
@@ -152,7 +152,7 @@ class Gumbel(Function):
         return (g * y - (g * y).sum(-1, True) * y) / ctx.tau, None, None
 """,
     ),
-    "IdxMaskOrInt": (
+    "IdxMaskOrInt": (  # an index that is a mask, indices or a number
         "randn(5, 3), array([1, 0, 1, 1, 0]) > 0",
         """
 class IdxMaskOrInt(Function):
@@ -169,7 +169,7 @@ class IdxMaskOrInt(Function):
         return g, None
 """,
     ),
-    "MaskKVals": (
+    "MaskKVals": (  # a mask made by writes, and as many values as it selects
         "randn(2, 3), randn(3)",
         """
 class MaskKVals(Function):
@@ -187,7 +187,7 @@ class MaskKVals(Function):
         return g, None
 """,
     ),
-    "MaskUnknownVal": (
+    "MaskUnknownVal": (  # a value of unknown rank at a mask
         "randn(5, 3), array([1,0,1,1,0]) > 0, 2.0",
         """
 class MaskUnknownVal(Function):
@@ -205,7 +205,7 @@ class MaskUnknownVal(Function):
         return g, None, None
 """,
     ),
-    "MaskOfSelected": (
+    "MaskOfSelected": (  # masks of selected entries, and a mask of what it changes
         "randn(6)",
         """
 class MaskOfSelected(Function):
@@ -225,7 +225,7 @@ class MaskOfSelected(Function):
         return g
 """,
     ),
-    "WhereNonzero": (
+    "WhereNonzero": (  # where with one argument, as an index
         "randn(5, 3)",
         """
 class WhereNonzero(Function):
@@ -241,7 +241,7 @@ class WhereNonzero(Function):
         return g
 """,
     ),
-    "MaskedSelectSum": (
+    "MaskedSelectSum": (  # the sum of a masked_select
         "randn(5, 3)",
         """
 class MaskedSelectSum(Function):
@@ -255,7 +255,7 @@ class MaskedSelectSum(Function):
         return g.expand(5, 3)
 """,
     ),
-    "MaskAndWhatItWasMadeOf": (
+    "MaskAndWhatItWasMadeOf": (  # a mask that is used after a write to what it was made of
         "randn(6, 4) * 3, 4 * rand(1)",
         """
 class MaskAndWhatItWasMadeOf(Function):
@@ -273,7 +273,7 @@ class MaskAndWhatItWasMadeOf(Function):
         return g, None
 """,
     ),
-    "MeanOfTheFinite": (
+    "MeanOfTheFinite": (  # entries left out that are infinite, then a mean
         "rand(5, 3)",
         """
 class MeanOfTheFinite(Function):
@@ -319,7 +319,7 @@ class LeftOut(Function):
         return grad, None, None
 """,
     ),
-    "MasksOnCtx": (
+    "MasksOnCtx": (  # masks that functions, rows, conditions and ctx hold
         "randn(5, 4), True",
         """
 def large(x):

@@ -26,7 +26,7 @@ class NAME(Function):
 """
 
 CASES = {
-    "Tri": (
+    "Tri": (  # Cholesky solves, writes to a diagonal and a triangle
         "randn(4, 4), randn(4, 2)",
         """
 class Tri(Function):
@@ -47,7 +47,7 @@ class Tri(Function):
         return S, bg
 """,
     ),
-    "InPlace": (
+    "InPlace": (  # mark_dirty of an input that is changed and returned
         "randn(4, 3)",
         """
 class InPlace(Function):
@@ -66,7 +66,7 @@ class InPlace(Function):
         return g
 """,
     ),
-    "SaveThenWrite": (
+    "SaveThenWrite": (  # a view sees a write, and so does what was saved
         "randn(4, 3)",
         """
 class SaveThenWrite(Function):
@@ -84,7 +84,7 @@ class SaveThenWrite(Function):
         return g * (y - 1)
 """,
     ),
-    "ViewWrite": (
+    "ViewWrite": (  # writes through rows, columns and a transpose
         "randn(4, 5)",
         """
 class ViewWrite(Function):
@@ -107,7 +107,7 @@ class ViewWrite(Function):
         return gx
 """,
     ),
-    "OutArg": (
+    "OutArg": (  # out= arguments, and a write to .data
         "randn(4, 5), randn(4, 5)",
         """
 class OutArg(Function):
@@ -128,7 +128,7 @@ class OutArg(Function):
         return torch.mul(g, y), torch.mul(x, g)
 """,
     ),
-    "Rank": (
+    "Rank": (  # argsort of argsort, a diagonal that is zeroed
         "randn(2, 5)",
         """
 class Rank(Function):
@@ -147,7 +147,7 @@ class Rank(Function):
         return torch.bmm(k, g.unsqueeze(-1)).squeeze(-1)
 """,
     ),
-    "Expm": (
+    "Expm": (  # a matrix exponential of blocks that writes fill
         "randn(3, 3)",
         """
 class Expm(Function):
@@ -168,7 +168,7 @@ class Expm(Function):
         return torch.matrix_exp(M)[:n, n:]
 """,
     ),
-    "Gather3": (
+    "Gather3": (  # advanced indices with axes, a tuple on ctx
         "randn(2, 5, 3), randint(0, 5, (2, 4, 2))",
         """
 class Gather3(Function):
@@ -190,7 +190,7 @@ class Gather3(Function):
         return gp, None
 """,
     ),
-    "SavedWrite": (
+    "SavedWrite": (  # a write by another name after the save
         "randn(4)",
         """
 class SavedWrite(Function):
@@ -208,7 +208,7 @@ class SavedWrite(Function):
         return g * y
 """,
     ),
-    "NestedWrite3": (
+    "NestedWrite3": (  # a nested function that writes to what it is given and returns it
         "randn(4)",
         """
 class NestedWrite3(Function):
@@ -226,7 +226,7 @@ class NestedWrite3(Function):
         return g
 """,
     ),
-    "HelperWrite": (
+    "HelperWrite": (  # a nested function that writes to what it is given
         "randn(4)",
         """
 def bump(t, k=1):
@@ -243,7 +243,7 @@ class HelperWrite(Function):
         return g
 """,
     ),
-    "SeveralEntriesAtOnce": (
+    "SeveralEntriesAtOnce": (  # several targets of one value, entries and rows among them
         "randn(3, 3)",
         """
 class SeveralEntriesAtOnce(Function):
@@ -269,8 +269,11 @@ class SeveralEntriesAtOnce(Function):
         return gx
 """,
     ),
-    "WrittenChoice": ("randn(3, 4), randn(4), True, 3.0", _WRITTEN_CHOICE.replace("NAME", "WrittenChoice")),
-    "SavedRows": (
+    "WrittenChoice": (
+        "randn(3, 4), randn(4), True, 3.0",
+        _WRITTEN_CHOICE.replace("NAME", "WrittenChoice"),
+    ),  # a write to one of two, chosen by Python
+    "SavedRows": (  # backward that writes to what was saved, row by row
         "randn(6, 3), randn(3, 3), 2",
         """
 class SavedRows(Function):
@@ -292,7 +295,7 @@ class SavedRows(Function):
         return x, total / 2, None
 """,
     ),
-    "SharesInPlaceOrNot": (
+    "SharesInPlaceOrNot": (  # a helper that writes where a flag says so
         "randn(3, 4), randn(3, 4), False",
         """
 def stabilized(t, eps=1e-3, inplace=False):
@@ -330,7 +333,7 @@ class SharesInPlaceOrNot(Function):
         return scaled, share / stabilized(x + 5, inplace=True), None
 """,
     ),
-    "ShiftedInPlace": (
+    "ShiftedInPlace": (  # a softmax by writes in place to the input
         "randn(3, 4), 1",
         """
 class ShiftedInPlace(Function):
@@ -351,7 +354,7 @@ class ShiftedInPlace(Function):
         return y * (g - inner), None
 """,
     ),
-    "WritesOnOneLine": (
+    "WritesOnOneLine": (  # several statements on one line, writes among them
         "randn(4, 3)",
         """
 def doubled_(t): t.mul_(2)
@@ -374,7 +377,7 @@ class WritesOnOneLine(Function):
         g = g.clone(); r = g[0]; r.zero_(); return g * x
 """,
     ),
-    "ConditionsOfOneEntry": (
+    "ConditionsOfOneEntry": (  # conditions that are arrays of one entry
         "randn(4, 3)",
         """
 class ConditionsOfOneEntry(Function):
@@ -413,7 +416,7 @@ class ListOfPowers(Function):
         return g * P[-1] + P[1], None
 """,
     ),
-    "ContextByAnotherName": (
+    "ContextByAnotherName": (  # ctx under another name, a buffer kept on it
         "randn(3, 4), randn(3, 4)",
         """
 class ContextByAnotherName(Function):
@@ -491,7 +494,7 @@ class Halving(Function):
         return gx.flip(1), None
 """,
     ),
-    "RunningStatistics": (
+    "RunningStatistics": (  # buffers that forward updates
         "randn(4, 3), randn(3), randn(3), randn(3), rand(3), 0.3, 1e-3, True",
         """
 class RunningStatistics(Function):
@@ -519,7 +522,7 @@ class RunningStatistics(Function):
         return gx, gw, gb, None, None, None, None, None
 """,
     ),
-    "RunningMaximum": (
+    "RunningMaximum": (  # a buffer that forward updates in a branch
         "randn(4, 3), rand(3)",
         """
 class RunningMaximum(Function):

@@ -1,7 +1,7 @@
 """Functions with NumPy and SciPy inside."""
 
 CASES = {
-    "NumpyFft": (
+    "NumpyFft": (  # NumPy's Fourier transforms in forward and backward
         "randn(6, 6)",
         """
 from numpy.fft import irfft2, rfft2
@@ -17,7 +17,7 @@ class NumpyFft(Function):
         return grad_output.new(irfft2(grad_output.numpy()))
 """,
     ),
-    "ScipyConv": (
+    "ScipyConv": (  # SciPy's convolutions, and a write to a NumPy array
         "randn(8, 8), randn(3, 3), randn(1, 1)",
         """
 import numpy as np
@@ -42,7 +42,7 @@ class ScipyConv(Function):
         return torch.from_numpy(grad_image), torch.from_numpy(grad_kernel).float(), torch.from_numpy(grad_bias)
 """,
     ),
-    "BesselI": (
+    "BesselI": (  # SciPy's special functions, an order that may be 0; ctx is called self
         "1.5, rand(5) + 1",
         """
 import numpy as np
@@ -67,7 +67,7 @@ class BesselI(Function):
         return None, g * (BesselI.apply(v - 1, z) - BesselI.apply(v, z) * (v + z) / z)
 """,
     ),
-    "MatrixRoot": (
+    "MatrixRoot": (  # SciPy's matrix functions in double precision
         "rand(3, 3)",
         """
 import numpy as np
@@ -90,7 +90,7 @@ class MatrixRoot(Function):
         return torch.from_numpy(scipy.linalg.solve_sylvester(root, root, gm)).to(g)
 """,
     ),
-    "NumpyMethods": (
+    "NumpyMethods": (  # methods and sizes of NumPy arrays
         "randn(3, 5)",
         """
 import numpy as np
@@ -111,7 +111,7 @@ class NumpyMethods(Function):
         return torch.tensor(clipped, dtype=g.dtype, device=g.device) / ctx.count
 """,
     ),
-    "NumpySmoothing": (
+    "NumpySmoothing": (  # a helper that fills a NumPy array
         "randn(3, 5), 0.7",
         """
 import numpy as np
@@ -141,7 +141,7 @@ class NumpySmoothing(Function):
         return torch.from_numpy(grad), None
 """,
     ),
-    "NumpyTable": (
+    "NumpyTable": (  # a constant table of NumPy as a lookup
         "rand(6) * 4 - 1",
         """
 import numpy as np
@@ -161,7 +161,7 @@ class NumpyTable(Function):
         return g / ctx.scale
 """,
     ),
-    "NumpyMixed": (
+    "NumpyMixed": (  # NumPy arrays and tensors in one expression
         "randn(3, 4)",
         """
 import numpy as np
@@ -182,7 +182,7 @@ class NumpyMixed(Function):
         return g[:, None] * s.max(dim=1, keepdim=True)[0] * s
 """,
     ),
-    "DistanceMap": (
+    "DistanceMap": (  # SciPy on a mask, run on the host
         "rand(7, 7), randn(7, 7)",
         """
 from scipy.ndimage import distance_transform_edt as edt
@@ -201,7 +201,7 @@ class DistanceMap(Function):
         return None, g * d / d.numel()
 """,
     ),
-    "ConstantIndices": (
+    "ConstantIndices": (  # indices that NumPy computes from sizes
         "randn(2, 5)",
         """
 import numpy as np

@@ -1,7 +1,7 @@
 """Signatures of older PyTorch, memory that a branch has chosen, and other libraries: einops."""
 
 CASES = {
-    "ScalesByPosition": (
+    "ScalesByPosition": (  # old signatures with scales by position
         "randn(3, 3), randn(3, 3)",
         """
 class ScalesByPosition(Function):
@@ -15,7 +15,7 @@ class ScalesByPosition(Function):
         return torch.add(g, 2, g), torch.addcdiv(g, 0.5, g, torch.ones_like(g))
 """,
     ),
-    "PrependedRow": (
+    "PrependedRow": (  # a size as a list that is changed, narrow and copy_
         "randn(3, 4), 0, 0.5",
         """
 class PrependedRow(Function):
@@ -33,7 +33,7 @@ class PrependedRow(Function):
         return g.narrow(ctx.dim, 1, g.size(ctx.dim) - 1), None, None
 """,
     ),
-    "OrderedIndices": (
+    "OrderedIndices": (  # arange with out=, an index that a write changes
         "randn(3, 4)",
         """
 class OrderedIndices(Function):
@@ -53,7 +53,7 @@ class OrderedIndices(Function):
         return torch.zeros_like(g).index_add_(1, order, g)
 """,
     ),
-    "HalvesInPlace": (
+    "HalvesInPlace": (  # writes to the halves of an input, or of its copy
         "randn(3, 4), False",
         """
 class HalvesInPlace(torch.autograd.function.InplaceFunction):
@@ -76,7 +76,7 @@ class HalvesInPlace(torch.autograd.function.InplaceFunction):
         return g.masked_fill(y.eq(0), 0), None
 """,
     ),
-    "Heads": (
+    "Heads": (  # einops
         "randn(2, 3, 8), 4",
         """
 from einops import einsum, rearrange, reduce, repeat
@@ -95,7 +95,7 @@ class Heads(Function):
         return rearrange(g, "b h n d -> b n (h d)"), None
 """,
     ),
-    "ByVersion": (
+    "ByVersion": (  # branches on torch's version
         "randn(3, 4), 1.0",
         """
 from packaging import version
@@ -121,7 +121,7 @@ class ByVersion(Function):
         return g * 2 if version.parse("1.9") < version.parse("1.10.0") else g, None
 """,
     ),
-    "RememberedOrder": (
+    "RememberedOrder": (  # helpers under lru_cache
         "randn(5)",
         """
 import functools

@@ -1,7 +1,7 @@
 """Functions of torch that are passed on, dictionaries of keywords, lists as indices, names that the port needs."""
 
 CASES = {
-    "DefaultFunction": (
+    "DefaultFunction": (  # a function as default of a parameter
         "randn(3, 4)",
         """
 def reduced(x, fn=torch.sum):
@@ -17,7 +17,7 @@ class DefaultFunction(Function):
         return g * reduced(g, fn=torch.amax)
 """,
     ),
-    "TableOfFunctions": (
+    "TableOfFunctions": (  # functions in tables
         "randn(3, 4), 'sum'",
         """
 REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
@@ -36,7 +36,7 @@ class TableOfFunctions(Function):
         return g + reduction(g, dim=0), None
 """,
     ),
-    "OneOfTwo": (
+    "OneOfTwo": (  # a function chosen by what the GPU is asked
         "randn(3, 4)",
         """
 if torch.cuda.is_available():
@@ -58,7 +58,7 @@ class OneOfTwo(Function):
         return g
 """,
     ),
-    "Partials": (
+    "Partials": (  # functools.partial, map and reduce of torch's functions
         "randn(3, 4)",
         """
 import functools
@@ -78,7 +78,7 @@ class Partials(Function):
         return g + total(g)
 """,
     ),
-    "KeywordDictionary": (
+    "KeywordDictionary": (  # options that a dictionary holds
         "randn(3, 4)",
         """
 class KeywordDictionary(Function):
@@ -93,7 +93,7 @@ class KeywordDictionary(Function):
         return g + torch.full((3, 1), 2.0, **ctx.options) + g.mean(**{"dim": 1, "keepdim": True})
 """,
     ),
-    "ListIndices": (
+    "ListIndices": (  # ranges, lists of booleans and repeated entries as indices
         "randn(4, 5)",
         """
 class ListIndices(Function):
@@ -118,7 +118,7 @@ class ListIndices(Function):
         return gi
 """,
     ),
-    "SpelledNames": (
+    "SpelledNames": (  # getattr with names of torch
         "randn(3, 4)",
         """
 class SpelledNames(Function):
@@ -132,7 +132,7 @@ class SpelledNames(Function):
         return g.expand(getattr(ctx, "n"))
 """,
     ),
-    "OwnNames": (
+    "OwnNames": (  # the file's own variables are called jnp, jax, np and fnjax
         "randn(3, 4), 2.0",
         """
 def _max(x, k):
@@ -154,7 +154,7 @@ class OwnNames(Function):
         return torch.relu(np) * ctx.jax, None
 """,
     ),
-    "Unpacked": (
+    "Unpacked": (  # *args, **kwargs and starred arguments
         "randn(2, 3, 4)",
         """
 class Unpacked(Function):
@@ -173,7 +173,7 @@ def flat(x, *dims):
     return x.flatten(*dims)
 """,
     ),
-    "DrawsWithin": (
+    "DrawsWithin": (  # random numbers in an inner Function, which takes a key
         "randn(50), 0.5",
         """
 class Noisy(Function):

@@ -1,7 +1,7 @@
 """Functions as they are written: quantisation, spikes, losses, normalisation, geometry, attention."""
 
 CASES = {
-    "LSQ": (
+    "LSQ": (  # straight-through gradients by detach, a class docstring
         "randn(4, 6), array(0.1), 4, True",
         '''
 def grad_scale(x, scale):
@@ -43,7 +43,7 @@ class LSQ(torch.autograd.Function):
         return grad_weight, grad_alpha.squeeze(), None, None
 ''',
     ),
-    "FocalLoss": (
+    "FocalLoss": (  # one_hot, where and clamp_ with a constant of the file
         "randn(5, 4), randint(0, 4, (5,)), 2.0, 0.25",
         """
 _EPS = 1e-7
@@ -71,7 +71,7 @@ class FocalLoss(torch.autograd.Function):
         return d.mul_(grad_output / ctx.n), None, None, None
 """,
     ),
-    "LabelSmoothCE": (
+    "LabelSmoothCE": (  # entries at arange and labels, masked_fill_
         "randn(6, 5), randint(0, 5, (6,)), 0.1, 3",
         """
 class LabelSmoothCE(torch.autograd.Function):
@@ -101,7 +101,7 @@ class LabelSmoothCE(torch.autograd.Function):
         return grad_loss * (probs - (1 - smoothing) * onehot - smoothing / c), None, None, None
 """,
     ),
-    "GroupNormManual": (
+    "GroupNormManual": (  # a starred shape, var_mean, a check that raises
         "randn(2, 6, 3, 3), 3, randn(6), randn(6)",
         """
 class GroupNormManual(Function):
@@ -144,7 +144,7 @@ class GroupNormManual(Function):
         return dx.view_as(dy), None, dgamma, dbeta, None
 """,
     ),
-    "GumbelST": (
+    "GumbelST": (  # an output that is marked non-differentiable
         "randn(4, 5)",
         """
 class GumbelST(Function):
@@ -163,7 +163,7 @@ class GumbelST(Function):
         return p * (g - (g * p).sum(-1, keepdim=True))
 """,
     ),
-    "NMSparse": (
+    "NMSparse": (  # groups of entries: argsort, then scatter
         "randn(4, 8), 2, 4, 0.01",
         '''
 class NMSparse(Function):
@@ -188,7 +188,7 @@ class NMSparse(Function):
         return grad_output + ctx.decay * (1 - ctx.mask) * weight, None, None, None
 ''',
     ),
-    "ChamferDist": (
+    "ChamferDist": (  # minima with their indices, several outputs that are not differentiable
         "randn(2, 5, 3), randn(2, 7, 3)",
         """
 class ChamferDist(Function):
@@ -220,7 +220,7 @@ class ChamferDist(Function):
         return gx1, gx2
 """,
     ),
-    "FPS": (
+    "FPS": (  # a loop that writes indices and keeps minima
         "randn(2, 9, 3), 4",
         """
 class FPS(Function):
@@ -246,7 +246,7 @@ class FPS(Function):
         return None, None
 """,
     ),
-    "SO3Log": (
+    "SO3Log": (  # a matrix of stacked entries, series where an angle is small
         "randn(4, 3)",
         """
 def hat(v):
@@ -278,7 +278,7 @@ class SO3Log(Function):
         return out
 """,
     ),
-    "InplaceABN": (
+    "InplaceABN": (  # helpers with ctx, choices by strings, an activation in place
         "randn(4, 6), randn(6), randn(6), 0.01",
         """
 ACT_LEAKY_RELU = "leaky_relu"
@@ -326,7 +326,7 @@ class InplaceABN(Function):
         return dx, dweight, dbias, None
 """,
     ),
-    "DropPathish": (
+    "DropPathish": (  # a package that may be missing, behind a flag
         "randn(3, 4)",
         """
 try:
@@ -353,7 +353,7 @@ class DropPathish(Function):
         return g * (tsp + x * (1 - tsp * tsp) * x.sigmoid())
 """,
     ),
-    "MoEDispatch": (
+    "MoEDispatch": (  # stable argsort, bincount, index_select
         "randn(6, 4), randint(0, 3, (6,)), rand(6), 3",
         """
 class MoEDispatch(Function):
@@ -376,7 +376,7 @@ class MoEDispatch(Function):
         return gu * gate[:, None], None, (gu * x).sum(1), None
 """,
     ),
-    "SSMScan": (
+    "SSMScan": (  # a recurrence over an axis, and its adjoint that writes
         "randn(2, 5, 3), rand(2, 5, 3)",
         """
 class SSMScan(Function):
@@ -407,7 +407,7 @@ class SSMScan(Function):
         return dx, da
 """,
     ),
-    "SymEig": (
+    "SymEig": (  # an eigendecomposition and its derivative
         "randn(4, 4)",
         """
 class SymEig(Function):
@@ -433,7 +433,7 @@ class SymEig(Function):
         return u @ (k * (u.T @ g @ u)) @ u.T
 """,
     ),
-    "MultiOut": (
+    "MultiOut": (  # as many outputs as sizes, gradients that may be None
         "randn(3, 4), [1, 3]",
         """
 class MultiOut(Function):
@@ -450,7 +450,7 @@ class MultiOut(Function):
         return torch.cat(parts, dim=1), None
 """,
     ),
-    "ShiftOp": (
+    "ShiftOp": (  # writes to .data of the input through a buffer
         "randn(2, 4, 4, 8), 2",
         '''
 class ShiftOp(torch.autograd.Function):
@@ -480,7 +480,7 @@ class ShiftOp(torch.autograd.Function):
         return grad_output, None
 ''',
     ),
-    "IndexFirstAxis": (
+    "IndexFirstAxis": (  # gather and scatter of rows, sizes of the rest
         "randn(6, 2, 3), array([4, 0, 2, 2])",
         """
 class IndexFirstAxis(torch.autograd.Function):
@@ -509,7 +509,7 @@ class IndexFirstAxis(torch.autograd.Function):
         return grad_input.reshape(ctx.first_axis_dim, *other_shape), None
 """,
     ),
-    "CTCish": (
+    "CTCish": (  # a helper with *args, infinities, a loop over time
         "randn(4, 6), randint(0, 6, (4,))",
         """
 NEG_INF = float("-inf")
@@ -543,7 +543,7 @@ class CTCish(Function):
         return g * logp.exp(), None
 """,
     ),
-    "BilinearWarp": (
+    "BilinearWarp": (  # integer parts as indices, weights of four neighbours
         "randn(1, 2, 5, 5), randn(1, 2, 5, 5)",
         """
 class BilinearWarp(Function):
@@ -579,7 +579,7 @@ class BilinearWarp(Function):
         return gi.view(B, C, H, W), None
 """,
     ),
-    "EMACodebook": (
+    "EMACodebook": (  # nearest codes: distances by addmm, argmin, rows of a codebook
         "randn(5, 4), randn(6, 4)",
         """
 class EMACodebook(Function):
@@ -614,7 +614,7 @@ class EMACodebook(Function):
         return (grad_inputs, grad_codebook)
 """,
     ),
-    "NamedTupleOut": (
+    "NamedTupleOut": (  # a namedtuple in forward and on ctx
         "randn(3, 4)",
         """
 from collections import namedtuple
@@ -632,7 +632,7 @@ class NamedTupleOut(Function):
         return g / ctx.stats.std[None]
 """,
     ),
-    "LambdaTable": (
+    "LambdaTable": (  # a table of pairs of functions, one of them on ctx
         "randn(3, 4), 'tanh'",
         """
 ACT = {
@@ -654,7 +654,7 @@ class LambdaTable(Function):
         return g * ctx.dfn(x), None
 """,
     ),
-    "PartialLoop": (
+    "PartialLoop": (  # tensors by *args, lists that loops extend
         "[2, 3], randn(5, 3), randn(5, 3)",
         """
 class PartialLoop(Function):
@@ -680,7 +680,7 @@ class PartialLoop(Function):
         return (None, *grads)
 """,
     ),
-    "AllFinite": (
+    "AllFinite": (  # warnings and logging under a check, a try without effect
         "randn(3, 4)",
         """
 import warnings

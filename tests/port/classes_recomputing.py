@@ -1,7 +1,7 @@
 """Functions whose backward differentiates a forward of its own."""
 
 CASES = {
-    "RevBlock": (
+    "RevBlock": (  # a reversible block: backward computes the input again
         "randn(3, 4), randn(2, 2)",
         """
 class RevBlock(Function):
@@ -36,7 +36,7 @@ class RevBlock(Function):
         return torch.cat((dx1, dx2), 1), gw + wd2.grad
 """,
     ),
-    "TwoStages": (
+    "TwoStages": (  # two recomputed graphs, one after the other
         "randn(3, 4), randn(2, 2), randn(2, 2)",
         """
 class TwoStages(Function):
@@ -76,7 +76,7 @@ class TwoStages(Function):
         return torch.cat([dx1, dx2], dim=1), wf.grad, wg.grad
 """,
     ),
-    "TwoStagesShared": (
+    "TwoStagesShared": (  # two recomputed graphs that share a helper and a weight
         "randn(3, 4), randn(2, 2)",
         """
 def half(x, w):
@@ -110,7 +110,7 @@ class TwoStagesShared(Function):
         return torch.cat([dx1, dy2 + x2.grad], dim=1) + 0 * y1.grad.sum(), w.grad
 """,
     ),
-    "Checkpoint": (
+    "Checkpoint": (  # leaves by a list comprehension, autograd.backward, .grad
         "randn(3, 4), randn(4, 4)",
         """
 class Checkpoint(Function):
@@ -129,7 +129,7 @@ class Checkpoint(Function):
         return x.grad, w.grad
 """,
     ),
-    "GradientsInReturnAfterwards": (
+    "GradientsInReturnAfterwards": (  # gradients in the return, after a call without effect
         "randn(4, 3), 2",
         """
 class GradientsInReturnAfterwards(Function):
@@ -149,7 +149,7 @@ class GradientsInReturnAfterwards(Function):
         return torch.autograd.grad(y, x, g) + (None,)
 """,
     ),
-    "AdjointSteps": (
+    "AdjointSteps": (  # gradients of one step at a time in a loop, lambdas
         "randn(3, 3), randn(3, 3), 3",
         """
 class AdjointSteps(Function):
@@ -181,7 +181,7 @@ class AdjointSteps(Function):
         return a, gw, None
 """,
     ),
-    "DecoratedBackward": (
+    "DecoratedBackward": (  # a backward under enable_grad as a decorator
         "randn(3, 3), randn(3, 3), 3",
         """
 class DecoratedBackward(Function):
@@ -210,7 +210,7 @@ class DecoratedBackward(Function):
         return g, gw, None
 """,
     ),
-    "SlopeSavedByForward": (
+    "SlopeSavedByForward": (  # forward differentiates by itself and saves the slope
         "randn(3, 4)",
         """
 class SlopeSavedByForward(Function):
@@ -234,7 +234,7 @@ class SlopeSavedByForward(Function):
         return g * slope
 """,
     ),
-    "PenaltyWithMean": (
+    "PenaltyWithMean": (  # a penalty's gradient inside try, enable_grad and autocast
         "randn(6, 4), 0.5",
         """
 import logging
@@ -269,7 +269,7 @@ class PenaltyWithMean(Function):
         return g + g.abs() * penalty, None
 """,
     ),
-    "LossBesideGradient": (
+    "LossBesideGradient": (  # loss.backward(), where the values are read too
         "randn(4)",
         """
 class LossBesideGradient(Function):

@@ -1,7 +1,7 @@
 """Functions that read and write what masks and lists select, alone and among other indices."""
 
 CASES = {
-    "MasksAmong": (
+    "MasksAmong": (  # masks among other indices, written and read
         "randn(2, 3, 4)",
         """
 class MasksAmong(Function):
@@ -30,7 +30,7 @@ class MasksAmong(Function):
         return g
 """,
     ),
-    "MaskSoftmax": (
+    "MaskSoftmax": (  # a softmax of selected entries only
         "randn(7)",
         """
 class MaskSoftmax(Function):
@@ -48,7 +48,7 @@ class MaskSoftmax(Function):
         return y * (g - (g * y).sum())
 """,
     ),
-    "MaskAlong": (
+    "MaskAlong": (  # operations along selected entries: softmax, cumsum, reductions
         "randn(7)",
         """
 class MaskAlong(Function):
@@ -71,7 +71,7 @@ class MaskAlong(Function):
         return y * (g - (g * y).sum())
 """,
     ),
-    "RowsSum": (
+    "RowsSum": (  # sums and means of selected rows
         "randn(5, 3)",
         """
 class RowsSum(Function):
@@ -92,7 +92,7 @@ class RowsSum(Function):
         return gx
 """,
     ),
-    "ListIndex": (
+    "ListIndex": (  # a list as index, read and written
         "randn(4, 3), [0, 2]",
         """
 class ListIndex(Function):
@@ -109,7 +109,7 @@ class ListIndex(Function):
         return gx, None
 """,
     ),
-    "ListChannels": (
+    "ListChannels": (  # a list as index of the second axis
         "randn(4, 3), [0, 2]",
         """
 class ListChannels(Function):
@@ -127,7 +127,7 @@ class ListChannels(Function):
         return g, None
 """,
     ),
-    "SeveralSelections": (
+    "SeveralSelections": (  # two masks in turn for the same variables
         "randn(3, 4), randn(3, 4)",
         """
 class SeveralSelections(Function):

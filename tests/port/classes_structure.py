@@ -1,7 +1,7 @@
 """Functions whose code is built in other ways: helpers, mixins, factories, decorators, recomputation."""
 
 CASES = {
-    "Recompute": (
+    "Recompute": (  # backward computes forward again under enable_grad
         "randn(3, 4), randn(4, 5)",
         """
 class Recompute(Function):
@@ -23,7 +23,7 @@ class Recompute(Function):
         return gx, gw
 """,
     ),
-    "Setup": (
+    "Setup": (  # setup_context, save_for_forward, two outputs
         "randn(4), randn(4), 3.0",
         """
 class Setup(Function):
@@ -44,7 +44,7 @@ class Setup(Function):
         return g * y * ctx.scale + gs.expand_as(x), g * x * ctx.scale, None
 """,
     ),
-    "Dtypes": (
+    "Dtypes": (  # custom_fwd with a cast, finfo, a check of the dtype
         "randn(4, 5), 1.5",
         """
 class Dtypes(Function):
@@ -67,7 +67,7 @@ class Dtypes(Function):
         return g * ctx.p * a ** (ctx.p - 1), None
 """,
     ),
-    "Quant": (
+    "Quant": (  # a straight-through helper, a class method and a class constant
         "randn(4, 3, 2), True",
         """
 def round_pass(x):
@@ -104,7 +104,7 @@ class Quant(torch.autograd.Function):
         return g * inside, None
 """,
     ),
-    "Mixin": (
+    "Mixin": (  # methods of a second base, gradients that may be None
         "randn(4), randn(4), 3",
         """
 class SaveMixin:
@@ -129,7 +129,7 @@ class Mixin(SaveMixin, torch.autograd.Function):
         return 3 * g * x / r, 3 * g * y / r, None
 """,
     ),
-    "Factory": (
+    "Factory": (  # a class that a function makes
         "randn(4)",
         """
 def make(k):
@@ -157,7 +157,7 @@ class Factory(torch.autograd.Function):
         return 3 * g * x.square()
 """,
     ),
-    "While": (
+    "While": (  # a while on a Python number
         "rand(4) + 1",
         """
 class While(Function):
@@ -175,7 +175,7 @@ class While(Function):
         return torch.addcdiv(torch.zeros_like(g), g, 2 * ctx.x, value=0.5)
 """,
     ),
-    "NumpyInside": (
+    "NumpyInside": (  # forward in NumPy
         "rand(4) + 1",
         """
 import numpy as np
@@ -194,7 +194,7 @@ class NumpyInside(Function):
         return g * x.sign() * 0.5 / x.abs().sqrt()
 """,
     ),
-    "Swish": (
+    "Swish": (  # scripted helpers, symbolic for ONNX
         "randn(4, 5), 1.5",
         """
 @torch.jit.script
@@ -225,7 +225,7 @@ class Swish(Function):
         return swish_bwd(x, grad_output, ctx.beta), None
 """,
     ),
-    "ObjectsOfTheFile": (
+    "ObjectsOfTheFile": (  # objects of the file's classes, and SimpleNamespace
         "randn(3, 4)",
         """
 from types import SimpleNamespace
@@ -258,7 +258,7 @@ class ObjectsOfTheFile(Function):
         return g
 """,
     ),
-    "CountedCalls": (
+    "CountedCalls": (  # a global that forward counts
         "randn(3)",
         """
 CALLS = 0
@@ -276,7 +276,7 @@ class CountedCalls(Function):
         return g * 2
 """,
     ),
-    "DevicesAsked": (
+    "DevicesAsked": (  # comparisons of devices
         "randn(3)",
         """
 class DevicesAsked(Function):
@@ -299,7 +299,7 @@ class DevicesAsked(Function):
         return g.to(ctx.device) * 2
 """,
     ),
-    "RowsOfTheWeight": (
+    "RowsOfTheWeight": (  # embedding with a padding index, recomputed
         "randn(5, 3), array([0, 2, 2, 4])",
         """
 class RowsOfTheWeight(Function):
@@ -317,7 +317,7 @@ class RowsOfTheWeight(Function):
         return torch.autograd.grad(y, w, g)[0], None
 """,
     ),
-    "LayersWithoutState": (
+    "LayersWithoutState": (  # layers made and called in forward
         "randn(3, 4)",
         """
 squash = nn.LeakyReLU(0.2)
@@ -336,7 +336,7 @@ class LayersWithoutState(Function):
         return g * nn.Tanh()(x)
 """,
     ),
-    "FunctionsByChoice": (
+    "FunctionsByChoice": (  # functions in variables, chosen by Python
         "randn(3, 4), 3",
         """
 import functools
@@ -366,7 +366,7 @@ class FunctionsByChoice(Function):
         return torch.ops.aten.mul.Tensor(f(g), ctx.n), None
 """,
     ),
-    "SortedByNumPy": (
+    "SortedByNumPy": (  # NumPy's argsort and take_along_axis
         "randn(4, 3), 0",
         """
 import numpy as np

@@ -1,7 +1,7 @@
 """Trees of tensors, named tuples, and types that are passed on."""
 
 CASES = {
-    "Registered": (
+    "Registered": (  # pytrees: classes that the file registers
         "randn(3, 4), randn(4)",
         """
 import typing
@@ -45,7 +45,7 @@ class Registered(Function):
         return g * more.gain, (g * more.decay).sum(0), None
 """,
     ),
-    "TreeOrder": (
+    "TreeOrder": (  # the order of leaves, None among them
         "randn(3), randn(3)",
         """
 import collections

@@ -1,7 +1,7 @@
 """Functions that branch and count on values, and calls with arguments that are opened."""
 
 CASES = {
-    "IntRound": (
+    "IntRound": (  # int() and round() of tensors' values in arithmetic
         "randn(4, 3), 8",
         """
 class IntRound(Function):
@@ -20,7 +20,7 @@ class IntRound(Function):
         return g, None
 """,
     ),
-    "ToStar": (
+    "ToStar": (  # a device and a dtype kept on ctx, given by a star
         "randn(4, 3)",
         """
 class ToStar(Function):
@@ -34,7 +34,7 @@ class ToStar(Function):
         return (2 * g).to(*ctx.d)
 """,
     ),
-    "StaticRec": (
+    "StaticRec": (  # a helper that calls itself, by Python numbers
         "randn(8)",
         """
 def fwht(x, n):
@@ -54,7 +54,7 @@ class StaticRec(Function):
         return fwht(g, g.shape[0])
 """,
     ),
-    "WhileTrue": (
+    "WhileTrue": (  # while True that a tensor's value, or a count, ends
         "rand(5)",
         """
 class WhileTrue(Function):
@@ -79,7 +79,7 @@ class WhileTrue(Function):
         return g / (2 * y)
 """,
     ),
-    "WhileTruePython": (
+    "WhileTruePython": (  # while True that a Python number ends
         "rand(5), 3",
         """
 class WhileTruePython(Function):
@@ -99,7 +99,7 @@ class WhileTruePython(Function):
         return g * 2 ** ctx.k, None
 """,
     ),
-    "IntScale": (
+    "IntScale": (  # ceil, log2 and powers of tensors' values as Python numbers
         "randn(4, 3), 8",
         """
 class IntScale(Function):
@@ -118,7 +118,7 @@ class IntScale(Function):
         return g, None
 """,
     ),
-    "Likelihood": (
+    "Likelihood": (  # distributions in a helper and on ctx
         "randn(4, 3), rand(3), rand(4, 3)",
         """
 from torch.distributions import Laplace

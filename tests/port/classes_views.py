@@ -1,7 +1,7 @@
 """Functions that write to views: flat ones, those of splits, and rows of a loop."""
 
 CASES = {
-    "GetSubnet": (
+    "GetSubnet": (  # flatten that copies or not, and a write to the result
         "randn(4, 6), 0.4",
         """
 class GetSubnet(torch.autograd.Function):
@@ -25,7 +25,7 @@ class GetSubnet(torch.autograd.Function):
         return g, None
 """,
     ),
-    "ThreeInterp": (
+    "ThreeInterp": (  # a gather with expanded indices, a tuple on ctx
         "randn(2, 3, 5), randint(0, 5, (2, 4, 3)), rand(2, 4, 3)",
         """
 class ThreeInterp(Function):
@@ -49,7 +49,7 @@ class ThreeInterp(Function):
         return grad_features, None, None
 """,
     ),
-    "ViewFlat": (
+    "ViewFlat": (  # views of what contiguous() gives
         "randn(4, 3)",
         """
 class ViewFlat(Function):
@@ -131,7 +131,7 @@ class EntriesCopied(Function):
         return gx, g
 """,
     ),
-    "UnbindWrite": (
+    "UnbindWrite": (  # writes through the parts of unbind
         "randn(2, 5)",
         """
 class UnbindWrite(Function):
@@ -148,7 +148,7 @@ class UnbindWrite(Function):
         return torch.stack([2 * g[0] - g[1], g[1]])
 """,
     ),
-    "RowLoop": (
+    "RowLoop": (  # a loop over rows that writes to them
         "rand(4, 3)",
         """
 class RowLoop(Function):
@@ -166,7 +166,7 @@ class RowLoop(Function):
         return (g - (g * a).sum(1, keepdim=True)) / x.sum(1, keepdim=True)
 """,
     ),
-    "BlocksOfBlocks": (
+    "BlocksOfBlocks": (  # nested loops over splits, zipped and written to
         "randn(5, 3), randn(4, 3), 2",
         """
 class BlocksOfBlocks(Function):
@@ -271,7 +271,7 @@ class OneEntryOfTwoAxes(Function):
         return g
 """,
     ),
-    "ImaginaryPart": (
+    "ImaginaryPart": (  # writes to .real and .imag
         "randn(2, 3)",
         """
 class ImaginaryPart(Function):
