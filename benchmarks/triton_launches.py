@@ -109,6 +109,52 @@ def embedding(rows=4096, columns=1024, table=8192):
     )  # fmt: skip
 
 
+def scan(batch=2, length=256, channels=512, states=16, block=64):
+    x, dt = numbers(0, batch, length, channels), numbers(1, batch, length, channels)
+    b, c = numbers(2, batch, length, states), numbers(3, batch, length, states)
+    return launch(
+        f"selective scan {batch}×{length}×{channels}×{states}", "training", "scan", (blocks(channels, block), batch),
+        x_ptr=x, dt_ptr=dt, a_ptr=numbers(4, channels, states), b_ptr=b, c_ptr=c,
+        out_ptr=empty(batch, length, channels), L=length, D=channels, N=states, BLOCK=block,
+    )  # fmt: skip
+
+
+def experts(rows=2048, n=512, k=512, count=8, block=64):
+    expert = np.random.default_rng(2).integers(0, count, rows // block, dtype=np.int32)
+    return launch(
+        f"experts {rows}×{n}×{k} of {count}", "training", "experts", (rows // block, n // block),
+        x_ptr=numbers(0, rows, k), w_ptr=numbers(1, count, k, n), expert_ptr=expert, out_ptr=empty(rows, n), n=n, k=k,
+        BLOCK_M=block, BLOCK_N=block, BLOCK_K=32,
+    )  # fmt: skip
+
+
+def eight_bits(rows=1024, n=1024, k=1024, block=64):
+    w = np.random.default_rng(1).integers(-128, 128, (k, n), dtype=np.int8)
+    return launch(
+        f"weights of 8 bits {rows}×{n}×{k}", "training", "eight_bits", (rows // block, n // block),
+        x_ptr=numbers(0, rows, k), w_ptr=w, scale_ptr=numbers(2, k // block, n), out_ptr=empty(rows, n), n=n, k=k,
+        BLOCK_M=block, BLOCK_N=block, BLOCK_K=block,
+    )  # fmt: skip
+
+
+def embedding_backward(tokens=4096, columns=1000, table=8192):
+    index = np.random.default_rng(1).integers(0, table, tokens, dtype=np.int32)
+    return launch(
+        f"embedding backward {tokens}×{columns}", "training", "embedding_backward", (tokens,),
+        index_ptr=index, grad_ptr=numbers(0, tokens, columns), out_ptr=empty(table, columns), columns=columns,
+        BLOCK=1024,
+    )  # fmt: skip
+
+
+def adam(n=4_000_000, block=1024):
+    second = Out(numbers(2, n) ** 2)
+    return launch(
+        f"AdamW {n}", "training", "adam", (blocks(n, block),),
+        p_ptr=Out(numbers(0, n)), m_ptr=Out(numbers(1, n)), v_ptr=second, grad_ptr=numbers(3, n), n=n, lr=1e-3,
+        beta1=0.9, beta2=0.999, eps=1e-8, decay=0.01, step=10.0, BLOCK=block,
+    )  # fmt: skip
+
+
 # By name, each made when it is due: together they are large.
 LAUNCHES = {
     "add": add,
@@ -124,4 +170,9 @@ LAUNCHES = {
     "attention-causal": lambda: attention(True),
     "attention-full": lambda: attention(False),
     "embedding": embedding,
+    "scan": scan,
+    "experts": experts,
+    "eight-bits": eight_bits,
+    "embedding-backward": embedding_backward,
+    "adam": adam,
 }

@@ -57,6 +57,38 @@ def embedding(index, table):
     return (table[index],)
 
 
+def scan(x, dt, a, b, c):
+    dt, a = jnp.where(dt > 20, dt, jnp.log(1 + jnp.exp(dt))), -jnp.exp(a)
+
+    def step(h, now):
+        x, dt, b, c = now
+        h = h * jnp.exp(dt[..., None] * a) + (dt * x)[..., None] * b[:, None]
+        return h, jnp.sum(h * c[:, None], -1)
+
+    first = jnp.zeros((x.shape[0], *a.shape))
+    _, out = jax.lax.scan(step, first, [jnp.moveaxis(each, 1, 0) for each in (x, dt, b, c)])
+    return (jnp.moveaxis(out, 0, 1),)
+
+
+def experts(x, w, expert):
+    rows = x.reshape(len(expert), -1, x.shape[1])
+    return (jnp.einsum("gmk,gkn->gmn", rows, w[expert]).reshape(x.shape[0], -1),)
+
+
+def eight_bits(x, w, scale):
+    return (x @ (w.astype(jnp.float32) * jnp.repeat(scale, len(w) // len(scale), axis=0)),)
+
+
+def embedding_backward(index, grad, *, table=8192):
+    return (jnp.zeros((table, grad.shape[1])).at[index].add(grad),)
+
+
+def adam(p, m, v, grad):
+    m, v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad * grad
+    m_hat, v_hat = m / (1 - 0.9**10), v / (1 - 0.999**10)
+    return p - 1e-3 * (m_hat / (jnp.sqrt(v_hat) + 1e-8) + 0.01 * p), m, v
+
+
 TWINS = {
     "add": add,
     "swiglu": swiglu,
@@ -71,6 +103,11 @@ TWINS = {
     "attention-causal": functools.partial(attention, causal=True),
     "attention-full": functools.partial(attention, causal=False),
     "embedding": embedding,
+    "scan": scan,
+    "experts": experts,
+    "eight-bits": eight_bits,
+    "embedding-backward": embedding_backward,
+    "adam": adam,
 }
 # The output whose gradient is taken, where it is not the first.
 DIFFERENTIATED = {"cross-entropy": 1, "cross-entropy-uneven": 1}

@@ -13,6 +13,7 @@ from fnjax.triton.interpreter.carry import Carry, alike, assigned
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import views
+from fnjax.triton.values.addresses import rows_of, set_rows
 from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.arithmetic import logical_and
 from fnjax.triton.values.state import current
@@ -29,6 +30,9 @@ class Fixpoint:
         carry: the types of what it carries.
         active: the mask of active lanes around it.
         layouts: (buffer, layout) of memory that is reshaped before the first iteration.
+        stored: by buffer, the layout in which it is carried: that of the stores in the loop. XLA updates it in place;
+            if it were carried flat, XLA would copy all of memory in each iteration.
+        rows: memory before the loop as it was stored (`State.rows`).
         found: the fixpoint of an earlier trace of the same loop, which this one starts from.
         misfit: True if the iteration traced last did not return the types that it was given; its results are discarded.
     """
@@ -58,6 +62,8 @@ class Fixpoint:
         self.carry.resume(self.found.get("types", {}))
         self.carry.buffers |= self.found.get("buffers", set())
         self.layouts: set[Any] = self.found.get("layouts", set())
+        self.stored: dict[int, Any] = dict(self.found.get("stored", {}))
+        self.rows = dict(state.rows)
         self.misfit = False
 
     def untouched(self) -> dict[str, Any]:
@@ -66,8 +72,7 @@ class Fixpoint:
 
     def first(self) -> tuple[Arrays, Arrays]:
         """Return the carried arrays and buffers before the first iteration."""
-        buffers = [self.buffers[i] for i in sorted(self.carry.buffers)]
-        return self.alike(self.carry.first_arrays()), self.alike(buffers)
+        return self.alike(self.carry.first_arrays()), self.memory()
 
     def alike(self, arrays: Sequence[Any]) -> Arrays:
         """Return arrays that are device-varying as the loop's carry must be (`carry.alike`)."""
@@ -98,8 +103,7 @@ class Fixpoint:
         state, frame = self.state, self.frame
         self.start(arrays, variable)
         given = dict(frame.names)
-        for index, memory in zip(sorted(self.carry.buffers), buffers, strict=True):
-            state.buffers[index] = memory
+        self.set_memory(buffers)
         target = self.node.target if isinstance(self.node, ast.For) else None
         if self.target is not None and variable is not None and isinstance(target, ast.Name):
             frame.names[target.id] = self.target(variable)
@@ -114,7 +118,18 @@ class Fixpoint:
 
     def memory(self) -> Arrays:
         """Return the carried buffers as they are now."""
-        return self.alike([self.state.buffers[i] for i in sorted(self.carry.buffers)])
+        state, stored = self.state, self.stored
+        return self.alike(
+            [rows_of(state, i, stored[i]) if i in stored else state.buffers[i] for i in sorted(self.carry.buffers)]
+        )
+
+    def set_memory(self, buffers: Sequence[Any]) -> None:
+        """Set memory to carried buffers."""
+        for index, memory in zip(sorted(self.carry.buffers), buffers, strict=True):
+            if index in self.stored:
+                set_rows(self.state, index, self.stored[index], memory)
+            else:
+                self.state.buffers[index] = memory
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[list[bool]]:
@@ -129,6 +144,11 @@ class Fixpoint:
         if not wrote <= self.carry.buffers:
             known.clear()
         self.carry.buffers |= wrote
+        for i in wrote - self.stored.keys():
+            rows = self.state.rows.get(i)
+            if rows is not None and rows.flat is self.state.buffers[i]:
+                self.stored[i] = rows.layout
+                known.clear()
 
     @contextlib.contextmanager
     def tracing(self) -> Iterator[None]:
@@ -140,6 +160,7 @@ class Fixpoint:
     def reset(self) -> None:
         """Set names, memory and mask to those around the loop."""
         self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)
+        self.state.rows = dict(self.rows)
 
     def solve(self, attempt: Callable[[], Any]) -> Any:
         """Call `attempt`, which traces the whole loop, until all types fit, and return its result.
@@ -168,7 +189,12 @@ class Fixpoint:
                 self.reset()
             if fits:
                 types = {n: self.carry.types[n] for n in self.carry.names}
-                self.found |= {"layouts": self.layouts, "types": types, "buffers": set(self.carry.buffers)}
+                self.found |= {
+                    "layouts": self.layouts,
+                    "types": types,
+                    "buffers": set(self.carry.buffers),
+                    "stored": self.stored,
+                }
                 return result
         raise TypeError("what a loop carries changes its type with every iteration")
 
@@ -186,6 +212,5 @@ class Fixpoint:
     def finish(self, arrays: Sequence[Any], buffers: Sequence[Any], iterations: Tensor | None) -> None:
         """Set names and memory to their values after the loop, of which each program takes `iterations`."""
         self.frame.names = self.untouched() | self.carry.values_after(arrays, iterations)
-        for index, memory in zip(sorted(self.carry.buffers), buffers, strict=True):
-            self.state.buffers[index] = memory
-            self.state.written.add(index)
+        self.set_memory(buffers)
+        self.state.written |= self.carry.buffers

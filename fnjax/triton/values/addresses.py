@@ -11,7 +11,7 @@ from fnjax.triton.values import types, views
 from fnjax.triton.values.affine import LEAD, Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor, broadcast
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
-from fnjax.triton.values.state import State, current
+from fnjax.triton.values.state import Rows, State, current
 from fnjax.triton.values.tensor import Concatenated, Tensor, as_block
 from fnjax.triton.values.views import View
 
@@ -43,19 +43,32 @@ def view_of(kind: str, pointer: Any, lanes: Tensor | None, length: int) -> Any:
     return view, Tensor(None, types.int1, lanes.shape, conditions=remaining, rest=lanes.rest)
 
 
+def rows_of(state: State, buffer: int, layout: Any) -> Any:
+    """Return memory in a layout; if it was stored in the same layout, as it was stored."""
+    memory, written = state.buffers[buffer], state.rows.get(buffer)
+    if written is not None and written.flat is memory and written.layout == layout:
+        return written.rows
+    return views.as_rows(memory, layout)
+
+
+def set_rows(state: State, buffer: int, layout: Any, rows: Any) -> None:
+    """Replace memory by what is given in a layout."""
+    flat = views.as_flat(rows, layout, state.buffers[buffer].shape[0])
+    state.buffers[buffer], state.rows[buffer] = flat, Rows(flat, layout, rows)
+
+
 def _rows_of(state: State, buffer: int, view: View) -> Any:
     """Return memory reshaped for a view; in loops that do not write it, as it was reshaped before the first iteration.
 
     Reshaped in each iteration, it would be differentiated in each iteration: a gradient as large as memory every time.
     """
     memory, key = state.buffers[buffer], (buffer, view.layout)
-    if not state.traced or not view.dynamic:
-        return views.as_rows(memory, view.layout)
-    whole, found = state.reshaped.get(key, (None, None))
-    if whole is memory:
-        return found
-    state.to_reshape.add(key)
-    return views.as_rows(memory, view.layout)
+    if state.traced and view.dynamic:
+        whole, found = state.reshaped.get(key, (None, None))
+        if whole is memory:
+            return found
+        state.to_reshape.add(key)
+    return rows_of(state, buffer, view.layout)
 
 
 def read(state: State, buffer: int, view: View) -> Any:

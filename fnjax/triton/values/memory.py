@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types, views
-from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail
+from fnjax.triton.values.addresses import read, rows_of, set_rows, tail_of, view_of, without_tail
 from fnjax.triton.values.affine import LEAD, Shape, constant
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
@@ -226,12 +226,12 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
     refuse_outside("writes", pointer, lanes, memory.shape[0])
     state.written.add(pointer.buffer)
     view, remaining = view_of("write", pointer, lanes, memory.shape[0])
-    if view is not None and not view.padded and _write_view(memory, pointer, view, remaining, value):
+    if view is not None and not view.padded and _write_view(pointer, view, remaining, value):
         return
     _scatter(memory, pointer, lanes, value)
 
 
-def _write_view(memory: Any, pointer: Any, view: View, remaining: Any, value: Any) -> Any:
+def _write_view(pointer: Any, view: View, remaining: Any, value: Any) -> Any:
     """Store a value through a view; return False, and do nothing, where only the mask says which program is last."""
     state = current()
     sizes = [dim.high - dim.low for dim in view.dimensions]
@@ -245,11 +245,12 @@ def _write_view(memory: Any, pointer: Any, view: View, remaining: Any, value: An
         chosen = _over_block(given[1], full, is_mask=True)
         if chosen is None:
             return False
-        old = views.read(views.as_rows(memory, view.layout), view)
+        old = views.read(rows_of(state, pointer.buffer, view.layout), view)
         new = jnp.where(views.from_block(chosen, view), views.from_block(block, view), old)
     else:
         new = views.from_block(block, view)
-    state.buffers[pointer.buffer] = views.write(memory, view, new)
+    rows = views.write(rows_of(state, pointer.buffer, view.layout), view, new)
+    set_rows(state, pointer.buffer, view.layout, rows)
     return True
 
 

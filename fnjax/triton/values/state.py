@@ -38,6 +38,7 @@ class State:
         self.to_reshape: set[Any] = set()  # keys that `reshaped` lacks: the loop is traced again with them
         self.slices: dict[Any, Any] = {}  # by buffer, layout and dimension: slices that unrolled iterations made
         self.buffers: list[Any] = []
+        self.rows: dict[int, Rows] = {}  # by buffer, memory as the last store through a view has left it
         self.loops: dict[Any, Any] = {}  # results of earlier traces of a loop, which the next trace starts from
         self.active: Any = None  # mask of the active lanes, or None for all
         self.written: set[int] = set()
@@ -142,6 +143,20 @@ class VectorizedLoop:
     def __init__(self, variable: LoopVariable, traced: Any) -> None:
         self.variable, self.traced = variable, traced
         self.accesses: list[LoopAccess] = []
+
+
+class Rows(NamedTuple):
+    """Memory in the layout of a view.
+
+    Attributes:
+        flat: the same memory as it is in `State.buffers`.
+        layout: the layout (`views.View.layout`).
+        rows: the array with one axis for each dimension of the layout.
+    """
+
+    flat: Any
+    layout: Any
+    rows: Any
 
 
 class LoopAccess(NamedTuple):

@@ -318,15 +318,18 @@ def read(rows: Any, view: View) -> Any:
     return lax.slice(rows, _starts(view), [start + size for start, size in zip(_starts(view), sizes, strict=True)])
 
 
-def write(memory: Any, view: View, value: Any) -> Any:
-    """Return flat memory with the view's elements replaced by `value`, which has the shape that `read` returns."""
-    rows = as_rows(memory, view.layout)
+def write(rows: Any, view: View, value: Any) -> Any:
+    """Return memory in the layout of a view with its elements replaced by `value`, which has the shape of `read`'s."""
     whole = value.shape == rows.shape and not view.dynamic
-    new = value if whole else lax.dynamic_update_slice(rows, value, _starts(view))
-    lengths = [memory.shape[0], *(d.stride for d in view.dimensions)]
-    for depth in reversed(range(len(view.dimensions))):
-        new = new.reshape(*new.shape[:depth], -1)[..., : lengths[depth]]
-    return new
+    return value if whole else lax.dynamic_update_slice(rows, value, _starts(view))
+
+
+def as_flat(rows: Any, layout: Any, length: int) -> Any:
+    """Return memory of `length` elements from its rows: the inverse of `as_rows` without padding."""
+    lengths = [length, *(stride for stride, *_ in layout)]
+    for depth in reversed(range(len(layout))):
+        rows = rows.reshape(*rows.shape[:depth], -1)[..., : lengths[depth]]
+    return rows
 
 
 def to_block(data: Any, view: View, fill: Any = None, without_tail: bool = False) -> Any:
