@@ -151,7 +151,7 @@ def adam(n=4_000_000, block=1024):
     return launch(
         f"AdamW {n}", "training", "adam", (blocks(n, block),),
         p_ptr=Out(numbers(0, n)), m_ptr=Out(numbers(1, n)), v_ptr=second, grad_ptr=numbers(3, n), n=n, lr=1e-3,
-        beta1=0.9, beta2=0.999, eps=1e-8, decay=0.01, step=10.0, BLOCK=block,
+        beta1=0.9, beta2=0.999, eps=1e-8, decay=0.01, first=1 - 0.9**10, second=1 - 0.999**10, BLOCK=block,
     )  # fmt: skip
 
 

@@ -29,6 +29,11 @@ SMALL = {
     "attention-causal": lambda: launches.attention(True, 2, 64, 16, 16),
     "attention-full": lambda: launches.attention(False, 2, 64, 16, 16),
     "embedding": lambda: launches.embedding(20, 40, 12),
+    "scan": lambda: launches.scan(2, 12, 40, 4, 16),
+    "experts": lambda: launches.experts(64, 32, 64, 3, 16),
+    "eight-bits": lambda: launches.eight_bits(32, 32, 64, 16),
+    "embedding-backward": lambda: launches.embedding_backward(20, 40, 8192),
+    "adam": lambda: launches.adam(200, 64),
 }
 
 
@@ -154,3 +159,11 @@ def test_programs_share_an_array_of_a_product():
     text = jax.jit(forms["fnjax"]).lower(*inputs).as_text()
     assert text.count("dot_general") == 2
     assert len(re.findall(r"dot_general.*\(tensor<2x4x16x16xf32>, tensor<2x16x16xf32>\)", text)) == 2
+
+
+def test_memory_that_a_loop_stores_to_is_carried_as_it_is_stored():
+    """XLA then updates it in place; of a flat array it would copy all in each iteration."""
+    forms, inputs = forms_of("scan", SMALL["scan"]())
+    text = jax.jit(forms["fnjax"]).lower(*inputs).as_text()
+    carried = re.search(r"stablehlo.while.*: (.*)", text).group(1)
+    assert carried.endswith("tensor<2x480xf32>")

@@ -13,7 +13,7 @@ import numpy as np
 
 Shape = tuple[int, ...]
 GRID = 3  # axes that a grid may have
-LEAD = 6  # leading axes of every value, before those of the block: axes of the grid (some of them split) and of loops
+LEAD = 5  # leading axes of every value, before those of the block: axes of the grid (some of them split) and of loops
 
 
 class LoopVariable:

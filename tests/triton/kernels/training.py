@@ -83,15 +83,13 @@ def embedding_backward_kernel(index_ptr, grad_ptr, out_ptr, columns, BLOCK: tl.c
 
 
 @triton.jit
-def adam_kernel(p_ptr, m_ptr, v_ptr, grad_ptr, n, lr, beta1, beta2, eps, decay, step, BLOCK: tl.constexpr):
-    """One step of AdamW, in place."""
+def adam_kernel(p_ptr, m_ptr, v_ptr, grad_ptr, n, lr, beta1, beta2, eps, decay, first, second, BLOCK: tl.constexpr):
+    """One step of AdamW, in place; `first` and `second` correct the bias of the two moments."""
     lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = lanes < n
     p, g = tl.load(p_ptr + lanes, mask=mask), tl.load(grad_ptr + lanes, mask=mask)
     m = beta1 * tl.load(m_ptr + lanes, mask=mask) + (1 - beta1) * g
     v = beta2 * tl.load(v_ptr + lanes, mask=mask) + (1 - beta2) * g * g
-    m_hat = m / (1 - tl.exp(step * tl.log(beta1)))
-    v_hat = v / (1 - tl.exp(step * tl.log(beta2)))
-    tl.store(p_ptr + lanes, p - lr * (m_hat / (tl.sqrt(v_hat) + eps) + decay * p), mask=mask)
+    tl.store(p_ptr + lanes, p - lr * (m / first / (tl.sqrt(v / second) + eps) + decay * p), mask=mask)
     tl.store(m_ptr + lanes, m, mask=mask)
     tl.store(v_ptr + lanes, v, mask=mask)
