@@ -84,7 +84,8 @@ def embedding_backward(index, grad, *, table=8192):
 
 
 def adam(p, m, v, grad):
-    m, v = 0.9 * m + 0.1 * grad, 0.999 * v + 0.001 * grad * grad
+    beta1, beta2 = jnp.float32(0.9), jnp.float32(0.999)  # 1 - beta2 loses digits, in the kernel as well
+    m, v = beta1 * m + (1 - beta1) * grad, beta2 * v + (1 - beta2) * grad * grad
     m_hat, v_hat = m / (1 - 0.9**10), v / (1 - 0.999**10)
     return p - 1e-3 * (m_hat / (jnp.sqrt(v_hat) + 1e-8) + 0.01 * p), m, v
 
