@@ -2,10 +2,11 @@
 
 python -m benchmarks.triton_speed [--rounds 31] [--page benchmarks/TRITON.md]
 
-Twelve kernels that real packages launch, and one that gathers, float32, under jit: values, gradients (JAX's own,
-through the translated kernel and through the twin), compile time and the memory of the compiled program. Triton's
-interpreter runs in a process of its own, once for each kernel: that of this Python if it has triton, else that of
-FNJAX_TRITON_PYTHON.
+Twelve kernels that real packages launch, one that gathers, and five of other kinds (a scan, experts, weights of eight
+bits, atomics, an optimizer's step), float32, under jit: values, gradients (JAX's own, through the translated kernel and
+through the twin), compile time and the memory of the compiled program. Times are the processor's, of all threads of
+this process: other processes count little. Triton's interpreter runs in a process of its own, once for each kernel:
+that of this Python if it has triton, else that of FNJAX_TRITON_PYTHON.
 """
 
 import importlib.util
@@ -38,9 +39,9 @@ def compile_seconds(forms, inputs):
     for _ in range(COMPILATIONS):
         for form, f in forms.items():
             jax.clear_caches()
-            start = time.perf_counter()
+            start = time.process_time()
             jax.jit(lambda *given, f=f: f(*given)).lower(*inputs).compile()
-            times[form].append(time.perf_counter() - start)
+            times[form].append(time.process_time() - start)
     return {form: statistics.median(found) for form, found in times.items()}
 
 
@@ -53,7 +54,7 @@ def memory(compiled):
 def time_ratio(compiled, inputs, rounds):
     """Of fnjax and its twin; and the median seconds of fnjax."""
     cases = {form: lambda f=f: jax.block_until_ready(f(*inputs)) for form, f in compiled.items()}
-    times = harness.interleaved(cases, rounds)
+    times = harness.interleaved(cases, rounds, clock=time.process_time)
     return harness.ratio(times, "fnjax", "twin"), statistics.median(times["fnjax"])
 
 

@@ -386,3 +386,20 @@ def test_names_that_are_not_there_fail_when_they_are_used(tmp_path):
     assert not hasattr(triton, "compile_to_asm")
     with pytest.raises(AttributeError):
         tl.never_there  # noqa: B018 - the access is the test
+
+
+@triton.jit
+def shaped_pointers_kernel(x_ptr, out_ptr):
+    """Blocks of pointers in other shapes, by functions and by methods."""
+    pointers = x_ptr + tl.arange(0, 8)
+    total = tl.sum(tl.load(tl.reshape(pointers, (2, 4))), 0) + tl.sum(tl.load(pointers.view(4, 2).T), 0)
+    wide, _ = tl.broadcast(tl.expand_dims(pointers, 0), tl.arange(0, 4)[:, None])
+    total += tl.sum(tl.load(tl.permute(tl.broadcast_to(pointers[None, :], (4, 8)), (1, 0))), 0)
+    tl.store(out_ptr + tl.arange(0, 4), total + tl.sum(tl.load(wide), 1))
+
+
+def test_blocks_of_pointers_change_their_shape():
+    """As the blocks of what they point to do."""
+    x = np.arange(8, dtype=np.float32)
+    found = shaped_pointers_kernel[(1,)](jnp.asarray(x), jnp.empty(4))
+    np.testing.assert_array_equal(found, x.reshape(2, 4).sum(0) + x.reshape(4, 2).T.sum(0) + 2 * x.sum())

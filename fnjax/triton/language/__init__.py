@@ -424,13 +424,15 @@ for _function_ in (
 ):  # fmt: skip
     setattr(tensor, _function_.__name__, _function_)
 for _function_ in (
-    store, atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg, atomic_cas,
+    store, atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg, atomic_cas, reshape,
+    permute, trans, expand_dims, broadcast_to,
 ):  # fmt: skip
     setattr(memory.Pointer, _function_.__name__, _function_)
 _MORE = {"to": _convert, "cast": _convert, "T": property(trans), "view": view}
 _MORE |= {"logical_and": values.logical_and, "logical_or": values.logical_or}
 for _name, _function_ in _MORE.items():
     setattr(tensor, _name, _function_)
+memory.Pointer.T, memory.Pointer.view = property(trans), view  # type: ignore[attr-defined]
 setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 - tl.float32(x)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +16,8 @@ from fnjax.triton.values import types
 from fnjax.triton.values.affine import LEAD, Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.tensor import KNOWN_LIMIT, Tensor, aligned
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def shape_of(given: Any) -> Shape:
@@ -29,6 +33,19 @@ def axis_of(given: Any, rank: int) -> int:
     return operator.index(given) % rank
 
 
+def of_pointers(function: Function) -> Function:
+    """Return a function of blocks as one that takes blocks of pointers, too: it applies to their offsets."""
+
+    @functools.wraps(function)
+    def operate(input: Any, *args: Any, **named: Any) -> Any:
+        if hasattr(input, "offset"):
+            return input.at(function(input.offset, *args, **named))
+        return function(input, *args, **named)
+
+    return operate  # type: ignore[return-value]  # it has the same signature
+
+
+@of_pointers
 def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Tensor:
     """Return the elements, in row-major order, in another shape.
 
@@ -70,6 +87,7 @@ def filled(input: Any) -> jax.Array:
     return jnp.broadcast_to(data, data.shape[:LEAD] + input.shape)
 
 
+@of_pointers
 def trans(input: Any, *dims: Any) -> Tensor:
     """Return a block with its axes permuted; the last two are swapped if none are given."""
     if not dims:
@@ -77,6 +95,7 @@ def trans(input: Any, *dims: Any) -> Tensor:
     return permute(input, *dims)
 
 
+@of_pointers
 def permute(input: Tensor, *dims: Any) -> Tensor:
     """Return a block with its axes in the order `dims`.
 
@@ -94,6 +113,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     )
 
 
+@of_pointers
 def expand_dims(input: Tensor, axis: Any) -> Tensor:
     """Return a block with a new axis of size 1, or with several."""
     for given in sorted(map(operator.index, axis if isinstance(axis, list | tuple) else [axis])):
@@ -102,6 +122,7 @@ def expand_dims(input: Tensor, axis: Any) -> Tensor:
     return input
 
 
+@of_pointers
 def broadcast_to(input: Any, *shape: Any) -> Tensor:
     """Return a block broadcast to a shape."""
     return values.broadcast(input, shape_of(shape))
@@ -109,9 +130,9 @@ def broadcast_to(input: Any, *shape: Any) -> Tensor:
 
 def broadcast(input: Any, other: Any) -> Any:
     """Return both blocks broadcast to their common shape."""
-    input, other = as_tensor(input), as_tensor(other)
+    input, other = (x if hasattr(x, "offset") else as_tensor(x) for x in (input, other))
     shape = np.broadcast_shapes(input.shape, other.shape)
-    return values.broadcast(input, shape), values.broadcast(other, shape)
+    return broadcast_to(input, shape), broadcast_to(other, shape)
 
 
 def join(a: Any, b: Any) -> Tensor:

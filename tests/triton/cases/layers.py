@@ -120,4 +120,20 @@ case("grouped", "grouped", (3, 4), q_ptr=floats(508, 3, 4, D), k_ptr=floats(509,
      v_ptr=floats(510, 3, 2, 40, D), out_ptr=out(3, 4, D), seq_ptr=np.array([40, 1, 17], np.int32), GROUP=2, HEADS=4,
      MAX=40, BLOCK_N=16, D=D, tolerance=1e-6)  # fmt: skip
 
-CASES = [*PRODUCTS, *BLOCKS, *ACTIVATIONS, *NORMS, *LOSSES, *ATTENTION]
+case, TRAINING = cases_of("training")
+case("scan", "scan", (2, 2), x_ptr=floats(520, 2, 6, 20), dt_ptr=floats(521, 2, 6, 20), a_ptr=floats(522, 20, 4),
+     b_ptr=floats(523, 2, 6, 4), c_ptr=floats(524, 2, 6, 4), out_ptr=out(2, 6, 20), L=6, D=20, N=4, BLOCK=16,
+     tolerance=1e-6)  # fmt: skip
+case("experts", "experts", (3, 2), x_ptr=floats(525, 48, 32), w_ptr=floats(526, 2, 32, 32),
+     expert_ptr=np.array([1, 0, 1], np.int32), out_ptr=out(48, 32), n=32, k=32, BLOCK_M=16, BLOCK_N=16, BLOCK_K=16,
+     tolerance=1e-6)  # fmt: skip
+case("eight-bits", "eight_bits", (1, 2), x_ptr=floats(527, 16, 32), w_ptr=integers(528, 32, 32, dtype=np.int8),
+     scale_ptr=floats(529, 2, 32), out_ptr=out(16, 32), n=32, k=32, BLOCK_M=16, BLOCK_N=16, BLOCK_K=16,
+     tolerance=1e-6)  # fmt: skip
+case("embedding-backward", "embedding_backward", 5, index_ptr=np.array([3, 0, 3, 1, 3], np.int32),
+     grad_ptr=floats(530, 5, 20), out_ptr=out(6, 20), columns=20, BLOCK=16)  # fmt: skip
+case("adam", "adam", 3, p_ptr=Out(floats(531, 40)), m_ptr=Out(floats(532, 40)), v_ptr=Out(floats(533, 40, low=0.0)),
+     grad_ptr=floats(534, 40), n=40, lr=1e-3, beta1=0.9, beta2=0.999, eps=1e-8, decay=0.01, first=0.19, second=0.0199,
+     BLOCK=16, tolerance=1e-6)  # fmt: skip
+
+CASES = [*PRODUCTS, *BLOCKS, *ACTIVATIONS, *NORMS, *LOSSES, *ATTENTION, *TRAINING]
