@@ -7,6 +7,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import compute
 
@@ -34,21 +36,27 @@ def _on_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
         if not tensors:
             return function(*args, **named)
 
+        made: list[Any] = []
+
         def on_arrays(*arrays: Any) -> tuple[Any, ...]:
             given = iter(arrays)
 
             def enter(x: Any) -> Any:
                 return next(given) if isinstance(x, Tensor) else [*map(enter, x)] if isinstance(x, (list, tuple)) else x
 
-            found = function(*map(enter, args), **named)
-            return (found,) if not isinstance(found, tuple) else found
+            found, structure = jax.tree.flatten(function(*map(enter, args), **named))
+            made[:] = [structure, [None if isinstance(x, jax.Array) else x for x in found]]
+            return tuple(x for x in found if isinstance(x, jax.Array))
 
-        if function.__name__ == "parse_shape":  # numbers, no tensor
-            return function(*(a.array if isinstance(a, Tensor) else a for a in args), **named)
-        results = [
-            make(v.array, tensors[0].dtype, value=v)
-            for v in compute(on_arrays, [t.value for t in tensors], function.__name__)
-        ]
-        return results[0] if len(results) == 1 else tuple(results)
+        values = iter(compute(on_arrays, [t.value for t in tensors], function.__name__))
+        structure, others = made  # shapes of einops.pack and parse_shape are no arrays
+
+        def leave(x: Any) -> Any:
+            if x is not None:
+                return x
+            value = next(values)
+            return make(value.array, tensors[0].dtype, value=value)
+
+        return structure.unflatten(map(leave, others))
 
     return call

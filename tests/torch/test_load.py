@@ -210,3 +210,20 @@ def halved(x):
         halved(-jnp.ones(2))
     with pytest.raises(RuntimeError, match="one axis only"):
         jax.jit(halved)(jnp.ones((2, 1)))
+
+
+def test_einops_returns_shapes_beside_tensors(tmp_path):
+    """What einops returns beside arrays, as the shapes of pack, passes through; gradients too."""
+    pytest.importorskip("einops")
+    path = tmp_path / "packing.py"
+    path.write_text("""
+import einops
+
+def function(x):
+    packed, shapes = einops.pack([x, x * 2], "* d")
+    first, second = einops.unpack(packed, shapes, "* d")
+    return einops.rearrange(first * second, "a b -> (b a)").sum() * einops.parse_shape(x, "a b")["a"]
+""")
+    x = jnp.arange(6.0).reshape(2, 3)
+    function = torch.jax_view(torch.load(path).function)
+    np.testing.assert_array_equal(jax.jit(jax.grad(function))(x), 8 * x)  # 2 * sum(2 x^2)
