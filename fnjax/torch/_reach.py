@@ -12,6 +12,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Self
 
+import jax
+
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value
@@ -47,6 +49,36 @@ class Held:
 
     def __init__(self, value: Any) -> None:
         self.value = value
+
+
+@jax.tree_util.register_pytree_node_class
+class HeldFunction:
+    """Function saved on ctx that closes over tensors, `ctx.grid = lambda meta: (q.shape[0],)`; backward gets its own.
+
+    Args:
+        function: the function, without what it closes over.
+        cells: what it closes over, held.
+    """
+
+    def __init__(self, function: types.FunctionType, cells: Sequence[Any]) -> None:
+        self.function, self.cells = function, cells
+
+    def tree_flatten(self) -> tuple[Sequence[Any], types.FunctionType]:
+        """Return what it closes over, and the function."""
+        return self.cells, self.function
+
+    @classmethod
+    def tree_unflatten(cls, function: types.FunctionType, cells: Sequence[Any]) -> HeldFunction:
+        """Return the held function with other contents."""
+        return cls(function, cells)
+
+
+def _rebuild(function: types.FunctionType, contents: Sequence[Any]) -> types.FunctionType:
+    """Return a function that closes over other contents."""
+    cells = tuple(types.CellType(c) for c in contents)
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
 
 
 class Reachable(NamedTuple):
@@ -184,6 +216,12 @@ def hold(value: Any, wanted: set[int]) -> Any:
     """Return a value of ctx in which modules, and parameters among the wanted, are held as the objects they are."""
     if isinstance(value, Stateful) or (isinstance(value, Tensor) and id(value) in wanted):
         return Held(value)
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        contents = [cell.cell_contents for cell in value.__closure__ if cell != types.CellType()]
+        if len(contents) == len(value.__closure__) and not any(c is value for c in contents):
+            cells = hold(contents, wanted)
+            if any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(cells, is_leaf=is_node)):
+                return HeldFunction(_rebuild(value, [None] * len(cells)), cells)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(hold(v, wanted) for v in value)
     if type(value) is dict:
@@ -195,6 +233,8 @@ def release(value: Any) -> Any:
     """Return a value of ctx without the wrappers of `hold`."""
     if isinstance(value, Held):
         return value.value
+    if isinstance(value, HeldFunction):
+        return _rebuild(value.function, release(list(value.cells)))
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
         return type(value)(map(release, value))
     if type(value) is dict:

@@ -85,6 +85,19 @@ class KeptOnCtx(torch.autograd.Function):
         return None, ctx.w.grad
 
 
+class Closures(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.size = lambda meta: (x.shape[0] * meta["n"],)
+        ctx.parts = [lambda g: g * w]
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        assert ctx.size({"n": 3}) == (3 * g.shape[0],)
+        return ctx.parts[0](g), None
+
+
 class OnlyWhatIsNeeded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, scale):
@@ -181,6 +194,12 @@ def test_recomputed_graphs(layers, name):
             jax.hessian(loss(ours))(w)
     else:
         np.testing.assert_allclose(*[jax.hessian(loss(f))(w) for f in (ours, twin)], rtol=1e-4, atol=1e-5)
+
+
+def test_functions_on_ctx_close_over_tensors(layers):
+    """A function on ctx reads in backward the tensors that it closed over in forward."""
+    w = jnp.array([2.0, 3.0, 4.0])
+    np.testing.assert_array_equal(jax.jit(jax.grad(lambda x: layers.Closures.apply(x, w).sum()))(X), w + 0 * X)
 
 
 def test_requires_grad_is_what_is_differentiated(layers):
