@@ -27,7 +27,7 @@ def port_choice(walk: Walk, node: cst.Call, name: str) -> Term | None:
     term = walk.port(node.args[0].value)
     element = iterate_over(walk, node.args[0].value, term.value)
     options = {a.keyword.value: a.value for a in node.args[1:] if a.keyword}
-    if not element.traced or ("key" in options and not _asks_for_value(walk, options["key"], element)):
+    if not element.traced:
         return None
     turned = read_literal(options.pop("reverse", cst.Name("False")))
     if options or not isinstance(turned, bool):
@@ -50,12 +50,3 @@ def port_choice(walk: Walk, node: cst.Call, name: str) -> Term | None:
         made = f"list(jnp.sort({array}, axis=0){'[::-1]' if turned else ''})"
         return Term(parse(made), Value("static", name=LIST, element=one))
     return Term(parse(f"jnp.{name}({array}, axis=0)"), one)
-
-
-def _asks_for_value(walk: Walk, key: cst.BaseExpression, element: Value) -> bool:
-    """Whether a key asks for a tensor's value."""
-    if not isinstance(key, cst.Lambda) or len(key.params.params) != 1:
-        return walk.find_name(key).startswith("torch.")
-    with walk.walk_apart():
-        walk.state.variables[key.params.params[0].name.value] = element
-        return walk.port(key.body).value.traced

@@ -53,25 +53,21 @@ class Lowered:
 
 def is_left_on_value(walk: Walk, node: Loop) -> bool:
     """Return whether a jump of a loop depends on a tensor's value."""
-    kinds = (*_OWN, cst.Return)
-    around = [n for s in list_lines(node.body) for n in list_nodes(s) if isinstance(n, cst.If)]
-    tests = [n.test for n in around if list_jumps(n, kinds) and (list_jumps(n, (cst.Return,)) or _is_own(node, n))]
-    if not tests:
+    jumps = {id(n) for n in _list_jumps(node)}
+    around = (
+        [n.test for n in list_nodes(node.body, cst.If) if any(id(j) in jumps for j in list_nodes(n))] if jumps else []
+    )
+    if not around:
         return False
     if not walk.asking.get(node):
-        here = {walk.program.source.locate(n) for test in tests for n in list_nodes(test)}
+        here = {walk.program.source.locate(n) for test in around for n in list_nodes(test)}
         carries = bool(_list_own(node, cst.Break)) and not list_jumps(node, (cst.Return,))
         walk.asking[node] = _is_asked_at(walk, node, here, carries)
     return walk.asking[node] and not walk.here.probing
 
 
-def _is_own(node: Loop, inner: cst.If) -> bool:
-    own = {id(n) for n in _list_own(node, *_OWN)}
-    return any(id(n) in own for n in list_nodes(inner, *_OWN))
-
-
-def _jumps(node: Any) -> bool:
-    return bool(list_jumps(node, (cst.Return,)) or _list_own(node, *_OWN))
+def _list_jumps(node: Any) -> list[cst.CSTNode]:
+    return [*_list_own(node, *_OWN), *list_jumps(node, (cst.Return,))]
 
 
 def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
@@ -125,7 +121,7 @@ _FLAGS: dict[str, type[cst.CSTNode]] = {"done": cst.Break, "skipped": cst.Contin
 
 def _name_flag(walk: Walk, name: str, taken: Container[str] = ()) -> str:
     """Return a name that neither the routine nor a loop around has for its own variable."""
-    around = sum(("lowered", n) in walk.standing or _jumps(n) for n in walk.here.loops)
+    around = sum(("lowered", n) in walk.standing or bool(_list_jumps(n)) for n in walk.here.loops)
     names = (name if i == 1 else f"{name}_{i}" for i in itertools.count(1 + around))
     return next(n for n in names if n not in walk.taken and n not in taken)
 
