@@ -13,7 +13,9 @@ import jax.numpy as jnp
 import fnjax
 from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._groups import as_group, exchanging
+from fnjax.torch._missing import Missing
 from fnjax.torch._reach import is_node
+from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import compute
 
@@ -57,9 +59,15 @@ def jax_view(x: Any) -> Any:
         >>> print(jax.grad(torch.jax_view(loss))(jnp.zeros(2)))
         [0.5 0.5]
     """
-    if callable(x) and not isinstance(x, Tensor):
+    if callable(x) and not isinstance(x, (Tensor, Missing)):
         return _between(x, torch_view, jax_view)
-    return jax.tree.map(lambda leaf: leaf.array if isinstance(leaf, Tensor) else leaf, x, is_leaf=is_node)
+    return jax.tree.map(_leave, x, is_leaf=lambda leaf: is_node(leaf) or isinstance(leaf, (Missing, HostValue)))
+
+
+def _leave(leaf: Any) -> Any:
+    if isinstance(leaf, Missing):
+        raise leaf.refuse()
+    return leaf.array if isinstance(leaf, Tensor) else leaf.to_array() if isinstance(leaf, HostValue) else leaf
 
 
 def _record(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnjax.torch._dtypes import dtype, type_of_number
+from fnjax.torch._errors import NotSupported
 from fnjax.torch._table import MISSING, Operation, Overload
 from fnjax.torch._table.signature import ALIASES, SIZES, Parameter, read_literal_text
 from fnjax.torch._tensor import Size, Tensor, is_known
@@ -164,7 +165,9 @@ def _bind_to(parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mappi
 def _as_sizes(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_as_sizes(v) for v in value)
-    if isinstance(value, Tensor) and value.dtype.kind == "int" and is_known(value.array) and not value.ndim:
+    if isinstance(value, Tensor) and value.dtype.kind == "int" and not value.ndim:
+        if not is_known(value.array):
+            raise NotSupported("a size, or an axis, that is a traced number", "pass a Python number")
         return int(value.array)
     return int(value) if isinstance(value, np.integer) else value
 

@@ -8,10 +8,13 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
+from fnjax.torch._either import Either
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._host import choose
 from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch._merged import find_shared, merge_memory
 from fnjax.torch._missing import Missing
+from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import Value, compute
 
@@ -27,6 +30,7 @@ class _Undefined:
 
 
 UNDEFINED = _Undefined()
+BRANCH = "branch"  # of a value's origin, before the test and the values of both branches
 
 
 class _Start(NamedTuple):
@@ -64,6 +68,8 @@ def returned(value: Any, flag: Any) -> Any:
 
 def to_bool(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
+    if isinstance(value, HostValue) and not value.is_known:
+        value = value.to_tensor()
     if not isinstance(value, Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
     value = value if value.ndim == 0 else value.reshape(())
@@ -173,6 +179,21 @@ def _merge_writes(test: Tensor, first: Any, second: Any) -> None:
         vars(ctx).update(merged)
 
 
+def are_one(a: Value, b: Value) -> Any:
+    """Return whether two values are one object, as branches have assigned them: a bool, traced where a test says so."""
+    if a is b:
+        return True
+    for x, y in ((a, b), (b, a)):
+        if x.origin is not None and x.origin[0] == BRANCH:
+            _, test, *sides = x.origin
+            same = y.origin is not None and y.origin[:2] == x.origin[:2]
+            yes, no = (are_one(s, y.origin[2 + i] if same else y) for i, s in enumerate(sides))  # type: ignore[index]
+            if yes is no is False:
+                return False
+            return jnp.where(test.array != 0, yes, no)
+    return False
+
+
 def _choose(test: Tensor, a: Value, b: Value) -> Value:
     if a is b:
         return a
@@ -185,6 +206,10 @@ def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None)
         return a
     if a is UNDEFINED:
         return b
+    if isinstance(a, HostValue) or isinstance(b, HostValue):
+        return choose(test, a, b)
+    if isinstance(a, Either) or isinstance(b, Either):
+        return Either(name, NotSupported(f"{name}, whose shape depends on traced values"), conditional, (test, a, b))
     kinds = (Tensor, *NUMBERS)
     if isinstance(a, kinds) and isinstance(b, kinds):
         if not isinstance(a, Tensor) and not isinstance(b, Tensor) and type(a) is type(b) and a == b:
@@ -229,10 +254,10 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: _Start | None
             if same:
                 return a
         if a.shape != b.shape:
-            return Missing(
-                name,
-                NotSupported(f"{name} has the shape {tuple(a.shape)} in one branch and {tuple(b.shape)} in the other"),
+            cause = NotSupported(
+                f"{name} has the shape {tuple(a.shape)} in one branch and {tuple(b.shape)} in the other"
             )
+            return Either(name, cause, conditional, (test, a, b))
     both = [a, b]
     tensors = [x for x in both if isinstance(x, Tensor)]
     plain = [x for x in tensors if not x.number]
@@ -248,6 +273,7 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: _Start | None
         [test.value, *values],
         "WhereBackward",
     )[0]
+    chosen.origin = (BRANCH, test.value, *values)
     if (
         start is not None
         and plain

@@ -16,19 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch._binding import BoundCall, bind, spell
-from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._dtypes import as_dtype, dtype, float_of
+from fnjax.torch._either import distribute, has_either
 from fnjax.torch._errors import NotSupported, find_line
 from fnjax.torch._indexing import check_indices
 from fnjax.torch._missing import Missing
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
-from fnjax.torch._selection import check_operands, find_mask, whole
+from fnjax.torch._selection import Mask, check_operands, find_mask, whole
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch._values import Value, compute
+from fnjax.torch._values import compute
 
 _SUPPORT = (
     "general",
@@ -119,6 +120,13 @@ def _parse(text: str) -> ast.Expression:
 
 # ---------------------------------------------------------------------------------- running
 
+# JAX's errors where it needs the values of what it traces.
+_CONCRETE = (
+    jax.errors.ConcretizationTypeError,
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+)
+
 
 def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run an operation of the table by its qualified name: tensors and Python values in, tensors out.
@@ -126,6 +134,8 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Raises:
         NotSupported: the table does not have it, or not in this form.
     """
+    if has_either(args, kwargs):
+        return distribute(lambda *args, **kwargs: run(name, args, kwargs), args, kwargs)
     operation = find_operation(name)
     if operation is None or isinstance(operation, Absent):
         reason = "" if operation is None else f" {operation.reason}"
@@ -179,7 +189,7 @@ def run_call(call: BoundCall) -> Any:
     _check_range(operation.names[0].rpartition(".")[2], values)
     mask = find_mask([*values.values()])
     if mask is not None:
-        how = check_operands(values, mask, operation, overload)
+        how, values = check_operands(values, mask, operation, overload)
         if how != "each":
             return _reduce_selected(how, call, values, mask)
         values = {n: whole(v) if isinstance(v, Tensor) and v.mask is not None else v for n, v in values.items()}
@@ -188,6 +198,8 @@ def run_call(call: BoundCall) -> Any:
     if result is not None and result.kind in {"bool", "int"}:  # PyTorch truncates the factors
         for n in {"alpha", "beta"} & values.keys():
             values[n] = values[n] if isinstance(values[n], Tensor) else int(values[n])
+    if (own := result if compute_in is None else compute_in) is not None:
+        values = {n: float_of(v, own) for n, v in values.items()}
     if operation.first.precise and compute_in is not None and compute_in is not result and "dtype" in values:
         values["dtype"] = compute_in
     names = parameters
@@ -196,8 +208,8 @@ def run_call(call: BoundCall) -> Any:
         values["key"] = next_key()
     function = _compile(operation.names[0], template, names, omitted)
     found = _run(function, operation, overload, names, values, compute_in, result)
-    if mask is not None:
-        found.mask = mask
+    for x in (found if isinstance(found, tuple) else (found,)) if mask is not None else ():
+        x.mask = mask
     return found
 
 
@@ -227,7 +239,7 @@ def _lift(call: BoundCall) -> BoundCall | None:
     return BoundCall(call.operation, call.overload, values)
 
 
-def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], mask: Value) -> Tensor:
+def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], mask: Mask) -> Tensor:
     """Run a reduction over the entries that a traced mask selects."""
     x = next(v for v in values.values() if isinstance(v, Tensor))
     function = _compile(call.operation.names[0], template.format(x="x", m="m"), ("x", "m"), frozenset())
@@ -235,7 +247,7 @@ def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], 
 
     def reduce(a: Any, m: Any) -> tuple[Any, ...]:
         a = a if cast is None else a.astype(cast.array)
-        return (function(a, (m != 0).reshape(m.shape + (1,) * (a.ndim - m.ndim))),)
+        return (function(a, mask.fit(m, a.ndim)),)
 
     value = compute(reduce, [x.value, mask], spell(call.operation.names[0]))[0]
     found = _wrap(value, result)
@@ -296,11 +308,20 @@ def _run(
         raise NotSupported(
             f"torch.{spell(operation.names[0])}: {e}", "switch 64-bit numbers on: JAX_ENABLE_X64=1"
         ) from None
+    except _CONCRETE as e:
+        raise NotSupported(
+            f"torch.{spell(operation.names[0])} of a tensor that JAX traces: it needs the values",
+            "pass Python numbers, or call it outside of jax.jit",
+        ) from e
     except (TypeError, ValueError) as e:
         if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or len({t.shape for t in tensors}) < 2:
             raise
         raise RuntimeError(_describe_shapes(spell(operation.names[0]), tensors, e, operation.first.each)) from e
     made = [_wrap(v, find_result_dtype(result, v, i, overload, tensors)) for i, v in enumerate(results)]
+    if not overload.random and not is_known(results[0].array) and all(map(_is_plain, values.values())):
+        given = [v.value if isinstance(v, Tensor) else v for v in values.values()]
+        for i, x in enumerate(made):
+            x.value.origin = (function, i, compute_in, *given)
     out = structure[0].unflatten(made)
     if overload.fields and isinstance(out, (tuple, list)) and len(out) == len(overload.fields):
         return _make_fields(spell(operation.names[0]), overload.fields)(*out)
@@ -319,6 +340,10 @@ def _describe_shapes(name: str, tensors: Sequence[Tensor], error: Exception, eac
         for i, a, b in pairs[-1:]:
             text = f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {i}"
     return f"{text}\n  in: torch.{name} of shapes {', '.join(map(str, shapes))}\n  at: {find_line()}"
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (Tensor, bool, int, float, complex, str, dtype))
 
 
 def _list_tensors(values: Mapping[str, Any]) -> list[Tensor]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -16,7 +17,10 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch import _views
 from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, result_type, type_of_number
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._host import enter_host
 from fnjax.torch._namespace import KNOWN, known, write_out
+from fnjax.torch._numpy_memory import share
+from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Size, Tensor, make
 from fnjax.torch._values import SMALL
 
@@ -62,6 +66,7 @@ def tensor(
     data: Any, *, dtype: Any = None, device: Any = None, requires_grad: bool = False, pin_memory: bool = False
 ) -> Tensor:
     """Return a tensor of data: numbers, nested lists, NumPy and JAX arrays, tensors among them."""
+    data = enter_host(data)
     if isinstance(data, Tensor):
         own = data.dtype if dtype is None else as_dtype(dtype)
         return _options(own, requires_grad, jax.lax.stop_gradient(data.array), own)
@@ -97,6 +102,10 @@ def _guess(leaves: list[Any]) -> dtype:
 @known("torch.as_tensor", "torch.asarray", "torch.from_numpy")
 def as_tensor(data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
     """Return a tensor of data; the same one where nothing changes."""
+    if isinstance(data, HostValue):
+        data = data.to_tensor(shared=True)
+    elif isinstance(data, np.ndarray):
+        data = share(tensor(data), data)
     if isinstance(data, Tensor):
         return data if dtype is None else data.to(dtype)
     return tensor(data, dtype=dtype)
@@ -111,9 +120,9 @@ def _filled(number: Any) -> Callable[..., Tensor]:
     def fill(*size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, **named: Any) -> Tensor:
         sizes = _views._sizes(size or [named.get("size", named.get("shape", ()))])
         own = DEFAULT if dtype is None else as_dtype(dtype)
-        return _options(
-            own, requires_grad, jnp.full(sizes, uninitialised.get() if number is None else number, own.array), own
-        )
+        library = np if math.prod(sizes) <= SMALL else jnp  # a few numbers stay known under jit
+        value = uninitialised.get() if number is None else number
+        return _options(own, requires_grad, library.full(sizes, value, own.array), own)
 
     return fill
 
@@ -243,6 +252,8 @@ TYPES = {
 
 def construct(own: dtype, *data: Any) -> Tensor:
     """Return the tensor of `torch.FloatTensor(2, 3)` or `torch.FloatTensor([1., 2.])`."""
+    if len(data) == 1 and isinstance(data[0], HostValue):
+        return tensor(data[0], dtype=own)
     if len(data) == 1 and isinstance(data[0], Tensor) and data[0].dtype is own:
         return _views.alias(data[0])
     if len(data) == 1 and isinstance(data[0], (list, tuple, Tensor, np.ndarray)) and not isinstance(data[0], Size):

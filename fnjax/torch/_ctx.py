@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
+from fnjax.torch._either import Either
 from fnjax.torch._journal import TAKEN_BACK, note_context
 from fnjax.torch._merged import list_roots
 from fnjax.torch._namespace import known
@@ -20,6 +21,12 @@ def mark(x: Any) -> list[Value]:
 def is_written(x: Any, before: list[Value]) -> bool:
     """Return whether a tensor was written to since it was marked."""
     return any(a is not b for a, b in zip(mark(x), before, strict=False))  # twins may be gone
+
+
+class OnCtx(NamedTuple):
+    """Placeholder among the saved tensors for a value that is an attribute of ctx."""
+
+    name: str
 
 
 @known("torch.autograd.function.FunctionCtx", "torch.autograd.function.BackwardCFunction")
@@ -49,7 +56,12 @@ class FunctionCtx:
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Save tensors, or None, for backward, which gets their values at the end of forward."""
-        self._note(saved=tensors)
+        saved = list(tensors)
+        for i, x in enumerate(tensors):
+            if isinstance(x, Either):  # attributes may hold other things than arrays
+                saved[i] = OnCtx(f"_either_{i}")
+                setattr(self, saved[i].name, x)
+        self._note(saved=tuple(saved))
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Ignore the tensors for a jvp method: forward mode is derived from backward."""
@@ -69,8 +81,8 @@ class FunctionCtx:
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that forward saved."""
-        saved: tuple[Any, ...] = vars(self)["_own"]["saved"]
-        return saved
+        saved = vars(self)["_own"]["saved"]
+        return tuple(vars(self)[x.name] if isinstance(x, OnCtx) else x for x in saved)
 
     saved_variables = saved_tensors
 

@@ -214,3 +214,9 @@ def cast_entries(array: Any, own: Any) -> Any:
     if wanted.kind in "iu" and wanted.itemsize < 4 and jnp.issubdtype(array.dtype, jnp.floating):
         array = array.astype(jnp.int32)
     return array.astype(own)
+
+
+def float_of(value: Any, own: Any) -> Any:
+    """Return a Python integer that 32 bits do not hold as a float where it is to be one; all else as it is."""
+    large = type(value) is int and own.kind in {"float", "complex"} and not -(2**31) <= value < 2**31
+    return float(value) if large else value

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._branches import NUMBERS, if_
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._host import is_traced, record
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch._values import Value, compute
 
@@ -64,6 +67,8 @@ def get_entry(container: Any, index: Any) -> Any:
     Raises:
         NotSupported: its entries are neither numbers nor tensors of one shape and dtype.
     """
+    if isinstance(container, np.ndarray) and any(map(is_traced, index if isinstance(index, tuple) else (index,))):
+        return record(operator.getitem, (container, index), {}, "an entry")
     if not isinstance(container, (list, tuple)) or not _is_traced(index):
         return container[index]
     if all(isinstance(x, Tensor) for x in container):

@@ -10,7 +10,10 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax.torch._branches import NUMBERS, conditional, run_where, to_bool
+from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
+from fnjax.torch._either import Either
+from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
 
 
@@ -81,6 +84,8 @@ def is_traced(value: Any) -> bool:
 
 
 def _to_number(kind: type, value: Any) -> Any:
+    if isinstance(value, HostValue) and not value.is_known:
+        value = value.to_tensor()
     if not is_traced(value):
         return kind(value)
     if kind is int and value.number and value.dtype.kind == "int":
@@ -99,6 +104,10 @@ def _to_number(kind: type, value: Any) -> Any:
 
 
 def _isinstance(value: Any, kinds: Any) -> bool:
+    if isinstance(value, HostValue):
+        return isinstance(value.sample, kinds)
+    if isinstance(value, Either):
+        return isinstance(value.first, kinds)  # both are tensors
     if isinstance(value, Tensor) and value.number:
         return issubclass(value.dtype.number, kinds)
     return isinstance(value, kinds)
@@ -116,6 +125,16 @@ def _extreme(function: Any, name: str) -> Callable[..., Any]:
     return choose
 
 
+def _sort(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
+    values = list(values)
+    if key is not None or not any(map(is_traced, values)):
+        return sorted(values, key=key, reverse=reverse)
+    if all(isinstance(v, Tensor) and not v.number for v in values):
+        return list(run("torch.stack", (values,), {}).sort(descending=reverse)[0].unbind())
+    found = jnp.sort(jnp.stack([v.array.reshape(()) if isinstance(v, Tensor) else jnp.asarray(v) for v in values]))
+    return [number(x) for x in (found[::-1] if reverse else found)]
+
+
 def builtin(function: Any, name: str) -> Any:
     """Return the replacement of a builtin: itself for known values, a function of tensors for traced ones."""
     if function is not getattr(builtins, name):
@@ -131,6 +150,7 @@ _BUILTINS: dict[str, Any] = {
     "isinstance": _isinstance,
     "max": _extreme(max, "max"),
     "min": _extreme(min, "min"),
+    "sorted": _sort,
     "any": lambda values: or_(*[lambda v=v: v for v in values]) if values is not None else False,
     "all": lambda values: and_(*[lambda v=v: v for v in values]),
     "round": lambda x, *digits: x.round() if is_traced(x) and not digits else round(x, *digits),

@@ -15,7 +15,8 @@ import numpy as np
 
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._ctx import FunctionCtx, is_written, mark
+from fnjax.torch._branches import are_one
+from fnjax.torch._ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import Journal
@@ -119,6 +120,9 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
                 cls.setup_context(own, tuple(given), result)
             else:
                 result = cls.forward(own, *given, **call.kwargs)
+        for x in result if isinstance(result, tuple) else (result,):
+            if isinstance(x, Missing):
+                raise x.refuse()
         _check_reached(tensors, journal, read, own)
         call.is_tuple = isinstance(result, tuple)
         members = list(result) if isinstance(result, tuple) else [result]
@@ -138,6 +142,10 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         vars(own).update({k: release(v) for k, v in vars(ctx).items() if k in facts.attributes})
         arrays = iter(ctx.saved_tensors)
         saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
+        for i, at in facts.instead.items():
+            kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
+            saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
+        saved = saved[: min(facts.instead.values(), default=len(saved))]
         vars(own)["_own"] |= {"saved": tuple(saved)}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
@@ -194,24 +202,34 @@ class _Saved:
     attributes: frozenset[str]
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
+    instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
 
 
 def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: _Call | None = None) -> None:
     facts = vars(own)["_own"]
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
-    saved = facts["saved"]
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     reachable: list[Reachable] = []
     modules: list[Any] = []
     if call is not None and (reach(attributes.values(), modules) or call.reached):
         reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
     objects = {id(k.tensor) for k in reachable}
+    saved, instead = facts["saved"], dict[int, int]()
+    for i, t in enumerate(saved):
+        is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
+        for m in members if is_other else ():
+            alike = isinstance(m, Tensor) and m.array.shape == t.array.shape and m.dtype is t.dtype
+            one = alike and are_one(t.value, m.value)
+            if one is not False:  # where the branches that were taken made them one, t is an output
+                instead[i] = len(saved)
+                saved = (*saved, make(jnp.asarray(one)), m)
+                break
     kinds = tuple(
         Held(t)
         if id(t) in objects
         else t
-        if t is None or _is_constant(t)
+        if t is None or isinstance(t, OnCtx) or _is_constant(t)
         else Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
@@ -220,7 +238,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    graph = keep_graph(list_tensors(saved, attributes), [k.tensor for k in reachable])
+    graph = keep_graph(list_tensors(facts["saved"], attributes), [k.tensor for k in reachable])
     if graph is not None:
         ctx._torch_pullback = graph[1]
     ctx._torch = _Saved(
@@ -232,6 +250,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         frozenset(attributes),
         get_default(),
         None if graph is None else graph[0],
+        instead,
     )
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))

@@ -10,10 +10,11 @@ import numpy as np
 
 from fnjax.torch._dtypes import cast_entries, dtype
 from fnjax.torch._errors import NotSupported
-from fnjax.torch._selection import select
+from fnjax.torch._recording import HostValue
+from fnjax.torch._selection import Mask, find_mask, move_selected, select, spread_values
 from fnjax.torch._sizes import find_length
 from fnjax.torch._tensor import Tensor, derive, is_known, make
-from fnjax.torch._values import Value, compute
+from fnjax.torch._values import Value, are_same, compute
 
 
 def _normalise(index: Any) -> tuple[Any, ...]:
@@ -25,6 +26,8 @@ def _normalise(index: Any) -> tuple[Any, ...]:
 
 
 def _part(part: Any) -> Any:
+    if isinstance(part, HostValue):
+        part = part.to_tensor()
     if isinstance(part, Tensor):
         if not part.ndim and part.dtype.kind == "int" and is_known(part.array):
             return int(part.array)
@@ -100,18 +103,32 @@ def get_item(x: Tensor, index: Any) -> Tensor:
         return x.show(np.asarray(found) if not isinstance(found, np.ndarray) else found)
     base, tensors, fill = _split_index(x, parts)
     if any(t.dtype.name in {"bool", "uint8"} and not is_known(t.array) for t in tensors):
-        if len(tensors) > 1 or not isinstance(fill(["mask"])[0], str):
+        if len(tensors) > 1:
             raise NotSupported(
                 "an index by a traced mask next to other indices: the size of the result depends on its values",
                 "use torch.where(mask, x, other), or a reduction over x * mask",
             )
-        return select(base, tensors[0])
+        return select(base, tensors[0], fill(["mask"]).index("mask"))
+    mask = find_mask(tensors)
+    if mask is not None:
+        _check_selected(tensors, fill)
     if all(t.ndim == 0 and t.dtype.kind == "int" for t in tensors):  # a view whose place is traced
         at = fill([t.array for t in tensors])
         return derive(base, lambda a: a[at], lambda a, v: a.at[at].set(v))
     parents = [base.value, *(t.value for t in tensors)]
     value = compute(lambda a, *given: (a[fill(given)],), parents, "IndexBackward")[0]
-    return make(value.array, x.dtype, value=value)
+    found = make(value.array, x.dtype, value=value)
+    found.mask = mask
+    return found
+
+
+def _check_selected(tensors: list[Tensor], fill: Any) -> None:
+    """Raise where indices that a traced mask selects stand next to others, or not at the first axis."""
+    if any(t.mask is None and t.layout.size > 1 for t in tensors) or isinstance(fill([0] * len(tensors))[0], slice):
+        raise NotSupported(
+            "indices that a traced mask selects, next to others: the size of the result depends on its values",
+            "use torch.where(mask, x, other), or call it outside of jax.jit",
+        )
 
 
 def set_item(x: Tensor, index: Any, new: Any) -> None:
@@ -129,10 +146,27 @@ def set_item(x: Tensor, index: Any, new: Any) -> None:
         _write_masked(base, tensors, fill, given, new)
         return
 
-    def write(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
-        return (a.at[fill(at)].set(cast_entries(v, own)),)
+    mask = find_mask([*tensors, new])
+    if mask is None:
 
-    base.assign(compute(write, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
+        def write(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
+            return (a.at[fill(at)].set(cast_entries(v, own)),)
+
+        base.assign(compute(write, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
+        return
+    _check_selected(tensors, fill)
+    if all(t.mask is None for t in tensors) or (getattr(new, "mask", None) is None and given.array.size > 1):
+        raise NotSupported(
+            "a write between a tensor and what a traced mask selects: its size is not known under jit",
+            "use torch.where(mask, x, other)",
+        )
+
+    def write_selected(a: Any, v: Any, m: Any, *at: Any) -> tuple[Any, ...]:
+        kept = [jnp.where(m != 0, i, max(a.shape)) for i in at]  # beyond the end: dropped
+        return (a.at[fill(kept)].set(cast_entries(v.reshape(v.shape if v.size > 1 else ()), own), mode="drop"),)
+
+    parents = [base.value, given, mask, *(t.value for t in tensors)]
+    base.assign(compute(write_selected, parents, "IndexPutBackward")[0])
 
 
 def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, new: Any) -> None:
@@ -141,12 +175,16 @@ def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, 
     mask = tensors[0]
     if len(tensors) > 1:
         raise NotSupported("a write by a traced mask next to other tensors as indices", "write with torch.where")
-    at = next(i for i, p in enumerate(fill(["mask"])) if isinstance(p, str))
+    at = fill(["mask"]).index("mask")
     if isinstance(new, Tensor) and new.mask is not None:
-        if new.mask.array is not mask.array:
+        if new.mask.at != at:
+            raise NotSupported("a write between what traced masks select along different axes", "use torch.where")
+        if not are_same(new.mask, mask.value):
+            if at:
+                raise NotSupported("a write between entries that two different traced masks select", "use torch.where")
             given = compute(move_selected, [given, new.mask, mask.value], "IndexPutBackward")[0]
     elif given.array.ndim == base.ndim - at - mask.ndim + 1 and given.array.size > 1 and at == 0:
-        given = compute(_spread_values, [given, mask.value], "IndexPutBackward")[0]
+        given = compute(spread_values, [given, mask.value], "IndexPutBackward")[0]
     elif given.array.ndim > base.ndim - at - mask.ndim and given.array.size > 1:
         raise NotSupported(
             "x[mask] = values with one value for each entry that a traced mask selects",
@@ -154,22 +192,10 @@ def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, 
         )
 
     def put(a: Any, v: Any, m: Any) -> tuple[Any, ...]:
-        m = (m != 0).reshape((1,) * at + m.shape + (1,) * (a.ndim - at - m.ndim))
+        m = Mask(mask.value, at).fit(m, a.ndim)
         return (jnp.where(m, cast_entries(v.reshape(v.shape if v.size > 1 else ()), own), a),)
 
     base.assign(compute(put, [base.value, given, mask.value], "IndexPutBackward")[0])
-
-
-def move_selected(array: Any, mask: Any, other: Any) -> tuple[Any, ...]:
-    """Return the entries that one mask selects, in their order at the places that another one selects."""
-    order = jnp.argsort(mask.ravel() == 0, stable=True)
-    return _spread_values(array.reshape(-1, *array.shape[mask.ndim :])[order], other)
-
-
-def _spread_values(values: Any, mask: Any) -> tuple[Any, ...]:
-    """Return values, one for each entry that a mask selects, at the places of these."""
-    order = jnp.cumsum(mask.ravel() != 0) - 1
-    return (values[jnp.clip(order, 0, values.shape[0] - 1)].reshape(mask.shape + values.shape[1:]),)
 
 
 def _cast(new: Any, target: Tensor, shape: Any) -> Value:

@@ -14,7 +14,9 @@ from fnjax.torch._errors import NotSupported
 from fnjax.torch._expressions import TracedRange, and_, not_
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._merged import list_roots
+from fnjax.torch._missing import Missing
 from fnjax.torch._reach import is_node
+from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
 
@@ -247,7 +249,7 @@ class _Carry:
 
 
 def _is_leaf(value: Any) -> bool:
-    return is_node(value) or value is UNDEFINED or value is None
+    return is_node(value) or isinstance(value, (HostValue, Missing)) or value is UNDEFINED or value is None
 
 
 def _kind_of(leaf: Any) -> tuple[Any, bool] | None:

@@ -9,16 +9,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch import _layout, _views
+from fnjax.torch import _host, _layout, _views
 from fnjax.torch._autograd import backward
-from fnjax.torch._creation import TYPES
+from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
+from fnjax.torch._numpy_memory import to_numpy
 from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
-from fnjax.torch._values import BACKWARD, Value, compute, set_mode
+from fnjax.torch._values import BACKWARD, Storage, Value, compute, set_mode
 
 METHODS: dict[str, Any] = {
     name.rpartition(".")[2]: value for name, value in KNOWN.items() if name.startswith("torch.Tensor.")
@@ -67,14 +68,18 @@ def tolist(self: Tensor) -> Any:
 
 @method
 def numpy(self: Tensor, *, force: bool = False) -> Any:
-    """Return the entries as a NumPy array."""
-    return known_entries(self, "numpy()").astype(self.dtype.numpy, copy=False)
+    """Return the entries as a NumPy array; those of a traced tensor as a value of the host."""
+    return to_numpy(self) if is_known(self.array) else _host.numpy(self)
 
 
 @method
 def size(self: Tensor, dim: int | None = None) -> Any:
     """Return the sizes of the axes, or of one."""
-    return self.shape if dim is None else self.shape[dim]
+    if dim is None or self.mask is None:
+        return self.shape if dim is None else self.shape[dim]
+    at, count = self.mask.at, self.mask.array.ndim
+    sizes = [*self.layout.shape[:at], number((self.mask.array != 0).sum()), *self.layout.shape[at + count :]]
+    return sizes[dim]
 
 
 @method
@@ -94,6 +99,34 @@ def storage_offset(self: Tensor) -> int:
 def data_ptr(self: Tensor) -> int:
     """Return a number that is equal for tensors that begin at the same memory."""
     return id(self.memory) + self.storage_offset() * self.dtype.itemsize
+
+
+class _Memory:
+    """A tensor's storage, as far as code asks where it is."""
+
+    def __init__(self, memory: Storage, itemsize: int, *, typed: bool) -> None:
+        self._memory, self._itemsize, self._typed = memory, itemsize, typed
+
+    def data_ptr(self) -> int:
+        """Return a number that is equal for tensors that share memory."""
+        return id(self._memory)
+
+    def nbytes(self) -> int:
+        """Return the bytes of all entries."""
+        return self._memory.layout.size * self._itemsize
+
+    def size(self) -> int:
+        """Return the number of entries, or of bytes."""
+        return self._memory.layout.size if self._typed else self.nbytes()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotSupported(f"{name} of a tensor's storage", "use methods of the tensor")
+
+
+METHODS["untyped_storage"] = lambda self: _Memory(self.memory, self.dtype.itemsize, typed=False)
+METHODS["storage"] = lambda self: _Memory(self.memory, self.dtype.itemsize, typed=True)
 
 
 @method
@@ -117,7 +150,11 @@ def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:
 @method
 def numel(self: Tensor) -> int:
     """Return the number of entries."""
-    return self.layout.size if self.mask is None else number((self.mask.array != 0).sum())  # type: ignore[return-value] # a traced one
+    if self.mask is None:
+        return self.layout.size
+    at, count = self.mask.at, self.mask.array.ndim
+    each = _layout.size_of(self.layout.shape[:at] + self.layout.shape[at + count :])
+    return number((self.mask.array != 0).sum() * each)  # type: ignore[return-value] # a traced one
 
 
 METHODS["nelement"] = numel
@@ -316,6 +353,12 @@ def retain_grad(self: Tensor) -> None:
     """Collect the gradient in `.grad`, although the tensor is not a leaf."""
     if self.value.leaf is None:
         self.value.leaf = self
+
+
+@method
+def new(self: Tensor, *data: Any, **_: Any) -> Tensor:
+    """Return a tensor of this dtype: of these sizes, or of data."""
+    return construct(self.dtype, *data)
 
 
 @method

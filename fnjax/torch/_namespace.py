@@ -7,14 +7,12 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from fnjax.torch import _views
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import check_castable
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, Reason, is_loading
-from fnjax.torch._reach import is_node
+from fnjax.torch._support.trees import _tree_flatten, _tree_unflatten
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor
 
@@ -47,16 +45,56 @@ def _array(x: Any) -> Any:
     return x.array if isinstance(x, Tensor) else x
 
 
-KNOWN |= {
-    "torch.utils._pytree.tree_map": lambda f, *trees: jax.tree.map(f, *trees, is_leaf=is_node),
-    "torch.utils._pytree.tree_flatten": lambda tree: jax.tree.flatten(tree, is_leaf=is_node),
-    "torch.utils._pytree.tree_unflatten": lambda leaves, spec: spec.unflatten(leaves),
-    "torch.utils._pytree.tree_leaves": lambda tree: jax.tree.leaves(tree, is_leaf=is_node),
-    "torch.utils._pytree.register_pytree_node": lambda *_, **__: None,
-    "torch.utils._pytree._register_pytree_node": lambda *_, **__: None,
-    "torch.utils._pytree._namedtuple_flatten": tuple,
-    "torch.utils._pytree._namedtuple_unflatten": tuple,
-}
+_flatten: Callable[[Any], Any] = _tree_flatten
+_unflatten: Callable[[Any, Any], Any] = _tree_unflatten
+
+
+class TreeSpec:
+    """The structure of a tree; as in PyTorch, None is a leaf and dictionaries keep their order."""
+
+    def __init__(self, tree: Any) -> None:
+        leaves, self._tree = _flatten(tree)
+        self.num_leaves = len(leaves)
+
+    def unflatten(self, leaves: Any) -> Any:
+        """Return the tree with these leaves."""
+        return _unflatten(leaves, self._tree)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TreeSpec) and other._tree == self._tree
+
+    def __hash__(self) -> int:
+        return hash(self.num_leaves)
+
+
+def _list_leaves(tree: Any, **_: Any) -> list[Any]:
+    return _flatten(tree)[0]
+
+
+def _map_trees(func: Callable[..., Any], tree: Any, *rests: Any, **_: Any) -> Any:
+    return TreeSpec(tree).unflatten(map(func, *map(_list_leaves, (tree, *rests))))
+
+
+def _map_only(kind: Any, func: Callable[[Any], Any], tree: Any, **_: Any) -> Any:
+    wanted = (lambda x: isinstance(x, kind)) if isinstance(kind, (type, tuple)) else kind
+    return _map_trees(lambda x: func(x) if wanted(x) else x, tree)
+
+
+for _home in ("torch.utils._pytree", "torch.utils._cxx_pytree"):
+    KNOWN |= {
+        f"{_home}.tree_map": _map_trees,
+        f"{_home}.tree_map_only": _map_only,
+        f"{_home}.tree_flatten": lambda tree, **_: (_list_leaves(tree), TreeSpec(tree)),
+        f"{_home}.tree_unflatten": lambda leaves, treespec: treespec.unflatten(leaves),
+        f"{_home}.tree_leaves": _list_leaves,
+        f"{_home}.tree_structure": lambda tree, **_: TreeSpec(tree),
+        f"{_home}.tree_any": lambda pred, tree, **_: any(map(pred, _list_leaves(tree))),
+        f"{_home}.tree_all": lambda pred, tree, **_: all(map(pred, _list_leaves(tree))),
+        f"{_home}.register_pytree_node": lambda *_, **__: None,
+        f"{_home}._register_pytree_node": lambda *_, **__: None,
+        f"{_home}._namedtuple_flatten": tuple,
+        f"{_home}._namedtuple_unflatten": tuple,
+    }
 
 
 @functools.cache

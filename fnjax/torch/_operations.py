@@ -13,6 +13,7 @@ from fnjax.torch._call import run
 from fnjax.torch._creation import with_out
 from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, promote, result_type, type_of_number
 from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._selection import find_indices, select
 from fnjax.torch._tensor import Size, Tensor, is_known, make
 from fnjax.torch._values import Value, compute
 
@@ -93,12 +94,25 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return self.assign(masked_scatter(self, mask.expand(self.shape), source).value)
 
 
+@known("torch.nonzero", "torch.Tensor.nonzero")
+@with_out
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002 - PyTorch's name
+    """Return the indices of the entries that are not zero: a tensor for each axis, or a row for each entry."""
+    if is_known(input.array) or not input.ndim or input.mask is not None:
+        return run("torch.nonzero", (input,), {"as_tuple": as_tuple})
+    found = find_indices(input)
+    if as_tuple:
+        return found
+    rows = compute(lambda *a: (jnp.stack(a, -1),), [x.value for x in found], "StackBackward")[0]
+    return select(make(rows.array, DTYPES["int64"], value=rows), input)
+
+
 @known("torch.where")
 @with_out
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
     """Return entries of one tensor or another."""
     if input is None:
-        return tuple(make(jnp.asarray(i), DTYPES["int64"]) for i in np.nonzero(np.asarray(condition.numpy())))
+        return nonzero(condition, as_tuple=True)
     both = (input, other)
     own = result_type(
         [(t.dtype, t.ndim) for t in both if isinstance(t, Tensor)],

@@ -15,12 +15,14 @@ from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
 from fnjax.torch._dtypes import DEFAULT, check_castable, dtype
+from fnjax.torch._either import distribute
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import KNOWN, find_function
+from fnjax.torch._recording import HostValue
 from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
@@ -47,7 +49,7 @@ def _in_place(name: str) -> Callable[..., Any]:
 
     def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.check_writable()
-        found = run_call(bind(operation, (self, *args), kwargs))
+        found = distribute(lambda *args, **kwargs: run_call(bind(operation, args, kwargs)), (self, *args), kwargs)
         check_castable(found.dtype, self.dtype)
         return self.assign(cast_to(found, self, self.layout.shape))
 
@@ -103,7 +105,9 @@ def _is_integer(value: Any) -> bool:
 
 def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..., Any]:
     def call(self: Tensor, other: Any) -> Any:
-        if isinstance(other, (jax.Array, np.ndarray)):
+        if isinstance(other, HostValue):
+            other = other.to_tensor()
+        elif isinstance(other, (jax.Array, np.ndarray)):
             other = make(jnp.asarray(other))
         if not isinstance(other, (Tensor, bool, int, float, complex, np.generic)):
             return NotImplemented

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 RUNTIME = "__fnjax_run__"
 BUILTINS = frozenset(
-    {"int", "float", "bool", "range", "isinstance", "max", "min", "round", "abs", "sum", "any", "all", "len"}
+    {"int", "float", "bool", "range", "isinstance", "max", "min", "round", "abs", "sum", "any", "all", "len", "sorted"}
 )
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 

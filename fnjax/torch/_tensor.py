@@ -12,7 +12,7 @@ from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._journal import note_storage
-from fnjax.torch._values import Mode, Storage, Value, compute, compute_view, get_mode, graft, set_mode
+from fnjax.torch._values import Storage, Value, compute, compute_view, get_mode, overwrite
 
 CPU = "cpu"
 
@@ -62,7 +62,7 @@ class Tensor:
     part: str
     grad: Tensor | None
     number: bool
-    mask: Value | None
+    mask: Any  # a _selection.Mask, or None
     _detached: Detached | None
     _cached: tuple[int, Value] | None
 
@@ -103,6 +103,7 @@ class Tensor:
             found = storage.value
         else:
             found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value])
+            found.origin = ("view", _layout.offset_of(layout, whole), layout.shape, layout.strides, part, storage.value)
         self._cached = (storage.version, found)
         return found
 
@@ -134,11 +135,7 @@ class Tensor:
         if self._detached and mode.enabled and not mode.constant and new.requires_grad:
             self._detached.lost = True
         if self._detached or mode.constant or (not mode.enabled and old.requires_grad):
-            array = graft(old.array, jax.lax.stop_gradient(put(old.array, new.array)[0]))
-            storage.value = Value(array, old.node, old.index, requires_grad=old.requires_grad, leaf=old.leaf)
-            if old.node is not None:
-                with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
-                    storage.value = compute(lambda x: (graft(x, array),), [old], "CopyBackwards")[0]
+            storage.value = overwrite(old, put(old.array, new.array)[0])
         elif layout is whole and not part:
             storage.value = new if new.array.shape == old.array.shape else compute(put, [old, new], "CopyBackwards")[0]
         else:
@@ -189,7 +186,7 @@ class Tensor:
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.layout.ndim
+        return self.layout.ndim if self.mask is None else self.layout.ndim - self.mask.array.ndim + 1
 
     @property
     def requires_grad(self) -> bool:

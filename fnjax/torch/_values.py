@@ -114,17 +114,31 @@ class Value:
         leaf: the tensor that collects its gradient in `.grad`.
         hooks: of `register_hook`, called with the gradient.
         source: for a leaf made by detach(), the array before it, which JAX would differentiate.
+        origin: of a traced array the operation and its arguments, if known: equal ones give equal arrays.
     """
 
-    __slots__ = ("array", "hooks", "index", "leaf", "node", "requires_grad", "source")
+    __slots__ = ("array", "hooks", "index", "leaf", "node", "origin", "requires_grad", "source")
     hooks: tuple[Any, ...]
     source: Any
+    origin: tuple[Any, ...] | None
 
     def __init__(
         self, array: Any, node: Node | None = None, index: int = 0, *, requires_grad: bool = False, leaf: Any = None
     ) -> None:
         self.array, self.node, self.index = array, node, index
-        self.requires_grad, self.leaf, self.hooks, self.source = requires_grad, leaf, (), None
+        self.requires_grad, self.leaf, self.hooks, self.source, self.origin = requires_grad, leaf, (), None, None
+
+
+def are_same(a: Any, b: Any, depth: int = 8) -> bool:
+    """Return whether two values hold equal arrays for all that one can tell while they are traced."""
+    if not isinstance(a, Value) or not isinstance(b, Value):
+        return type(a) is type(b) and bool(a == b)
+    if a.array is b.array:
+        return True
+    x, y = a.origin, b.origin
+    if x is None or y is None or len(x) != len(y) or not depth:
+        return False
+    return all(are_same(p, q, depth - 1) for p, q in zip(x, y, strict=True))
 
 
 def compute(
@@ -176,6 +190,15 @@ def graft(old: Any, new: Any) -> Any:
 graft.defjvp(lambda primals, tangents: (graft(*primals), tangents[0]))  # to any order
 
 
+def overwrite(old: Value, array: Any) -> Value:
+    """Return the value of an array that is written in the place of another, unseen by autograd."""
+    array = graft(old.array, jax.lax.stop_gradient(array))
+    if old.node is None:
+        return Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
+    with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
+        return compute(lambda x: (graft(x, array),), [old], "CopyBackwards")[0]
+
+
 class Storage:
     """Memory that a tensor shares with its views.
 
@@ -185,10 +208,13 @@ class Storage:
         version: counts the writes.
         serial: grows with each storage that is made.
         shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
+        numpy: what NumPy has of the memory (_numpy_memory), or None.
     """
 
-    __slots__ = ("__weakref__", "layout", "serial", "shared", "value", "version")
+    __slots__ = ("__weakref__", "layout", "numpy", "serial", "shared", "value", "version")
     shared: str
+    numpy: Any
 
     def __init__(self, value: Value, layout: Any) -> None:
         self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
+        self.numpy = None

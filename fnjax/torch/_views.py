@@ -13,6 +13,7 @@ import numpy as np
 from fnjax.torch import _layout
 from fnjax.torch._dtypes import dtype
 from fnjax.torch._errors import NotSupported
+from fnjax.torch._selection import flatten_selected
 from fnjax.torch._tensor import Tensor, derive, make
 from fnjax.torch._values import compute
 
@@ -26,6 +27,9 @@ def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         @functools.wraps(given)
         def function(*args: Any, **named: Any) -> Any:
             if args and isinstance(args[0], Tensor) and args[0].mask is not None:
+                flat = flatten_selected(args[0], given.__name__, args[1:])
+                if flat is not None:
+                    return flat
                 args[0].shape  # noqa: B018 - raises: it is not known
             return given(*args, **named)
 

@@ -319,10 +319,24 @@ def test_branches_of_different_shapes_raise_when_used(tmp_path):
     """A variable of another shape in each branch is refused where it is used, by name."""
     path = tmp_path / "shapes.py"
     path.write_text(
-        "def f(x):\n    if x.sum() > 0:\n        y = x[:1]\n    else:\n        y = x[:2]\n    return y + 1\n"
+        "def f(x):\n    if x.sum() > 0:\n        y = x[:1]\n    else:\n        y = x[:2]\n    return y + 1\n\n"
+        "def g(x, low):\n    if (low == 0).all():\n        low = x.min()\n    step = (low.abs() + 1) / low.numel()\n"
+        "    return sorted([x[0], x[1]], reverse=True)[0] + (x - low) / step, step.sum() * 2**40\n"
     )
-    with pytest.raises(torch.NotSupported, match="y has the shape"):
-        jax.jit(torch.jax_view(torch.load(path).f))(jnp.ones(3))
+    loaded = torch.load(path)
+    with pytest.raises(torch.NotSupported, match=r"(y|expression) has the shape"):
+        jax.jit(torch.jax_view(loaded.f))(jnp.ones(3))
+    x, g = np.array([2.0, 3.0, -1.0], np.float32), torch.jax_view(loaded.g)
+    under_jit = jax.jit(g)
+    for low, step in (
+        (np.zeros(1), np.full((), 2.0)),
+        (np.zeros(3), np.full((), 2.0)),
+        (np.ones(3), np.full(3, 2 / 3)),
+    ):
+        expected = 3 + (x - (low if low.any() else x.min())) / step, step.sum() * 2.0**40
+        for f in (g, under_jit):
+            for a, b in zip(f(x, low.astype(np.float32)), expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
 def test_functions_that_return_in_one_branch_alone(tmp_path):
@@ -333,3 +347,19 @@ def test_functions_that_return_in_one_branch_alone(tmp_path):
     assert function(jnp.ones(2)).tolist() == [2.0, 2.0]
     with pytest.raises(torch.NotSupported, match="what a function returns is"):
         jax.jit(function)(jnp.ones(2))
+
+
+def test_a_saved_tensor_that_is_an_output_in_one_branch(tmp_path):
+    """A second derivative goes by the class's rule where the saved tensor is the output, else through forward."""
+    path = tmp_path / "saved.py"
+    path.write_text(
+        "import torch\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        if x.sum() > 0:\n            z = x * 3\n            ctx.save_for_backward(z)\n            return z\n"
+        "        else:\n            z = x * 1\n            ctx.save_for_backward(z)\n            return x * 5\n\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        (z,) = ctx.saved_tensors\n        return 2 * g * z\n"
+    )
+    apply = torch.load(path).F.apply
+    second = jax.jit(jax.grad(lambda x: jax.grad(lambda x: apply(x).sum())(x).sum()))
+    x = jnp.array([1.0, 2.0])
+    np.testing.assert_allclose(second(x), 2 * (2 * 3 * x))  # z is the output, whose rule is 2 z
+    np.testing.assert_allclose(second(-x), [2.0, 2.0])

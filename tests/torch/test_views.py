@@ -158,6 +158,34 @@ def test_selections_by_traced_masks():
         jax.jit(torch.jax_view(lambda x: x[x > 0].view(2, 1)))(x)
 
 
+def _write_selected(x, w, where):
+    y = x * 1
+    y[:, x[0] > 0] *= 2  # next to a slice
+    y[x[:, 1] > 0, 0] = 7  # and to an integer
+    at = where(x > 1)
+    y[at] = y[at] * 3 + x[at]
+    y[where(x.sum(1) > 0)[0]] -= 1
+    y[(x + 1) * 2 > 1] += x[(x + 1) * 2 > 1]  # one mask, computed twice
+    y[x < 0] = y[x < 0] * w  # a value for each entry
+    part = x[x[:, 0] > 0]
+    y[x[:, 0] > 0] = part.cumsum(1) + (part.max(1, keepdim=True)[0] if where is torch.where else part.max(1)[:, None])
+    return y, y[:, x[1] > 0].sum()
+
+
+def test_indices_and_masks_next_to_others():
+    """Traced masks next to slices, indices that nonzero finds, masks that are equal: as NumPy has them."""
+    x = np.array([[1.5, -2.0, 0.5], [0.25, 3.0, -1.0], [-0.5, 0.75, 2.0]], np.float32)
+    w = np.array([2.0, 3.0, 4.0], np.float32)
+    found = jax.jit(torch.jax_view(lambda x, w: _write_selected(x, w, torch.where)))(x, w)
+    for a, b in zip(found, _write_selected(x, w, np.where), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    # Another number of values than of entries: PyTorch raises, and no number hides that.
+    assert np.isnan(jax.jit(torch.jax_view(lambda x, w: (x[x > 0] * w).sum()))(x, w[:2]))
+    with pytest.raises(torch.NotSupported, match="two different traced masks"):
+        jax.eval_shape(torch.jax_view(lambda x: (x[x > 0] * x[x > 1]).sum()), x)
+    assert jax.jit(torch.jax_view(lambda x: x[x > 0].ndim + x[x > 0].numel()))(x) == 7
+
+
 def _multiply(x, w):
     with torch.no_grad():
         x.mul_(w)

@@ -1,0 +1,87 @@
+"""Memory that known tensors share with NumPy arrays: `x.numpy()` and `torch.from_numpy(a)` outside of jit."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch import _layout
+from fnjax.torch._tensor import Derived, Tensor, is_known
+from fnjax.torch._values import Storage, Value, overwrite
+
+_VALUE, _VERSION = (vars(Storage)[name] for name in ("value", "version"))
+
+
+class _Shown:
+    """Interface by which NumPy shows memory; it lives as long as an array that does."""
+
+    def __init__(self, entries: Any) -> None:
+        self.entries, self.__array_interface__ = entries, entries.__array_interface__
+
+
+class NumpyMemory(Storage):
+    """Memory that NumPy arrays show as well; it looks for what they wrote when it is read."""
+
+    __slots__ = ()
+
+    @property
+    def value(self) -> Value:
+        """The value, with the writes of NumPy."""
+        found: Value = _VALUE.__get__(self)
+        entries, shown = self.numpy
+        if is_known(found.array) and entries.tobytes() != np.asarray(found.array, entries.dtype).tobytes():
+            found = overwrite(found, jnp.array(entries, found.array.dtype))
+            _VALUE.__set__(self, found)
+            _VERSION.__set__(self, _VERSION.__get__(self) + 1)
+        if shown is not None and shown() is None:  # nobody can write to it any more
+            self.__class__, self.numpy = Storage, None  # type: ignore[assignment] # it has the same slots
+        return found
+
+    @value.setter
+    def value(self, new: Value) -> None:
+        _VALUE.__set__(self, new)
+        if is_known(new.array):
+            np.copyto(self.numpy[0], np.asarray(new.array, self.numpy[0].dtype))
+
+    @property
+    def version(self) -> int:
+        """The number of writes."""
+        _ = self.value
+        return _VERSION.__get__(self)
+
+    @version.setter
+    def version(self, new: int) -> None:
+        _VERSION.__set__(self, new)
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    """Return a known tensor as a NumPy array; both share memory."""
+    memory = tensor.memory
+    own = tensor.dtype.numpy
+    if isinstance(memory, Derived) or not is_known(memory.value.array) or tensor.part:
+        return np.asarray(tensor.array, own)
+    shown = memory.numpy[1]() if isinstance(memory, NumpyMemory) and memory.numpy[1] else None
+    if shown is None:
+        entries = memory.numpy[0] if isinstance(memory, NumpyMemory) else np.array(memory.value.array, own)
+        shown = _Shown(entries)
+        if not isinstance(memory, NumpyMemory):
+            _share(memory, entries, shown)
+    flat = np.asarray(shown).reshape(-1)[_layout.offset_of(tensor.layout, memory.layout) :]
+    strides = [s * flat.itemsize for s in _layout.strides_of(tensor.layout)]
+    return np.lib.stride_tricks.as_strided(flat, tensor.layout.shape, strides)
+
+
+def _share(memory: Storage, entries: Any, shown: _Shown | None) -> None:
+    memory.numpy = entries, None if shown is None else weakref.ref(shown)
+    memory.__class__ = NumpyMemory
+
+
+def share(tensor: Tensor, entries: Any) -> Tensor:
+    """Return a new tensor of a NumPy array's entries, after making both share memory."""
+    known = is_known(tensor.array)  # what is traced cannot see what NumPy writes when the program runs
+    if known and entries.flags.c_contiguous and entries.flags.writeable:
+        _share(tensor.memory, entries, None)
+    return tensor

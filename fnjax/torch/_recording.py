@@ -1,0 +1,336 @@
+"""Values of the host, and the recorded calls of NumPy that compute them when the program runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._primitives.nondifferentiable import nondifferentiable
+from fnjax.torch._dtypes import as_dtype
+from fnjax.torch._errors import NotSupported
+from fnjax.torch._journal import next_serial
+from fnjax.torch._samples import SAMPLES, find_place, list_leaves, map_leaves
+from fnjax.torch._tensor import Tensor, make, number
+from fnjax.torch._values import Value
+
+REMEDY = "write it with operations of torch, or call the function outside of jax.jit"
+
+
+@dataclasses.dataclass(slots=True)
+class Step:
+    """A recorded call.
+
+    Attributes:
+        serial: orders the calls.
+        results: the call's result, with a HostValue for each value.
+        writes: whether it may change its arguments.
+    """
+
+    serial: int
+    function: Callable[..., Any]
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any]
+    results: Any
+    writes: bool
+
+
+class Recording:
+    """Calls on host values that may share memory.
+
+    Attributes:
+        steps: the calls.
+        leaves: by the id of a host value the value, and the array of JAX that it is a copy of.
+        shared: tensors that share memory with host values, and the storage's version when they last agreed.
+        alive: the samples on which no call failed.
+        merged: the recording that goes on in place of this one.
+    """
+
+    def __init__(self) -> None:
+        self.steps = list[Step]()
+        self.leaves = dict[int, tuple[HostValue, Any]]()
+        self.shared = list[tuple[Tensor, HostValue, int]]()
+        self.alive = {*range(SAMPLES)}
+        self.merged: Recording | None = None
+
+    def merge(self, other: Recording) -> None:
+        """Take over the calls of another recording."""
+        if other is self:
+            return
+        self.steps = sorted(self.steps + other.steps, key=lambda s: s.serial)
+        self.leaves |= other.leaves
+        self.shared += other.shared
+        self.alive &= other.alive
+        other.merged = self
+
+    def refresh(self) -> None:
+        """Record the writes of torch to tensors that share memory with host values."""
+        for i, (tensor, value, version) in enumerate(self.shared):
+            if tensor.memory.version != version:
+                self.shared[i] = tensor, value, tensor.memory.version
+                new = HostValue(self, value.samples)
+                self.leaves[id(new)] = new, tensor.array
+                self.steps.append(Step(next_serial(), np.copyto, (value, new), {}, None, True))
+
+    def write_back(self, changed: Sequence[HostValue], *, everything: bool) -> None:
+        """Write to the tensors that share memory with arrays that NumPy changed, or to all."""
+        for i, (tensor, value, _) in enumerate(self.shared):
+            pairs = [(a.samples[k], value.samples[k]) for a in changed for k in self.alive]
+            if everything or any(np.may_share_memory(*pair) for pair in pairs):
+                tensor.assign(Value(value.to_array()))
+                self.shared[i] = tensor, value, tensor.memory.version
+
+    def replay(self, wanted: HostValue) -> Any:
+        """Return the array of a host value, as a callback makes it."""
+        needed, steps = {id(wanted)}, list[Step]()
+        for step in reversed(self.steps):
+            if step.writes or any(id(x) in needed for x in list_values(step.results)):
+                steps.insert(0, step)
+                needed |= {id(x) for x in list_values((step.args, step.kwargs))}
+        leaves = {k: v for k, v in self.leaves.items() if k in needed}
+        slots = dict[int, _Slot]()
+
+        def find_slot(value: HostValue) -> _Slot:
+            return slots.setdefault(id(value), _Slot(len(slots)))
+
+        # Nothing of it refers to this trace.
+        given = [(find_slot(value).index, value.sample.dtype) for value, _ in leaves.values()]
+        program = [(s.function, *fill((s.args, s.kwargs, s.results), find_slot)) for s in steps]
+        own, shape, name, end = as_dtype(wanted.dtype), wanted.shape, wanted.name, find_slot(wanted).index
+
+        def call(*arrays: Any) -> Any:
+            values = {at: np.array(a, dtype) for (at, dtype), a in zip(given, arrays, strict=True)}
+            for function, args, kwargs, results in program:
+                filled = map_leaves(lambda x: values[x.index] if isinstance(x, _Slot) else x, (args, kwargs))
+                _assign(values, results, function(*filled[0], **filled[1]))
+            found = np.asarray(values[end])
+            if found.shape != shape:
+                raise ValueError(f"{name} has the shape {found.shape}, and {shape} when it was traced: {REMEDY}")
+            return found.astype(own.array)
+
+        arrays = nondifferentiable([a for _, a in leaves.values()], [], _make_error(name)) if leaves else ()
+        return jax.pure_callback(call, jax.ShapeDtypeStruct(shape, own.array), *arrays, vmap_method="sequential")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Slot:
+    """Place of a host value in a recorded program."""
+
+    index: int
+
+
+def _make_error(name: str) -> Callable[[], Exception]:
+    text = f"the derivative of {name}, which NumPy computes on the host"
+    error = NotSupported(text, "write it with operations of torch, or detach() what NumPy gets")
+    return lambda: error
+
+
+class HostValue:
+    """A value of the host that is there when the program runs.
+
+    Args:
+        recording: the calls that compute it.
+        samples: its value for each of the samples.
+        name: of the call, for messages.
+    """
+
+    __slots__ = ("__weakref__", "_recording", "name", "samples")
+    __hash__ = object.__hash__
+    record: Callable[..., Any]  # _host.record
+
+    def __init__(self, recording: Recording, samples: Sequence[Any], name: str = "numpy()") -> None:
+        self._recording, self.samples, self.name = recording, samples, name
+
+    @property
+    def recording(self) -> Recording:
+        """The recording that it belongs to now."""
+        while self._recording.merged is not None:
+            self._recording = self._recording.merged
+        return self._recording
+
+    @property
+    def sample(self) -> Any:
+        """Its value for the first sample that is left."""
+        return self.samples[min(self.recording.alive)]
+
+    @property
+    def is_known(self) -> bool:
+        """Whether nothing that JAX traces went into it."""
+        return not self.recording.leaves
+
+    def known(self, what: str) -> Any:
+        """Return its value.
+
+        Raises:
+            NotSupported: it depends on what JAX traces.
+        """
+        if not self.is_known:
+            raise NotSupported(f"{what} of {self.name}, which is computed when the program runs", REMEDY)
+        return self.sample
+
+    def _agree(self, ask: Callable[[Any], Any], what: str) -> Any:
+        """Return what all samples agree in."""
+        found = [ask(self.samples[i]) for i in sorted(self.recording.alive)]
+        if any(f != found[0] for f in found):
+            raise NotSupported(f"the {what} of {self.name}, which depends on traced values", REMEDY)
+        return found[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of the axes."""
+        found: tuple[int, ...] = self._agree(np.shape, "shape")
+        return found
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """The number of entries."""
+        return int(np.prod(self.shape))
+
+    @property
+    def dtype(self) -> Any:
+        """NumPy's dtype."""
+        return self._agree(lambda s: np.asarray(s).dtype, "dtype")
+
+    def to_array(self) -> Any:
+        """Return the array of JAX."""
+        recording = self.recording
+        recording.refresh()
+        if self.dtype.kind not in "biufcV":
+            raise NotSupported(f"a tensor of {self.name}, a {type(self.sample).__name__}", REMEDY)
+        if self.is_known:
+            with jax.ensure_compile_time_eval():
+                return jnp.asarray(np.array(self.sample), as_dtype(self.dtype).array)
+        return recording.replay(self)
+
+    def to_tensor(self, *, shared: bool = False) -> Tensor:
+        """Return a tensor of it; a traced number for a Python number.
+
+        Args:
+            shared: whether both share memory.
+        """
+        found = self._find_shared() if shared else None
+        if found is not None:
+            return found
+        array = self.to_array()
+        if isinstance(self.sample, (bool, int, float, complex)) and not isinstance(self.sample, np.generic):
+            return number(array)
+        made = make(array, as_dtype(self.dtype))
+        if shared:
+            self.recording.shared.append((made, self, made.memory.version))
+        return made
+
+    def _find_shared(self) -> Tensor | None:
+        """Return a view of a tensor that already shares memory with this array; None where there is none."""
+        recording = self.recording
+        recording.refresh()
+        for tensor, value, _ in recording.shared:
+            places = {find_place(self.samples[i], value.samples[i]) for i in recording.alive}
+            if places == {None}:
+                continue
+            if len(places) > 1 or not tensor.is_contiguous():
+                raise NotSupported(f"a tensor of a part of the memory of {self.name}", "use torch.tensor(a), a copy")
+            offset, strides = next(p for p in places if p is not None)
+            flat = tensor.layout.reshape(-1)[offset:]
+            return tensor.show(np.lib.stride_tricks.as_strided(flat, self.shape, strides), detached=True)
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        own = getattr(HostValue, name, None)
+        if isinstance(own, property):  # which raised NotSupported
+            return own.fget(self)  # type: ignore[misc] # it has one
+        if name in {"strides", "itemsize", "nbytes"}:
+            return self._agree(lambda s: getattr(s, name), name)
+        if callable(getattr(self.sample, name)):
+            return lambda *args, **kwargs: HostValue.record(_call_method, (self, name, *args), kwargs, name)
+        return HostValue.record(getattr, (self, name), {}, name)
+
+    def __len__(self) -> int:
+        length: int = self._agree(len, "length")
+        return length
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, index: Any) -> Any:
+        return HostValue.record(operator.getitem, (self, index), {}, "an entry")
+
+    def __setitem__(self, index: Any, new: Any) -> None:
+        HostValue.record(operator.setitem, (self, index, new), {}, "a write")
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return HostValue.record(getattr(ufunc, method), inputs, kwargs, f"np.{ufunc.__name__}")
+
+    def __array_function__(self, func: Any, _: Any, args: Any, kwargs: Any) -> Any:
+        return HostValue.record(func, args, kwargs, f"np.{func.__name__}")
+
+    def __array__(self, *args: Any, **_: Any) -> Any:
+        return np.array(self.known("the entries"), *args)
+
+    def __jax_array__(self) -> Any:
+        return self.to_array()
+
+    def __repr__(self) -> str:
+        return f"<{self.name}, which is computed when the program runs>" if not self.is_known else repr(self.sample)
+
+
+def _call_method(value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
+    return getattr(value, name)(*args, **kwargs)
+
+
+def _install() -> None:
+    def binary(name: str, *, reflected: bool) -> Callable[..., Any]:
+        function = getattr(operator, f"__{name}__")
+
+        def call(self: HostValue, other: Any) -> Any:
+            if isinstance(other, Tensor) and not name.startswith("i"):
+                return NotImplemented  # it is a tensor
+            return HostValue.record(function, (other, self) if reflected else (self, other), {}, f"a result of {name}")
+
+        return call
+
+    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+        for prefix in ("", "r", "i"):
+            method = binary(f"i{name}" if prefix == "i" else name, reflected=prefix == "r")
+            setattr(HostValue, f"__{prefix}{name}__", method)
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", "lshift", "rshift"):
+        setattr(HostValue, f"__{name}__", binary(name, reflected=False))
+    for name in ("neg", "pos", "abs", "invert"):
+        function = getattr(operator, f"__{name}__")
+        setattr(HostValue, f"__{name}__", lambda self, f=function: HostValue.record(f, (self,), {}, f.__name__))
+    for kind in (bool, int, float, complex, operator.index):
+        method = lambda self, kind=kind: kind(self.known(f"{kind.__name__}()"))  # noqa: E731 - one for each
+        setattr(HostValue, f"__{kind.__name__}__", method)
+
+
+_install()
+
+
+def list_values(tree: Any) -> list[HostValue]:
+    """Return the host values in a tree."""
+    return [x for x in list_leaves(tree) if isinstance(x, HostValue)]
+
+
+def fill(tree: Any, value_of: Callable[[HostValue], Any]) -> Any:
+    """Return a tree with other values in place of its host values."""
+    return map_leaves(lambda x: value_of(x) if isinstance(x, HostValue) else x, tree)
+
+
+def _assign(values: dict[int, Any], results: Any, found: Any) -> None:
+    """Note the parts of a call's result in their slots."""
+    if isinstance(results, _Slot):
+        values[results.index] = found
+    elif isinstance(results, (list, tuple)):
+        for result, part in zip(results, found, strict=True):
+            _assign(values, result, part)
