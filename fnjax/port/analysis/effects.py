@@ -37,7 +37,7 @@ class Effects:
     jumps: bool = False
 
     def add_effects(self, other: Effects) -> Effects:
-        """These, and then others."""
+        """Return these effects, and then others."""
         return Effects(
             self.gives | other.gives,
             self.surely | other.surely,
@@ -67,7 +67,7 @@ _ACTS = Effects(acts=True)
 
 
 def join_effects(ways: Iterable[tuple[Effects, bool]]) -> Effects:
-    """What one of several ways does; each with whether it leaves, so that nothing behind it is reached from there."""
+    """Return the effects of several ways; each with whether it leaves, so that nothing after it is reached."""
     found = list(ways)
     together = NOTHING
     for effects, _ in found:
@@ -78,7 +78,7 @@ def join_effects(ways: Iterable[tuple[Effects, bool]]) -> Effects:
 
 
 def find_effects(made: Iterable[cst.CSTNode]) -> Effects:
-    """What statements do beside what their blocks do, which is noted where these are walked."""
+    """Return what statements do beside what their blocks do, which is noted where these are walked."""
     found = NOTHING
     for statement in made:
         for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]:
@@ -101,7 +101,7 @@ def _find_effects_of_one(node: Any) -> Effects:
 
 
 def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tuple[frozenset[str], frozenset[str]]:
-    """The names that a block of the source reads before it gives them a value, and those that it surely gives one."""
+    """Return the names that a block reads before it gives them a value, and those that it surely gives one."""
     read = frozenset[str]()
     for row in block.body:
         for node in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
@@ -113,7 +113,7 @@ def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tupl
 
 
 def _split_statement(node: Any) -> tuple[set[str], set[str], list[cst.BaseSuite]]:
-    """The names that a statement reads at first, those that it binds, and its blocks, of which one runs."""
+    """Return the names that a statement reads at first, those that it binds, and its blocks, of which one runs."""
     if isinstance(node, cst.With):
         return {n for item in node.items for n in find_names(item)}, set(), [node.body]
     if isinstance(node, cst.If):

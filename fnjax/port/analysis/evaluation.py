@@ -57,18 +57,18 @@ class Evaluation(Variables):
         self.guards: list[Any] = []  # the conditions under which what is evaluated is taken
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
-        """A finding at the node."""
+        """Report a finding at the node."""
         if kind == "untraced" and self.routine.concrete:
             kind, message, severity = "callback", _CALLBACK, "note"
         finding = Finding(*self.program.source.locate(node), kind, message, severity)
         self.sink.report(finding)
 
     def is_traced(self, value: Value) -> bool:
-        """Whether a value may be an array under jit whose entries are not known."""
+        """Return whether a value may be an array under jit whose entries are not known."""
         return value.traced and not self.routine.concrete
 
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
-        """A finding that leaves the class ported."""
+        """Note a finding that leaves the class ported."""
         self.report(node, kind, message, "note")
 
     def may_stand_for_selected(self, number: str) -> bool:
@@ -84,7 +84,7 @@ class Evaluation(Variables):
             self.routine.taken_out |= {mask}
 
     def find_one_mask(self, values: Iterable[Value]) -> str:
-        """The mask whose entries these all are; where not all are the same mask's, the entries are needed."""
+        """Return the mask whose entries these all are; where not all are the same mask's, the entries are needed."""
         values = [*values]
         masks = {v.mask for v in values if v.mask}
         if len(masks) > 1 or (masks and any(v.is_tensor and not v.mask and v.rank != 0 for v in values)):
@@ -93,23 +93,23 @@ class Evaluation(Variables):
         return masks.pop() if masks else ""
 
     def enter_differentiated(self) -> contextlib.AbstractContextManager[None]:
-        """What is walked here will be differentiated by jax.vjp."""
+        """Return what is walked here will be differentiated by jax.vjp."""
         return self.enter(differentiated=True, perhaps=False)
 
     @property
     def surely_differentiated(self) -> bool:
-        """Whether what is walked here is differentiated; of a function that is passed on that is not known."""
+        """True if what is walked here is differentiated; of a function that is passed on that is not known."""
         return self.here.differentiated and not self.here.perhaps
 
     @property
     def derived(self) -> bool:
-        """Whether JAX may differentiate what is walked here: backward, for second derivatives."""
+        """True if JAX may differentiate what is walked here: backward, for second derivatives."""
         backward = self.routine.role in {"backward", "vjp", "jvp"}
         once = any("once_differentiable" in d for d in list_decorators(self.routine.node))
         return self.here.differentiated or self.routine.derived or (backward and not once)
 
     def stop_gradient(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """What has no history in PyTorch, as `x.item()`: where JAX differentiates, no gradient goes through it."""
+        """Return an expression without history in PyTorch, as `x.item()`: no gradient goes through it."""
         if not self.here.differentiated:
             return node
         self.sink.imports.add("jax")
@@ -117,7 +117,7 @@ class Evaluation(Variables):
 
     @contextlib.contextmanager
     def open_scope(self) -> Iterator[dict[str, Value]]:
-        """The variables of what is walked here, of which nothing is known behind it."""
+        """Yield the variables of what is walked here, of which nothing is known behind it."""
         outer, self.state = self.state, self.state.copy()
         try:
             yield self.state.variables
@@ -126,7 +126,7 @@ class Evaluation(Variables):
 
     @contextlib.contextmanager
     def walk_apart(self, start: State | None = None) -> Iterator[Region]:
-        """What is walked here leaves no trace: what it has found is in the region that one gets, to be adopted or not.
+        """Speculate: what is found is in the region that one gets, to be committed or not.
 
         Args:
             start: what holds where it begins, if not what holds now.
@@ -165,7 +165,7 @@ class Evaluation(Variables):
         self.memo.clear()
 
     def walk_once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
-        """What a walk through statements makes; where one has begun with the same knowledge, what that has made."""
+        """Return what a walk through statements makes; of two with the same knowledge, what the first has made."""
         around, start = self.list_dependencies(), self.state.copy()
         region = self.traces.find_trace(key, around, start)
         if region is None:
@@ -177,11 +177,11 @@ class Evaluation(Variables):
         return made and ([*made[0]], made[1])
 
     def list_dependencies(self) -> tuple[object, ...]:
-        """What a translation depends on, beside the state and what the routine and the file say."""
+        """Return what a translation depends on, beside the state and what the routine and the file say."""
         return self.here, self.large, self.sink.keys, self.routine.draws_often, self.routine.gives
 
     def port(self, node: cst.BaseExpression) -> Term:
-        """The translation and the value of an expression; once for each walk through its statement."""
+        """Return the translation and the value of an expression; once for each walk through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
         told, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
@@ -205,7 +205,7 @@ class Evaluation(Variables):
         return term
 
     def _mark_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
-        """An operator's result is an array of NumPy if its operands are; a scalar of NumPy is a copy."""
+        """Mark an operator's result as an array of NumPy if its operands are; a scalar of NumPy is a copy."""
         if isinstance(node, cst.Subscript):
             numpy, place = self.port(node.value).value.numpy, value.place
             if numpy and value.rank is None and place is not None:
@@ -218,7 +218,7 @@ class Evaluation(Variables):
         return replace(value, numpy=flags.pop() if len(flags) == 1 else False)
 
     def port_parts(self, node: Any) -> Any:
-        """The node with its expressions translated."""
+        """Return the node with its expressions translated."""
         changes: dict[str, Any] = {}
         for f in dataclasses.fields(node):
             value = getattr(node, f.name)
@@ -245,7 +245,7 @@ class Evaluation(Variables):
 
     @staticmethod
     def bracket_parts(node: Any) -> Any:
-        """The node with parentheses around what needs them."""
+        """Return the node with parentheses around what needs them."""
         if isinstance(node, cst.Call):
             return node.with_changes(func=bracket(node.func))
         leave = getattr(_FIT, f"leave_{type(node).__name__}", None)

@@ -41,7 +41,7 @@ def is_guard_decorator(program: Program, name: str) -> bool:
 
 
 def is_guard_context(program: Program, name: str) -> bool:
-    """Whether a function of the file gives a context that only holds a device."""
+    """Return whether a function of the file gives a context that only holds a device."""
     function = _find_function(program, name)
     if function is None:
         return False
@@ -55,7 +55,7 @@ def is_guard_context(program: Program, name: str) -> bool:
 
 
 def find_amp_decorator(program: Program, name: str) -> str:
-    """The decorator of torch.amp that a function of the file has given a name: `fwd, bwd = decorators_of(version)`."""
+    """Return the decorator of torch.amp that a function has given a name: `fwd, bwd = decorators_of(version)`."""
     for statement in program.source.providers.get(name, ()):
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
         if not isinstance(small, cst.Assign) or not isinstance(small.value, cst.Call):
@@ -75,7 +75,7 @@ def find_amp_decorator(program: Program, name: str) -> str:
 
 
 def only_imports_triton(statement: cst.CSTNode) -> bool:
-    """Whether an `if` or a `try` does nothing but import names of Triton, from one module of it or another."""
+    """Return whether an `if` or a `try` does nothing but import names of Triton, from one module of it or another."""
     if not isinstance(statement, (cst.If, cst.Try)):
         return False
     small = [n for n in list_nodes(statement, cst.BaseSmallStatement) if not isinstance(n, cst.Pass)]

@@ -32,7 +32,7 @@ class Kernel(Source):
         self.optional = {*plain[len(plain) - len(given.defaults) :], *(a.arg for a in given.kwonlyargs)}
 
     def lookup(self, name: str) -> Any:
-        """What a name of the file means: a kernel, a module of the language; nothing else is needed."""
+        """Return what a name of the file means: a kernel, a module of the language; nothing else is needed."""
         if name in self.program.kernels:
             return types.SimpleNamespace(source=self.program.kernels[name])
         found = self.program.source.find_definition(name)
@@ -65,7 +65,7 @@ def collect_kernels(program: Program) -> None:
 
 
 def _iter_kernel_uses(program: Program) -> Iterator[cst.CSTNode]:
-    """The expressions that may be kernels: what is launched, given to a variable or a function, or compared by `is`."""
+    """Yield the expressions that may be kernels: launched, given to a variable or a function, or compared by `is`."""
     tree = program.source.tree
     functions = {n.name.value for n in list_nodes(tree, cst.FunctionDef) if n not in program.kernel_nodes}
     lines = (s for n in list_nodes(tree, cst.ClassDef) for s in n.body.body)
@@ -87,7 +87,7 @@ def _iter_kernel_uses(program: Program) -> Iterator[cst.CSTNode]:
 
 
 def _iter_alternatives(program: Program, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """An expression, and those among which it chooses, or which it wraps."""
+    """Yield an expression, and those among which it chooses, or which it wraps."""
     yield node
     if isinstance(node, cst.IfExp):
         yield from _iter_alternatives(program, node.body)
@@ -98,14 +98,14 @@ def _iter_alternatives(program: Program, node: cst.BaseExpression) -> Iterator[c
 
 
 def _makes_kernel(program: Program, node: cst.BaseExpression) -> bool:
-    """Whether a decorator makes a kernel: `@triton.jit`, `@triton.autotune(configs=..., key=[...])`."""
+    """Return whether a decorator makes a kernel: `@triton.jit`, `@triton.autotune(configs=..., key=[...])`."""
     while isinstance(node, cst.Call):
         node = node.func
     return program.resolve_name(node) in MAKING
 
 
 def _find_wrapped_function(program: Program, node: cst.BaseExpression | None) -> str:
-    """The function of the file in `triton.jit(f)`, `triton.heuristics({...})(f)` and the like."""
+    """Return the function of the file in `triton.jit(f)`, `triton.heuristics({...})(f)` and the like."""
     while isinstance(node, cst.Call) and _makes_kernel(program, node.func):
         plain = [a.value for a in node.args if a.keyword is None]
         if len(plain) == 1 and isinstance(plain[0], cst.Name):

@@ -64,12 +64,12 @@ class Registration:
 
     @property
     def is_differentiated(self) -> bool:
-        """Whether it gives a body that PyTorch differentiates, as it does where a Library is told no dispatch key."""
+        """True if it gives a body that PyTorch differentiates, as it does where a Library is told no dispatch key."""
         implicit = self.key.startswith(("CompositeImplicit", "Autograd")) or (not self.key and bool(self.library))
         return self.method == "impl" and implicit
 
     def write_call(self, function: str) -> str:
-        """The same as a call of a Library's method."""
+        """Return the same as a call of a Library's method."""
         namespace, _, own = self.qualname.partition("::")
         library = self.library or f"fnjax.Library({namespace!r}, 'FRAGMENT')"
         key = f", {self.key!r}" if self.key else ""
@@ -113,7 +113,7 @@ def collect_operators(program: Program) -> None:
 
 
 def _iter_statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A statement of the top level, or those in the blocks of an `if`, a `try` and so on."""
+    """Yield a statement of the top level, or those in the blocks of an `if`, a `try` and so on."""
     if isinstance(node, _BLOCKS):
         for child in node.children:
             yield from _iter_statements(child)
@@ -132,7 +132,7 @@ def _iter_assigned_calls(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call
 
 
 def _read_text(program: Program, node: cst.BaseExpression) -> str:
-    """The text that an expression is, without what is not known of it."""
+    """Return the text that an expression is, without what is not known of it."""
 
     def value(part: cst.BaseExpression) -> object:
         found = _find_held_value(program, part) if isinstance(part, cst.Name) else MISSING
@@ -142,7 +142,7 @@ def _read_text(program: Program, node: cst.BaseExpression) -> str:
 
 
 def _find_held_value(program: Program, node: cst.Name) -> object:
-    """What a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
+    """Return what a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
     here = program.source.locate(node)
     values = [d.value for d in program.source.definitions.get(node.value, ())]
     before = [v for v in values if v is not None and program.source.locate(v) < here]
@@ -152,7 +152,7 @@ def _find_held_value(program: Program, node: cst.Name) -> object:
 def _iter_definitions(
     program: Program, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
 ) -> Iterator[tuple[str, cst.Call, cst.FunctionDef | None]]:
-    """What a statement makes an operator: the name of the file, the call of custom_op, the body."""
+    """Yield what a statement makes an operator: the name of the file, the call of custom_op, the body."""
     if isinstance(statement, cst.FunctionDef):
         for decorator in statement.decorators:
             node = decorator.decorator
@@ -168,7 +168,7 @@ def _iter_definitions(
 def _iter_registrations(
     program: Program, top: cst.CSTNode, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
 ) -> Iterator[Registration]:
-    """What a statement registers: by its decorators, or as a line that calls."""
+    """Yield what a statement registers: by its decorators, or as a line that calls."""
     if isinstance(statement, cst.FunctionDef):
         for decorator in statement.decorators:
             node = decorator.decorator
@@ -184,7 +184,7 @@ def _iter_registrations(
 
 
 def read_registration(program: Program, call: cst.Call, name: str = "") -> Registration | None:
-    """What a call says of an operator, in the forms of torch.library's functions, a Library's and an operator's.
+    """Return what a call says of an operator, in the forms of torch.library's functions, a Library's and an operator's.
 
     Args:
         program: the file.
@@ -219,7 +219,7 @@ def read_registration(program: Program, call: cst.Call, name: str = "") -> Regis
 
 
 def _read_qualified_name(program: Program, node: cst.BaseExpression, library: str) -> str:
-    """The qualified name of an operator, from its text, its schema, or an expression that it is."""
+    """Return the qualified name of an operator, from its text, its schema, or an expression that it is."""
     text = _read_text(program, node).partition("(")[0].strip()
     if library and "::" not in text:
         return f"{program.libraries[library]}::{text}"
@@ -241,7 +241,7 @@ def _read_dispatch_key(rest: list[cst.Arg]) -> str:
 
 
 def _collect_mutated(call: cst.CSTNode) -> set[str]:
-    """The arguments that an operator mutates, as custom_op or infer_schema is told, or a schema says."""
+    """Return the arguments that an operator mutates, as custom_op or infer_schema is told, or a schema says."""
     found: set[str] = set()
     for node in list_nodes(call):
         if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mutates_args":
@@ -277,7 +277,7 @@ def _read_parameters(text: str) -> Iterator[_SchemaParameter]:
 
 
 def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[_SchemaParameter]:
-    """The parameters of the schemas that are written in a call, as far as their text is known."""
+    """Yield the parameters of the schemas that are written in a call, as far as their text is known."""
     text = read_text(node, hole="_") if isinstance(node, cst.BaseExpression) else None
     if text is not None and text.strip("_"):
         yield from _read_parameters(text)
@@ -310,7 +310,7 @@ def _define_by_decorator(program: Program, r: Registration, places: Mapping[cst.
 
 
 def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
-    """A body of an operator: the first is its forward; what is not defined in the file has none."""
+    """Give an operator a body: the first is its forward; what is not defined in the file has none."""
     owner = program.classes.get(r.qualname)
     first = owner is None
     if owner is None:
@@ -353,13 +353,13 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
 
 
 def _list_axes_arguments(definition: cst.CSTNode) -> list[str]:
-    """The arguments of a schema that are lists of dimensions."""
+    """Return the arguments of a schema that are lists of dimensions."""
     whole = (p.name for p in _iter_schema_parameters(definition) if p.listed and p.base in {"int", "SymInt"})
     return [name for name in whole if name.startswith(("dim", "ax"))]
 
 
 def _make_stand_in(program: Program, r: Registration) -> cst.FunctionDef:
-    """What stands for a body that is no function of the file: a lambda, or one of another file."""
+    """Return what stands for a body that is no function of the file: a lambda, or one of another file."""
     made = cst.FunctionDef(cst.Name(r.qualname.partition("::")[2]), cst.Parameters(), cst.IndentedBlock([]))
     program.source.positions[made] = program.source.locate(r.node)
     program.ported[r.qualname] = made  # type: ignore[assignment] # the line that registers it is
@@ -377,7 +377,7 @@ def _report_missing_definition(program: Program, owner: Class, r: Registration) 
 
 
 def _register_function(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
-    """What is known of an operator beside its body."""
+    """Register what is known of an operator besides its body."""
     owner = program.classes.get(r.qualname)
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
@@ -402,13 +402,13 @@ def _register_function(program: Program, r: Registration, places: Mapping[cst.Fu
 
 
 def _makes_symbolic_size(function: cst.FunctionDef) -> bool:
-    """Whether it asks PyTorch for a new symbolic size."""
+    """Return whether it asks PyTorch for a new symbolic size."""
     calls = (unparse(n.func) for n in list_nodes(function, cst.Call))
     return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 
 
 def _add_functional_form(program: Program, owner: Class, r: Registration) -> None:
-    """A function that returns what the body does, the new values of what is mutated with it."""
+    """Add a function that returns what the body does, with the new values of what is mutated."""
     if r.given is None:
         return
     program.make_routine(r.given, r.given.name.value)

@@ -111,7 +111,7 @@ class Program:
     def _name_base(
         self, node: cst.BaseExpression, scopes: list[dict[str, list[Definition]]], methods: dict[str, cst.FunctionDef]
     ) -> str:
-        """The qualified name of a base; a `Function` of another module is torch's where forward takes ctx."""
+        """Return the qualified name of a base; a `Function` of another module is torch's where forward takes ctx."""
         full = self.resolve_name(node, scopes)
         known = full.startswith("file:") or self._is_function(full)
         if known or "forward" not in methods or unparse(node).split(".")[-1] != "Function":
@@ -128,7 +128,7 @@ class Program:
         return cls is not None and base not in seen and any(self._is_function(b, (*seen, base)) for b in cls.bases)
 
     def resolve_name(self, node: cst.BaseExpression, scopes: Sequence[dict[str, list[Definition]]] = ()) -> str:
-        """The qualified name of a dotted expression, by the definitions alone."""
+        """Return the qualified name of a dotted expression, by the definitions alone."""
         if isinstance(node, cst.Name):
             for scope in reversed(scopes):
                 if node.value in scope:
@@ -157,7 +157,7 @@ class Program:
         return ""
 
     def list_meanings(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
-        """All that a name of the top level may stand for, whichever branch of the file has run."""
+        """Return all that a name of the top level may stand for, whichever branch of the file has run."""
         found: set[str] = set()
         for definition in self.source.definitions.get(name, ()):
             if definition.imported:
@@ -171,7 +171,7 @@ class Program:
         return found
 
     def iter_ancestors(self, cls: Class) -> Iterator[Class]:
-        """The class and its bases in the file, in the order of lookup."""
+        """Yield the class and its bases in the file, in the order of lookup."""
         seen = []
         waiting = [cls]
         while waiting:
@@ -183,7 +183,7 @@ class Program:
             waiting += [c for b in first.bases if (c := self.classes.get(b.removeprefix("file:")))]
 
     def list_derived(self, cls: Class) -> list[Class]:
-        """The class and those of the file that derive from it."""
+        """Return the class and those of the file that derive from it."""
         return self.heirs[cls]
 
     @functools.cached_property
@@ -201,27 +201,27 @@ class Program:
         return {name: list(self.iter_ancestors(cls)) for name, cls in self.classes.items()}
 
     def list_related(self, owner: Class) -> list[Class]:
-        """The class, those of the file that derive from it, and its bases."""
+        """Return the class, those of the file that derive from it, and its bases."""
         if owner.name not in self.kin:
             found = {*self.list_derived(owner), *self.families[owner.name]}
             self.kin[owner.name] = [c for c in self.classes.values() if c in found] if len(found) > 1 else [owner]
         return self.kin[owner.name]
 
     def find_method(self, cls: Class, name: str) -> Routine | None:
-        """A method of a class or of its bases in the file."""
+        """Return a method of a class or of its bases in the file."""
         for c in self.iter_ancestors(cls):
             if name in c.methods:
                 return self.make_routine(c.methods[name], f"{c.name}.{name}", c)
         return None
 
     def find_methods_below(self, base: str, name: str) -> list[Routine]:
-        """The methods of this name that classes derived from one of the file define."""
+        """Return the methods of this name that classes derived from one of the file define."""
         owner = self.classes.get(base.removeprefix("file:"))
         derived = self.list_derived(owner) if owner is not None else []
         return [self.make_routine(c.methods[name], f"{c.name}.{name}", c) for c in derived if name in c.methods]
 
     def find_differentiated_inputs(self, routine: Routine, always: bool = False) -> set[int]:
-        """The inputs of a forward for which backward returns a gradient; with `always`, on all its ways."""
+        """Return the inputs of a forward for which backward returns a gradient; with `always`, on all its ways."""
         if routine.role != "forward" or routine.owner is None:
             return set()
         backward = self.find_method(routine.owner, "backward")
@@ -230,7 +230,7 @@ class Program:
     # -------------------------------------------------------------------------------------------- names
 
     def look_up(self, name: str) -> Value:
-        """What a name of the top level, or a builtin, stands for."""
+        """Return what a name of the top level, or a builtin, stands for."""
         if name in self.values:
             value, answers = self.values[name]
             self.heard += answers
@@ -265,7 +265,7 @@ class Program:
         return value
 
     def is_kernel(self, name: str) -> bool:
-        """Whether a qualified name is a Triton kernel of the file."""
+        """Return whether a qualified name is a Triton kernel of the file."""
         return name.removeprefix("file:") in self.kernels and name.startswith("file:")
 
     @property
@@ -279,7 +279,7 @@ class Program:
         return self.walking[-1] if self.walking else self.source.tree
 
     def name_attribute(self, base: str, attr: str) -> str:
-        """The qualified name of an attribute of something with a qualified name; empty for an unknown one."""
+        """Return the qualified name of an attribute of something with a qualified name; empty for an unknown one."""
         if base.startswith("file:"):
             cls = self.classes.get(base.removeprefix("file:"))
             if cls is None:
@@ -293,11 +293,11 @@ class Program:
         return find_canonical_name(f"{base}.{attr}")
 
     def list_bound(self, node: cst.CSTNode) -> set[str]:
-        """The variables that a statement binds."""
+        """Return the variables that a statement binds."""
         return self.list_rebound(node, cst.AugAssign, cst.CompFor)
 
     def list_rebound(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
-        """The variables to which a statement gives other objects, `x += y` left out."""
+        """Return the variables to which a statement gives other objects, `x += y` left out."""
         kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
         return {name for n in list_nodes(node, *kinds) for name in iter_targets(n.target)}
 
@@ -308,25 +308,25 @@ class Program:
 
     @functools.cached_property
     def rounding(self) -> bool:
-        """Whether the file rounds numbers down or up."""
+        """True if the file rounds numbers down or up."""
         return (
             re.search(r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//", self.text) is not None
         )
 
     @functools.cached_property
     def complex(self) -> bool:
-        """Whether the file computes with complex numbers."""
+        """True if the file computes with complex numbers."""
         words = r"complex|cfloat|cdouble|\bfft\b|\bconj\b|view_as_real|\bpolar\b|\bangle\b|\.imag\b|\b[\d.]+[jJ]\b"
         return re.search(words, self.text) is not None
 
     @functools.cached_property
     def collective(self) -> bool:
-        """Whether the file speaks of torch.distributed."""
+        """True if the file speaks of torch.distributed."""
         return _COLLECTIVE.search(self.text) is not None
 
     @functools.cached_property
     def differentiates(self) -> bool:
-        """Whether the file asks PyTorch for gradients, as a backward that computes its forward again does."""
+        """True if the file asks PyTorch for gradients, as a backward that computes its forward again does."""
         return re.search(r"\bautograd\b[^\n]*\bgrad\b|\.backward\(", self.text) is not None
 
     @functools.cached_property
@@ -370,7 +370,7 @@ class Program:
     # ------------------------------------------------------------------------------------------- routines
 
     def make_routine(self, node: cst.FunctionDef, name: str, owner: Class | None = None) -> Routine:
-        """What is known of a function of the file."""
+        """Return what is known of a function of the file."""
         if node not in self.routines:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
@@ -381,7 +381,7 @@ class Program:
         return self.routines[node]
 
     def find_routine(self, name: str) -> Routine | None:
-        """The function of the file with this qualified name."""
+        """Return the function of the file with this qualified name."""
         short = name.removeprefix("file:")
         if short in self.inner:
             return self.inner[short]
@@ -393,7 +393,7 @@ class Program:
         return self.make_routine(found.function, short) if found and found.function else None
 
     def draws_random_numbers(self, routine: Routine) -> bool:
-        """Whether the class of a method draws random numbers, so that forward takes a key."""
+        """Return whether the class of a method draws random numbers, so that forward takes a key."""
         if routine.owner is None:
             return False
         family = self.list_derived(routine.owner)
@@ -419,7 +419,7 @@ class Program:
         return names.index(name) if name in names else None
 
     def port_annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
-        """An annotation without torch's types; None where nothing is left of it."""
+        """Return an annotation without torch's types; None where nothing is left of it."""
         try:
             made = node.visit(AnnotationPorter(self, walk))
         except LookupError:
@@ -427,7 +427,7 @@ class Program:
         return made if isinstance(made, cst.BaseExpression) else None
 
     def collect_context_facts(self, owner: Class) -> dict[str, Value]:
-        """What forward and setup_context leave on ctx, also those of derived and base classes."""
+        """Return what forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
         for cls in self.list_related(owner):
             facts = cls.find_current_answer("")

@@ -70,7 +70,7 @@ class CallRule:
     general: bool
 
     def rate_closeness(self, callee: str) -> float:
-        """How much it says of a callee: most by its name; less than nothing where it does not handle it."""
+        """Return how much it says of a callee: most by its name; less than nothing where it does not handle it."""
         if callee in self.handles:
             return float("inf")
         if self.like is not None and self.like.fullmatch(callee):
@@ -109,20 +109,20 @@ def call_of(*handles: str, like: str = "", only: str = "", general: bool = False
 
 @lru_cache(1 << 14)
 def find_rules(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
-    """The rules that are asked for calls of a callee, in files of a kind."""
+    """Return the rules that are asked for calls of a callee, in files of a kind."""
     known = [(-r.rate_closeness(callee), r.general, not r.only, r.rule) for r in CALLS if not r.only or r.only in files]
     return tuple(rule for close, *_, rule in sorted(known, key=lambda k: k[:3]) if close <= 0)
 
 
 @lru_cache(1 << 10)
 def find_expression_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
-    """The rules that are asked for expressions of a type, in files of a kind."""
+    """Return the rules that are asked for expressions of a type, in files of a kind."""
     return _sort_rules(EXPRESSIONS.get(kind, []), files)
 
 
 @lru_cache(1 << 10)
 def find_statement_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
-    """The rules that are asked for statements of a type, in files of a kind."""
+    """Return the rules that are asked for statements of a type, in files of a kind."""
     return _sort_rules(STATEMENTS.get(kind, []), files)
 
 

@@ -14,7 +14,7 @@ from fnjax.port.source.records import Routine
 
 
 def make_start_state(program: Program, routine: Routine) -> State:
-    """The variables with which a walk through a routine begins."""
+    """Return the variables with which a walk through a routine begins."""
     state = routine.closure.copy() if routine.closure else State()
     resolve = program.resolve_name
     params = routine.parameters
@@ -97,7 +97,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
 
 
 def _describe_gradient(program: Program, routine: Routine, index: int) -> Value:
-    """The gradient for an output of forward, which has its shape."""
+    """Return the gradient for an output of forward, which has its shape."""
     forward = program.find_method(routine.owner, "forward") if routine.owner else None
     result = forward.result if forward else None
     if result is None:
@@ -134,7 +134,7 @@ def _describe_setup_parameter(program: Program, routine: Routine, index: int) ->
 
 
 def _move_to(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
-    """What another method has made; two things in one memory (`shared`) have entries in common, or have not."""
+    """Return what another method has made; two things in one memory (`shared`) have entries in common, or have not."""
     parts = value.parts and tuple(_move_to(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
     element = value.element and _move_to(value.element, f"{where}.", shared)
     if element and element.place:

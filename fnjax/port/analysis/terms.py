@@ -38,7 +38,7 @@ class Term:
 
     @property
     def named(self) -> bool:
-        """Whether it may as well be written twice: a name is not computed again."""
+        """True if it may as well be written twice: a name is not computed again."""
         return isinstance(self.node, (cst.Name, cst.Attribute))
 
     @property
@@ -68,7 +68,7 @@ class Selection:
 
 
 def make_answer(known: bool) -> Term:
-    """A question with its answer."""
+    """Return a question with its answer."""
     return Term(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
 
 
@@ -88,7 +88,7 @@ class Ahead(list[cst.BaseStatement]):
         self.given: Counter[str] = Counter()
 
     def reserve_numbers(self, kind: str) -> int:
-        """How many of a kind there are, from one more on."""
+        """Return how many of a kind there are, from one more on."""
         self.given[kind] += 1
         return self.given[kind]
 
@@ -128,7 +128,7 @@ class Sink:
             self.findings.append(finding)
 
     def add_sink(self, other: Sink) -> None:
-        """What a walk has left that went on from here."""
+        """Add the diagnostics of a walk that went on from here."""
         for finding in other.findings:
             self.report(finding)
         self.imports |= other.imports
@@ -150,25 +150,25 @@ class Unit:
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
     def note_answers(self, answers: Iterable[Heard]) -> None:
-        """What has been answered, each different answer once."""
+        """Note the dependencies, each different one once."""
         for of, name, answer in answers:
             said = self.heard.setdefault((id(of), name), (of, []))[1]
             if not any(a is answer or a == answer for a in said):
                 said.append(answer)
 
     def list_changed(self) -> set[str]:
-        """The functions and classes that would answer something else by now."""
+        """Return the functions and classes that would answer something else by now."""
         asked = ((of, of.find_current_answer(name), said) for (_, name), (of, said) in self.heard.items())
         return {of.name for of, now, said in asked if any(a != now for a in said)}
 
     def list_names_read(self) -> set[str]:
-        """The names of the top level that it reads."""
+        """Return the names of the top level that it reads."""
         if self.known is None or len(self.made) != len(self.known[0]) or any(map(is_not, self.made, self.known[0])):
             self.known = [*self.made], collect_read_names(self.made)
         return self.known[1]
 
     def list_operators(self) -> list[str]:
-        """The custom operators that it looks up, by their qualified names."""
+        """Return the custom operators that it looks up, by their qualified names."""
         return sorted(name for name in self.called if "::" in name)
 
 
@@ -177,37 +177,37 @@ EQUAL = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
 
 
 def list_statements(body: cst.BaseSuite) -> Statements:
-    """The statements of a block."""
+    """Return the statements of a block."""
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
 
 
 def list_else_blocks(node: cst.If) -> list[cst.BaseSuite]:
-    """The block of `else`, or that of `elif` as a block."""
+    """Return the block of `else`, or that of `elif` as a block."""
     orelse = node.orelse
     return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
 
 
 def parse(text: str) -> cst.BaseExpression:
-    """An expression from its text."""
+    """Return an expression from its text."""
     return cst.Name(text) if text.isidentifier() else cst.parse_expression(text)
 
 
 def parse_line(text: str) -> cst.SimpleStatementLine:
-    """A statement from its text."""
+    """Return a statement from its text."""
     statement = cst.parse_statement(text)
     assert isinstance(statement, cst.SimpleStatementLine)
     return statement
 
 
 def make_assignment(target: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
-    """`target = value`."""
+    """Translate `target = value`."""
     node = cst.Assign([cst.AssignTarget(parse(target))], bracket(value, 0))  # type: ignore[arg-type] # a name or attribute
     return cst.SimpleStatementLine([node])
 
 
 def make_raise(message: str) -> cst.SimpleStatementLine:
-    """The statement that stands where a translation is missing."""
+    """Return the statement that stands where a translation is missing."""
     text = cst.SimpleString(repr(message).replace("\n", " "))
     return cst.SimpleStatementLine([cst.Raise(cst.Call(cst.Name("NotImplementedError"), [cst.Arg(text)]))])

@@ -43,11 +43,11 @@ class Region:
 
     @property
     def untraced(self) -> bool:
-        """Whether something in it asks for a tensor's value, so that it runs un-jitted only."""
+        """True if something in it asks for a tensor's value, so that it runs un-jitted only."""
         return any(f.code == "untraced" for f in self.sink.findings)
 
     def is_untraced_at(self, places: Container[tuple[int, int]]) -> bool:
-        """Whether that stands at one of these places."""
+        """Return whether that stands at one of these places."""
         return any(f.code == "untraced" and (f.line, f.col) in places for f in self.sink.findings)
 
 
@@ -73,7 +73,7 @@ class Traces:
     known: dict[Hashable, list[Trace]] = field(default_factory=dict)
 
     def find_trace(self, key: Hashable, around: tuple[object, ...], start: State) -> Region | None:
-        """What a walk has found that began like this, if there was one."""
+        """Return what a walk has found that began like this, if there was one."""
         found = (t.region for t in self.known.get(key, ()) if t.around == around and t.start == start)
         return next(found, None)
 

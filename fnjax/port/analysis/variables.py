@@ -66,7 +66,7 @@ class Variables:
 
     @contextlib.contextmanager
     def enter(self, **changes: Any) -> Iterator[None]:
-        """What is walked here stands inside something."""
+        """Yield what is walked here stands inside something."""
         around, self.here = self.here, replace(self.here, **changes)
         try:
             yield
@@ -78,11 +78,11 @@ class Variables:
         return self.enter(waiting=self.here.waiting | names_)
 
     def enter_conditional(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
-        """What is walked here may not be evaluated, or (`repeated`) more than once."""
+        """Return what is walked here may not be evaluated, or (`repeated`) more than once."""
         return self.enter(conditional=True, repeated=self.here.repeated or repeated)
 
     def find_name(self, node: cst.BaseExpression) -> str:
-        """The qualified name that a dotted name stands for, or the empty string."""
+        """Return the qualified name that a dotted name stands for, or the empty string."""
         if isinstance(node, cst.Name):
             return self.look_up(node.value).name
         if isinstance(node, cst.Attribute):
@@ -96,7 +96,7 @@ class Variables:
         return ""
 
     def name_callee(self, node: cst.Call) -> str:
-        """What is called: its qualified name, `ctx.name`, `*.name` of a method, or what stands for it in `registry`."""
+        """Return the qualified name of what is called, `ctx.name`, `*.name` of a method, or its name in `registry`."""
         func = node.func
         if isinstance(func, cst.Attribute):
             return self.name_variable(func) or self.find_name(func) or f"*.{func.attr.value}"
@@ -104,22 +104,22 @@ class Variables:
         return self.find_name(func) or other
 
     def look_up(self, name: str) -> Value:
-        """What a name stands for here."""
+        """Return what a name stands for here."""
         found = self.state.variables.get(name)
         return found if found is not None else self.program.look_up(name)
 
     def number_expression(self, node: cst.BaseExpression) -> str:
-        """A text that two expressions share only if they have the same value."""
+        """Return a text that two expressions share only if they have the same value."""
         kept = {f"ctx.{n.attr.value}" for n in list_nodes(node, cst.Attribute)}
         read = sorted(n for n in find_names(node) | kept if n in self.state.variables)
         return unparse(node) + "".join(f"|{n}:{self.state.versions.get(n, 0)}|" for n in read)
 
     def list_reads(self, node: cst.BaseExpression) -> frozenset[tuple[str, int]]:
-        """The variables in an expression, with their versions."""
+        """Return the variables in an expression, with their versions."""
         return frozenset((n, self.state.find_version(n)) for n in find_names(node) if n in self.state.variables)
 
     def make_place(self, node: cst.CSTNode, part: str = "") -> Place:
-        """New memory, named after the node that takes it, and the part of its value."""
+        """Return new memory, named after the node that takes it, and the part of its value."""
         line, column = self.program.source.locate(node)
         name = f"{line}:{column}:{type(node).__name__}{part}{self.here.unrolled}"
         older = {name: name + "'"}
@@ -131,18 +131,18 @@ class Variables:
         return Place(frozenset({name}))
 
     def mark_shape(self, node: cst.CSTNode, part: str = "") -> str:
-        """The mark of arrays that have the shape of what a node gives, or of a part of that."""
+        """Return the mark of arrays that have the shape of what a node gives, or of a part of that."""
         line, column = self.program.source.locate(node)
         return f"@{line}:{column}{part}"
 
     def name_variable(self, node: cst.BaseExpression) -> str:
-        """The name under which the state has a variable, or an attribute of ctx; empty for what it has not."""
+        """Return the name under which the state has a variable, or an attribute of ctx; empty for what it has not."""
         if isinstance(node, cst.Attribute) and isinstance(node.value, cst.Name):
             return f"ctx.{node.attr.value}" if self.look_up(node.value.value).name == "ctx" else ""
         return node.value if isinstance(node, cst.Name) else ""
 
     def bind_name(self, name: str, value: Value, node: cst.CSTNode) -> None:
-        """A variable takes a value."""
+        """Bind a variable to a value."""
         line, column = self.program.source.locate(node)
         if value.place is None and (value.kind == "tensor" or (value.kind == "unknown" and not value.name)):
             value = replace(value, place=self.make_place(node, f" {name}"))
@@ -155,12 +155,12 @@ class Variables:
         return {n.value for n in list_nodes(self.routine.node, cst.Name)}
 
     def make_unused_name(self, name: str) -> str:
-        """This name, or one like it that the routine does not use."""
+        """Return this name, or one like it that the routine does not use."""
         taken = self.taken
         return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
 
     def forget_old_value(self, name: str, version: int) -> None:
-        """What was derived from the variable's old value no longer tells of its new one."""
+        """Forget what was derived from the variable's old value."""
         source = name, version
         self.state.versions[name] = version
         if source not in self.known:
@@ -230,7 +230,7 @@ class Variables:
 
 
 def read_getattr(node: cst.Call) -> cst.Attribute | None:
-    """`x.name` for `getattr(x, "name")`."""
+    """Translate `x.name` for `getattr(x, "name")`."""
     if unparse(node.func) != "getattr" or len(node.args) != 2 or any(a.star or a.keyword for a in node.args):
         return None
     name = read_literal(node.args[1].value)
@@ -238,7 +238,7 @@ def read_getattr(node: cst.Call) -> cst.Attribute | None:
 
 
 def _goes_by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
-    """Whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
+    """Return whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
     if node is None or not isinstance(loop, cst.For):
         return False
     rows = {unparse(n.slice[0].slice) for n in list_nodes(node, cst.Subscript)}

@@ -65,14 +65,14 @@ class Walk(Evaluation):
         self.called: set[str] = set()  # the names of the file that it reads
 
     def find_selection(self, value: Value) -> Selection | None:
-        """The selected entries that a value stands for, if the variables of their mask have not changed since."""
+        """Return the selected entries that a value is, if the variables of their mask have not changed since."""
         found = self.masks.get(value.mask)
         return found if found is not None and self.list_reads(found.condition) == found.reads else None
 
     # ------------------------------------------------------------------------------------------ statements
 
     def port_body(self, body: cst.BaseSuite) -> cst.BaseSuite:
-        """The translation of a block."""
+        """Return the translation of a block."""
         if isinstance(body, cst.SimpleStatementSuite):
             lines: Statements = self.port_line(cst.SimpleStatementLine(body.body), body)
             self.effects = self.effects.add_effects(find_effects(lines))
@@ -90,7 +90,7 @@ class Walk(Evaluation):
         return body.with_changes(body=statements)
 
     def port_block(self, body: Sequence[cst.BaseStatement]) -> Statements:
-        """The translation of statements that follow each other."""
+        """Return the translation of statements that follow each other."""
         result: Statements = []
         index = 0
         while index < len(body):
@@ -108,7 +108,7 @@ class Walk(Evaluation):
         return result
 
     def _port_pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
-        """What several statements become at once, and how many they are; None for what is walked one by one."""
+        """Return what several statements become at once, and how many they are; None for what is walked one by one."""
 
         def walked() -> Made:
             try:
@@ -122,7 +122,7 @@ class Walk(Evaluation):
         return self.walk_once((self.current, *body[index:]), walked)
 
     def port_statement(self, node: cst.BaseStatement) -> Statements:
-        """The translation of one statement."""
+        """Return the translation of one statement."""
         made = self.walk_once(node, lambda: (self._apply_rules(node), 1))
         return made[0] if made else []
 
@@ -149,7 +149,7 @@ class Walk(Evaluation):
             self.memo.clear()
 
     def port_line(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
-        """The translation of a line of small statements."""
+        """Return the translation of a line of small statements."""
         made: Statements = []
         same = True
         outer = self.current
@@ -178,7 +178,7 @@ class Walk(Evaluation):
         return self.keep_comments(node, [_drop_semicolon(s) for s in made])
 
     def port_small_statement(self, node: cst.BaseSmallStatement) -> Statements:
-        """The translation of a small statement."""
+        """Return the translation of a small statement."""
         for rule in find_statement_rules(type(node), self.program.speaks_of):
             made: Statements | None = rule(self, node)
             if made is not None:
@@ -186,14 +186,14 @@ class Walk(Evaluation):
         return [cst.SimpleStatementLine([node])]
 
     def _leave_for_hand(self, node: cst.CSTNode, message: str) -> Statements:
-        """What stands in the place of what is left for the hand: an error where it runs; None where an import does."""
+        """Return what replaces code that needs manual porting: an error where it runs; None where an import has one."""
         self.sink.left = True
         if self.importing:
             return [parse_line(f"{name} = None") for name in sorted(self.program.list_bound(node))]
         return self.keep_comments(node, [make_raise(message)])
 
     def keep_comments(self, origin: cst.CSTNode, made: Statements) -> Statements:
-        """The statements with the comments of what they were made of."""
+        """Return the statements with the comments of what they were made of."""
         if not made:
             return made
         leading = getattr(origin, "leading_lines", ())
@@ -206,7 +206,7 @@ class Walk(Evaluation):
         return made
 
     def take_over(self, inner: Walk) -> None:
-        """What the walk of a function or a class inside has found and needs."""
+        """Take over what the walk of a function or a class inside has found and needs."""
         keys = self.sink.keys
         self.sink.add_sink(inner.sink)
         self.sink.keys = keys
@@ -218,7 +218,7 @@ class Walk(Evaluation):
             self.bind_name(name, UNKNOWN, node)
 
     def name_branch(self, node: cst.CSTNode) -> str:
-        """The name of a statement or expression that takes one of several ways."""
+        """Return the name of a statement or expression that takes one of several ways."""
         return "{}:{}".format(*self.program.source.locate(node))
 
     def walk_branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
@@ -259,7 +259,7 @@ class Walk(Evaluation):
             self.go_on_with(join_states(ends, self.name_branch(self.current)))
 
     def find_else_block(self, node: cst.If) -> cst.BaseSuite | None:
-        """The block that runs where the test does not hold; of an `elif` always the same one."""
+        """Return the block that runs where the test does not hold; of an `elif` always the same one."""
         orelse = node.orelse
         if not isinstance(orelse, cst.If):
             return orelse.body if orelse else None
@@ -267,7 +267,7 @@ class Walk(Evaluation):
         return block
 
     def keep_one(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What stands for a node of the source: always the same, so that what was found of it is known again."""
+        """Return what stands for a node of the source: always the same, so that what was found of it is known again."""
         if key not in self.standing:
             self.standing[key] = make()
         return self.standing[key]
@@ -275,7 +275,7 @@ class Walk(Evaluation):
     def enter_way(
         self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]
     ) -> contextlib.AbstractContextManager[None]:
-        """One of several ways is walked; in a loop the next round may take another."""
+        """Enter one of several ways; in a loop the next iteration may take another."""
         others = () if self.here.loops else (b for b in bodies if b is not None and b is not body)
         return self.enter(untaken=(*self.here.untaken, *others))
 
@@ -291,20 +291,20 @@ class Walk(Evaluation):
         return any_round
 
     def walk_round(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None) -> Region:
-        """What one round of a loop is found to be, from the present state or another."""
+        """Return what one round of a loop is found to be, from the present state or another."""
         with self.enter(loops=(*self.here.loops, node)), self.walk_apart(start) as found:
             enter()
             found.made = self.port_body(body)
         return found
 
     def probe_round(self, node: cst.For | cst.While, enter: Any) -> Region:
-        """What the first round of a loop is found to be, loops inside of it walked for one round as well."""
+        """Return what the first round of a loop is found to be, loops inside of it walked for one round as well."""
         nested = any(isinstance(n, (cst.For, cst.While)) for n in list_nodes(node.body))
         with self.enter(probing=self.here.probing or nested):
             return self.walk_round(node, enter, node.body)
 
     def _settle_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
-        """The state with which any round of a loop begins.
+        """Return the state with which any round of a loop begins.
 
         Rounds are walked until they tell nothing new. What an earlier walk through this loop has found is where this
         one begins, if all that was known then is known to be possible now.
@@ -337,7 +337,7 @@ class Walk(Evaluation):
 
 
 def _age_memory(start: State, after: State) -> State:
-    """What the next round begins with: what a variable keeps of this one is older memory by then (see `fresh`)."""
+    """Return the state that the next iteration begins with: memory of this one is older by then (see `fresh`)."""
     for name, value in after.variables.items():
         place, before = value.place, start.variables.get(name, UNKNOWN).place
         if place is not None and before is not None:
@@ -347,14 +347,14 @@ def _age_memory(start: State, after: State) -> State:
 
 
 def _drop_semicolon(node: cst.BaseStatement) -> cst.BaseStatement:
-    """A statement that stood on one line with others, on its own."""
+    """Return a statement that stood on one line with others, on its own."""
     if not isinstance(node, cst.SimpleStatementLine) or not isinstance(node.body[-1].semicolon, cst.Semicolon):
         return node
     return node.with_changes(body=[*node.body[:-1], node.body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
 
 
 def ends_with_jump(body: cst.BaseSuite) -> bool:
-    """Whether a block surely ends with return, raise, continue or break."""
+    """Return whether a block surely ends with return, raise, continue or break."""
     last = body.body[-1] if body.body else None
     if isinstance(last, cst.SimpleStatementLine):
         last = last.body[-1]
@@ -371,7 +371,7 @@ def _is_return(statement: Any) -> bool:
 
 
 def place_at(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:
-    """A node that the porter made, at the place of another."""
+    """Return a node that the porter made, at the place of another."""
     here = walk.program.source.locate(origin)
     for node in list_nodes(new):
         walk.program.source.positions.setdefault(node, here)

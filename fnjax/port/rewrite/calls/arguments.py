@@ -30,7 +30,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def open_options(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
-    """`**options` as the arguments that it stands for, where the dictionary was written out."""
+    """Translate `**options` as the arguments that it stands for, where the dictionary was written out."""
     if arg.star != "**":
         return [arg]
     own = walk.routine.node.params.star_kwarg
@@ -49,7 +49,7 @@ def open_options(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
 
 
 def open_star(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
-    """`*options` as the arguments that it stands for, where their number is known."""
+    """Translate `*options` as the arguments that it stands for, where their number is known."""
     if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
         return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
     if arg.star == "*" and isinstance(arg.value, cst.Subscript) and walk.port(arg.value.value).value.name == SIZE:
@@ -63,7 +63,7 @@ def open_star(walk: Walk, arg: cst.Arg) -> list[cst.Arg]:
 
 
 def read_tensor_type_as_dtype(walk: Walk, arg: cst.Arg) -> cst.Arg:
-    """`x.type(torch.FloatTensor)` and `x.type("torch.cuda.FloatTensor")` name a dtype."""
+    """Translate `x.type(torch.FloatTensor)` and `x.type("torch.cuda.FloatTensor")` name a dtype."""
     said = read_literal(arg.value)
     name = find_canonical_name(said) if isinstance(said, str) else _name_tensor_type(walk, arg.value)
     if name not in TENSOR_TYPES:
@@ -72,7 +72,7 @@ def read_tensor_type_as_dtype(walk: Walk, arg: cst.Arg) -> cst.Arg:
 
 
 def _make_dtype(walk: Walk, text: str) -> cst.BaseExpression:
-    """An expression for a dtype, whose meaning the walk knows."""
+    """Return an expression for a dtype, whose meaning the walk knows."""
     made, exact = parse(text), text.removeprefix("jnp.")
     value = Value("static", find_dtype_class(exact), name=DTYPE, exact=exact if exact not in {"int", "bool"} else "")
     walk.memo[id(made)] = (made, Term(made, value))
@@ -90,7 +90,7 @@ def widen_sum(walk: Walk, operation: Operation, args: list[cst.Arg]) -> list[cst
 
 
 def _name_tensor_type(walk: Walk, node: cst.BaseExpression) -> str:
-    """The type of tensors that an expression names, whichever way it goes."""
+    """Return the type of tensors that an expression names, whichever way it goes."""
     if isinstance(node, cst.IfExp):
         names = {_name_tensor_type(walk, node.body), _name_tensor_type(walk, node.orelse)}
         return names.pop() if len(names) == 1 else ""
@@ -99,7 +99,7 @@ def _name_tensor_type(walk: Walk, node: cst.BaseExpression) -> str:
 
 
 def is_only_renamed(walk: Walk, node: cst.BaseExpression, name: str) -> bool:
-    """Whether a type of tensors is only given another name: `Tensor = torch.FloatTensor`."""
+    """Return whether a type of tensors is only given another name: `Tensor = torch.FloatTensor`."""
     kinds = (cst.Assign, cst.Expr) if walk.routine.role == "module" else (cst.Assign,)
     found = [n for n in list_nodes(walk.current) if isinstance(n, kinds)]
     held = [n.value for n in found if isinstance(n, cst.Expr) or _all_targets_mean(walk, n, name)]
@@ -114,7 +114,7 @@ _BINDING = (cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)
 
 
 def only_means(walk: Walk, variable: str, name: str) -> bool:
-    """Whether a variable stands for this name of torch wherever the function binds it."""
+    """Return whether a variable stands for this name of torch wherever the function binds it."""
     inside = list(list_nodes(walk.routine.node))
     ways = [n.target for n in inside if isinstance(n, _BINDING)]
     if any(variable in iter_targets(t) for t in ways) or any(p.name.value == variable for p in walk.routine.parameters):

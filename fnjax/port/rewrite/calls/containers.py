@@ -33,7 +33,7 @@ from fnjax.port.tree.located import list_nodes
 
 @expression(cst.Tuple, cst.List, general=True)
 def port_sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
-    """`(a, b)` and `[a, b]`."""
+    """Translate `(a, b)` and `[a, b]`."""
     made = walk.port_parts(node)
     values: list[Value] = []
     for element in node.elements:
@@ -52,7 +52,7 @@ def port_sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
 
 @expression(cst.Dict, cst.Set, general=True)
 def port_dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
-    """`{"a": x}`."""
+    """Translate `{"a": x}`."""
     pairs = [
         (read_literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements
     ]
@@ -82,7 +82,7 @@ def _make_hashable_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
 
 @expression(cst.Lambda, general=True)
 def port_lambda(walk: Walk, node: cst.Lambda) -> Term:
-    """`lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
+    """Translate `lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
     known = walk.surely_differentiated
     differentiated = walk.enter(differentiated=known or walk.program.differentiates, perhaps=not known)
     with walk.open_scope() as variables, differentiated, walk.enter_conditional(repeated=True):
@@ -101,7 +101,7 @@ def port_lambda(walk: Walk, node: cst.Lambda) -> Term:
 
 @expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp, general=True)
 def port_comprehension(walk: Walk, node: cst.BaseComp) -> Term:
-    """`[f(x) for x in xs]`."""
+    """Translate `[f(x) for x in xs]`."""
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _list_written_names(node)):
         return _unroll(walk, node, written)
     if (asked := _pair_with_answers(walk, node)) is not None:
@@ -123,7 +123,7 @@ def port_comprehension(walk: Walk, node: cst.BaseComp) -> Term:
 
 
 def _pair_with_answers(walk: Walk, node: cst.BaseComp) -> Any:
-    """`[... for v in (a, b) if v.requires_grad]`: the answer for each variable goes along with it."""
+    """Translate `[... for v in (a, b) if v.requires_grad]`: the answer for each variable goes along with it."""
     loop: Any = node.for_in
     source, variable = loop.iter, loop.target
     if isinstance(source, cst.Call) and unparse(source.func) == "enumerate" and isinstance(variable, cst.Tuple):
@@ -146,7 +146,7 @@ def _pair_with_answers(walk: Walk, node: cst.BaseComp) -> Any:
 
 
 def _list_written_names(node: cst.BaseSimpleComp) -> list[str]:
-    """The variables of `[t.clamp_(0) for t in (a, b)]`, which each write to one of them."""
+    """Return the variables of `[t.clamp_(0) for t in (a, b)]`, which each write to one of them."""
     loop, sequence_ = node.for_in, node.for_in.iter
     if loop.ifs or loop.inner_for_in or not isinstance(loop.target, cst.Name):
         return []
@@ -161,7 +161,7 @@ def _list_written_names(node: cst.BaseSimpleComp) -> list[str]:
 
 
 def _unroll(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
-    """A comprehension over a few variables, written out."""
+    """Return a comprehension over a few variables, written out."""
     assert isinstance(node.for_in.target, cst.Name)
     terms = []
     for name in written:
@@ -194,7 +194,7 @@ def _port_comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
 
 @expression(cst.NamedExpr, general=True)
 def port_named_expression(walk: Walk, node: cst.NamedExpr) -> Term:
-    """`(n := len(x))`."""
+    """Translate `(n := len(x))`."""
     term = walk.port(node.value)
     if isinstance(node.target, cst.Name):
         walk.bind_name(node.target.value, term.value, node)
@@ -227,7 +227,7 @@ def port_formatted_string(walk: Walk, node: cst.BaseExpression) -> Term:
 
 
 def _drop_quotes(part: cst.BaseFormattedStringContent, quote: str) -> cst.BaseFormattedStringContent:
-    """A value in a string without the quotes of that string: Python 3.11 takes none."""
+    """Return a value in a string without the quotes of that string: Python 3.11 takes none."""
     inner = unparse(part.expression) if isinstance(part, cst.FormattedStringExpression) else ""
     if quote not in inner:
         return part

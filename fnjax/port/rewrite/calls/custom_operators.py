@@ -35,7 +35,7 @@ _NO_NAMESPACES = frozenset({"aten", "prim", "prims", "load_library", "loaded_lib
 
 @expression(cst.Attribute, only="operators")
 def port_operator_name(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`torch.ops.mylib.scale`, and the namespaces by themselves: `hasattr(torch.ops.mylib, "scale")`."""
+    """Translate `torch.ops.mylib.scale`, and the namespaces by themselves: `hasattr(torch.ops.mylib, "scale")`."""
     qualname = _name_operator(walk, node)
     if not qualname:
         parts = (walk.find_name(node) or walk.program.resolve_name(node)).split(".")
@@ -49,7 +49,7 @@ def port_operator_name(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @call_of("torch.ops.", "torch.library.", "*.impl", RESULT, only="operators")
 def port_operator_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """A call of an operator by its name, or of what defines and registers operators."""
+    """Return a call of an operator by its name, or of what defines and registers operators."""
     qualname = _name_operator(walk, node.func)
     if qualname:
         made = walk.port_parts(node)
@@ -73,12 +73,12 @@ def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
 
 @statement(cst.Expr, only="operators")
 def port_left_out_registration(walk: Walk, node: cst.Expr) -> Statements | None:
-    """A registration that the port does without."""
+    """Return a registration that the port does without."""
     return [] if node.value in walk.program.lifted else None
 
 
 def _name_operator(walk: Walk, node: cst.BaseExpression) -> str:
-    """The qualified name of an operator of the user's in `torch.ops`."""
+    """Return the qualified name of an operator of the user's in `torch.ops`."""
     if not isinstance(node, cst.Attribute):
         return ""
     name = walk.find_name(node) or walk.program.resolve_name(node)
@@ -89,7 +89,7 @@ def _name_operator(walk: Walk, node: cst.BaseExpression) -> str:
 
 
 def port_library_call(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """A decorator, or a call, of torch.library's; None for anything else."""
+    """Return a decorator, or a call, of torch.library's; None for anything else."""
     func = node.func if isinstance(node, cst.Call) else node
     given: list[cst.Arg] = []
     if isinstance(node, cst.Call) and isinstance(func, cst.Call):  # `torch.library.impl(lib, "f", "CPU")(f)`
@@ -133,7 +133,7 @@ def port_library_call(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpressio
 
 
 def _drop_keys(rest: list[cst.Arg]) -> list[cst.Arg]:
-    """What registers a body without the keys that it is registered for, and without keywords."""
+    """Return what registers a body without the keys that it is registered for, and without keywords."""
     kept = [a.value for a in rest if not isinstance(read_literal(a.value), (str, list, tuple))]
     return [cst.Arg(v) for v in kept]
 

@@ -19,7 +19,7 @@ from fnjax.port.known.facts import STATIC, Value
 
 
 def describe_foreign(walk: Walk, node: cst.BaseExpression, name: str) -> Value:
-    """What is known of a name that is not torch's, and is not called."""
+    """Return what is known of a name that is not torch's, and is not called."""
     report_unknown_library(walk, node, name)
     if name.startswith("file:"):
         walk.called.add(name)
@@ -30,7 +30,7 @@ _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
 
 
 def report_unknown_library(walk: Walk, node: cst.CSTNode, name: str) -> None:
-    """A name of another library is a finding: the output cannot import it."""
+    """Report a name of another library: the output cannot import it."""
     root = name.split(".", maxsplit=1)[0]
     if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):
         return

@@ -64,7 +64,7 @@ _COUNTS = frozenset({"multi_processor_count", "multiprocessor_count", "num_sms"}
 
 
 def answer_question(walk: Walk, node: cst.BaseExpression) -> object:
-    """What the port's GPU answers to a question, or MISSING."""
+    """Return what the port's GPU answers to a question, or MISSING."""
     if not walk.program.kernels:
         return MISSING
     if isinstance(node, cst.Call):
@@ -89,7 +89,7 @@ def answer_question(walk: Walk, node: cst.BaseExpression) -> object:
 
 
 def is_device_properties(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an expression is what a device says of itself."""
+    """Return whether an expression is what a device says of itself."""
     if isinstance(node, cst.Call):
         return walk.find_name(node.func) in _PROPERTIES
     given = walk.routine.given.get(unparse(node), []) if isinstance(node, cst.Name) else []
@@ -105,7 +105,7 @@ _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
 
 @expression(cst.Comparison, only="kernels")
 def port_device_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
-    """`torch.cuda.get_device_capability()[0] >= 9`."""
+    """Translate `torch.cuda.get_device_capability()[0] >= 9`."""
     target = node.comparisons[0]
     compare, wanted = _COMPARED.get(type(target.operator)), read_literal(target.comparator)
     if compare is None or wanted is MISSING or len(node.comparisons) > 1:
@@ -119,7 +119,7 @@ def port_device_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
 
 
 def _answer_part(walk: Walk, node: cst.BaseExpression) -> object:
-    """What the port's GPU answers, or one of the numbers of that."""
+    """Return what the port's GPU answers, or one of the numbers of that."""
     if not isinstance(node, cst.Subscript):
         return answer_question(walk, node)
     whole = answer_question(walk, node.value)
@@ -142,7 +142,7 @@ def port_own_device_question(walk: Walk, node: cst.Call, name: str) -> Term | No
 
 
 def _asks_for_device(walk: Walk, function: cst.FunctionDef) -> bool:
-    """Whether a function of the file asks for a device, itself or through another function of the file."""
+    """Return whether a function of the file asks for a device, itself or through another function of the file."""
     known = walk.program.asking
     if function not in known:
         known[function] = False  # where it calls itself
@@ -162,7 +162,7 @@ def _is_of_device(walk: Walk, function: cst.BaseExpression) -> bool:
 @call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", "builtins.getattr", only="kernels")
 @expression(cst.Attribute, only="kernels")
 def port_device_question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
-    """`torch.cuda.get_device_capability()`, `properties.major`."""
+    """Translate `torch.cuda.get_device_capability()`, `properties.major`."""
     answer = answer_question(walk, node)
     if answer is MISSING:
         return None
@@ -177,7 +177,7 @@ def _make_answer_value(answer: object) -> Value:
 
 @expression(cst.Attribute, only="kernels")
 def port_tensor_device(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`x.is_cuda`, `x.device`."""
+    """Translate `x.is_cuda`, `x.device`."""
     if node.attr.value not in _OF_TENSORS or walk.find_name(node):
         return None
     if walk.find_name(node.value).startswith(("file:", "function:")):
@@ -200,7 +200,7 @@ def port_device_number(walk: Walk, node: cst.Call, name: str) -> Term:
 
 @expression(cst.Attribute, cst.Subscript, only="kernels")
 def port_processor_count(walk: Walk, node: cst.BaseExpression) -> Term | None:
-    """`torch.cuda.get_device_properties(x.device).multi_processor_count`."""
+    """Translate `torch.cuda.get_device_properties(x.device).multi_processor_count`."""
     if isinstance(node, cst.Attribute):
         part: object = node.attr.value if node.attr.value == "multi_processor_count" else ""
     else:
@@ -221,13 +221,13 @@ def port_device_properties(walk: Walk, node: cst.Call, name: str) -> Term:
 
 
 def only_holds_device(program: Program, name: str) -> bool:
-    """Whether `with` of this holds a device only."""
+    """Return whether `with` of this holds a device only."""
     return name.startswith("file:") and is_guard_context(program, name.removeprefix("file:"))
 
 
 @expression(cst.BinaryOperation, only="kernels")
 def port_alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
-    """`x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
+    """Translate `x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
     call = node.left if isinstance(node.operator, cst.Modulo) else None
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None

@@ -34,7 +34,7 @@ _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backwar
 
 @call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
 def port_own_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """A function or class of the file, Function.apply among them."""
+    """Return a function or class of the file, Function.apply among them."""
     if name.startswith("function:") or (name == "*.apply" and _find_function_class(walk, node.func.value)):  # type: ignore[attr-defined] # a method
         list_values(walk, node)
         made = walk.port_parts(node).with_changes(func=node.func)
@@ -67,7 +67,7 @@ def port_own_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -> Term:
-    """A call of a function of the file, and what it gives and writes to."""
+    """Return a call of a function of the file, and what it gives and writes to."""
     taken = _tell_routine(walk, node, routine)
     walk.program.walk_first(routine.node)
     _note_filled(walk, node, routine, taken)
@@ -77,7 +77,7 @@ def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -
 
 
 def _port_call_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """A function that calls itself for the rows that a mask selects: what it gives for a row is that row's alone."""
+    """Return a call of the function itself for the rows that a mask selects: each row's result is its own."""
     values = [walk.port(a.value).value for a in node.args]
     selected = [v for v in values if v.mask]
     if (
@@ -97,7 +97,7 @@ def _port_call_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def _is_bounded_recursion(walk: Walk, node: cst.Call) -> bool:
-    """Whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
+    """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
     given = {p.name.value for p in walk.routine.parameters}
     changed = {
         n.value
@@ -114,7 +114,7 @@ def _is_bounded_recursion(walk: Walk, node: cst.Call) -> bool:
 
 
 def _note_filled(walk: Walk, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
-    """What a function puts into ctx, or into a list or dictionary that it is given, is held there."""
+    """Note what a function puts into ctx, or into a list or dictionary that it is given."""
     held = find_held_place(walk, [a.value for a in node.args])
     for name, arg in taken.items() if held else ():
         value, key = walk.port(arg.value).value, walk.name_variable(arg.value)
@@ -126,7 +126,7 @@ def _note_filled(walk: Walk, node: cst.Call, routine: Routine, taken: dict[str, 
 
 
 def _fills_parameter(routine: Routine, name: str) -> bool:
-    """Whether a function puts something into this parameter."""
+    """Return whether a function puts something into this parameter."""
     for n in list_nodes(routine.node):
         of = n.func if isinstance(n, cst.Call) else None
         of = n.target if isinstance(n, (cst.AssignTarget, cst.AugAssign)) else of
@@ -141,7 +141,7 @@ def _fills_parameter(routine: Routine, name: str) -> bool:
 
 @call_of("*.")
 def port_derived_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`cls.project(x)`, where derived classes alone say what that is."""
+    """Translate `cls.project(x)`, where derived classes alone say what that is."""
     routines = walk.program.find_methods_below(walk.find_name(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
     if not routines or any(r.writes or r.draws for r in routines):
         return None
@@ -152,7 +152,7 @@ def port_derived_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def _tell_routine(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
-    """The arguments of a call by their names, of which the function is told what is known here."""
+    """Return the arguments of a call by their names, of which the function is told what is known here."""
     params = routine.parameters
     bound_first = routine.owner is not None and "classmethod" in [unparse(d.decorator) for d in routine.node.decorators]
     params = params[1:] if bound_first else params
@@ -181,7 +181,7 @@ def _tell_routine(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst
 
 
 def _pass_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
-    """The call of what draws random numbers."""
+    """Return the call of what draws random numbers."""
     walk.sink.imports.add("jax")
     key = cst.Arg(make_key(walk, node), keyword=cst.Name(walk.program.key_name), equal=EQUAL)
     return made.with_changes(args=[*(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args), key])
@@ -190,7 +190,7 @@ def _pass_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
 def _port_result(
     walk: Walk, node: cst.Call, made: cst.Call, routine: Routine, result: Value, taken: dict[str, cst.Arg]
 ) -> Term:
-    """The value of a call of the file's function; what it writes to its arguments, and which it returns."""
+    """Return the value of a call of the file's function; what it writes to its arguments, and which it returns."""
     writes = {name for name in routine.writes if routine.gives or not _is_switched_off(walk, routine, name, taken)}
     value = _relocate(walk, node, result, taken)
     owner = walk.port(taken[routine.views].value).value.place if routine.views in taken and not writes else None
@@ -253,7 +253,7 @@ def _port_result(
 def _report_given_twice(
     walk: Walk, node: cst.Call, routine: Routine, name: str, place: Place, taken: dict[str, cst.Arg]
 ) -> None:
-    """A function that writes to what it is given under another name too would not see there what it has written."""
+    """Report a function that writes to what it is given under another name too, where it would not see the write."""
     for other, arg in taken.items():
         value = walk.port(arg.value).value
         if other != name and any(p.storage & place.storage and not p.is_apart_from(place) for p in list_places(value)):
@@ -262,7 +262,7 @@ def _report_given_twice(
 
 
 def _is_switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
-    """Whether a call says `inplace=False`, or leaves it so, where `if inplace:` stands around the writes."""
+    """Return whether a call says `inplace=False`, or leaves it so, where `if inplace:` stands around the writes."""
     flag = next((p for p in routine.parameters if p.name.value == routine.flags.get(name)), None)
     if flag is None:
         return False
@@ -279,7 +279,7 @@ def give_back(
     taken: dict[str, cst.Arg],
     own: Value | None = None,
 ) -> Term:
-    """The call of a function that returns what it wrote to: the caller's variables take it.
+    """Return the call of a function that returns what it wrote to: the caller's variables take it.
 
     With `own` the function returns that first, and the call stands for it.
     """
@@ -306,7 +306,7 @@ def give_back(
 
 
 def _relocate(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
-    """The function's own places as the caller sees them."""
+    """Return the function's own places as the caller sees them."""
     parts = (
         None
         if value.parts is None
@@ -338,14 +338,14 @@ def _relocate(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg
 
 
 def _find_function_class(walk: Walk, node: cst.BaseExpression) -> Class | None:
-    """The Function class that an expression is, or makes: `Cube`, `Cube()`."""
+    """Return the Function class that an expression is, or makes: `Cube`, `Cube()`."""
     made = node.func if isinstance(node, cst.Call) and not node.args else node
     cls = walk.program.classes.get(walk.find_name(made).removeprefix("file:"))
     return cls if cls is not None and cls.is_function else None
 
 
 def _find_applied_forward(walk: Walk, node: cst.BaseExpression) -> Routine | None:
-    """The forward that `Cube.apply`, or a name for it, runs."""
+    """Return the forward that `Cube.apply`, or a name for it, runs."""
     if isinstance(node, cst.Name):
         local, found = walk.routine.given.get(node.value, []), walk.program.source.find_definition(node.value)
         node = local[0] if len(local) == 1 else found.value if found is not None and found.value is not None else node
@@ -363,7 +363,7 @@ def _describe_applied(walk: Walk, node: cst.Call) -> Value:
 
 
 def _report_written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
-    """An input that a Function writes to is not to be read afterwards: here its result has the new entries."""
+    """Report reads of an input after a Function writes to it: here its result has the new entries."""
     for parameter, arg in zip(forward.parameters[forward.first :], node.args, strict=False):
         place = walk.port(arg.value).value.place if parameter.name.value in forward.writes else None
         if place is None:

@@ -57,7 +57,7 @@ class Shape:
 
     @classmethod
     def read_shape(cls, args: Sequence[cst.Arg]) -> Shape:
-        """How these arguments are passed."""
+        """Return how these arguments are passed."""
         keywords = tuple(a.keyword.value for a in args if a.keyword is not None)
         plain = all(read_literal(a.value) is not MISSING for a in args[1:])
         return cls(sum(not a.keyword and not a.star for a in args), keywords, not any(a.star for a in args), plain)
@@ -91,7 +91,7 @@ class _HandedContext(Context):
 
 
 def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) -> cst.BaseExpression:
-    """What stands for a function of torch that is called with arguments of these shapes."""
+    """Return what stands for a function of torch that is called with arguments of these shapes."""
     by_hand = Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
     found = find_operation(name)
     if not isinstance(found, Operation) or found.inplace:
@@ -150,7 +150,7 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
 
 
 def list_unnamed_calls(walk: Walk) -> frozenset[Shape]:
-    """The shapes of the file's calls whose function is not known by its name."""
+    """Return the shapes of the file's calls whose function is not known by its name."""
     if walk.program.unnamed is None:
         walk.program.unnamed = frozenset(_iter_unnamed_calls(walk))
     return walk.program.unnamed
@@ -184,7 +184,7 @@ def _list_locals(walk: Walk, node: cst.CSTNode) -> set[str]:
 
 @call_of(*_PASSED)
 def port_higher_order_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`functools.partial(torch.clamp, min=0)`, `map(torch.exp, xs)`, `functools.reduce(torch.add, xs)`."""
+    """Translate `functools.partial(torch.clamp, min=0)`, `map(torch.exp, xs)`, `functools.reduce(torch.add, xs)`."""
     if not node.args or node.args[0].keyword or node.args[0].star:
         return None
     function = walk.find_name(node.args[0].value)

@@ -43,7 +43,7 @@ _NEVER = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tens
 
 
 def list_values(walk: Walk, node: cst.Call) -> list[Value]:
-    """The values of the arguments."""
+    """Return the values of the arguments."""
     found = [walk.port(a.value).value for a in node.args]
     walk.need_entries(*found)
     return found
@@ -51,13 +51,13 @@ def list_values(walk: Walk, node: cst.Call) -> list[Value]:
 
 @call_of("builtins.super")
 def port_super(walk: Walk, node: cst.Call, name: str) -> Term:
-    """`super()` and `super().forward(ctx, x)`."""
+    """Translate `super()` and `super().forward(ctx, x)`."""
     return Term(node, Value("object", name="super"))
 
 
 @call_of("builtins.isinstance")
 def port_isinstance(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`isinstance(x, torch.Tensor)`."""
+    """Translate `isinstance(x, torch.Tensor)`."""
     if len(node.args) != 2:
         return None
     subject, kinds = node.args
@@ -102,7 +102,7 @@ def port_isinstance(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("builtins.hasattr")
 def port_hasattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`hasattr(x, "dim")` asks whether x is a tensor, where arrays have no such attribute."""
+    """Translate `hasattr(x, "dim")` asks whether x is a tensor, where arrays have no such attribute."""
     if len(node.args) != 2:
         return None
     subject, attr = walk.port(node.args[0].value), read_literal(node.args[1].value)
@@ -120,13 +120,13 @@ def port_hasattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("typing.cast", "typing_extensions.cast")
 def port_typing_cast(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`typing.cast(torch.Tensor, x)` is x: typed code has it around what a type checker cannot tell."""
+    """Translate `typing.cast(torch.Tensor, x)` is x: typed code has it around what a type checker cannot tell."""
     return walk.port(node.args[1].value) if len(node.args) == 2 else None
 
 
 @expression(cst.Comparison)
 def port_type_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
-    """`type(x) is torch.Tensor`."""
+    """Translate `type(x) is torch.Tensor`."""
     target, left = node.comparisons[0], node.left
     sign = {cst.Is: "", cst.Equal: "", cst.IsNot: "not ", cst.NotEqual: "not "}.get(type(target.operator))
     asked = isinstance(left, cst.Call) and len(left.args) == 1 and walk.find_name(left.func) == "builtins.type"
@@ -138,7 +138,7 @@ def port_type_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
 
 
 def _port_starred_choice(walk: Walk, name: str, made: cst.Call, values: list[Value]) -> Term | None:
-    """`max(*numbers, 1.0)`, where they are the values of tensors."""
+    """Translate `max(*numbers, 1.0)`, where they are the values of tensors."""
     items = [find_any_element(v) if a.star else v for a, v in zip(made.args, values, strict=True)]
     dtypes = [i.dtype for i in items if i.traced]
     if not dtypes or not any(a.star for a in made.args) or any(a.keyword for a in made.args):
@@ -150,7 +150,7 @@ def _port_starred_choice(walk: Walk, name: str, made: cst.Call, values: list[Val
 
 @call_of("builtins.")
 def port_builtin(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
+    """Translate `len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
     name = name.removeprefix("builtins.")
     if name in BY_TEXT:
         raise Stop(node, "unknown", f"{name}() finds names by their text, which the porter does not follow: name them")
@@ -285,7 +285,7 @@ def _port_number_call(walk: Walk, node: cst.Call, name: str, first: Value) -> Te
 
 @call_of("math.", "cmath.")
 def port_math_call(walk: Walk, node: cst.Call, name: str) -> Term:
-    """`math.sqrt(x)`."""
+    """Translate `math.sqrt(x)`."""
     root, _, last = name.rpartition(".")
     values = list_values(walk, node)
     made = walk.port_parts(node)
@@ -298,12 +298,12 @@ def port_math_call(walk: Walk, node: cst.Call, name: str) -> Term:
 
 
 def list_contained(values: Iterable[Value]) -> list[Value]:
-    """What lists and tuples among these hold."""
+    """Return what lists and tuples among these hold."""
     return [p for v in values for p in (*(v.parts or ()), v.element) if p is not None]
 
 
 def hash_keys(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
-    """A call with a dtype as a key, or with a list of keys, or of pairs of keys and values."""
+    """Return a call with a dtype as a key, or with a list of keys, or of pairs of keys and values."""
     if not node.args:
         return made
     term = walk.port(node.args[0].value)
@@ -333,7 +333,7 @@ def _hash_key(walk: Walk, element: cst.BaseElement, value: Value) -> cst.BaseEle
 
 @call_of("*.")
 def port_container_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`found.append(x)`."""
+    """Translate `found.append(x)`."""
     if not isinstance(node.func, cst.Attribute):
         return None
     attr, owner = node.func.attr.value, node.func.value
@@ -381,7 +381,7 @@ def port_container_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def _describe_listed(value: Value, attr: str) -> Value:
-    """What a dictionary's `values`, `items` or `keys` give."""
+    """Return what a dictionary's `values`, `items` or `keys` give."""
     element = value.element or UNKNOWN
     found = {"items": Value("static", parts=(STATIC, element)), "keys": STATIC}.get(attr, element)
     return Value("static", element=found)

@@ -19,7 +19,7 @@ from fnjax.port.analysis.walk import Statements, Stop, Walk, parse_line
 
 
 def make_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
-    """A key that nothing else uses."""
+    """Return a key that nothing else uses."""
     if walk.here.repeated:
         message = "draws in a comprehension or a lambda would share one key: write a loop, or a function"
         raise Stop(node, "random", message)
@@ -38,7 +38,7 @@ def make_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
 
 
 def make_own_key(walk: Walk, block: Statements) -> tuple[Statements, list[str]]:
-    """What gives a function of this block its own key, if the block splits keys: what stands before it, a parameter."""
+    """Return the statement that gives a function of this block its own key, if the block splits keys."""
     key = walk.program.key_name
     if key not in walk.program.list_bound(cst.IndentedBlock(block)):
         return [], []

@@ -82,7 +82,7 @@ class Facts(Context):
         return mark != "" and mark == self._find_value(other).like
 
     def read_literal(self, node: cst.BaseExpression) -> object:
-        """A literal, or what a variable surely holds."""
+        """Return a literal, or what a variable surely holds."""
         found = read_literal(node)
         return found if found is not MISSING else self._find_value(node).literal
 
@@ -101,7 +101,7 @@ class Facts(Context):
         return "device" if name == "instance:torch.device" else super().find_role(node)
 
     def rewrite(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """The translation."""
+        """Return the translation."""
         return make_number(self.walk.port(node)).node
 
     def find_named_dtype(self, node: cst.BaseExpression) -> str:
@@ -114,7 +114,7 @@ class Facts(Context):
         return self.walk.port(node).new_array
 
     def make_key(self) -> cst.BaseExpression:
-        """A key that nothing else uses."""
+        """Return a key that nothing else uses."""
         return make_key(self.walk, self.node)
 
     @property
@@ -147,7 +147,7 @@ def port_operation(
     root: cst.BaseExpression | None = None,
     part: int | None = None,
 ) -> Term:
-    """The translation of a call of an operation.
+    """Return the translation of a call of an operation.
 
     Args:
         walk: the walk.
@@ -291,7 +291,7 @@ def port_operation(
 
 
 def _fill_new_array(walk: Walk, bound: Bound, rendered: Rendered) -> Rendered:
-    """`jnp.zeros(n)` for `jnp.zeros_like(jnp.empty(n))`: an array that is filled where it is made."""
+    """Translate `jnp.zeros(n)` for `jnp.zeros_like(jnp.empty(n))`: an array that is filled where it is made."""
     outer = rendered.new_array
     first = next(iter(bound.values.values()), None)
     inner = walk.port(first).new_array if first is not None and outer is not None else None
@@ -304,21 +304,21 @@ def _fill_new_array(walk: Walk, bound: Bound, rendered: Rendered) -> Rendered:
 
 
 def _is_number_tensor(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether this is `torch.tensor(0.5)`."""
+    """Return whether this is `torch.tensor(0.5)`."""
     if not isinstance(node, cst.Call) or len(node.args) != 1 or walk.find_name(node.func) != "torch.tensor":
         return False
     return type(read_literal(node.args[0].value)) is float
 
 
 def _note_double(walk: Walk, node: cst.CSTNode, bound: Bound, short: str) -> None:
-    """A note where the source asks for numbers of 64 bits, once for each unit."""
+    """Note that the source asks for numbers of 64 bits, once for each top-level item."""
     asked = {walk.find_name(v).removeprefix("torch.") for v in bound.values.values()} | {short}
     if asked & {"double", "float64", "cdouble", "complex128"} and "float64" not in {f.code for f in walk.sink.findings}:
         walk.note(node, "float64", "without jax_enable_x64 JAX has no float64: this is computed in float32 then")
 
 
 def _port_starred(walk: Walk, node: cst.BaseExpression, operation: Operation, args: list[cst.Arg]) -> Term | None:
-    """`torch.round(*xs)`, which takes one tensor, and `x.flatten(*dims)`, which takes what there is."""
+    """Translate `torch.round(*xs)`, which takes one tensor, and `x.flatten(*dims)`, which takes what there is."""
     plain = [a for a in args if a.keyword is None]
     if len(operation.overloads) > 1 or not plain or not plain[-1].star or any(a.star for a in plain[:-1]):
         return None
@@ -352,7 +352,7 @@ _EMPTY = re.compile(
 
 
 def _may_be_empty(walk: Walk, tensors: cst.BaseExpression) -> bool:
-    """Whether one of these may be an empty vector, which a loop begins with: PyTorch leaves it out."""
+    """Return whether one of these may be an empty vector, which a loop begins with: PyTorch leaves it out."""
     parts = [e.value for e in tensors.elements] if isinstance(tensors, (cst.List, cst.Tuple)) else []
     given = {unparse(p) for p in parts}
     values = [unparse(v) for name in given for v in walk.routine.given.get(name, ())]
@@ -364,7 +364,7 @@ def _holds_tensor(value: Value) -> bool:
 
 
 def keep_dtype(new: cst.BaseExpression, target: Term, others: list[Value]) -> cst.BaseExpression:
-    """What is written to a tensor takes its dtype."""
+    """Return what is written to a tensor takes its dtype."""
     if not any(may_widen(target.value, v) for v in others):
         return new
     return fill("A.astype(B.dtype)", A=new, B=target.node)
@@ -379,7 +379,7 @@ def _report_untraced(walk: Walk, node: cst.CSTNode, short: str) -> None:
 
 
 def _reduce_selected(walk: Walk, node: cst.BaseExpression, short: str, bound: Bound) -> Term:
-    """A reduction of selected entries, or an operation along them."""
+    """Return a reduction of selected entries, or an operation along them."""
     given = [n for n in bound.values if n not in VANISH and bound.is_given(n)]
     term = walk.port(bound.values[given[0]])
     selection = walk.find_selection(term.value)

@@ -40,7 +40,7 @@ _OF_OTHERS = frozenset({"register_hook", "backward", "values", "solve"})
 
 
 def _get_operation(node: cst.BaseExpression, name: str) -> Operation:
-    """The operation of a name of torch."""
+    """Return the operation of a name of torch."""
     found = find_operation(name)
     if isinstance(found, Absent):
         raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
@@ -50,7 +50,7 @@ def _get_operation(node: cst.BaseExpression, name: str) -> Operation:
 
 
 def port_reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
-    """A name of torch that is not called here: a constant, or a function that is passed on."""
+    """Return a name of torch that is not called here: a constant, or a function that is passed on."""
     found = _get_operation(node, name)
     if not found.called:
         return port_operation(walk, node, found, [])
@@ -61,14 +61,14 @@ def port_reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
 
 @call_of("torch.")
 def port_torch_call(walk: Walk, node: cst.Call, name: str) -> Term:
-    """`torch.exp(x)`, under whatever names torch and exp go."""
+    """Translate `torch.exp(x)`, under whatever names torch and exp go."""
     found = _get_operation(node, name)
     return port_operation(walk, node, found, list(node.args))
 
 
 @call_of("*.", general=True)
 def port_tensor_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`x.exp()`."""
+    """Translate `x.exp()`."""
     assert isinstance(node.func, cst.Attribute)
     base = walk.find_name(node.func.value)
     if base and not base.startswith("instance:"):
@@ -101,7 +101,7 @@ _FIELDS = ("values", "indices")
 
 
 def port_part_of_pair(walk: Walk, node: cst.BaseExpression, part: int) -> Term | None:
-    """One part alone of the pair that a call gives, where there is an operation for that."""
+    """Return one part alone of the pair that a call gives, where there is an operation for that."""
     if not isinstance(node, cst.Call) or walk.here.differentiated:  # at ties the pair has PyTorch's derivatives
         return None
     name, args, root = walk.find_name(node.func), list(node.args), None
@@ -126,7 +126,7 @@ def port_part_of_pair(walk: Walk, node: cst.BaseExpression, part: int) -> Term |
 
 @expression(cst.Subscript)
 def port_entry_of_pair(walk: Walk, node: cst.Subscript) -> Term | None:
-    """`x.max(1)[0]`."""
+    """Translate `x.max(1)[0]`."""
     index = node.slice[0].slice if len(node.slice) == 1 else None
     part = read_literal(index.value) if isinstance(index, cst.Index) else MISSING
     return port_part_of_pair(walk, node.value, part) if type(part) is int and part in {0, 1} else None
@@ -134,7 +134,7 @@ def port_entry_of_pair(walk: Walk, node: cst.Subscript) -> Term | None:
 
 @call_of("builtins.getattr")
 def port_getattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`getattr(torch, "exp")` and `getattr(x, "shape")`."""
+    """Translate `getattr(torch, "exp")` and `getattr(x, "shape")`."""
     made = read_getattr(node)
     named = made is not None and walk.find_name(made).startswith("torch.")
     if made is None or not (named or walk.port(made.value).value.is_tensor):
@@ -145,7 +145,7 @@ def port_getattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @expression(cst.Attribute, general=True)
 def port_torch_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`x.shape`, `torch.float32`."""
+    """Translate `x.shape`, `torch.float32`."""
     name = walk.find_name(node)
     if name.startswith("torch."):
         return port_reference(walk, node, name)
@@ -184,7 +184,7 @@ def port_torch_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @expression(cst.Name, general=True)
 def port_name(walk: Walk, node: cst.Name) -> Term | None:
-    """A variable, a name of torch, or True, False and None."""
+    """Return a variable, a name of torch, or True, False and None."""
     if node.value in {"True", "False", "None"}:
         return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=read_literal(node)))
     value = walk.look_up(node.value)

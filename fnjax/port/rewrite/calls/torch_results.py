@@ -26,7 +26,7 @@ from fnjax.torch._table.signature import NOT_PROMOTING
 
 
 def describe_result(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
-    """What is known of an operation's result."""
+    """Return what is known of an operation's result."""
     overload = bound.overload
     values = [walk.port(v).value for v in bound.values.values()]
     tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != DTYPE]
@@ -90,7 +90,7 @@ _WIDENING = ("complex", "float", "int", "bool")
 
 
 def _promote(values: list[Value], bound: Bound) -> str:
-    """The class of dtype that these have together."""
+    """Return the class of dtype that these have together."""
     kinds = {v.dtype for v in values}
     if bound.overload.quotient and bound.read_literal("rounding_mode") is None:
         kinds |= {"float"}
@@ -98,7 +98,7 @@ def _promote(values: list[Value], bound: Bound) -> str:
 
 
 def _find_shape_mark(walk: Walk, size: cst.BaseExpression | None) -> str:
-    """The mark of the tensor whose size is given: `torch.zeros(x.size())`."""
+    """Return the mark of the tensor whose size is given: `torch.zeros(x.size())`."""
     name = "shape"
     if isinstance(size, cst.Call) and not size.args:
         size, name = size.func, "size"
@@ -108,7 +108,7 @@ def _find_shape_mark(walk: Walk, size: cst.BaseExpression | None) -> str:
 
 
 def _find_rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
-    """Whether the result is contiguous."""
+    """Return whether the result is contiguous."""
     if "memory_format" in bound.values:
         return 0
     if bound.operation.first.made:
@@ -119,7 +119,7 @@ def _find_rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
 
 
 def _find_exact_dtype(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
-    """The dtype of the result, as far as the source names it."""
+    """Return the dtype of the result, as far as the source names it."""
     says = bound.operation.first
     if says.casts:
         return says.casts
@@ -146,7 +146,7 @@ STATIC_RESULTS = frozenset({"static", "dtype", "device", "size", "rank", "whole"
 
 
 def _describe_static_result(bound: Bound, first: Value) -> Value:
-    """What is known of a Python value."""
+    """Return what is known of a Python value."""
     match bound.overload.result:
         case "dtype":
             name = bound.overload.dtype
@@ -172,7 +172,7 @@ def _describe_static_result(bound: Bound, first: Value) -> Value:
 def _find_result_place(
     walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> Place | None:
-    """Where the result of an operation lies; of another dtype than the source it is a copy."""
+    """Return where the result of an operation lies; of another dtype than the source it is a copy."""
     alias, says = bound.overload.alias, bound.operation.first
     if alias == "new" or first.place is None:
         return walk.make_place(node)
@@ -200,7 +200,7 @@ def _find_result_place(
 
 
 def _mark_place_choice(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
-    """The place of what is the same memory or a copy; the views of it are views of one memory in either case."""
+    """Return the place of what is the same memory or a copy; the views of it are views of one memory in either case."""
     if not (place.certain or place.choice) or walk.here.repeated:
         return place.doubtful
     line, column = walk.program.source.locate(node)
@@ -210,12 +210,12 @@ def _mark_place_choice(walk: Walk, node: cst.BaseExpression, bound: Bound, place
 
 
 def _is_held(walk: Walk, place: Place) -> bool:
-    """Whether a variable, or what one holds, shares memory with a place."""
+    """Return whether a variable, or what one holds, shares memory with a place."""
     return any(may_touch(v, place.storage) for v in walk.state.variables.values())
 
 
 def _make_view_step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:
-    """The view that an operation takes of its first argument."""
+    """Return the view that an operation takes of its first argument."""
     made = bound.render(0, first=cst.Name(HOLE))
     assert isinstance(made, Rendered)
     return Step.make_step(

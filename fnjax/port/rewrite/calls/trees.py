@@ -45,7 +45,7 @@ def _shorten(name: str) -> str:
 
 @call_of(*_HOME)
 def port_tree_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`tree_map(f, tree)`."""
+    """Translate `tree_map(f, tree)`."""
     short = _shorten(name)
     if (
         short.endswith("register_pytree_node")
@@ -68,7 +68,7 @@ def port_tree_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @expression(cst.Name, cst.Attribute)
 def port_passed_type(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
-    """`torch.Tensor` where it is passed to a function of the file that only asks isinstance for it."""
+    """Translate `torch.Tensor` where it is passed to a function of the file that only asks isinstance for it."""
     if (isinstance(node, cst.Name) and node.value in walk.state.variables) or walk.find_name(
         node
     ) not in ARRAYS | PARAMETERS:
@@ -81,7 +81,7 @@ def port_passed_type(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
 
 
 def _is_passed_as_type(walk: Walk, call: cst.Call, node: cst.BaseExpression, seen: frozenset[tuple[int, str]]) -> bool:
-    """Whether a call only asks whether something is an instance of this argument."""
+    """Return whether a call only asks whether something is an instance of this argument."""
     index = next(i for i, a in enumerate(call.args) if a.value is node or node in _list_elements(a.value))
     name = walk.find_name(call.func)
     if name == "builtins.isinstance" or _shorten(name) == "tree_map_only":
@@ -122,7 +122,7 @@ def _list_elements(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _list_reads(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:
-    """The reads of a variable, annotations left out."""
+    """Return the reads of a variable, annotations left out."""
     if isinstance(node, cst.Name):
         return [node] if node.value == name else []
     skipped = node.attr if isinstance(node, cst.Attribute) else node.keyword if isinstance(node, cst.Arg) else None

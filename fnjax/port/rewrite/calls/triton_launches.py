@@ -32,7 +32,7 @@ from fnjax.port.tree.located import list_nodes
 
 @call_of(ENTRY)
 def port_launch(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`kernel[grid](x, out, n, BLOCK=128)`."""
+    """Translate `kernel[grid](x, out, n, BLOCK=128)`."""
     if not isinstance(node.func, cst.Subscript):
         return None
     function = _unwrap_kernel(walk, node.func.value)
@@ -74,21 +74,21 @@ def port_launch(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("file:", only="kernels")
 def port_kernel_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`kernel(x)`, which Triton allows in kernels only."""
+    """Translate `kernel(x)`, which Triton allows in kernels only."""
     if walk.program.is_kernel(name):
         raise Stop(node, "unknown", f"{unparse(node.func)} is a Triton kernel, which is called here: {LAUNCHING}")
     return None
 
 
 def _unwrap_kernel(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """`k` of `torch.library.wrap_triton(k)`."""
+    """Translate `k` of `torch.library.wrap_triton(k)`."""
     if isinstance(node, cst.Call) and walk.find_name(node.func) in WRAPPING and len(node.args) == 1:
         return node.args[0].value
     return node
 
 
 def _find_kernel(walk: Walk, node: cst.BaseExpression) -> Any:
-    """The kernel that an expression is; of several, among which a branch chooses, the first if they store alike."""
+    """Return the kernel that an expression is; of several that a branch selects, the first if they store alike."""
     if isinstance(node, cst.IfExp):
         found = [_find_kernel(walk, n) for n in (node.body, node.orelse)]
     elif (name := _name_in_file(walk, node)) is not None:
@@ -108,7 +108,7 @@ def _find_kernel(walk: Walk, node: cst.BaseExpression) -> Any:
 
 
 def _name_in_file(walk: Walk, node: cst.BaseExpression) -> str | None:
-    """The name of the top level that an expression is."""
+    """Return the name of the top level that an expression is."""
     name = walk.find_name(node)
     if name.startswith("file:"):
         return name.removeprefix("file:")
@@ -117,7 +117,7 @@ def _name_in_file(walk: Walk, node: cst.BaseExpression) -> str | None:
 
 
 def _match_launch_arguments(walk: Walk, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
-    """The arguments of a launch by the names of the kernel's parameters, as far as they can be told."""
+    """Return the arguments of a launch by the names of the kernel's parameters, as far as they can be told."""
     taken: dict[str, cst.Arg] = {}
     plain = [_pass_pointer(walk, a) for a in node.args if a.keyword is None and a.star != "**"]
     plain = [b for a in plain for b in open_star(walk, a)]
@@ -137,7 +137,7 @@ def _match_launch_arguments(walk: Walk, node: cst.Call, kernel: Any) -> dict[str
 
 
 def _port_argument(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """An argument of a launch, with the arrays as they are now."""
+    """Return an argument of a launch, with the arrays as they are now."""
     if not is_descriptor(node):
         return walk.port(_read_pointer(walk, node)).node
     assert isinstance(node, cst.Call)
@@ -150,7 +150,7 @@ def _pass_pointer(walk: Walk, arg: cst.Arg) -> cst.Arg:
 
 
 def _read_pointer(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """`x` of `x.data_ptr()` and of a descriptor, which a launch passes as a pointer."""
+    """Translate `x` of `x.data_ptr()` and of a descriptor, which a launch passes as a pointer."""
     if is_descriptor(node):
         assert isinstance(node, cst.Call)
         named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
@@ -160,7 +160,7 @@ def _read_pointer(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _report_gaps(walk: Walk, node: cst.Call, name: str, taken: dict[str, cst.Arg]) -> None:
-    """A view with gaps is an array without gaps in JAX: its strides must be its own."""
+    """Report a view with gaps whose strides are not its own: in JAX it is an array without gaps."""
     asked = {
         unparse(n.value)
         for n in list_nodes(walk.routine.node)
@@ -178,7 +178,7 @@ def _report_gaps(walk: Walk, node: cst.Call, name: str, taken: dict[str, cst.Arg
 
 
 def _leaves_gaps(step: Step) -> bool:
-    """Whether a view surely is not contiguous in PyTorch: `x[:, a:b]`, `x.T`."""
+    """Return whether a view surely is not contiguous in PyTorch: `x[:, a:b]`, `x.T`."""
     if step.gaps or not isinstance(step.expression, cst.Subscript):
         return step.gaps
     index = [e.slice for e in step.expression.slice]
@@ -188,14 +188,14 @@ def _leaves_gaps(step: Step) -> bool:
 
 
 def _list_given_back(walk: Walk, given: dict[str, cst.Arg]) -> set[str]:
-    """The variables that a launch gives back, each whole: it does not matter whether two of them are one array."""
+    """Return the variables that a launch gives back, each whole; two of them may be one array."""
     terms = {unparse(a.value): walk.port(a.value).value.place for a in given.values() if isinstance(a.value, cst.Name)}
     known = {n: p for n, p in terms.items() if p is not None}
     return {n for n, p in known.items() if all(_is_one_array(p, q) for q in known.values() if p.storage & q.storage)}
 
 
 def _is_one_array(one: Place, other: Place) -> bool:
-    """Whether two places, where they share memory, are one array."""
+    """Return whether two places, where they share memory, are one array."""
     if one.certain and other.certain:
         return one.is_same_view_as(other)
     return all(p.whole and not p.steps for p in (one, other))
@@ -219,7 +219,7 @@ def _report_shared_memory(
 
 
 def _merge_assignments(made: Statements) -> Statements:
-    """`a, b = launch` for `new_p, new_q = launch`, `a = new_p` and `b = new_q`."""
+    """Translate `a, b = launch` for `new_p, new_q = launch`, `a = new_p` and `b = new_q`."""
     first = made[0].body[0] if made and isinstance(made[0], cst.SimpleStatementLine) else None
     if not isinstance(first, cst.Assign) or not isinstance(first.targets[0].target, cst.Tuple):
         return made
@@ -245,7 +245,7 @@ def _port_index(walk: Walk, node: cst.BaseSlice) -> cst.BaseSlice:
 @call_of("fnjax.triton.")
 @expression(cst.Attribute, only="triton")
 def port_triton_name(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
-    """`triton.cdiv(n, 128)`, `tl.float32`: fnjax.triton has them; what it has not is a finding."""
+    """Translate `triton.cdiv(n, 128)`, `tl.float32`: fnjax.triton has them; what it has not is a finding."""
     name = name or walk.find_name(node)
     if not name.startswith("fnjax.triton"):
         return None
@@ -262,7 +262,7 @@ def port_triton_name(walk: Walk, node: cst.BaseExpression, name: str = "") -> Te
 
 @call_of("*.stride", only="kernels")
 def port_stride(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`x.stride(0)`: of a row-major array."""
+    """Translate `x.stride(0)`: of a row-major array."""
     of = node.func.value  # type: ignore[attr-defined] # a method
     if walk.find_name(of):
         return None

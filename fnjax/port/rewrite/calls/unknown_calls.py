@@ -34,7 +34,7 @@ _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statis
 
 @call_of(ANY)
 def port_unknown_call(walk: Walk, node: cst.Call, callee: str) -> Term:
-    """All other calls stay; those of other libraries have to be supplied."""
+    """Keep all other calls; those of other libraries have to be supplied."""
     name = "" if callee.startswith(NAMELESS) else callee
     report_unknown_library(walk, node, name)
     values = list_values(walk, node)
@@ -73,12 +73,12 @@ def port_unknown_call(walk: Walk, node: cst.Call, callee: str) -> Term:
 
 
 def _holds_numpy(value: Value) -> bool:
-    """Whether this is what the source makes an array of NumPy's of, or holds one."""
+    """Return whether this is what the source makes an array of NumPy's of, or holds one."""
     return value.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
 def _find_given_place(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:
-    """The memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
+    """Return the memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
     passed = [v.place for v in values if v.place and place and place.storage & PASSED.storage]
     around = [place] if place and find_holders(walk, place) else []
     return Place.join_all(*passed, *around) if passed or around else walk.make_place(node)
@@ -101,7 +101,7 @@ def _note_graph(walk: Walk, node: cst.Call) -> None:
 
 
 def _follow_effect(walk: Walk, node: cst.Call) -> None:
-    """A call whose result nobody takes has an effect on its object, or writes to an array that it is given."""
+    """Follow a call without a result: it has an effect on its object, or writes to an array that it is given."""
     lines = walk.current.body if isinstance(walk.current, cst.SimpleStatementLine) else [walk.current]
     alone = any(isinstance(s, cst.Expr) and s.value is node for s in lines)
     if not alone or walk.routine.role == "module":
@@ -126,7 +126,7 @@ def _follow_effect(walk: Walk, node: cst.Call) -> None:
 
 
 def _is_blank(walk: Walk, name: str) -> bool:
-    """Whether a variable holds nothing but an array that waits to be filled."""
+    """Return whether a variable holds nothing but an array that waits to be filled."""
     given = [
         n.value
         for n in list_nodes(walk.routine.node)
@@ -138,6 +138,6 @@ def _is_blank(walk: Walk, name: str) -> bool:
 
 
 def _makes_blank(name: str) -> bool:
-    """Whether a function, or a method, of this name makes an array that says nothing yet."""
+    """Return whether a function, or a method, of this name makes an array that says nothing yet."""
     known = (find_operation(f"{space}.{name}") for space in ("torch", "torch.Tensor"))
     return any(isinstance(o, Operation) and o.first.blank for o in known)

@@ -46,7 +46,7 @@ _NUMBERS = ("major", "minor", "micro")
 
 
 def _read_numbers(value: Value) -> tuple[int, ...] | None:
-    """The three numbers of a version."""
+    """Return the three numbers of a version."""
     if isinstance(value.literal, tuple):
         return value.literal
     if not isinstance(value.literal, str) or not re.match(r"\d+(\.\d+)*", value.literal):
@@ -57,7 +57,7 @@ def _read_numbers(value: Value) -> tuple[int, ...] | None:
 
 @expression(cst.Attribute, only="versions")
 def port_version(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`torch.__version__`, and parts of a version."""
+    """Translate `torch.__version__`, and parts of a version."""
     if walk.find_name(node) == "fnjax.triton.__version__":
         return Term(parse(f'"{TRITON}"'), Value("static", name=_VERSION, literal=TRITON))
     if walk.find_name(node) in {"torch.__version__", "torch.version.__version__"}:
@@ -81,7 +81,7 @@ def port_version(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @call_of(*_PARSERS, "torch.__version__.", like=r"(?!\*)(.*[.:])?is_torch_available")
 def port_version_parse(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`version.parse("1.13")`."""
+    """Translate `version.parse("1.13")`."""
     if isinstance(node.func, cst.Attribute) and name.startswith("torch.__version__."):
         text = walk.port(node.func.value).node
         return Term(walk.port_parts(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
@@ -97,7 +97,7 @@ def port_version_parse(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @expression(cst.Comparison, only="versions")
 def port_version_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
-    """`version.parse(torch.__version__) >= version.parse("1.13")`."""
+    """Translate `version.parse(torch.__version__) >= version.parse("1.13")`."""
     if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in QUESTIONS:
         return None
     sides = (node.left, node.comparisons[0].comparator)

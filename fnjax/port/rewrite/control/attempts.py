@@ -31,7 +31,7 @@ _FAILING = frozenset({"svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "s
 
 
 def _note_unraised_values(walk: Walk, node: cst.Try) -> None:
-    """A handler for values at which PyTorch raises and JAX gives NaN."""
+    """Note a handler for values at which PyTorch raises and JAX returns NaN."""
     calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
     for call in calls:
         name = _name_method(call)
@@ -47,7 +47,7 @@ _DIVIDING = (cst.Divide, cst.Modulo, cst.FloorDivide)
 
 
 def _note_never_raised(walk: Walk, node: cst.Try) -> None:
-    """A handler for what numbers of Python or checks raise, where the port has an array."""
+    """Note a handler for what Python's numbers or checks raise, where the port has an array."""
     if all(_only_prints_and_raises(h.body) for h in node.handlers):
         return
     kinds = {n for h in node.handlers if h.type for n in find_names(h.type)}
@@ -68,7 +68,7 @@ def _note_never_raised(walk: Walk, node: cst.Try) -> None:
 
 
 def _port_as_condition(walk: Walk, node: cst.Try) -> list[Any] | None:
-    """`try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
+    """Translate `try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
     first = node.body.body[0]
     rest: list[Any] = list(node.body.body[1:])
     small = find_small_statement(first)
@@ -107,7 +107,7 @@ _WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
 
 
 def _port_missing_module(walk: Walk, node: cst.Try) -> Statements | None:
-    """`try: import other`, where the port imports no such module: what its handler says."""
+    """Translate `try: import other`, where the port imports no such module: what its handler says."""
     opening = node.body.body[0]
     first = opening.body[0] if isinstance(opening, cst.SimpleStatementLine) else opening
     if not isinstance(first, (cst.Import, cst.ImportFrom)):
@@ -135,7 +135,7 @@ _PRESENT = frozenset({"torch", "numpy", "scipy", "jax", "fnjax", "einops"})
 
 
 def _only_prints_and_raises(block: cst.BaseSuite) -> bool:
-    """Whether a handler prints and raises, and does nothing else."""
+    """Return whether a handler prints and raises, and does nothing else."""
     small = [x for s in list_statements(block) for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     return isinstance(small[-1], cst.Raise) and all(is_message(x) for x in small[:-1])
 
@@ -151,7 +151,7 @@ def _bind_caught(walk: Walk, handler: cst.ExceptHandler) -> None:
 
 @statement(cst.Try, general=True)
 def port_try(walk: Walk, node: cst.Try) -> Statements | None:
-    """`try: ... except ...:`."""
+    """Translate `try: ... except ...:`."""
     if is_import_that_succeeds(node):
         return walk.port_block(
             [*list_statements(node.body), *(list_statements(node.orelse.body) if node.orelse else ())]

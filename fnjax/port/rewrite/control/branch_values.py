@@ -24,13 +24,13 @@ Ends = list[dict[str, Value]]
 
 
 def _may_be_number(value: Value) -> bool:
-    """Whether this is a number, or perhaps one and perhaps an array."""
+    """Return whether this is a number, or perhaps one and perhaps an array."""
     plain = value.parts is None and value.element is None
     return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
 
 
 def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:
-    """Whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
+    """Return whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
     others = [v for v in (a, b) if not _may_be_number(v) and not v.is_tensor]
     return (_may_be_number(a) or _may_be_number(b)) and all(
         open_ and v.kind == "unknown" and v.place is not None for v in others
@@ -46,13 +46,13 @@ def may_be_number_choice(a: Value, b: Value, *given: cst.BaseExpression) -> bool
 
 
 def _is_given_number(value: Value) -> bool:
-    """Whether this is what a caller gives for a number, as the default of the parameter says."""
+    """Return whether this is what a caller gives for a number, as the default of the parameter says."""
     plain = value.parts is None and value.element is None and not value.name
     return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
 
 
 def are_unlike_scalars(a: Value, b: Value) -> bool:
-    """Whether two arrays without axes may be of different dtypes, as `torch.tensor(0)` and a sum."""
+    """Return whether two arrays without axes may be of different dtypes, as `torch.tensor(0)` and a sum."""
     return a.is_tensor and b.is_tensor and 0 in (a.rank, b.rank) and a.dtype != b.dtype
 
 
@@ -60,7 +60,7 @@ _NARROW = frozenset({"float16", "bfloat16", "int8", "uint8", "int16"})
 
 
 def are_alike(a: Value, b: Value) -> bool:
-    """Whether two arrays may have one dtype and shape, as far as they are known."""
+    """Return whether two arrays may have one dtype and shape, as far as they are known."""
     if a.parts is not None and b.parts is not None:
         return len(a.parts) == len(b.parts) and all(map(are_alike, a.parts, b.parts))
     if not (a.is_tensor and b.is_tensor):
@@ -80,14 +80,14 @@ def are_alike(a: Value, b: Value) -> bool:
 
 
 def _is_made_of_entries(a: Value, b: Value) -> bool:
-    """Whether one array is made of some entries of the other."""
+    """Return whether one array is made of some entries of the other."""
     if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.is_prefix_of(b.place):
         return False
     return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
 
 
 def may_be_widened(a: Value, b: Value) -> bool:
-    """Whether one of two values is a whole number and the other perhaps an array, or a number, of others."""
+    """Return whether one of two values is a whole number and the other perhaps an array, or a number, of others."""
     if a.kind == b.kind == "static" and "unknown" not in {a.dtype, b.dtype} and a.dtype != b.dtype:
         return True
     number, array = (a, b) if b.is_tensor else (b, a)
@@ -95,7 +95,7 @@ def may_be_widened(a: Value, b: Value) -> bool:
 
 
 def describe_choice(a: Value, b: Value) -> Value:
-    """What jnp.where of two numbers or arrays gives."""
+    """Return what jnp.where of two numbers or arrays gives."""
     arrays = [v for v in (a, b) if v.kind != "static"]
     dtypes = {v.dtype for v in (a, b)}
     dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"
@@ -104,7 +104,7 @@ def describe_choice(a: Value, b: Value) -> Value:
 
 
 def was_number(after: Value, before: Value | None) -> bool:
-    """Whether a variable is a number on one side and an array on the other."""
+    """Return whether a variable is a number on one side and an array on the other."""
     numbers = {"int", "float", "bool"}
     return after.parts is None and after.element is None and before is not None and before.dtype in numbers
 
@@ -112,7 +112,7 @@ def was_number(after: Value, before: Value | None) -> bool:
 def match_results(
     walk: Walk, given: list[Value], results: list[cst.BaseExpression], before: dict[str, Value]
 ) -> list[cst.BaseExpression] | None:
-    """What two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
+    """Return what two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
 
     A number beside an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
     """
@@ -181,14 +181,14 @@ def _put_statement_in_shape(walk: Walk, statement: cst.BaseStatement, scalars: d
 
 
 def is_scalar_for(new: Value, old: Value) -> bool:
-    """Whether a scalar takes the place of an array of which no shape is known."""
+    """Return whether a scalar takes the place of an array of which no shape is known."""
     return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
 
 
 def shape_value(
     walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
 ) -> cst.BaseExpression:
-    """What the variable takes, in the shape that it has."""
+    """Return what the variable takes, in the shape that it has."""
     name = unparse(target)
     if name not in scalars or unparse(value) == name:
         return value

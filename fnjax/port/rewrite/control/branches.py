@@ -36,7 +36,7 @@ _SINGLES = (None, True, False)
 
 @expression(cst.IfExp, general=True)
 def port_conditional_expression(walk: Walk, node: cst.IfExp) -> Term:
-    """`a if c else b`."""
+    """Translate `a if c else b`."""
     if (copied := _port_conditional_copy(walk, node)) is not None:
         return walk.port(copied)
     guarded = split_expression(walk, node)
@@ -78,7 +78,7 @@ def port_conditional_expression(walk: Walk, node: cst.IfExp) -> Term:
 
 
 def _port_conditional_copy(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
-    """The copy of `x.clone() if flag else x`, where x is only read again behind `if flag:`."""
+    """Return the copy of `x.clone() if flag else x`, where x is only read again behind `if flag:`."""
     for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
         if not isinstance(other, cst.Name) or unparse(copy) != f"{other.value}.clone()" or walk.here.loops:
             continue
@@ -97,7 +97,7 @@ def _port_conditional_copy(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | 
 
 
 def _port_assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Term:
-    """An expression behind a question whether Python has decided a condition."""
+    """Return an expression behind a question whether Python has decided a condition."""
     value = None if narrowed is None else walk.look_up(narrowed[0])
     if narrowed is None or value is None or not (value.guard is not None or value.optional):
         return walk.port(node)
@@ -108,7 +108,7 @@ def _port_assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, sid
 
 @statement(cst.If, general=True)
 def port_if(walk: Walk, node: cst.If) -> Statements | None:
-    """`if c: ...`."""
+    """Translate `if c: ...`."""
     guarded = None if only_raises(node) else split_if(walk, node)
     if guarded is not None:
         return port_if(walk, guarded) or [guarded]
@@ -148,7 +148,7 @@ def port_if(walk: Walk, node: cst.If) -> Statements | None:
 
 
 def _port_traced_if(walk: Walk, node: cst.If, test: Term) -> Statements | None:
-    """The form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept behind it."""
+    """Return the form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept behind it."""
     found = move_kept_behind(walk, node)
     if found is None:
         return port_traced_branch(walk, node, test)
@@ -159,7 +159,7 @@ def _port_traced_if(walk: Walk, node: cst.If, test: Term) -> Statements | None:
 
 
 def _port_decided_if(walk: Walk, node: cst.If, answer: bool) -> Statements:
-    """What is left of an `if` whose condition the port knows."""
+    """Return what is left of an `if` whose condition the port knows."""
     if not answer and isinstance(node.orelse, cst.If):
         return walk.port_block([node.orelse])
     taken = node.body if answer else node.orelse.body if node.orelse else cst.IndentedBlock([])
@@ -179,7 +179,7 @@ def _port_both(walk: Walk, bodies: list[cst.BaseSuite | None], narrowed: Narrowe
 
 
 def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
-    """What `isinstance(x, torch.Tensor)` and `x is None` say of a variable in the branches."""
+    """Return what `isinstance(x, torch.Tensor)` and `x is None` say of a variable in the branches."""
     negative = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
     inner = test.expression if isinstance(test, cst.UnaryOperation) and negative else test
     found: tuple[str, Value, Value] | None = None
@@ -220,7 +220,7 @@ def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
 
 @statement(cst.Assert, general=True)
 def port_assert(walk: Walk, node: cst.Assert) -> Statements | None:
-    """`assert c, "message"`."""
+    """Translate `assert c, "message"`."""
     test = walk.port(node.test)
     message = walk.port(node.msg) if node.msg else None
     if walk.is_traced(test.value):

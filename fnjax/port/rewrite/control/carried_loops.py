@@ -27,7 +27,7 @@ _NUMBERS = frozenset({"int", "float", "bool"})
 
 
 def port_carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | None:
-    """The loop as jax.lax.while_loop; None where it is no such loop."""
+    """Return the loop as jax.lax.while_loop; None where it is no such loop."""
     if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in list_nodes(node)):
         return None
     with walk.walk_apart() as found:
@@ -42,7 +42,7 @@ def port_carried_loop(walk: Walk, node: cst.While, runs: str) -> Statements | No
 
 
 def _port_carried(walk: Walk, node: cst.While, runs: str) -> Statements | None:
-    """The loop with all that it hands on as arrays from the first round on, in the state that this gives."""
+    """Return the loop with all that it hands on as arrays from the first round on, in the state that this gives."""
     for name in _list_loop_variables(walk, node):  # known from an earlier round of a loop around this one
         walk.state.variables.pop(name, None)
     for name, value in walk.state.variables.items():  # whose shapes stay as they are
@@ -133,7 +133,7 @@ def _becomes_real(end: Value, taken: list[tuple[Any, Value]]) -> bool:
 
 
 def _bind_forms(walk: Walk, node: cst.While, start: dict[str, Value], begins: dict[str, str]) -> None:
-    """The variables are the arrays that they begin as."""
+    """Bind the variables to the arrays that they begin as."""
     for name, form in begins.items():
         value = start[name]
         if form in start:
@@ -144,7 +144,7 @@ def _bind_forms(walk: Walk, node: cst.While, start: dict[str, Value], begins: di
 
 
 def _list_loop_variables(walk: Walk, node: cst.While) -> set[str]:
-    """The variables of the source that only this loop gives values."""
+    """Return the variables of the source that only this loop gives values."""
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr, cst.CompFor)
     inside = {id(n) for n in list_nodes(node)}
     found: dict[bool, set[str]] = {True: set(), False: {p.name.value for p in walk.routine.parameters}}
@@ -189,14 +189,14 @@ def _write_while_loop(
 
 
 def make_function(name: str, parameters: str, block: Statements) -> cst.FunctionDef:
-    """A function inside a function."""
+    """Return a function inside a function."""
     made = cst.parse_statement(f"def {name}({parameters}):\n    pass\n")
     assert isinstance(made, cst.FunctionDef)
     return made.with_changes(body=cst.IndentedBlock(block), leading_lines=[cst.EmptyLine(indent=False)])
 
 
 def can_be_carried(value: Value) -> bool:
-    """Whether a variable can be what a round begins with: an array or a number."""
+    """Return whether a variable can be what a round begins with: an array or a number."""
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None
     return value.is_tensor or (value.kind == "unknown" and value.place is not None)

@@ -28,7 +28,7 @@ _HINTS = frozenset({"torch._check_is_size", "torch._constrain_as_size", "torch._
 
 @statement(cst.Expr)
 def port_torch_check(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`torch._check(x.dim() == 2, lambda: "text")`."""
+    """Translate `torch._check(x.dim() == 2, lambda: "text")`."""
     call = node.value
     if not isinstance(call, cst.Call):
         return None

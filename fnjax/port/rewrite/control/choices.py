@@ -20,7 +20,7 @@ from fnjax.port.torch import bracket, read_literal, unparse
 
 @call_of(*(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all")))
 def port_choice(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`max(values)`."""
+    """Translate `max(values)`."""
     if sum(a.keyword is None for a in node.args) != 1 or node.args[0].star:
         return None
     name = name.removeprefix("builtins.")

@@ -32,7 +32,7 @@ class _KeepLoop(Exception):  # noqa: N818 - no error, as Stop
 
 @statement(cst.For)
 def port_filling_loop(walk: Walk, node: cst.For) -> Statements | None:
-    """`for i in range(n): for j in range(m): R[i, j] = ...`."""
+    """Translate `for i in range(n): for j in range(m): R[i, j] = ...`."""
     nest = [node, *(n for n in list_nodes(node.body) if isinstance(n, cst.For))]
     if any(outer in walk.here.filling for outer in walk.here.loops):
         return _make_round_function(walk, node)
@@ -59,7 +59,7 @@ def port_filling_loop(walk: Walk, node: cst.For) -> Statements | None:
 
 
 def _make_round_function(walk: Walk, node: cst.For) -> Statements:
-    """The loop as a function of its round and of the arrays that it fills, and the call of fori_loop."""
+    """Return the loop as a function of its round and of the arrays that it fills, and the call of fori_loop."""
     lowered = lower_loop(walk, node)  # without its continue
     if lowered is None or lowered.begins:
         raise _KeepLoop
@@ -103,19 +103,19 @@ def _keeps_array(start: Value, end: Value) -> bool:
 
 
 def _hands_on_numbers(walk: Walk, node: cst.For) -> bool:
-    """Whether the rounds hand on what begins as no array: a number, or nothing."""
+    """Return whether the rounds hand on what begins as no array: a number, or nothing."""
     kept = _list_kept(walk, node, walk.program.list_bound(node.body))
     return any(n not in walk.state.variables or walk.state.variables[n].kind == "static" for n in kept)
 
 
 def _list_kept(walk: Walk, node: cst.For, own: set[str]) -> set[str]:
-    """The variables of a loop's own that its next round, or what is behind it, reads."""
+    """Return the variables of a loop's own that its next round, or what is behind it, reads."""
     first, _ = find_flow(node.body)
     return {n for n in own if (n in first and n != unparse(node.target)) or _is_read_outside(walk, node, n)}
 
 
 def _is_counting_loop(walk: Walk, node: cst.For) -> bool:
-    """Whether a loop counts, by a step that is written out, and nothing leaves it before its end."""
+    """Return whether a loop counts, by a step that is written out, and nothing leaves it before its end."""
     call = node.iter
     leaving = any(isinstance(n, (cst.Break, cst.Return)) for n in list_nodes(node.body))
     if leaving or node.orelse is not None or not isinstance(node.target, cst.Name) or not isinstance(call, cst.Call):
@@ -126,7 +126,7 @@ def _is_counting_loop(walk: Walk, node: cst.For) -> bool:
 
 
 def _can_count_in_arrays(walk: Walk, node: cst.For, counters: set[str]) -> bool:
-    """Whether the numbers of the rounds may be arrays: nothing takes a power of them, or the entry of a list."""
+    """Return whether the numbers of the rounds may be arrays: nothing takes a power of them, or the entry of a list."""
     for n in list_nodes(node.body):
         if isinstance(n, cst.Assign) and _list_names_outside_indices(n.value) & counters:
             counters |= {name for t in n.targets for name in iter_targets(t.target)}
@@ -144,7 +144,7 @@ def _can_count_in_arrays(walk: Walk, node: cst.For, counters: set[str]) -> bool:
 
 
 def _list_names_outside_indices(node: cst.CSTNode) -> set[str]:
-    """The names in an expression but for those in indices."""
+    """Return the names in an expression but for those in indices."""
     if isinstance(node, cst.Subscript):
         return _list_names_outside_indices(node.value)
     below = list_children(node)
@@ -152,13 +152,13 @@ def _list_names_outside_indices(node: cst.CSTNode) -> set[str]:
 
 
 def _enter_round(walk: Walk, node: cst.For) -> None:
-    """A round's number is an array under jit."""
+    """Enter an iteration, whose number is an array under jit."""
     name = unparse(node.target)
     walk.bind_name(name, replace(Value("tensor", "int", 0), place=walk.make_place(node)), node)
 
 
 def _is_read_outside(walk: Walk, node: cst.For, name: str) -> bool:
-    """Whether a variable is read behind a loop, or in the next round of one around it."""
+    """Return whether a variable is read behind a loop, or in the next round of one around it."""
     inside, position = walk.routine.list_names_in(node), walk.program.source.locate
     around = frozenset().union(*(walk.routine.list_names_in(outer) for outer in walk.here.loops))
     reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in inside]
@@ -166,7 +166,7 @@ def _is_read_outside(walk: Walk, node: cst.For, name: str) -> bool:
 
 
 def _write_round_count(first: str, last: str, step: str) -> str:
-    """How many rounds `range(first, last, step)` has, or less than none where it has none."""
+    """Return how many rounds `range(first, last, step)` has, or less than none where it has none."""
     plain = all(c.isalnum() or c in "_.[] -" for c in first)
     if step == "-1" and plain and last == "0":
         return first

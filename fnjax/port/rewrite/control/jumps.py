@@ -160,7 +160,7 @@ def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list
 
 
 def _count(walk: Walk, node: cst.For) -> tuple[str, str, str, str] | None:
-    """The counter of `for i in range(n)`, its bounds, and what says that there is an iteration."""
+    """Return the counter of `for i in range(n)`, its bounds, and what says that there is an iteration."""
     call = node.iter
     if not isinstance(call, cst.Call) or not isinstance(node.target, cst.Name) or len(call.args) > 2:
         return None
@@ -260,7 +260,7 @@ def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> Made:
 
 
 def _port_returning_loop(walk: Walk, loop: Loop, rest: list[Any]) -> Made:
-    """A loop that returns as one that breaks, and behind it what it returns."""
+    """Return a loop that returns as one that breaks, and behind it what it returns."""
     if find_last_return(rest) is None and not _is_endless(loop):
         return None
     if not is_left_on_value(walk, loop):

@@ -25,7 +25,7 @@ from fnjax.port.tree.located import find_small_statement, list_nodes
 
 
 def move_kept_behind(walk: Walk, node: cst.If) -> tuple[cst.If | None, list[Any], set[str]] | None:
-    """An `if` whose branches keep things on ctx, without that, the statements that do it behind, their variables."""
+    """Move what the branches of an `if` keep on ctx after it; return the rest, the statements and their variables."""
     if isinstance(node.orelse, cst.If):
         return None
     blocks = [[*list_statements(b)] if b else [] for b in (node.body, node.orelse and node.orelse.body)]
@@ -88,7 +88,7 @@ def move_kept_behind(walk: Walk, node: cst.If) -> tuple[cst.If | None, list[Any]
 
 
 def _name_results(walk: Walk, blocks: list[list[Any]], results: list[cst.BaseExpression]) -> None:
-    """A variable that one branch gives back and the other does not know: what that gives back takes its name."""
+    """Name what one branch gives back after a variable that the other does not know."""
     bound = [walk.program.list_bound(cst.IndentedBlock(block)) for block in blocks]
     for i, result in enumerate(results):
         if isinstance(result, cst.Name) and result.value in bound[i] - bound[1 - i] - walk.state.variables.keys():
@@ -101,7 +101,7 @@ def _name_results(walk: Walk, blocks: list[list[Any]], results: list[cst.BaseExp
 
 
 def _find_answers(walk: Walk, node: cst.If, blocks: list[list[Any]]) -> dict[str, cst.BaseExpression]:
-    """The attributes that are True in one branch and False in the other: the condition itself."""
+    """Return the attributes that are True in one branch and False in the other: the condition itself."""
     first, second = (
         {_find_set_attribute(walk, s): unparse(s.body[0].value) for s in b if _find_set_attribute(walk, s)}
         for b in blocks
@@ -112,7 +112,7 @@ def _find_answers(walk: Walk, node: cst.If, blocks: list[list[Any]]) -> dict[str
 
 
 def _find_set_attribute(walk: Walk, statement: cst.CSTNode) -> str:
-    """The attribute of ctx that a statement sets."""
+    """Return the attribute of ctx that a statement sets."""
     small = find_small_statement(statement)
     target = small.targets[0].target if isinstance(small, cst.Assign) and len(small.targets) == 1 else None
     return unparse(target) if isinstance(target, cst.Attribute) and is_ctx(walk, target.value) else ""
@@ -131,7 +131,7 @@ def _saves_for_backward(walk: Walk, statement: cst.CSTNode) -> bool:
 
 
 def put_zeros_for_none(walk: Walk, first: cst.If, rest: list[Any]) -> list[Any] | None:
-    """`if t: return None, None` of a backward, and what follows it, as gradients that are 0 where t."""
+    """Translate `if t: return None, None` of a backward, and what follows it, as gradients that are 0 where t."""
     taken = find_last_return(list_statements(first.body))
     given = find_last_return(rest)
     if walk.routine.role != "backward" or len(list_statements(first.body)) > 1 or taken is None or given is None:

@@ -31,7 +31,7 @@ ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-j
 
 @statement(cst.For, general=True)
 def port_for_loop(walk: Walk, node: cst.For) -> Statements | None:
-    """`for i in range(n):`."""
+    """Translate `for i in range(n):`."""
     items = walk.port(node.iter)
     one = iterate_over(walk, node.iter, items.value)
     if is_left_on_value(walk, node) and (lowered := _port_lowered(walk, node)) is not None:
@@ -49,13 +49,13 @@ def port_for_loop(walk: Walk, node: cst.For) -> Statements | None:
 
 
 def only_passes(block: cst.BaseSuite) -> bool:
-    """Whether a block does nothing."""
+    """Return whether a block does nothing."""
     lines = list_statements(block)
     return all(isinstance(s, cst.SimpleStatementLine) and all(isinstance(n, cst.Pass) for n in s.body) for s in lines)
 
 
 def _can_be_dropped(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
-    """Whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
+    """Return whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
     pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in list_nodes(node.iter))
     return (
         pure and only_passes(body) and body is not node.body and not any(map(walk.is_live, iter_targets(node.target)))
@@ -63,7 +63,7 @@ def _can_be_dropped(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
 
 
 def _port_loop_over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
-    """A loop that may write to the views that it iterates over."""
+    """Return a loop that may write to the views that it iterates over."""
 
     def enter() -> None:
         forget_round(walk, views)
@@ -80,7 +80,7 @@ def _port_loop_over_views(walk: Walk, node: cst.For, items: Term, views: Views) 
 
 @statement(cst.While, general=True)
 def port_while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None:
-    """`while c: ...`; `runs` is what says that it has a first round, where that is known."""
+    """Translate `while c: ...`; `runs` is what says that it has a first round, where that is known."""
     guarded = _port_guarded_loop(walk, node)
     if guarded is not None:
         return guarded
@@ -111,7 +111,7 @@ def port_while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements |
 
 
 def _tests_tensor(walk: Walk, node: cst.While, enter: Callable[[], None]) -> bool:
-    """Whether the test asks for a tensor's value, at once or when the first round is over."""
+    """Return whether the test asks for a tensor's value, at once or when the first round is over."""
     if not walk.asking.get(node.test):
         asks = _is_test_traced(walk, node.test, walk.state)
         if not asks and node.test not in walk.asking:  # it is not known that no later round does
@@ -148,7 +148,7 @@ def _port_lowered(walk: Walk, node: cst.For | cst.While) -> Statements | None:
 
 
 def _port_guarded_loop(walk: Walk, node: cst.While) -> Statements | None:
-    """`while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
+    """Translate `while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
     found = split_condition(walk, node.test) if node.orelse is None else None
     if (
         found is None
@@ -161,7 +161,7 @@ def _port_guarded_loop(walk: Walk, node: cst.While) -> Statements | None:
 
 
 def _list_handled(node: cst.While) -> set[str]:
-    """The variables whose objects a round may change: `rows.pop()`, `rows[0] = r`, `del rows[0]`, `grow(rows)`."""
+    """Return the variables whose objects an iteration may change: `rows.pop()`, `rows[0] = r`, `grow(rows)`."""
     found: set[str] = set()
     for n in list_nodes(node.body):
         match n:

@@ -23,7 +23,7 @@ from fnjax.port.tree.located import list_nodes
 
 @statement(cst.Match, general=True)
 def port_match(walk: Walk, node: cst.Match) -> Statements | None:
-    """`match mode: case "a": ...`."""
+    """Translate `match mode: case "a": ...`."""
     subject = walk.port(node.subject)
     if walk.is_traced(subject.value):
         walk.report(node.subject, "untraced", f"this `match` {ONLY}")

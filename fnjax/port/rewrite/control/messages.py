@@ -22,7 +22,7 @@ from fnjax.port.tree.located import list_nodes
 
 @statement(cst.If)
 def port_message_if(walk: Walk, node: cst.If) -> Statements | None:
-    """`if step % 100 == 0: print(x.mean().item())`."""
+    """Translate `if step % 100 == 0: print(x.mean().item())`."""
     if node.orelse is not None or not _only_tells(walk, node):
         return None
     try:
@@ -39,7 +39,7 @@ def port_message_if(walk: Walk, node: cst.If) -> Statements | None:
 
 @statement(cst.Expr)
 def port_formatted_message(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`print("{:.3f}".format(x.mean()))`, which needs a number."""
+    """Translate `print("{:.3f}".format(x.mean()))`, which needs a number."""
     if not is_message(node):
         return None
     shown: list[cst.BaseExpression] = []
@@ -57,7 +57,7 @@ def port_formatted_message(walk: Walk, node: cst.Expr) -> Statements | None:
 
 
 def _only_tells(walk: Walk, node: cst.If) -> bool:
-    """Whether the block says something, and does nothing else."""
+    """Return whether the block says something, and does nothing else."""
     inside = walk.routine.list_names_in(node)
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     calls = [x for x in small if isinstance(x, cst.Expr)]

@@ -70,7 +70,7 @@ class Choice:
 
 
 def port_traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
-    """The form of an `if` on a tensor that jit can trace."""
+    """Return the form of an `if` on a tensor that jit can trace."""
     if only_raises(node):
         return _port_check(walk, node, test)
     if test.value.guard is not None:  # Python's part could not be asked first
@@ -101,7 +101,7 @@ def port_traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | Non
 
 
 def _are_blocks_alike(walk: Walk, choice: Choice) -> bool:
-    """Whether either block gives arrays of one dtype and shape, as far as they are known."""
+    """Return whether either block gives arrays of one dtype and shape, as far as they are known."""
     first, second = choice.ends
     written = {n for n in walk.program.list_bound(choice.node) if n in first and n in second and walk.is_live(n)}
     given = all(are_alike(a, b) for a in choice.ways[0].returns for b in choice.ways[1].returns)
@@ -113,7 +113,7 @@ def _is_message_line(node: cst.CSTNode) -> bool:
 
 
 def _drop_messages(node: cst.If, said: list[Any]) -> cst.If:
-    """The same `if` without these statements."""
+    """Return the same `if` without these statements."""
     first, *second = (
         cst.IndentedBlock([s for s in list_statements(block) if s not in said] or [parse_line("pass")])
         for block in (node.body, *list_else_blocks(node))
@@ -122,7 +122,7 @@ def _drop_messages(node: cst.If, said: list[Any]) -> cst.If:
 
 
 def only_raises(node: cst.If) -> bool:
-    """Whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
+    """Return whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
     return node.orelse is None and all(
         isinstance(s, cst.SimpleStatementLine) and all(_is_harmless(x) for x in s.body) for s in node.body.body
     )
@@ -137,7 +137,7 @@ _LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "e
 
 
 def is_message(node: cst.CSTNode) -> bool:
-    """Whether a statement prints, warns or logs."""
+    """Return whether a statement prints, warns or logs."""
     if not (isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)):
         return False
     text = unparse(node.value.func)
@@ -146,7 +146,7 @@ def is_message(node: cst.CSTNode) -> bool:
 
 
 def _port_check(walk: Walk, node: cst.If, test: Term) -> Statements:
-    """A check runs where the value is known."""
+    """Return a check runs where the value is known."""
     walk.sink.imports.add("jax")
     body = walk.walk_branches([node.body])[0]
     walk.note(node.test, "check", "this check of a tensor's value runs outside jit only")
@@ -160,7 +160,7 @@ def _port_check(walk: Walk, node: cst.If, test: Term) -> Statements:
 
 
 def _collect_assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
-    """The plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
+    """Return the plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
     found: dict[str, cst.BaseExpression] = {}
     for s in body.body if body else ():
         for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
@@ -190,7 +190,7 @@ def _collect_assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpressio
 
 
 def _pair_names(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """The targets and values of `a, b = x, y`."""
+    """Return the targets and values of `a, b = x, y`."""
     if not isinstance(node, cst.Assign) or len(node.targets) != 1:
         return []
     target = node.targets[0].target
@@ -199,7 +199,7 @@ def _pair_names(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExp
 
 
 def write_predicate(test: Term) -> str:
-    """A condition for jax.lax.cond, which takes no array of one entry."""
+    """Return a condition for jax.lax.cond, which takes no array of one entry."""
     if test.value.rank == 0 or not test.value.is_tensor:
         return unparse(bracket(test.node, 1))
     return f"{unparse(bracket(test.node))}.reshape(())"
@@ -266,7 +266,7 @@ def _port_as_cond(walk: Walk, choice: Choice) -> Statements | None:
 
 
 def _port_chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
-    """What either block returns, in one expression."""
+    """Return what either block returns, in one expression."""
     test, given = choice.test, choice.whole.returns
     first, second = given[-2:]
     agreed = match_results(walk, given, returns, choice.start)
@@ -282,13 +282,13 @@ def _port_chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpres
 
 
 def _write_unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
-    """What a variable takes that has no value before the loop: there it is what the branch gives it."""
+    """Return what a variable takes that has no value before the loop: there it is what the branch gives it."""
     new = sides[0] if sides[0] != name else sides[1]
     return f"{new} if {name} is None else {chosen}" if name in unset else chosen
 
 
 def _is_first_bound_here(walk: Walk, node: cst.If, name: str) -> bool:
-    """Whether only this branch of a loop binds a variable, which the first round does not know then."""
+    """Return whether only this branch of a loop binds a variable, which the first round does not know then."""
     if not walk.here.loops or any(p.name.value == name for p in walk.routine.parameters):
         return False
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
@@ -300,7 +300,7 @@ def _is_first_bound_here(walk: Walk, node: cst.If, name: str) -> bool:
 
 
 def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
-    """The two blocks as functions, of which jax.lax.cond calls one."""
+    """Return the two blocks as functions, of which jax.lax.cond calls one."""
     node, start, ends, after = choice.node, choice.start, choice.ends, choice.whole.end.variables
     blocks = [b for b in choice.blocks if b is not None]
     bodies = [list_statements(b) for b in put_in_shape(walk, choice.made, start, ends) if b is not None]
@@ -363,13 +363,13 @@ def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
 
 
 def _is_only_read_in(walk: Walk, node: cst.If, name: str) -> bool:
-    """Whether a variable of the source is read in these blocks alone."""
+    """Return whether a variable of the source is read in these blocks alone."""
     inside, found = walk.routine.list_names_in(node), walk.routine.reads.get(name, ())
     return bool(found) and all(id(n) in inside for n in found)
 
 
 def find_last_return(block: Statements) -> cst.BaseExpression | None:
-    """What a block returns at its end."""
+    """Return what a block returns at its end."""
     last = block[-1] if block else None
     small = find_small_statement(last)
     return small.value if isinstance(small, cst.Return) else None

@@ -69,7 +69,7 @@ STREAM = "instance:torch.cuda.Stream"
 
 @statement(cst.Expr)
 def port_collective_statement(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`dist.all_reduce(x)`, `handle.wait()`, `dist.barrier()`, `stream.wait_stream(other)`."""
+    """Translate `dist.all_reduce(x)`, `handle.wait()`, `dist.barrier()`, `stream.wait_stream(other)`."""
     call = node.value
     if not isinstance(call, cst.Call):
         return None
@@ -87,7 +87,7 @@ def port_collective_statement(walk: Walk, node: cst.Expr) -> Statements | None:
 
 
 def _only_speaks_to_streams(walk: Walk, call: cst.Call) -> bool:
-    """Whether a statement only speaks to streams and events."""
+    """Return whether a statement only speaks to streams and events."""
     if not isinstance(call.func, cst.Attribute):
         return False
     if call.func.attr.value == "record_stream":
@@ -107,7 +107,7 @@ def _only_speaks_to_streams(walk: Walk, call: cst.Call) -> bool:
 
 
 def _waits_for_handle(walk: Walk, call: cst.Call) -> bool:
-    """Whether a call waits for a handle."""
+    """Return whether a call waits for a handle."""
     func = call.func
     if not walk.program.collective or not isinstance(func, cst.Attribute) or func.attr.value != "wait" or call.args:
         return False
@@ -137,7 +137,7 @@ def port_stream_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def _is_device_argument(walk: Walk, node: cst.Call) -> bool:
-    """Whether a device is only asked for as an argument of that name, or kept under it."""
+    """Return whether a device is only asked for as an argument of that name, or kept under it."""
     for n in list_nodes(walk.routine.node):
         if isinstance(n, cst.Arg) and n.value is node:
             return n.keyword is not None and n.keyword.value == "device"
@@ -158,7 +158,7 @@ def port_wait(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
 def port_collective(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """A call of torch.distributed."""
+    """Return a call of torch.distributed."""
     last, returning = name_distributed(walk.program, name)
     last = _SAME_NAME.get(last, last)
     if not last:
@@ -179,7 +179,7 @@ def port_collective(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def _find_source(walk: Walk, node: cst.Call, given: dict[str, cst.BaseExpression]) -> str:
-    """The place along the axis from which a broadcast comes."""
+    """Return the place along the axis from which a broadcast comes."""
     if "group_src" in given:
         return write_argument(walk, given["group_src"])
     src = given.get("src") or cst.Integer("0")
@@ -196,7 +196,7 @@ def _find_source(walk: Walk, node: cst.Call, given: dict[str, cst.BaseExpression
 
 
 def _port_writing_collective(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseExpression]) -> Term:
-    """A collective that writes into an argument; it gives its handle, None."""
+    """Return a collective that writes into an argument; it gives its handle, None."""
     g = write_axis(walk, given.get("group"))
     match last:
         case "all_reduce" | "reduce":
@@ -238,7 +238,7 @@ def _write_sizes(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
 
 
 def _port_returning_collective(walk: Walk, node: cst.Call, last: str, given: dict[str, cst.BaseExpression]) -> Term:
-    """A collective that returns its result."""
+    """Return a collective that returns its result."""
     x = write_argument(walk, given["tensor"])
     of = walk.port(given["tensor"]).value
     value = Value("tensor", of.dtype, of.rank, place=walk.make_place(node), exact=of.exact)

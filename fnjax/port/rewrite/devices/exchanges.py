@@ -27,7 +27,7 @@ _Exchange = tuple[bool, cst.BaseExpression, cst.BaseExpression, cst.BaseExpressi
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
 def port_exchange(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`dist.send(x, right)`, `dist.P2POp(dist.irecv, y, left)` and `dist.batch_isend_irecv(ops)`."""
+    """Translate `dist.send(x, right)`, `dist.P2POp(dist.irecv, y, left)` and `dist.batch_isend_irecv(ops)`."""
     last, returning = name_distributed(walk.program, name)
     if last in EXCHANGES | {"P2POp"} and not returning:
         return _port_point_to_point(walk, node, last)
@@ -37,7 +37,7 @@ def port_exchange(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def _port_point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
-    """A send is nothing by itself; what is received is what the sender's own call of the pair has sent."""
+    """Translate a pair: a send is nothing by itself; a receive returns what the sender's own call has sent."""
     handle = Term(parse("None"), Value("static", literal=None))
     own = _read_exchange(walk, node)
     if own is None:
@@ -125,6 +125,6 @@ def _read_exchange(walk: Walk, node: cst.Call) -> _Exchange | None:
 
 
 def _stands_directly_in(block: cst.IndentedBlock | None, node: cst.CSTNode) -> bool:
-    """Whether a node stands in a line of a block, and not in a block inside it."""
+    """Return whether a node stands in a line of a block, and not in a block inside it."""
     lines = [s for s in (block.body if block is not None else ()) if isinstance(s, cst.SimpleStatementLine)]
     return any(n is node for s in lines for n in list_nodes(s))

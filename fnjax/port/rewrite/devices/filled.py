@@ -46,7 +46,7 @@ _RENAMED = {
 
 
 def bind_collective_arguments(node: cst.Call, names: list[str]) -> dict[str, cst.BaseExpression]:
-    """The arguments of a call of torch.distributed by the names of its parameters."""
+    """Return the arguments of a call of torch.distributed by the names of its parameters."""
     found: dict[str, cst.BaseExpression] = {}
     places_ = [a for a in node.args if a.keyword is None]
     if any(a.star for a in node.args) or len(places_) > len(names):
@@ -65,14 +65,14 @@ def bind_collective_arguments(node: cst.Call, names: list[str]) -> dict[str, cst
 
 
 def write_argument(walk: Walk, node: cst.BaseExpression) -> str:
-    """The text for an argument."""
+    """Return the text for an argument."""
     term = walk.port(node)
     walk.need_entries(term.value)
     return unparse(bracket(term.node, 1))
 
 
 def write_operation(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
-    """`, 'max'`, or nothing for a sum."""
+    """Translate `, 'max'`, or nothing for a sum."""
     node = given.get("op")
     if node is None:
         return ""
@@ -83,7 +83,7 @@ def write_operation(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
 
 
 def find_memory(node: cst.BaseExpression) -> cst.BaseExpression:
-    """What is written to: `x` for `x.contiguous()` and `x.data`, which share its memory."""
+    """Return what is written to: `x` for `x.contiguous()` and `x.data`, which share its memory."""
     while True:
         if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and not node.args:
             if node.func.attr.value in _PASSING:
@@ -96,7 +96,7 @@ def find_memory(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def write_result(walk: Walk, node: cst.Call, target: cst.BaseExpression, new: str) -> None:
-    """What is written to takes the result."""
+    """Write the result to what the source writes to."""
     inner = find_memory(target)
     term = walk.port(inner)
     if term.value.kind == "static":
@@ -111,7 +111,7 @@ def write_result(walk: Walk, node: cst.Call, target: cst.BaseExpression, new: st
 def fill_list(
     walk: Walk, node: cst.Call, target: cst.BaseExpression, source: cst.BaseExpression | None, new: str, g: str
 ) -> Term:
-    """A collective that fills the tensors of a list: the list is made anew."""
+    """Return a collective that fills the tensors of a list: the list is made anew."""
     handle = Term(parse("None"), Value("static", literal=None))
     made = walk.routine.given.get(target.value, ()) if isinstance(target, cst.Name) else [target]
     whole = _find_whole(walk, made[0]) if len(made) == 1 else None
@@ -136,7 +136,7 @@ def fill_list(
 
 
 def _report_read_elsewhere(walk: Walk, node: cst.CSTNode, name: str) -> None:
-    """The tensors of a list that is made anew are a finding if they are read under other names."""
+    """Report tensors of a list that is made anew if they are read under other names."""
     for place in list_places(walk.state.variables[name]):
         seen = [n for n in find_holders(walk, place) if n != name and walk.is_live(n, node)]
         if seen:
@@ -145,7 +145,7 @@ def _report_read_elsewhere(walk: Walk, node: cst.CSTNode, name: str) -> None:
 
 
 def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The tensor of which a list holds parts along its first dimension: `list(torch.split(output, sizes))`."""
+    """Return the tensor of which a list holds parts along its first dimension: `list(torch.split(output, sizes))`."""
     if isinstance(call, cst.Call) and unparse(call.func) in {"list", "tuple"} and len(call.args) == 1:
         call = call.args[0].value
     if isinstance(call, cst.ListComp) and isinstance(call.elt, cst.Subscript):  # `[out[i] for i in range(n)]`
@@ -170,7 +170,7 @@ def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | No
 
 @statement(cst.Assign, cst.Expr, only="collective")
 def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statements | None:
-    """`works = [dist.reduce(parts[i], i, async_op=True) for i in range(n)]`."""
+    """Translate `works = [dist.reduce(parts[i], i, async_op=True) for i in range(n)]`."""
     made = node.value
     if not isinstance(made, cst.ListComp) or not isinstance(made.elt, cst.Call):
         return None
@@ -189,7 +189,7 @@ def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statemen
 
 @statement(cst.For, only="collective")
 def port_reduction_loop(walk: Walk, node: cst.For) -> Statements | None:
-    """`for t in tensors: dist.all_reduce(t)`."""
+    """Translate `for t in tensors: dist.all_reduce(t)`."""
     lines = node.body.body
     small = lines[0].body[0] if len(lines) == 1 and isinstance(lines[0], cst.SimpleStatementLine) else None
     if node.orelse or not isinstance(small, cst.Expr):
@@ -204,7 +204,7 @@ def port_reduction_loop(walk: Walk, node: cst.For) -> Statements | None:
 def _port_each_reduction(
     walk: Walk, node: cst.CSTNode, call: cst.Call, target: cst.BaseExpression, over: cst.BaseExpression
 ) -> Statements | None:
-    """The reduction of each tensor of a list, or of some that are written out."""
+    """Return the reduction of each tensor of a list, or of some that are written out."""
     last, returning = name_distributed(walk.program, walk.find_name(call.func))
     if last not in {"all_reduce", "reduce"} or returning or not isinstance(target, cst.Name):
         return None

@@ -83,7 +83,7 @@ SIZE = Value("static", "int")
 
 
 def name_distributed(program: Program, name: str) -> tuple[str, bool]:
-    """The name of a function of torch.distributed, and whether it is one that returns its result; or nothing."""
+    """Return the name of a function of torch.distributed, and whether it is one that returns its result; or nothing."""
     module, _, last = name.rpartition(".")
     if f"{module}." in _FUNCTIONAL:
         return last, True
@@ -96,7 +96,7 @@ def name_distributed(program: Program, name: str) -> tuple[str, bool]:
 
 
 def write_axis(walk: Walk, node: cst.BaseExpression | None) -> str:
-    """The text for the mesh axis that stands for a group."""
+    """Return the text for the mesh axis that stands for a group."""
     walk.sink.imports |= {"collectives", "AXIS_NAME"}
     if node is None or read_literal(node) is None:
         return "AXIS_NAME"
@@ -109,13 +109,13 @@ def write_axis(walk: Walk, node: cst.BaseExpression | None) -> str:
 
 
 def _write_own_axis(walk: Walk, own: str, given: str = "") -> str:
-    """The text for the axis that a constant names, or for the one that is given where there is one."""
+    """Return the text for the axis that a constant names, or for the one that is given where there is one."""
     walk.sink.imports |= {"collectives", "AXIS_NAME", own}
     return " or ".join([*([given] if given else []), *([own] if own != "AXIS_NAME" else []), "AXIS_NAME"])
 
 
 def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a process group."""
+    """Return whether an expression is a process group."""
     if isinstance(node, (cst.Name, cst.Attribute)) and not walk.find_name(node).startswith("torch."):
         last = node.value if isinstance(node, cst.Name) else node.attr.value
         if last in walk.program.groups:
@@ -128,13 +128,13 @@ def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
 
 
 def name_axis_constant(name: str) -> str:
-    """The constant of a getter: TENSOR_MODEL_PARALLEL_AXIS_NAME for get_tensor_model_parallel_group."""
+    """Return the constant of a getter: TENSOR_MODEL_PARALLEL_AXIS_NAME for get_tensor_model_parallel_group."""
     found = _GETTER.match(name)
     return f"{found['of'].upper()}_AXIS_NAME".lstrip("_") if found else "AXIS_NAME"
 
 
 def name_getter(program: Program, node: cst.Call) -> str:
-    """The name of a function that tells a group, its size or the rank in it."""
+    """Return the name of a function that tells a group, its size or the rank in it."""
     func = node.func
     last = func.attr.value if isinstance(func, cst.Attribute) else func.value if isinstance(func, cst.Name) else ""
     spelled = re.sub(r"(?<=\w)__\w+$", "", last)  # in files that are read together
@@ -153,7 +153,7 @@ def name_getter(program: Program, node: cst.Call) -> str:
 
 
 def _reads_globals(program: Program, node: cst.FunctionDef) -> bool:
-    """Whether a function tells of what the file keeps: of a global variable, or an object's attribute."""
+    """Return whether a function tells of what the file keeps: of a global variable, or an object's attribute."""
     text = unparse(node.body)
     kept = [n for n, d in program.source.definitions.items() if d[-1].value is not None and n in text]
     return any(re.search(rf"\b{re.escape(n)}\b", text) for n in kept) or "get_" in text
@@ -167,7 +167,7 @@ def _find_question(walk: Walk, node: cst.Call) -> str:
 
 @call_of("torch.distributed.", like=_QUESTIONS, only="collective")
 def port_group_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`get_tensor_model_parallel_rank()`, `group.size()`, `dist.get_rank(group)`."""
+    """Translate `get_tensor_model_parallel_rank()`, `group.size()`, `dist.get_rank(group)`."""
     func = node.func
     asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
     if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
@@ -229,7 +229,7 @@ def _port_getter(walk: Walk, node: cst.Call, what: str) -> Term:
 
 @expression(cst.Attribute, only="collective")
 def port_group_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""
+    """Translate `dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""
     name = walk.find_name(node)
     if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
         return Term(parse("None"), DEFAULT)
@@ -247,7 +247,7 @@ def port_group_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @expression(cst.Name, cst.Attribute, only="collective")
 def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
-    """A parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
+    """Return a parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
     last = node.value if isinstance(node, cst.Name) else node.attr.value
     if not _RANK.fullmatch(last):
         return None
@@ -265,7 +265,7 @@ def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
 
 @expression(cst.Name, only="collective")
 def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
-    """A global variable that holds a group, as libraries keep `_TP_GROUP`: a constant of the port, as for a getter."""
+    """Translate a global variable that holds a group, as `_TP_GROUP`: a constant of the port, as for a getter."""
     if node.value not in walk.program.groups or node.value in walk.state.variables:
         return None
     found = walk.program.source.find_definition(node.value)
@@ -280,5 +280,5 @@ def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
 
 
 def name_operation(name: str) -> str:
-    """What fnjax.collectives calls a ReduceOp."""
+    """Return what fnjax.collectives calls a ReduceOp."""
     return name.lower()

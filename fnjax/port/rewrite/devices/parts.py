@@ -27,7 +27,7 @@ _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
 @expression(cst.Subscript, only="collective")
 def port_part_by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
-    """`x[start:stop]` and `parts[rank]`."""
+    """Translate `x[start:stop]` and `parts[rank]`."""
     if walk.find_name(node.value).startswith(("typing.", "torch.", "builtins.")):
         return None
     base = walk.port(node.value)
@@ -44,7 +44,7 @@ def port_part_by_rank(walk: Walk, node: cst.Subscript) -> Term | None:
 
 
 def _find_window(walk: Walk, node: cst.Subscript, base: Term) -> tuple[str, str, int] | None:
-    """The start, size and dimension of a slice whose bounds differ between devices, the only one of its kind."""
+    """Return the start, size and dimension of a slice whose bounds differ between devices, the only one of its kind."""
     if base.value.kind not in {"tensor", "unknown"}:
         return None
     sliced = [
@@ -83,13 +83,13 @@ def _port_entry_by_rank(walk: Walk, node: cst.Subscript, base: Term, index: cst.
 
 
 def _is_of_rank(walk: Walk, index: cst.BaseExpression) -> bool:
-    """Whether an index is an integer of rank 0, as what is computed from a rank is."""
+    """Return whether an index is an integer of rank 0, as what is computed from a rank is."""
     value = walk.port(index).value
     return value.dtype == "int" and value.rank == 0
 
 
 def _is_list_of_parts(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether a list is `list(torch.split(x, sizes))`."""
+    """Return whether a list is `list(torch.split(x, sizes))`."""
     given = walk.routine.given.get(unparse(node), ())
     inner = [a.value for g in given if isinstance(g, cst.Call) and unparse(g.func) in {"list", "tuple"} for a in g.args]
     cut = [i for i in inner if isinstance(i, cst.Call) and isinstance(i.func, cst.Attribute)]
@@ -98,7 +98,7 @@ def _is_list_of_parts(walk: Walk, node: cst.BaseExpression) -> bool:
 
 @statement(cst.Assign, only="collective")
 def port_set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
-    """`parts[rank] = x`."""
+    """Translate `parts[rank] = x`."""
     target = node.targets[0].target
     if len(node.targets) > 1 or not isinstance(target, cst.Subscript):
         return None
@@ -122,7 +122,7 @@ def port_set_by_rank(walk: Walk, node: cst.Assign) -> Statements | None:
 
 @statement(cst.Assign, cst.AugAssign, only="collective")
 def port_set_window(walk: Walk, node: cst.Assign | cst.AugAssign) -> Statements | None:
-    """`x[start:stop] = y` and `x[start:stop] += y`, with bounds that differ between devices."""
+    """Translate `x[start:stop] = y` and `x[start:stop] += y`, with bounds that differ between devices."""
     augments = isinstance(node, cst.AugAssign)
     target = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
     if not isinstance(target, cst.Subscript) or (not augments and len(node.targets) > 1):  # type: ignore[union-attr] # an Assign
@@ -150,7 +150,7 @@ def _differs_between_devices(walk: Walk, bounds: cst.Slice) -> bool:
 
 
 def _find_size(walk: Walk, bounds: cst.Slice) -> cst.BaseExpression | None:
-    """The number of entries between two bounds, if it is the same on all devices."""
+    """Return the number of entries between two bounds, if it is the same on all devices."""
     if bounds.lower is None or bounds.upper is None:
         return None
     difference = _read_sum(walk, bounds.upper, 0)
@@ -167,7 +167,7 @@ def _find_size(walk: Walk, bounds: cst.Slice) -> cst.BaseExpression | None:
 
 
 def _read_sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
-    """An expression as a sum of products, with variables that are given once written out."""
+    """Return an expression as a sum of products, with variables that are given once written out."""
     if isinstance(node, cst.BinaryOperation):
         left, right = _read_sum(walk, node.left, depth), _read_sum(walk, node.right, depth)
         if isinstance(node.operator, cst.Add):
@@ -195,14 +195,14 @@ def _read_sum(walk: Walk, node: cst.BaseExpression, depth: int) -> _Sum:
 
 
 def _is_given_once(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether the variables of an expression are given once in the function."""
+    """Return whether the variables of an expression are given once in the function."""
     parameters = {p.name.value for p in walk.routine.parameters}
     read = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)}
     return all(len(walk.routine.given.get(n, ())) + (n in parameters) <= 1 for n in read)
 
 
 def _find_latest_value(walk: Walk, name: str) -> cst.BaseExpression | None:
-    """What a line above in the same block gives a variable, if nothing in it has changed since."""
+    """Return what a line above in the same block gives a variable, if nothing in it has changed since."""
     changed: set[str] = set()
     for line in _list_above(walk):
         small = find_small_statement(line)
@@ -216,7 +216,7 @@ def _find_latest_value(walk: Walk, name: str) -> cst.BaseExpression | None:
 
 
 def _list_above(walk: Walk) -> list[cst.CSTNode]:
-    """The statements before the present one in its block, the nearest first."""
+    """Return the statements before the present one in its block, the nearest first."""
     found: list[cst.CSTNode] = []
     for block in list_nodes(walk.routine.node):
         if isinstance(block, cst.IndentedBlock):

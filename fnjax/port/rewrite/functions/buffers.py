@@ -19,7 +19,7 @@ from fnjax.port.torch import bracket, unparse
 
 
 def find_buffers(walk: Walk, routine: Routine) -> tuple[str, ...]:
-    """The inputs without gradient that forward writes to and does not return: it may return these too."""
+    """Return the inputs without gradient that forward writes to and does not return: it may return these too."""
     owner = routine.owner
     found = tuple(p.name.value for p in routine.parameters if p.name.value in routine.writes)
     found = tuple(n for n in found if _is_buffer(walk, routine, n))
@@ -56,7 +56,7 @@ def _is_buffer(walk: Walk, routine: Routine, name: str) -> bool:
 
 
 def _has_no_gradient(backward: cst.FunctionDef, index: int) -> bool:
-    """Whether all that backward returns is a tuple with None at this place."""
+    """Return whether all that backward returns is a tuple with None at this place."""
     returned = [n.value for n in list_nodes(backward.body, but=(cst.FunctionDef,)) if isinstance(n, cst.Return)]
     listed = [[unparse(e) for e in v.elements] if isinstance(v, cst.Tuple) else [] for v in returned]
     return all(index < len(v) and v[index].rstrip(", ") == "None" and not any(e[0] == "*" for e in v) for v in listed)
@@ -70,7 +70,7 @@ def _can_take_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
 
 
 def return_buffers(walk: Walk, made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
-    """A forward that returns them."""
+    """Return a forward that returns them."""
     several = any(v.parts is not None for v in walk.returns)
     changed = made.visit(ReturnAppender(buffers, several))
     assert isinstance(changed, cst.FunctionDef)
@@ -78,7 +78,7 @@ def return_buffers(walk: Walk, made: cst.FunctionDef, buffers: tuple[str, ...]) 
 
 
 def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
-    """A backward that takes their gradients."""
+    """Return a backward that takes their gradients."""
     params = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in made.params.params]
     further = [cst.Param(cst.Name(f"_{n}")) for n in buffers]
     return made.with_changes(params=made.params.with_changes(params=[*params, *further]))
@@ -103,11 +103,11 @@ class ReturnAppender(cst.CSTTransformer):
         return updated_node
 
     def visit_Lambda(self, node: cst.Lambda) -> bool:
-        """A lambda has no return."""
+        """Skip a lambda, which has no return."""
         return False
 
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
-        """One return."""
+        """Return one return."""
         value = updated_node.value
         if self.several is None:
             both = parse_line(f"return {unparse(bracket(value, 1)) if value else None}, {', '.join(self.names)}")

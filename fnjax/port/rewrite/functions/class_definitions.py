@@ -35,7 +35,7 @@ _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.Fu
 
 @statement(cst.ClassDef, general=True)
 def port_inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
-    """A class inside a function, or at the top level."""
+    """Return a class inside a function, or at the top level."""
     cls = walk.program.by_node.get(node)
     if cls is None:
         raise Stop(node, "unknown", f"the porter does not see the class {node.name.value!r} from here")
@@ -56,7 +56,7 @@ def _set_off(statements: list[Any]) -> list[Any]:
 
 
 def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
-    """The translation of a class."""
+    """Return the translation of a class."""
     node = cls.node
     program = walk.program
     body: list[Any] = []
@@ -211,7 +211,7 @@ def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, conta
 
 
 def _port_field(walk: Walk, node: Any) -> Any:
-    """`dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
+    """Translate `dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
     small = find_small_statement(node)
     if (
         not isinstance(small, cst.AnnAssign)
@@ -223,7 +223,7 @@ def _port_field(walk: Walk, node: Any) -> Any:
 
 
 def _collect_read_members(program: Program, cls: Class) -> set[str]:
-    """What Functions and functions of the file read of a class that only holds some: its constants and helpers."""
+    """Return what Functions and functions read of a class that only holds some: its constants and helpers."""
     functions = [c.node for c in program.classes.values() if c.is_function]
     waiting: list[cst.CSTNode] = [*functions, *(n for n in program.source.tree.body if isinstance(n, cst.FunctionDef))]
     own = {n: s for s in cls.node.body.body if isinstance(s, cst.SimpleStatementLine) for n in program.list_bound(s)}
@@ -244,13 +244,13 @@ def _collect_read_members(program: Program, cls: Class) -> set[str]:
 
 
 def _makes_class(node: cst.FunctionDef, classes: set[str]) -> bool:
-    """Whether a method returns one of the classes that stand in it, or its apply."""
+    """Return whether a method returns one of the classes that stand in it, or its apply."""
     returned = (n.value for n in list_nodes(node.body) if isinstance(n, cst.Return) and n.value is not None)
     return any(unparse(r).removesuffix(".apply") in classes for r in returned)
 
 
 def _move_class(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
-    """A Function that a method of some other class makes for itself, as one of that class: the method goes."""
+    """Return a Function that a method of some other class makes for itself, as one of that class: the method goes."""
     program, name = walk.program, f"{outer.name}.{method.name.value}"
     new = f"{outer.name}.{cls.node.name.value}"
     walk.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
@@ -261,7 +261,7 @@ def _move_class(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -
 
 
 def _only_calls_base(walk: Walk, node: cst.FunctionDef) -> bool:
-    """Whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
+    """Return whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
     calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
     asks = len(calls) == 1 and walk.find_name(calls[0].func) == "torch.autograd.Function.jvp"
     return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in list_nodes(s))]) == len(

@@ -42,12 +42,12 @@ def port_compiled(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 
 def is_infrastructure(walk: Walk, name: str) -> bool:
-    """Whether a name is one of torch's compilers, gradient modes or profilers."""
+    """Return whether a name is one of torch's compilers, gradient modes or profilers."""
     return name.startswith(COMPILERS)
 
 
 def _find_amp_decorator(walk: Walk, node: cst.BaseExpression) -> str:
-    """The decorator of torch.amp that the file has made its own of: `fwd = wrapped(custom_fwd, deprecated)`."""
+    """Return the decorator of torch.amp that the file has made its own of: `fwd = wrapped(custom_fwd, deprecated)`."""
     given = walk.program.source.definitions.get(unparse(node), ())
     calls = [d.value for d in given if isinstance(d.value, cst.Call)]
     parts = [part for c in calls for part in (c.func, *(a.value for a in c.args[:1]))]
@@ -56,7 +56,7 @@ def _find_amp_decorator(walk: Walk, node: cst.BaseExpression) -> str:
 
 
 def port_decorators(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
-    """The decorators that stay, translated."""
+    """Return the decorators that stay, translated."""
     kept = []
     for decorator in decorators:
         node = decorator.decorator
@@ -105,7 +105,7 @@ def port_decorators(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Dec
 
 
 def _makes_arrays(walk: Walk) -> bool:
-    """Whether the function that is decorated computes with tensors."""
+    """Return whether the function that is decorated computes with tensors."""
     inner = (n for n in list_nodes(walk.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
     return any(walk.program.resolve_name(n).startswith("torch.") for n in inner)
 
@@ -125,7 +125,7 @@ def _port_vmap(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpre
 
 
 def _only_wraps_compiler(walk: Walk, name: str) -> bool:
-    """Whether a decorator of the file only reaches for torch's compilers or a profiler."""
+    """Return whether a decorator of the file only reaches for torch's compilers or a profiler."""
     if not name.startswith("file:"):
         return False
     found = walk.program.source.find_definition(name.removeprefix("file:"))

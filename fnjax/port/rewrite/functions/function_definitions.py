@@ -34,7 +34,7 @@ from fnjax.port.tree.located import Rewriter, find_small_statement
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
-    """The translation of a function; what its body tells goes into the routine."""
+    """Return the translation of a function; what its body tells goes into the routine."""
     node = routine.node
     walk = Walk(program, routine, make_start_state(program, routine))
     # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
@@ -141,7 +141,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
 
 
 def _return_mutated(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
-    """The body of an operator that mutates arguments, or its register_fake, returns their new values behind its own."""
+    """Return the body of an operator, or its register_fake, with the new values of mutated arguments as results."""
     names = walk.program.mutating.get(routine.node, ())
     if not names or routine.gives == names:
         return made
@@ -162,7 +162,7 @@ def _return_mutated(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.
 
 
 def _return_written(routine: Routine, body: list[Any]) -> cst.BaseSuite:
-    """A body that returns what the function writes to, wherever it ended."""
+    """Return a body that returns what the function writes to, wherever it ended."""
     back = parse_line(f"return {', '.join(routine.gives)}")
     made: cst.BaseSuite = _EarlyReturns(back.body[0]).rewrite(cst.IndentedBlock([*body, back]))
     return made
@@ -175,19 +175,19 @@ class _EarlyReturns(Rewriter):
         self.back = back
 
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.BaseSmallStatement:
-        """One of them."""
+        """Return one of them."""
         return self.back if original_node.value is None else updated_node
 
 
 def _may_return_written(program: Program, routine: Routine) -> bool:
-    """Whether a function that returns something is to return what it writes to as well."""
+    """Return whether a function that returns something is to return what it writes to as well."""
     inside = list(list_nodes(routine.node.body))
     plain = not any(isinstance(n, (cst.Yield, cst.Await)) for n in inside) and routine.node.asynchronous is None
     return routine.hands and plain and routine.node not in program.by_node  # nor an operator
 
 
 def _return_written_behind(routine: Routine, body: list[Any]) -> cst.BaseSuite:
-    """A body that returns its result, and behind it what the function writes to."""
+    """Return a body that returns its result, and behind it what the function writes to."""
     made = cst.IndentedBlock(body).visit(ReturnAppender(routine.gives, None))
     assert isinstance(made, cst.IndentedBlock)
     back = parse_line(f"return None, {', '.join(routine.gives)}")
@@ -203,7 +203,7 @@ def _drop_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
 
 
 def _find_device_variable(walk: Walk, node: Any) -> str:
-    """The variable that a line gives the name of a device."""
+    """Return the variable that a line gives the name of a device."""
     small = find_small_statement(node)
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
         return ""
@@ -223,7 +223,7 @@ class _CtxRenamer(cst.CSTTransformer):
 
 
 def _has_nested_tensors(value: Value, inside: bool = False) -> bool:
-    """Whether outputs hold tensors in containers of their own, which PyTorch hands through."""
+    """Return whether outputs hold tensors in containers of their own, which PyTorch hands through."""
     held = [*(value.parts or ()), *([value.element] if value.element else ()), *(v for _, v in value.entries)]
     if inside or value.entries or value.name == LIST:
         return value.kind == "static" and any(v.is_tensor or _has_nested_tensors(v, inside=True) for v in held)
@@ -231,7 +231,7 @@ def _has_nested_tensors(value: Value, inside: bool = False) -> bool:
 
 
 def _is_still_given(walk: Walk, routine: Routine, name: str) -> bool:
-    """Whether a parameter is written to, and its variable still is that memory when the function ends."""
+    """Return whether a parameter is written to, and its variable still is that memory when the function ends."""
     value = walk.state.variables.get(name)
     place = value.place if value else None
     early = any(isinstance(n, cst.Return) for n in list_nodes(routine.node.body))
@@ -241,7 +241,7 @@ def _is_still_given(walk: Walk, routine: Routine, name: str) -> bool:
 
 
 def _note_written_inputs(walk: Walk, routine: Routine) -> None:
-    """A note or a finding for inputs of forward that PyTorch would have changed for the caller."""
+    """Note or report inputs of forward that PyTorch would have changed for the caller."""
     if routine.role != "forward":
         return
     for name in sorted(routine.writes):
@@ -322,7 +322,7 @@ def _list_scripted_numbers(routine: Routine) -> list[str]:
 
 
 def _find_viewed_parameter(returns: list[Value]) -> str:
-    """The parameter of which all that a function returns is a view."""
+    """Return the parameter of which all that a function returns is a view."""
     known = {p.storage for v in returns if (p := v.place) and p.certain and not any(s.assumed for s in p.steps)}
     views = returns and len(known) == 1 and all(v.place and v.place.certain for v in returns)
     only = next(iter(known)) if views else frozenset()
@@ -330,7 +330,7 @@ def _find_viewed_parameter(returns: list[Value]) -> str:
 
 
 def add_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> Statements:
-    """A function with the lines that register it as the body of a custom operator, where it has such lines."""
+    """Return a function with the lines that register it as the body of a custom operator, where it has such lines."""
     program = walk.program
     for cls in program.classes.values():
         if cls.methods.get("forward") is routine.node and cls.beside:
@@ -346,7 +346,7 @@ def add_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> St
 
 @statement(cst.FunctionDef, general=True)
 def port_inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
-    """A function inside a function."""
+    """Return a function inside a function."""
     if node in walk.program.kernel_nodes:
         return [node]
     routine = walk.program.make_routine(node, node.name.value)

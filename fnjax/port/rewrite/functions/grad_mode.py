@@ -37,7 +37,7 @@ def switches_gradients_off(walk: Walk, node: cst.BaseExpression) -> bool:
 
 @statement(cst.With, general=True)
 def port_with(walk: Walk, node: cst.With) -> Statements | None:
-    """`with torch.no_grad():`."""
+    """Translate `with torch.no_grad():`."""
     kept, gone = [], []
     for item in node.items:
         call = item.item
@@ -93,7 +93,7 @@ def port_with(walk: Walk, node: cst.With) -> Statements | None:
 
 @statement(cst.Expr)
 def port_silent_call(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`torch.cuda.synchronize()`, `x.storage().resize_(0)`, `x.set_()`."""
+    """Translate `torch.cuda.synchronize()`, `x.storage().resize_(0)`, `x.set_()`."""
     name = walk.find_name(node.value.func) if isinstance(node.value, cst.Call) else ""
     if isinstance(node.value, cst.Call) and (_resizes_storage(node.value.func) or _gives_memory_back(walk, node.value)):
         name = unparse(node.value.func)
@@ -111,7 +111,7 @@ def _gives_memory_back(walk: Walk, node: cst.Call) -> bool:
 
 
 def _resizes_storage(function: cst.BaseExpression) -> bool:
-    """Whether this frees memory, or takes it again: entries are read after a write only."""
+    """Return whether this frees memory, or takes it again: entries are read after a write only."""
     match function:
         case cst.Attribute(
             cst.Call(cst.Attribute(_, cst.Name("storage" | "untyped_storage")), []), cst.Name("resize_")
@@ -122,7 +122,7 @@ def _resizes_storage(function: cst.BaseExpression) -> bool:
 
 @call_of(*FALSE, *_OF_GRADIENTS)
 def port_gradient_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """A call of torch.autograd.grad that no pattern has taken."""
+    """Return a call of torch.autograd.grad that no pattern has taken."""
     if name in {"torch.autograd.grad", "torch.autograd.backward"}:
         raise Stop(
             node,
@@ -146,6 +146,6 @@ def port_gradient_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @expression(cst.UnaryOperation)
 def port_known_not(walk: Walk, node: cst.UnaryOperation) -> Term | None:
-    """`not` of what the port knows."""
+    """Translate `not` of what the port knows."""
     term = walk.port(node.expression) if isinstance(node.operator, cst.Not) else None
     return None if term is None or term.answer is None else make_answer(not term.answer)

@@ -34,7 +34,7 @@ class _NotOnHost(Exception):  # noqa: N818 - caught right here
 
 
 def port_callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cst.BaseSuite:
-    """The body of an operator: one that asks for numbers, or that stays NumPy's, will be a callback."""
+    """Return the body of an operator: one that asks for numbers, or that stays NumPy's, will be a callback."""
     node = walk.routine.node
     nothing = node.returns is not None and unparse(node.returns.annotation) == "None" and node in walk.program.mutating
     if operator is None or not (operator.shaped or nothing) or operator.methods.get("forward") is not node:
@@ -97,7 +97,7 @@ class _HostRewriter(cst.CSTTransformer):
         self.arrays: set[cst.CSTNode] = set()  # what conversions to arrays have become
 
     def visit_Call(self, node: cst.Call) -> bool:
-        """`x.detach().cpu().numpy()`, and what `torch.from_numpy` gets."""
+        """Translate `x.detach().cpu().numpy()`, and what `torch.from_numpy` gets."""
         inner: cst.BaseExpression = node
         while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
             inner = inner.func.value
@@ -111,7 +111,7 @@ class _HostRewriter(cst.CSTTransformer):
         return True
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """The conversion."""
+        """Return the conversion."""
         if original_node in self.expected:
             inner: cst.BaseExpression = original_node
             while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
@@ -129,7 +129,7 @@ class _HostRewriter(cst.CSTTransformer):
         return made
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
-        """`x.shape`; what follows a dot is no variable."""
+        """Translate `x.shape`; what follows a dot is no variable."""
         if isinstance(node.value, cst.Name) and node.value.value in self.tensors:
             if node.attr.value not in _SEEN:
                 raise _NotOnHost
@@ -138,15 +138,15 @@ class _HostRewriter(cst.CSTTransformer):
         return not isinstance(node.value, cst.Name)
 
     def visit_Arg(self, node: cst.Arg) -> bool:
-        """A device, or a dtype, of a conversion goes."""
+        """Return a device, or a dtype, of a conversion goes."""
         return not (node.keyword is not None and node.keyword.value == "device")
 
     def visit_Comparison(self, node: cst.Comparison) -> bool:
-        """`x is None`."""
+        """Translate `x is None`."""
         return not isinstance(node.left, cst.Name) or [unparse(t.comparator) for t in node.comparisons] != ["None"]
 
     def visit_Name(self, node: cst.Name) -> None:
-        """A tensor by itself."""
+        """Visit a tensor by itself."""
         if node.value in self.tensors:
             raise _NotOnHost
 
@@ -160,7 +160,7 @@ def _list_methods(call: cst.BaseExpression) -> list[str]:
 
 
 def _port_made_tensor(walk: Walk, node: cst.Call, made: cst.Call) -> cst.BaseExpression:
-    """`torch.tensor(a, dtype=torch.int32, device=x.device)`."""
+    """Translate `torch.tensor(a, dtype=torch.int32, device=x.device)`."""
     given = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
     if not node.args or node.args[0].keyword is not None or given.keys() - {"dtype", "device"}:
         raise _NotOnHost
@@ -169,7 +169,7 @@ def _port_made_tensor(walk: Walk, node: cst.Call, made: cst.Call) -> cst.BaseExp
 
 
 def _port_moved_tensor(walk: Walk, node: cst.Call, array: cst.BaseExpression) -> cst.BaseExpression:
-    """`.to(x.device)`, `.to("cuda")`, `.to(torch.int32)`, `.to(dtype=x.dtype)` of an array."""
+    """Translate `.to(x.device)`, `.to("cuda")`, `.to(torch.int32)`, `.to(dtype=x.dtype)` of an array."""
     for arg in node.args:
         is_device = arg.keyword is not None and arg.keyword.value == "device"
         if is_device or isinstance(read_literal(arg.value), str) or unparse(arg.value).endswith("device"):

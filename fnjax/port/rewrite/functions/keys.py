@@ -24,7 +24,7 @@ def draws_beside(program: Program, routine: Routine) -> bool:
 
 
 def _add_key_to_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
-    """An operator's parameters and its key, which is an array and so positional, as its schema wants it."""
+    """Return an operator's parameters and its key, which is an array and so positional, as its schema wants it."""
     operator = program.by_node.get(routine.node)
     if operator is not None and "setup_context" in operator.methods:
         walk.report(
@@ -44,7 +44,7 @@ def _add_key_to_schema(walk: Walk, program: Program, routine: Routine, params: c
 
 
 def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
-    """The function with its new argument."""
+    """Return the function with its new argument."""
     key = program.key_name
     # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
     if routine.role in {"backward", "vjp", "jvp"}:
@@ -105,7 +105,7 @@ def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDe
 
 
 def insert_at_top(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
-    """A function that begins with this line, behind its docstring."""
+    """Return a function that begins with this line, behind its docstring."""
     body = list_statements(node.body)
     at = 1 if node.get_docstring() is not None else 0
     block = node.body if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock([])

@@ -37,7 +37,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def port_recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """`with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
+    """Translate `with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
     first = body[index]
     if not isinstance(first, cst.With):
         return _port_in_block(walk, body) if index == 0 and walk.here.grad_enabled else None
@@ -74,7 +74,7 @@ def port_recomputation(walk: Walk, body: Sequence[cst.BaseStatement], index: int
 
 
 def _port_followers(walk: Walk, head: cst.With, steps: list[Any], rest: list[Any], inside: bool) -> Statements:
-    """What stands behind a call of torch.autograd.grad in one block; there may be another one."""
+    """Return what stands behind a call of torch.autograd.grad in one block; there may be another one."""
     if not inside or not any(_find_grad_call(walk, part) for s in rest for part in _take_gradients_out(walk, s)):
         made = walk.port_block(rest)
         _record_history(walk, rest if inside else [], _collect_history(walk, rest))
@@ -88,13 +88,13 @@ def _port_followers(walk: Walk, head: cst.With, steps: list[Any], rest: list[Any
 def _collect_history(
     walk: Walk, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()
 ) -> frozenset[tuple[str, int]]:
-    """The variables for which gradients were taken before, of what statements read beside these."""
+    """Return the variables for which gradients were taken before, of what statements read beside these."""
     read = (walk.state.variables.get(n, UNKNOWN).recorded for n in _list_read_first(walk, steps) - {*leaves})
     return frozenset().union(*read)
 
 
 def _record_history(walk: Walk, steps: Sequence[cst.BaseStatement], history: frozenset[tuple[str, int]]) -> None:
-    """What statements have computed from something recorded is recorded."""
+    """Record what statements have computed from something recorded."""
     for name in walk.program.list_bound(cst.IndentedBlock(steps)) if history else ():
         if name in walk.state.variables:
             value = walk.state.variables[name]
@@ -102,7 +102,7 @@ def _record_history(walk: Walk, steps: Sequence[cst.BaseStatement], history: fro
 
 
 def _list_read_first(walk: Walk, steps: Sequence[cst.BaseStatement]) -> set[str]:
-    """The variables that statements read before they give them a value."""
+    """Return the variables that statements read before they give them a value."""
     bound: set[str] = set()
     found: set[str] = set()
     for step in steps:
@@ -113,7 +113,7 @@ def _list_read_first(walk: Walk, steps: Sequence[cst.BaseStatement]) -> set[str]
 
 
 def _open_nested_with(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
-    """What a `with`, and those that alone stand in it, enter; and the block of the innermost."""
+    """Return what a `with`, and those that alone stand in it, enter; and the block of the innermost."""
     calls = [i.item.func if isinstance(i.item, cst.Call) else i.item for i in node.items]
     heads = {walk.find_name(c) or unparse(c) for c in calls}
     if len(node.body.body) == 1 and isinstance(inner := node.body.body[0], cst.With):
@@ -123,7 +123,7 @@ def _open_nested_with(walk: Walk, node: cst.With) -> tuple[set[str], cst.BaseSui
 
 
 def _may_stand_behind(walk: Walk, node: cst.CSTNode, later: Sequence[cst.BaseStatement]) -> bool:
-    """Whether an `if` that only returns may as well stand behind these statements."""
+    """Return whether an `if` that only returns may as well stand behind these statements."""
     if not isinstance(node, cst.If) or node.orelse or len(node.body.body) != 1:
         return False
     only = node.body.body[0]
@@ -132,7 +132,7 @@ def _may_stand_behind(walk: Walk, node: cst.CSTNode, later: Sequence[cst.BaseSta
 
 
 def _port_in_block(walk: Walk, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
-    """The same in a loop that `with torch.enable_grad()` stands around, or in a function that is decorated with it."""
+    """Translate the same in a loop inside `with torch.enable_grad()`, or in a function decorated with it."""
     parts: list[Any] = [part for s in body for part in _take_gradients_out(walk, s)]
     found = next((i for i, s in enumerate(parts) if _find_grad_call(walk, s)), None)
     if found is None:
@@ -164,13 +164,13 @@ def _find_grad_call(walk: Walk, node: cst.CSTNode) -> cst.Call | None:
 
 
 def _list_outputs(call: cst.Call) -> set[str]:
-    """The variables of what is differentiated."""
+    """Return the variables of what is differentiated."""
     given = [a.value for i, a in enumerate(call.args) if (a.keyword.value == "outputs" if a.keyword else i == 0)]
     return {name for value in given for name in find_names(value)}
 
 
 def _take_gradients_out(walk: Walk, node: Any) -> list[Any]:
-    """`return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
+    """Translate `return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
     if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _find_grad_call(walk, node):
         return [node]
     found = [n for n in list_nodes(node) if isinstance(n, cst.Call) and walk.find_name(n.func) == "torch.autograd.grad"]
@@ -304,13 +304,13 @@ def _port_pullback(
 
 
 def _make_step_function(walk: Walk, name: str, parameters: list[str], block: Statements) -> Statements:
-    """A function of a block, with a key of its own where the block splits its key."""
+    """Return a function of a block, with a key of its own where the block splits its key."""
     before, keys = make_own_key(walk, block)
     return [*before, make_function(name, ", ".join([*parameters, *keys]), block)]
 
 
 def _write_taken(walk: Walk, grad: Any, small: cst.Assign | cst.Return, term: Term) -> Statements:
-    """The statement that takes the gradients: it returns them, or gives them names."""
+    """Return the statement that takes the gradients: it returns them, or gives them names."""
     if isinstance(small, cst.Return):
         return walk.keep_comments(grad, make_return(walk, small, term))
     for target in small.targets:
@@ -369,7 +369,7 @@ class _ExpressionNamer(cst.CSTTransformer):
 
 
 def _conjugate_pullback(walk: Walk, pullback: str, cotangent: str) -> str:
-    """The call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
+    """Return the call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
     if not walk.program.complex:
         return f"{pullback}({cotangent})"
     walk.sink.imports |= {"jax", "jnp"}

@@ -16,7 +16,7 @@ from fnjax.port.tree.located import list_nodes
 def read_container(
     walk: Walk, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
 ) -> cst.BaseExpression | None:
-    """What stands for the inputs of a computation: their container, or the variables that its entries have.
+    """Return what stands for the inputs of a computation: their container, or the variables that its entries have.
 
     The function that is differentiated gets either. None where the computation reads both, since a gradient through the
     other would be lost, or where it cannot be told which variables the entries are.
@@ -58,7 +58,7 @@ def read_container(
 def is_read_by_other_name(
     walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]
 ) -> bool:
-    """Whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
+    """Return whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
     position = walk.program.source.locate
     inside = frozenset().union(*(walk.routine.list_names_in(s) for s in steps))
     assigned = [n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Assign)]
@@ -79,19 +79,19 @@ def is_read_by_other_name(
 
 
 def _read_marked(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`x` of `x.requires_grad_()`, which is x."""
+    """Translate `x` of `x.requires_grad_()`, which is x."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return node
     return _read_marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
 
 
 def list_tensors(walk: Walk) -> set[str]:
-    """The variables that are tensors here, or may be."""
+    """Return the variables that are tensors here, or may be."""
     return {n for n, v in walk.state.variables.items() if v.kind in {"tensor", "unknown"}}
 
 
 def is_read_later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
-    """Whether a variable of the last of these statements' block is read after them."""
+    """Return whether a variable of the last of these statements' block is read after them."""
     inside = frozenset().union(*(walk.routine.list_names_in(s) for s in done))
     here = walk.program.source.locate(done[0])
     return any(id(n) not in inside and walk.program.source.locate(n) > here for n in walk.routine.reads.get(name, ()))
@@ -100,7 +100,7 @@ def is_read_later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
 def split_steps(
     walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
 ) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
-    """The statements up to the last that makes one of the wanted variables, and those that are differentiated.
+    """Return the statements up to the last that makes one of the wanted variables, and those that are differentiated.
 
     A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
     """
@@ -148,6 +148,6 @@ def list_shape_steps(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.Bas
 
 
 def _makes_leaf(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
-    """`x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
+    """Translate `x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
     marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in list_nodes(node))
     return bool(walk.program.list_bound(node) & set(wanted)) or (marks and bool(find_names(node) & set(wanted)))

@@ -20,7 +20,7 @@ from fnjax.port.torch import bracket, fill, unparse
 
 @statement(cst.Return, general=True)
 def port_return(walk: Walk, node: cst.Return) -> Statements | None:
-    """`return y`."""
+    """Translate `return y`."""
     if node.value is None:
         walk.returns.append(Value("static", literal=None))
         return [cst.SimpleStatementLine([node])]
@@ -31,7 +31,7 @@ def port_return(walk: Walk, node: cst.Return) -> Statements | None:
 
 
 def _holds_objects(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether outputs hold arrays in tuples or objects of the file's classes, none an input that has a gradient.
+    """Return whether outputs hold arrays in tuples or objects of the file's classes, none an input that has a gradient.
 
     To PyTorch such arrays are no outputs: they have no gradient. With `pytree = True` they have one, which backward
     gets in the place of its object, as None in PyTorch, and so does not read.
@@ -57,7 +57,7 @@ def _makes_own_object(walk: Walk, node: cst.Call) -> bool:
 
 
 def make_return(walk: Walk, node: cst.Return, term: Term) -> Statements:
-    """The statement that returns a term in a source's place."""
+    """Return the statement that returns a term in a source's place."""
     walk.need_entries(term.value)
     walk.returns.append(term.value)
     made = term.node
@@ -73,7 +73,7 @@ def make_return(walk: Walk, node: cst.Return, term: Term) -> Statements:
 
 
 def _count_inputs(walk: Walk) -> int:
-    """How many inputs forward has, without the key."""
+    """Return how many inputs forward has, without the key."""
     owner = walk.routine.owner
     forward = walk.program.find_method(owner, "forward") if owner else None
     return len(forward.parameters[forward.first :]) if forward else 0
@@ -93,7 +93,7 @@ def _add_none(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseEx
 
 
 def _stop_gradients(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
-    """What is computed without gradients; an argument that is handed back keeps its history."""
+    """Return what is computed without gradients; an argument that is handed back keeps its history."""
     if isinstance(node, cst.Tuple):
         known = value.parts if value.parts and len(value.parts) == len(node.elements) else [TENSOR] * len(node.elements)
         stopped = [_stop_gradients(walk, e.value, part) for e, part in zip(node.elements, known, strict=True)]

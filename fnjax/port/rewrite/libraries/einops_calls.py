@@ -24,7 +24,7 @@ from fnjax.port.torch import Operation, find_operation, read_literal
 
 @call_of("einops.einsum")
 def port_einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`einsum(q, k, "b q d, b k d -> b q k")`."""
+    """Translate `einsum(q, k, "b q d, b k d -> b q k")`."""
     pattern = read_literal(node.args[-1].value) if node.args else None
     if not isinstance(pattern, str) or any(a.keyword or a.star for a in node.args):
         raise Stop(node, "operation", "einops.einsum: the pattern must be a literal")
@@ -39,7 +39,7 @@ def port_einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("einops.rearrange", "einops.repeat", "einops.reduce")
 def port_einops(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`rearrange(x, "b c h w -> b (h w) c")`."""
+    """Translate `rearrange(x, "b c h w -> b (h w) c")`."""
     if name == "einops.reduce":
         given = [a.value for a in node.args if a.keyword is None or a.keyword.value == "reduction"][2:3]
         if not given or read_literal(given[0]) not in {"sum", "mean", "max", "min", "prod", "any", "all"}:

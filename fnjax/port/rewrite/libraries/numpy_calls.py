@@ -50,7 +50,7 @@ from fnjax.port.tree.located import list_nodes
 
 @call_of("*.numpy", "*.__array__", "torch.from_numpy")
 def port_numpy_conversion(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`x.numpy()` and `torch.from_numpy(a)` need no translation."""
+    """Translate `x.numpy()` and `torch.from_numpy(a)` need no translation."""
     if name != "torch.from_numpy":
         term = walk.port(node.func.value)  # type: ignore[attr-defined] # of a method
         if term.value.kind in {"tensor", "unknown"}:
@@ -64,7 +64,7 @@ def port_numpy_conversion(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("numpy.", "scipy.", "random.")
 def port_numpy_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
+    """Translate `np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
     root = name.partition(".")[0]
     if root == "random":
         raise Stop(node, "random", f"{name} draws from Python's generator, once for all calls under jit: use torch's")
@@ -123,7 +123,7 @@ def port_numpy_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @expression(cst.Attribute, only="numpy")
 def port_numpy_constant(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`np.pi`, and `math.pi`."""
+    """Translate `np.pi`, and `math.pi`."""
     if walk.find_name(node).replace("math.", "numpy.") not in CONSTANTS:
         return None
     return Term(node, Value("static", "float"))
@@ -131,7 +131,7 @@ def port_numpy_constant(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @expression(cst.Attribute, only="numpy")
 def port_real_part(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`scipy.linalg.sqrtm(m).real`, in the Functions for a matrix's square root: it has the shape of m."""
+    """Translate `scipy.linalg.sqrtm(m).real`, in the Functions for a matrix's square root: it has the shape of m."""
     call = node.value
     if node.attr.value != "real" or not isinstance(call, cst.Call) or walk.find_name(call.func) not in HOST_MATRICES:
         return None
@@ -143,7 +143,7 @@ def port_real_part(walk: Walk, node: cst.Attribute) -> Term | None:
 
 @call_of("*.", only="numpy")
 def port_numpy_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`a.mean(axis=1)` of an array of NumPy."""
+    """Translate `a.mean(axis=1)` of an array of NumPy."""
     if not isinstance(node.func, cst.Attribute) or walk.find_name(node.func.value):
         return None
     term, attr = walk.port(node.func.value), node.func.attr.value
@@ -172,7 +172,7 @@ def port_numpy_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @expression(cst.Subscript, only="numpy")
 def port_numpy_lookup(walk: Walk, node: cst.Subscript) -> Term | None:
-    """`table[indices]` of a constant array of NumPy."""
+    """Translate `table[indices]` of a constant array of NumPy."""
     base = walk.port(node.value)
     if base.value.kind != "static" or not base.value.numpy:
         return None
@@ -187,7 +187,7 @@ def port_numpy_lookup(walk: Walk, node: cst.Subscript) -> Term | None:
 
 @expression(cst.Attribute, only="numpy")
 def port_numpy_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`a.size` is a number, `a.T` reverses all axes."""
+    """Translate `a.size` is a number, `a.T` reverses all axes."""
     if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or walk.find_name(node):
         return None
     term = walk.port(node.value)
@@ -201,7 +201,7 @@ def port_numpy_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
 
 
 def _drop_dtype(node: cst.Call) -> cst.Call:
-    """`f(v, a, dtype=a.dtype)` is f(v, a)."""
+    """Translate `f(v, a, dtype=a.dtype)` is f(v, a)."""
     if len(node.args) < 2 or node.args[-1].keyword is None or node.args[-1].keyword.value != "dtype":
         return node
     if unparse(node.args[-1].value) != f"{unparse(node.args[-2].value)}.dtype":
@@ -218,13 +218,13 @@ def _is_tensor(value: Value) -> bool:
 
 
 def _port_to_same(walk: Walk, node: cst.Call, target: str, value: Value, short: str = "") -> Term:
-    """The function of JAX, with the same arguments."""
+    """Return the function of JAX, with the same arguments."""
     walk.sink.imports |= {"jnp", "jax"} & {target.split(".", maxsplit=1)[0]}
     return Term(node.with_changes(func=parse(target), args=_port_arguments(walk, node, short)), value)
 
 
 def _port_arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg]:
-    """The arguments, translated; dtypes are JAX's, and lists one array where the function does not join them."""
+    """Return the arguments, translated; dtypes are JAX's, and lists one array where the function does not join them."""
     made = []
     for arg in node.args:
         keyword = _name_keyword(arg)
@@ -249,7 +249,7 @@ def _port_arguments(walk: Walk, node: cst.Call, short: str = "") -> list[cst.Arg
 
 
 def _describe_result(walk: Walk, node: cst.Call, result: str, values: list[Value], tensors: list[Value]) -> Value:
-    """What is known of a function's result."""
+    """Return what is known of a function's result."""
     first = tensors[0] if tensors else Value("tensor", numpy=True)
     place = walk.make_place(node)
     if result == "list":
@@ -283,7 +283,7 @@ def _describe_result(walk: Walk, node: cst.Call, result: str, values: list[Value
 
 
 def _port_to_host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper: str, like: str) -> Term:
-    """A call that runs on the host; what may be a tensor is passed in."""
+    """Return a call that runs on the host; what may be a tensor is passed in."""
     params: dict[str, str] = {}
     args = []
     for arg in node.args:
@@ -305,7 +305,7 @@ def _port_to_host(walk: Walk, whole: cst.BaseExpression, node: cst.Call, helper:
 
 
 def _port_draw(walk: Walk, node: cst.Call, short: str) -> Term:
-    """`np.random.normal(0, 1, x.shape)` takes a key."""
+    """Translate `np.random.normal(0, 1, x.shape)` takes a key."""
     spec, template = DRAWS.get(short, ("", ""))
     names = [part.partition("=")[0] for part in spec.split()]
     given = {name: parse(default) for part in spec.split() for name, _, default in [part.partition("=")] if default}
@@ -338,14 +338,14 @@ def _port_draw(walk: Walk, node: cst.Call, short: str) -> Term:
 
 
 def _is_shape(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether this surely is a tuple of sizes."""
+    """Return whether this surely is a tuple of sizes."""
     value = walk.port(node).value
     of_array = isinstance(node, cst.Attribute) and node.attr.value == "shape"
     return of_array or value.parts is not None or (value.element is not None and not value.is_tensor)
 
 
 def _is_written_to(walk: Walk) -> bool:
-    """Whether the array that this statement makes is written to by entries."""
+    """Return whether the array that this statement makes is written to by entries."""
     bound = {t for n in list_nodes(walk.current) if isinstance(n, cst.AssignTarget) for t in iter_targets(n.target)}
     written = [n.target for n in list_nodes(walk.routine.node) if isinstance(n, (cst.AugAssign, cst.AssignTarget))]
     return any(isinstance(t, cst.Subscript) and unparse(t.value) in bound for t in written)
@@ -366,6 +366,6 @@ def _port_dtype(walk: Walk, node: cst.BaseExpression) -> tuple[cst.BaseExpressio
 
 
 def _cast_value(value: Value, dtype: Value) -> Value:
-    """What is known of the value as this dtype."""
+    """Return what is known of the value as this dtype."""
     exact = "?" if dtype.dtype == "unknown" else dtype.exact
     return replace(value, dtype=dtype.dtype, exact=exact, number="", numpy=True)

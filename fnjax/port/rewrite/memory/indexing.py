@@ -26,7 +26,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def find_mask(walk: Walk, node: cst.Subscript) -> Term | None:
-    """The one boolean mask that a subscript consists of."""
+    """Return the one boolean mask that a subscript consists of."""
     indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None:
         return None
@@ -43,7 +43,7 @@ def find_mask(walk: Walk, node: cst.Subscript) -> Term | None:
 
 
 def find_mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Term | None:
-    """The mask over all entries of what is indexed, for one boolean mask among slices and whole numbers.
+    """Return the mask over all entries of what is indexed, for one boolean mask among slices and whole numbers.
 
     Args:
         walk: the walk.
@@ -73,20 +73,20 @@ def find_mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -
 
 
 def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether one of several indices is a boolean mask."""
+    """Return whether one of several indices is a boolean mask."""
     value = walk.port(node).value
     truth = value.dtype == "bool" or (value.dtype == "unknown" and _is_mask_by_name(node))
     return truth and not value.mask and value.kind in {"tensor", "unknown"}
 
 
 def check_whole_write(walk: Walk, base: Value, mask: Value | None) -> None:
-    """A write to entries that a mask has selected counts among these, unless its own mask was made of them."""
+    """Check a write to entries that a mask has selected: it counts among these, unless its mask was made of them."""
     if base.mask != (mask.mask if mask else ""):
         walk.need_entries(base, mask or UNKNOWN)
 
 
 def find_open_index(walk: Walk, node: cst.Subscript) -> Term | None:
-    """The one index of a subscript, where it may be a boolean mask or whole numbers."""
+    """Return the one index of a subscript, where it may be a boolean mask or whole numbers."""
     indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None or isinstance(indices[0], (cst.List, cst.ListComp)):
         return None
@@ -95,12 +95,12 @@ def find_open_index(walk: Walk, node: cst.Subscript) -> Term | None:
 
 
 def number_index(walk: Walk, index: Term) -> str:
-    """A text that two indices share only if they have the same value."""
+    """Return a text that two indices share only if they have the same value."""
     return index.value.number or walk.number_expression(index.node)
 
 
 def _is_mask_by_name(node: cst.BaseExpression) -> bool:
-    """Whether an index of unknown dtype is a mask by its name, or is `~index`."""
+    """Return whether an index of unknown dtype is a mask by its name, or is `~index`."""
     if isinstance(node, cst.UnaryOperation):
         return isinstance(node.operator, cst.BitInvert)
     name = node.attr if isinstance(node, cst.Attribute) else node
@@ -110,7 +110,7 @@ def _is_mask_by_name(node: cst.BaseExpression) -> bool:
 
 
 def port_indices(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
-    """The subscript with translated indices, lists made arrays."""
+    """Return the subscript with translated indices, lists made arrays."""
     made = []
     changed = False
     for e in node.slice:
@@ -142,7 +142,7 @@ def port_indices(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> c
 
 
 def make_hashable(walk: Walk, term: Term) -> cst.BaseExpression:
-    """A dtype as a key or a member: `jnp.float16` equals the dtype of an array, and has another hash."""
+    """Return a dtype as a key or a member: `jnp.float16` equals the dtype of an array, and has another hash."""
     if term.value.name != "instance:torch.dtype" or unparse(term.node).endswith(".dtype"):
         return term.node
     walk.sink.imports.add("jnp")
@@ -179,20 +179,20 @@ def _port_index(walk: Walk, term: Term) -> cst.BaseExpression:
 
 
 def _may_be_list(walk: Walk, node: cst.Subscript, index: cst.BaseExpression) -> bool:
-    """Whether a list may have been passed as the one index of an array: nothing else is known of it."""
+    """Return whether a list may have been passed as the one index of an array: nothing else is known of it."""
     plain = len(node.slice) == 1 and isinstance(index, (cst.Name, cst.Attribute, cst.Subscript))
     value = walk.port(index).value
     return plain and value.kind == value.dtype == "unknown" and walk.port(node.value).value.is_tensor
 
 
 def _holds_tensors(value: Value) -> bool:
-    """Whether a list holds tensors, or what is no index in a list."""
+    """Return whether a list holds tensors, or what is no index in a list."""
     return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
 
 
 @expression(cst.Subscript, general=True)
 def port_subscript(walk: Walk, node: cst.Subscript) -> Term | None:
-    """`x[i]`."""
+    """Translate `x[i]`."""
     if walk.find_name(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
         return Term(node, UNKNOWN)
     base = walk.port(node.value)
@@ -254,7 +254,7 @@ def port_subscript(walk: Walk, node: cst.Subscript) -> Term | None:
 
 
 def is_scalar_index(value: Value) -> bool:
-    """Whether an index is a tensor without axes, which PyTorch takes for its number."""
+    """Return whether an index is a tensor without axes, which PyTorch takes for its number."""
     return value.is_tensor and value.rank == 0 and value.dtype == "int"
 
 
@@ -271,7 +271,7 @@ def _may_be_scalar_index(walk: Walk, node: cst.BaseExpression) -> bool:
 
 
 def _is_index_tuple(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
-    """Whether an index is a tuple of slices and numbers: `tuple(parts)`."""
+    """Return whether an index is a tuple of slices and numbers: `tuple(parts)`."""
     one = value.element
     plain = one is not None and one.kind == "static" and one.element is None and one.parts is None
     return plain and node is not None and _is_tuple(walk, node)
@@ -326,12 +326,12 @@ def _describe_part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
 
 
 def have_same_shape(a: Value, b: Value) -> bool:
-    """Whether two arrays surely have one shape, or the same number of axes."""
+    """Return whether two arrays surely have one shape, or the same number of axes."""
     return (bool(a.like) and a.like == b.like) or (a.rank is not None and a.rank == b.rank)
 
 
 def port_selection(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, among: bool = False) -> Term:
-    """All entries stand for those that the mask selects, or the selection runs un-jitted only.
+    """Return all entries stand for those that the mask selects, or the selection runs un-jitted only.
 
     Args:
         walk: the walk.
@@ -364,7 +364,7 @@ def port_selection(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term,
 
 
 def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "set") -> cst.Call:
-    """`x.at[i].set(value)`, for the entry `x[i]`."""
+    """Translate `x.at[i].set(value)`, for the entry `x[i]`."""
     place = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
     return cst.Call(cst.Attribute(place, cst.Name(method)), [cst.Arg(bracket(value, 1))])
 
@@ -372,7 +372,7 @@ def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "se
 def trim_axes(
     walk: Walk, value: cst.BaseExpression, given: cst.BaseExpression, target: cst.BaseExpression
 ) -> cst.BaseExpression:
-    """What is put at an index, without the leading axes of size 1 that it may have more: PyTorch leaves them out."""
+    """Return what is put at an index without extra leading axes of size 1, which PyTorch leaves out."""
     body, kinds = walk.routine.node.body, (cst.Call, cst.Subscript)
     if not walk.keep_one(_has_leading_one, lambda: any(map(_has_leading_one, list_nodes(body, *kinds)))) and not any(
         map(_has_leading_one, list_nodes(value, *kinds))
@@ -391,7 +391,7 @@ def trim_axes(
 
 
 def _has_leading_one(node: cst.CSTNode) -> bool:
-    """`x[i : i + 1]`, `x[None]`, `x.unsqueeze(0)` and `torch.tensor([1.0])`."""
+    """Translate `x[i : i + 1]`, `x[None]`, `x.unsqueeze(0)` and `torch.tensor([1.0])`."""
     if isinstance(node, cst.Call):
         name, args = unparse(node.func).rpartition(".")[2], [a.value for a in node.args]
         listed = isinstance(args[0], cst.List) and len(args[0].elements) == 1 if args else False

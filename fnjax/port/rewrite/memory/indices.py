@@ -18,7 +18,7 @@ from fnjax.port.torch import unparse
 
 
 def list_indices(node: cst.Subscript) -> list[cst.BaseExpression | None]:
-    """The indices, None for slices."""
+    """Return the indices, None for slices."""
     found: list[cst.BaseExpression | None] = []
     for e in node.slice:
         if isinstance(e.slice, cst.Slice) or not isinstance(e.slice, cst.Index):
@@ -31,14 +31,14 @@ def list_indices(node: cst.Subscript) -> list[cst.BaseExpression | None]:
 
 
 def is_position(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an index is a whole number or `...`."""
+    """Return whether an index is a whole number or `...`."""
     value = walk.port(node).value
     number = is_python_number(value) and value.literal is not None and value.name == "" and value.dtype != "bool"
     return isinstance(node, cst.Ellipsis) or number
 
 
 def is_python_number(value: Value) -> bool:
-    """Whether this is a single Python value."""
+    """Return whether this is a single Python value."""
     return value.kind == "static" and value.parts is None and value.element is None and not value.mixed
 
 

@@ -24,7 +24,7 @@ from fnjax.port.torch import Bound, bracket, fill, unparse
 
 
 def write_masked(walk: Walk, target: cst.Subscript, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
-    """The new value of all of `base` when the entries that `mask` selects take `new`."""
+    """Return the new value of all of `base` when the entries that `mask` selects take `new`."""
     if new.value.mask != mask.value.number:
         walk.need_entries(new.value)
     several = new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0)
@@ -46,7 +46,7 @@ def write_masked(walk: Walk, target: cst.Subscript, base: Term, mask: Term, new:
 
 
 def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
-    """An array beside selected entries has one value for each of them, or one for all: they go to their places.
+    """Scatter arrays next to selected entries: one value for each of them goes to its place.
 
     Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
     """
@@ -67,7 +67,7 @@ def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
 
 
 def _may_promote(base: Term, new: Term) -> bool:
-    """Whether jnp.where might give another dtype than that of x, which keeps its own in PyTorch."""
+    """Return whether jnp.where might give another dtype than that of x, which keeps its own in PyTorch."""
     if new.value.mask:
         return False  # PyTorch demands the same dtype here
     if new.value.kind == "static":
@@ -79,7 +79,7 @@ def _may_promote(base: Term, new: Term) -> bool:
 
 
 def port_masked_gather(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Term | None:
-    """`torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
+    """Translate `torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
     if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.read_literal("dim") != 0:
         return None
     table, index = (walk.port(bound.values[n]) for n in ("input", "index"))

@@ -28,7 +28,7 @@ _READS = {"n": 2, "a": 2, "b": 2}  # where each of these stands, its assignment 
 
 
 def port_places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """The mask that stands for four statements."""
+    """Return the mask that stands for four statements."""
     if not _asks_where(body[index]):
         return None
     four = [s for s in body[index : index + 4] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
@@ -43,7 +43,7 @@ def port_places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: in
 
 
 def _asks_where(node: cst.CSTNode) -> bool:
-    """Whether a statement begins with `i = m.nonzero(`."""
+    """Return whether a statement begins with `i = m.nonzero(`."""
     first = node.body[0] if isinstance(node, cst.SimpleStatementLine) else None
     asked = first.value if isinstance(first, cst.Assign) else None
     func = asked.func if isinstance(asked, cst.Call) else None

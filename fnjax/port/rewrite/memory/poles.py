@@ -107,7 +107,7 @@ def guard_operand(walk: Walk, node: cst.BaseExpression, condition: cst.BaseExpre
 
 
 def _may_be_differentiated(walk: Walk) -> bool:
-    """Whether JAX may differentiate this code: also forward, where it keeps what is neither input nor output."""
+    """Return whether JAX may differentiate this code: also forward, where it keeps what is neither input nor output."""
     if walk.derived or walk.routine.role not in {"forward", "setup_context"}:
         return walk.derived
     routine, owner = walk.routine, walk.routine.owner
@@ -119,7 +119,7 @@ def _may_be_differentiated(walk: Walk) -> bool:
 
 
 def _list_kept(routine: Routine) -> list[str | None]:
-    """The variables that forward keeps and that are neither inputs nor outputs; None for any other expression."""
+    """Return the variables that forward keeps, neither inputs nor outputs; None for any other expression."""
     inside = list_nodes(routine.node.body, cst.Assign, cst.Call, cst.Return)
     saving = {f"{routine.context}.save_for_backward", f"{routine.context}.save_for_forward"}
     kept = [a.value for n in inside if isinstance(n, cst.Call) and unparse(n.func) in saving for a in n.args]
@@ -143,7 +143,7 @@ def _may_have_gradient(walk: Walk, name: str) -> bool:
 
 
 def _iter_entrywise(walk: Walk, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """An expression and all that it is made of entry by entry."""
+    """Yield an expression and all that it is made of entry by entry."""
     yield node
     for part in _list_entrywise_parts(walk, node):
         yield from _iter_entrywise(walk, part)
@@ -166,7 +166,7 @@ def _list_entrywise_parts(walk: Walk, node: cst.BaseExpression) -> list[cst.Base
 
 
 def _write_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """An expression with what its variables were computed by in their place."""
+    """Return an expression with what its variables were computed by in their place."""
     names = [n for n in _iter_entrywise(walk, node) if isinstance(n, cst.Name)]
     found = {n: _write_out(walk, given) for n in names if (given := _find_computed(walk, n.value)) is not None}
     if not found:
@@ -190,7 +190,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 def _find_computed(walk: Walk, name: str) -> cst.BaseExpression | None:
-    """The expression that a variable was computed by, if it would give the same here."""
+    """Return the expression that a variable was computed by, if it would give the same here."""
     written = walk.state.find_version(name)
     for given in walk.routine.given.get(name, []) if name in walk.state.variables else []:
         line, column = walk.program.source.locate(given)

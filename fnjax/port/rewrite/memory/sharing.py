@@ -21,7 +21,7 @@ from fnjax.port.tree.located import list_children, list_nodes
 
 
 def find_holders(walk: Walk, place: Place) -> dict[str, Place]:
-    """The variables that share memory with a place."""
+    """Return the variables that share memory with a place."""
     return {
         name: value.place
         for name, value in walk.state.variables.items()
@@ -30,7 +30,7 @@ def find_holders(walk: Walk, place: Place) -> dict[str, Place]:
 
 
 def list_bound_by(walk: Walk, node: cst.CSTNode) -> list[str]:
-    """The variables that take a call's result."""
+    """Return the variables that take a call's result."""
     small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     if not isinstance(small, cst.Assign) or small.value is not node:
         return []
@@ -38,13 +38,13 @@ def list_bound_by(walk: Walk, node: cst.CSTNode) -> list[str]:
 
 
 def list_seeing(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
-    """The variables that share memory with a place and are read behind a call, beside those that take its result."""
+    """Return the variables that share memory with a place and are read after a call, but for its result's."""
     bound = list_bound_by(walk, node)
     return [n for n in find_holders(walk, place) if n not in bound and walk.is_live(n, node)]
 
 
 def list_containers(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
-    """The lists and other containers that hold what lies at a place, and are read again."""
+    """Return the lists and other containers that hold what lies at a place, and are read again."""
     return [
         name
         for name, value in walk.state.variables.items()
@@ -77,7 +77,7 @@ def is_left_behind(walk: Walk, name: str, container: str) -> bool:
 
 
 def _is_spent_zip(walk: Walk, name: str) -> bool:
-    """Whether this is a zip that a loop is just walked through, and nothing else reads it."""
+    """Return whether this is a zip that a loop is just walked through, and nothing else reads it."""
     made = walk.routine.given.get(name, ())
     zips = all(isinstance(v, cst.Call) and walk.find_name(v.func) == "builtins.zip" for v in made)
     heads = [n for loop in walk.here.loops if isinstance(loop, cst.For) for n in list_nodes(loop.iter)]
@@ -86,7 +86,7 @@ def _is_spent_zip(walk: Walk, name: str) -> bool:
 
 
 def is_unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
-    """Whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
+    """Return whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
     storages = {s for p in list_places(value) for s in p.storage}
     saved = all(s.startswith("kept:ctx.saved") for s in storages)
     if name == SAVED or (value.parts is None and not saved):  # backward reads what was saved
@@ -110,7 +110,7 @@ def is_unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
 
 
 def holds_new_arrays(walk: Walk, name: str) -> bool:
-    """Whether each entry of a list is an array of its own, made where it is put there."""
+    """Return whether each entry of a list is an array of its own, made where it is put there."""
     entries: list[cst.BaseExpression] = []
     for n in list_nodes(walk.routine.node):
         if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and unparse(n.func.value) == name:
@@ -124,7 +124,7 @@ def holds_new_arrays(walk: Walk, name: str) -> bool:
 
 
 def _list_entries(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """The entries that a list is made with; for what is none, the expression's name."""
+    """Return the entries that a list is made with; for what is none, the expression's name."""
     if isinstance(node, cst.BinaryOperation) and unparse(node.left) == "[None]":
         return []
     if isinstance(node, cst.ListComp):
@@ -133,7 +133,7 @@ def _list_entries(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def check_reads_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) -> None:
-    """What an expression computes of the memory before it writes to it would see the write, which goes to the front."""
+    """Check what an expression computes of the memory before it writes to it: the write goes to the front."""
     position = walk.program.source.locate
     if not isinstance(node, cst.Call) or not isinstance(
         walk.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)
@@ -150,7 +150,7 @@ def check_reads_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Plac
 
 
 def _list_reads(walk: Walk, node: cst.CSTNode) -> set[str]:
-    """The variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
+    """Return the variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
     if isinstance(node, cst.Name):
         return {node.value}
     if isinstance(node, (cst.Call, cst.Attribute)) and walk.port(node).value.kind == "static":

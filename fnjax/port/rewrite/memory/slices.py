@@ -22,7 +22,7 @@ from fnjax.port.torch.expressions import add_up, multiply
 
 
 def write_index(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> str | None:
-    """The index of what one view, or an entry of a list of views, shows of an array; None where it is no slice.
+    """Return the index of what one view, or an entry of a list of views, shows of an array; None where it is no slice.
 
     Args:
         walk: the walk.
@@ -44,7 +44,7 @@ def write_index(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> s
 
 
 def _write_part_of_axis(view: cst.Call) -> str | None:
-    """`x.select(dim, k)` and `x.narrow(dim, start, length)`."""
+    """Translate `x.select(dim, k)` and `x.narrow(dim, start, length)`."""
     values, axis = _split_arguments(view)
     name = unparse(view.func)
     if name == "jnp.take" and len(values) == 1:
@@ -56,7 +56,7 @@ def _write_part_of_axis(view: cst.Call) -> str | None:
 
 
 def _write_piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst.BaseExpression) -> str | None:
-    """An entry of `x.unbind()`, `x.split(n)`, `x.split([m, n])` or `x.chunk(n)`."""
+    """Return an entry of `x.unbind()`, `x.split(n)`, `x.split([m, n])` or `x.chunk(n)`."""
     inner = view.args[0].value
     if unparse(view.func) == "tuple" and not (isinstance(inner, cst.Call) and unparse(inner.func) == "jnp.split"):
         return _write_entry_along(inner, which)
@@ -82,7 +82,7 @@ def _write_piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst
 
 
 def _write_entry_along(rows: cst.BaseExpression, which: cst.BaseExpression) -> str | None:
-    """An entry of `tuple(x)` or `tuple(jnp.moveaxis(x, 1, 0))`, which are x.unbind() and x.unbind(1)."""
+    """Return an entry of `tuple(x)` or `tuple(jnp.moveaxis(x, 1, 0))`, which are x.unbind() and x.unbind(1)."""
     if unparse(rows) == HOLE:
         return unparse(bracket(which, 1))
     axes = [read_literal(a.value) for a in rows.args[1:]] if isinstance(rows, cst.Call) else []
@@ -93,7 +93,7 @@ def _write_entry_along(rows: cst.BaseExpression, which: cst.BaseExpression) -> s
 
 
 def _write_outer_piece(axis: int, k: object, pieces: object, new: cst.BaseExpression) -> str | None:
-    """The first or the last piece of several, as long as the variable that holds it."""
+    """Return the first or the last piece of several, as long as the variable that holds it."""
     if not isinstance(new, cst.Name) or type(pieces) is not int or pieces < 2:
         return None
     length = f"{new.value}.shape[{axis}]"
@@ -101,7 +101,7 @@ def _write_outer_piece(axis: int, k: object, pieces: object, new: cst.BaseExpres
 
 
 def _split_arguments(view: cst.Call) -> tuple[list[cst.BaseExpression], int | None]:
-    """The arguments of a view behind the array, and its axis if that is a literal."""
+    """Return the arguments of a view behind the array, and its axis if that is a literal."""
     named = {a.keyword.value: a.value for a in view.args if a.keyword}
     axis = read_literal(named["axis"]) if "axis" in named else 0
     known = type(axis) is int and unparse(view.args[0].value) == HOLE
@@ -109,7 +109,7 @@ def _split_arguments(view: cst.Call) -> tuple[list[cst.BaseExpression], int | No
 
 
 def _write_along(axis: int | None, index: str) -> str | None:
-    """An index for one axis."""
+    """Return an index for one axis."""
     if axis is None:
         return None
     return ", ".join([":"] * axis + [index] if axis >= 0 else ["...", index, *[":"] * (-axis - 1)])

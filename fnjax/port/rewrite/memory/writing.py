@@ -38,7 +38,7 @@ _NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj", ".view(")  # views wh
 
 
 def write_memory(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
-    """The memory of `target` takes `new`; the statements for that go in front of the present one.
+    """Write `new` to the memory of `target`, in statements in front of the present one.
 
     Returns:
         The term that stands for the written tensor afterwards.
@@ -108,7 +108,7 @@ def write_memory(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpre
 
 
 def _check_not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | None) -> None:
-    """What others than this function have, and see written to, is a finding."""
+    """Check that no other function has, and sees written to, this memory."""
     text = unparse(target.node)
     if walk.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
@@ -125,7 +125,7 @@ def _check_not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Pla
 
 
 def _is_written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
-    """Whether this is the `x.add_(1)` of `x.add_(1).mul_(2)`, of which nobody sees what it has written."""
+    """Return whether this is the `x.add_(1)` of `x.add_(1).mul_(2)`, of which nobody sees what it has written."""
     for outer in list_nodes(walk.current):
         if not isinstance(outer, cst.Call) or not isinstance(outer.func, cst.Attribute) or outer.func.value is not node:
             continue
@@ -139,7 +139,7 @@ def _is_written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict
 
 
 def _find_written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
-    """The place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
+    """Return the place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
     line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
     whole: cst.CSTNode | None = None
     if isinstance(node, cst.Call) and isinstance(line, cst.Expr) and line.value is node:
@@ -196,12 +196,12 @@ def _check_not_repeated(node: cst.CSTNode, place: Place | None) -> None:
 
 
 def _name_as_known(walk: Walk, node: cst.BaseExpression) -> str:
-    """The name under which the walk knows a variable, or an attribute of ctx."""
+    """Return the name under which the walk knows a variable, or an attribute of ctx."""
     return walk.name_variable(node) or unparse(node)
 
 
 def _write_entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
-    """A tensor that no variable stands for takes `new`: an entry of a list, or nobody's."""
+    """Return a tensor that no variable stands for takes `new`: an entry of a list, or nobody's."""
     containers = list_containers(walk, node, value.place) if value.place else []
     if value.place:
         note_write(walk, value.place)
@@ -236,7 +236,7 @@ def _give_variable(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpres
 
 
 def note_write(walk: Walk, place: Place) -> None:
-    """The present statement writes to the parameters that lie at a place, perhaps where a flag says so."""
+    """Note that the present statement writes to the parameters at a place, perhaps where a flag says so."""
     routine, current = walk.routine, walk.current
     names_ = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
     if not names_:
@@ -250,7 +250,7 @@ def note_write(walk: Walk, place: Place) -> None:
 
 
 def _note_lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
-    """What backward writes to a buffer that was given to forward is meant for the caller."""
+    """Note what backward writes to a buffer that was given to forward, which is meant for the caller."""
     program, owner = walk.program, walk.routine.owner
     index = program.find_saved_input(owner, value.place and replace(value.place, steps=()))
     forward = program.find_method(owner, "forward") if owner and index is not None else None
@@ -264,12 +264,12 @@ def _note_lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
 
 
 def find_owned(walk: Walk, node: cst.BaseExpression) -> Value:
-    """The value of an attribute of the user's object, which keeps it."""
+    """Return the value of an attribute of the user's object, which keeps it."""
     return Value(place=walk.make_place(node, _OWNED))
 
 
 def check_not_owned(node: cst.CSTNode, target: Term) -> None:
-    """A write to what an object keeps is a finding: the object would keep the old entries."""
+    """Check that an object does not keep what is written to: it would keep the old entries."""
     place = target.value.place
     if place and any(s.endswith(_OWNED) for s in place.storage):
         message = f"this writes to {unparse(target.node)}, which is an object's; write the new array to its attribute"
@@ -277,7 +277,7 @@ def check_not_owned(node: cst.CSTNode, target: Term) -> None:
 
 
 def _check_certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
-    """A doubt that matters is a finding: whether the write is seen through another variable."""
+    """Check that it is known whether the write is seen through another variable."""
     kept = {unparse(a.value) for a in walk.saves[-1].args} if walk.saves else set()
     read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.is_live(n, node)))
     data = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute)  # perhaps another dtype
@@ -313,7 +313,7 @@ def _describe_doubt(place: Place, other: Place, name: str) -> str:
 
 
 def write_view(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
-    """The new value of a variable of which a view takes new entries."""
+    """Return the new value of a variable of which a view takes new entries."""
     if not steps:
         return new
     _check_view_remains(walk, steps)
@@ -336,7 +336,7 @@ def write_view(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpr
 
 
 def _check_view_remains(walk: Walk, steps: Sequence[Step]) -> None:
-    """A view whose index has another value by now cannot be taken again."""
+    """Check that the index of a view has the same value still: else the view cannot be taken again."""
     counters = {
         n for loop in walk.here.loops if isinstance(loop, cst.For) for n in iter_targets(loop.target)
     } | walk.here.waiting
@@ -349,7 +349,7 @@ def _check_view_remains(walk: Walk, steps: Sequence[Step]) -> None:
 
 
 def take_view(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpression:
-    """The view that steps take of an expression."""
+    """Return the view that steps take of an expression."""
     for step in steps:
         made = TemplateFiller({HOLE: node}, frozenset()).rewrite(step.expression)
         assert isinstance(made, cst.BaseExpression)
@@ -358,7 +358,7 @@ def take_view(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpres
 
 
 def write_holders(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
-    """The other variables that see the memory take its new entries."""
+    """Give the other variables that see the memory its new entries."""
     source = holders[first]
     done = {first: source}
     saved = {unparse(a.value) for a in walk.saves[-1].args} if walk.saves else set()
@@ -402,12 +402,12 @@ def write_holders(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, 
 
 
 def _write_if_any(walk: Walk, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
-    """What a variable takes that may be None, and then stays so."""
+    """Return the value for a variable that may be None, and then stays so."""
     return parse(f"None if {name} is None else {unparse(new)}") if walk.state.variables[name].optional else new
 
 
 def _save_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> None:
-    """What was saved before the write is saved again: PyTorch saves the tensor, not its entries at that time."""
+    """Save again what was saved before the write: PyTorch saves the tensor, not its entries at that time."""
     saved = walk.state.variables.get(SAVED)
     if saved is None:
         return

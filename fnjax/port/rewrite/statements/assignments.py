@@ -46,7 +46,7 @@ from fnjax.port.torch.expressions import is_same_text
 
 @statement(cst.Assign, general=True)
 def port_assignment(walk: Walk, node: cst.Assign) -> Statements | None:
-    """`a = b = value`."""
+    """Translate `a = b = value`."""
     # A write makes new arrays, which later targets see: such targets are taken one by one, before any value is bound.
     if any(_is_written_target(walk, e) for t in node.targets for e in _list_elements(t.target)):
         return _port_one_by_one(walk, node)
@@ -102,7 +102,7 @@ def port_assignment(walk: Walk, node: cst.Assign) -> Statements | None:
 
 
 def _note_uses(walk: Walk, node: cst.Assign) -> None:
-    """What is unpacked from `*inputs` is known by its use, as a parameter is."""
+    """Note what is unpacked from `*inputs`, which is known by its use, as a parameter is."""
     star = walk.routine.node.params.star_arg
     if not isinstance(star, cst.Param):
         return
@@ -137,14 +137,14 @@ def _list_elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _is_written_target(walk: Walk, target: cst.BaseExpression) -> bool:
-    """Whether a target is an entry or the data of a tensor."""
+    """Return whether a target is an entry or the data of a tensor."""
     if isinstance(target, cst.Subscript):
         return walk.port(target.value).value.kind not in {"static", "object"}
     return is_data(walk, target) or _is_part(walk, target)
 
 
 def _split_selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
-    """`a, b = x[m], y[m]` as two assignments: the values are what a mask selects."""
+    """Translate `a, b = x[m], y[m]` as two assignments: the values are what a mask selects."""
     target, value = node.targets[0].target, node.value
     if len(node.targets) > 1 or not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
         return None
@@ -159,7 +159,7 @@ def _split_selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
 
 
 def _port_part_alone(walk: Walk, node: cst.Assign) -> Statements | None:
-    """`largest, _ = x.max(1)`, where nothing reads the other part."""
+    """Translate `largest, _ = x.max(1)`, where nothing reads the other part."""
     target = node.targets[0].target
     names_ = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else []
     if len(node.targets) > 1 or len(names_) != 2 or not all(isinstance(n, cst.Name) for n in names_):
@@ -177,7 +177,7 @@ def _port_part_alone(walk: Walk, node: cst.Assign) -> Statements | None:
 
 
 def _is_never_read(walk: Walk, name: str) -> bool:
-    """Whether a variable is only given values."""
+    """Return whether a variable is only given values."""
     given = {
         id(n)
         for s in list_nodes(walk.routine.node)
@@ -190,7 +190,7 @@ def _is_never_read(walk: Walk, name: str) -> bool:
 
 
 def _port_one_by_one(walk: Walk, node: cst.Assign) -> Statements:
-    """`x[0], x[1] = a, b`: the values first, then each target."""
+    """Translate `x[0], x[1] = a, b`: the values first, then each target."""
     target = node.targets[0].target
     if len(node.targets) > 1 or any(isinstance(e, cst.StarredElement) for e in getattr(target, "elements", ())):
         raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
@@ -205,7 +205,7 @@ def _port_one_by_one(walk: Walk, node: cst.Assign) -> Statements:
 
 
 def _port_repeated_targets(walk: Walk, node: cst.Assign) -> Statements:
-    """`x[0] = y[1] = a`: the value first, then each target."""
+    """Translate `x[0] = y[1] = a`: the value first, then each target."""
     value, first, made, rest = node.value, node.targets[0], [], list(node.targets)
     if not isinstance(value, cst.Name) and read_literal(value) is MISSING:
         value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(walk.make_unused_name("new"))
@@ -248,7 +248,7 @@ def _port_places_as_mask(walk: Walk, node: cst.Assign) -> Term | None:
 
 
 def _add_key_target(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
-    """`x, n = inputs` where the inputs have a key as well."""
+    """Translate `x, n = inputs` where the inputs have a key as well."""
     inner = target.target
     inputs = walk.routine.parameters[walk.routine.first].name.value
     if not isinstance(inner, cst.Tuple) or unparse(node.value) != inputs:
@@ -270,7 +270,7 @@ def _port_target(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
 
 
 def _read_complex_part(walk: Walk, node: cst.Assign) -> cst.Expr | None:
-    """`z.imag = v` as `z.imag.copy_(v)`."""
+    """Translate `z.imag = v` as `z.imag.copy_(v)`."""
     target = node.targets[0].target
     if len(node.targets) > 1 or not _is_part(walk, target):
         return None
@@ -279,7 +279,7 @@ def _read_complex_part(walk: Walk, node: cst.Assign) -> cst.Expr | None:
 
 
 def _is_part(walk: Walk, target: cst.BaseExpression) -> bool:
-    """Whether this is the real or the imaginary part of an array."""
+    """Return whether this is the real or the imaginary part of an array."""
     if not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
         return False
     return not is_ctx(walk, target.value) and walk.port(target.value).value.kind not in {"static", "object"}
@@ -303,7 +303,7 @@ def _is_torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
 
 @statement(cst.AnnAssign, general=True)
 def port_annotated_assignment(walk: Walk, node: cst.AnnAssign) -> Statements | None:
-    """`x: Tensor = value`."""
+    """Translate `x: Tensor = value`."""
     annotation = walk.program.port_annotation(node.annotation.annotation, walk)
     made: dict[str, Any] = {}
     if annotation is not None and annotation is not node.annotation.annotation:
@@ -327,7 +327,7 @@ def port_annotated_assignment(walk: Walk, node: cst.AnnAssign) -> Statements | N
 
 @statement(cst.Expr, general=True)
 def port_expression_statement(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
+    """Translate `x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
     if (assigned := _read_setattr(walk, node.value) or _read_entry_copy(walk, node.value)) is not None:
         return walk.port_small_statement(assigned)
     term = walk.port(node.value)
@@ -343,7 +343,7 @@ def port_expression_statement(walk: Walk, node: cst.Expr) -> Statements | None:
 
 
 def _read_setattr(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
-    """What `setattr(ctx, "y", y)` says."""
+    """Return what `setattr(ctx, "y", y)` says."""
     if not isinstance(node, cst.Call) or walk.find_name(node.func) != "builtins.setattr" or len(node.args) != 3:
         return None
     owner, name, value = (a.value for a in node.args)
@@ -353,7 +353,7 @@ def _read_setattr(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
 
 
 def _read_entry_copy(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
-    """`y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
+    """Translate `y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
     match node:
         case cst.Call(cst.Attribute(cst.Subscript() as entries, cst.Name("copy_")), [cst.Arg(given, None, star="")]):
             base, term, other = (walk.port(n).value for n in (entries.value, entries, given))
@@ -374,7 +374,7 @@ def _read_entry_copy(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
 
 @statement(cst.Import, cst.ImportFrom, general=True)
 def port_import(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
-    """Imports inside functions: those of torch go."""
+    """Drop imports of torch inside functions."""
     import sys
 
     from fnjax.port.source.naming import iter_imported
@@ -395,7 +395,7 @@ def port_import(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | N
 
 @statement(cst.Del, general=True)
 def port_del(walk: Walk, node: cst.Del) -> Statements | None:
-    """`del x`."""
+    """Translate `del x`."""
     found = [node.target] if not isinstance(node.target, cst.Tuple) else [e.value for e in node.target.elements]
     if any(not isinstance(t, cst.Name) for t in found):
         return [cst.SimpleStatementLine([node])]
@@ -404,6 +404,6 @@ def port_del(walk: Walk, node: cst.Del) -> Statements | None:
 
 @statement(cst.Raise, general=True)
 def port_raise(walk: Walk, node: cst.Raise) -> Statements | None:
-    """`raise ValueError(x.shape)`."""
+    """Translate `raise ValueError(x.shape)`."""
     made = walk.port_parts(node)
     return [cst.SimpleStatementLine([made])]

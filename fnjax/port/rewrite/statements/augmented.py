@@ -39,7 +39,7 @@ _UPDATES = {
 
 @statement(cst.AugAssign, general=True)
 def port_augmented_assignment(walk: Walk, node: cst.AugAssign) -> Statements | None:
-    """`x += v`, `x[i] += v`."""
+    """Translate `x += v`, `x[i] += v`."""
     operator = type(node.operator).__name__
     symbol = unparse(node.operator).strip().partition("=")[0]
     target = node.target
@@ -127,7 +127,7 @@ def _replace_value(node: cst.AugAssign, term: Term) -> cst.AugAssign:
 
 
 def _is_shared(walk: Walk, container: cst.BaseExpression, element: Value) -> bool:
-    """Whether a tensor in a container may be read in another way as well."""
+    """Return whether a tensor in a container may be read in another way as well."""
     if element.place is None or not element.place.local or not element.place.certain:
         return True
     storage = element.place.storage
@@ -138,7 +138,7 @@ def _is_shared(walk: Walk, container: cst.BaseExpression, element: Value) -> boo
 def _port_augmented_entries(
     walk: Walk, node: cst.AugAssign, target: cst.Subscript, base: Term, operator: str, symbol: str
 ) -> Statements | None:
-    """`x[i] += v` is `x[i] = x[i] + v`, or one update of the entries where the index surely is no mask."""
+    """Translate `x[i] += v` is `x[i] = x[i] + v`, or one update of the entries where the index surely is no mask."""
     check_not_owned(node, base)
     if (parted := split_indices(walk, target)) is not target:
         return _port_augmented_entries(walk, node, parted, walk.port(parted.value), operator, symbol)
@@ -160,6 +160,6 @@ def _port_augmented_entries(
 
 
 def _find_sign(node: cst.AugAssign) -> cst.BaseBinaryOp:
-    """The `+` of `+=`."""
+    """Return the `+` of `+=`."""
     sign: cst.BaseBinaryOp = getattr(cst, type(node.operator).__name__.removesuffix("Assign"))()
     return sign

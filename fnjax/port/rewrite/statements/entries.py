@@ -39,7 +39,7 @@ from fnjax.port.torch import MISSING, fill, unparse
 
 
 def is_data(walk: Walk, target: cst.BaseExpression) -> bool:
-    """Whether this is `x.data`."""
+    """Return whether this is `x.data`."""
     if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(walk, target.value):
         return False
     return walk.port(target.value).value.kind not in {"static", "object"}
@@ -67,7 +67,7 @@ def _take_memory(walk: Walk, own: Place | None, given: Place | None) -> None:
 
 
 def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpression, term: Term) -> Statements | None:
-    """`x[i] = v` and `x.data = v`; None for what is no tensor."""
+    """Translate `x[i] = v` and `x.data = v`; None for what is no tensor."""
     if isinstance(target, cst.Attribute):
         base = walk.port(target.value)
         if base.value.kind in {"static", "object"}:
@@ -147,7 +147,7 @@ def write_into(walk: Walk, node: cst.BaseSmallStatement, target: cst.BaseExpress
 
 
 def update_entries(walk: Walk, target: cst.Subscript, base: Term, full: Term) -> cst.BaseExpression:
-    """The new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
+    """Return the new value of an array whose entries at an index, a mask or whole numbers, take those of another."""
     index = find_open_index(walk, target)
     if index is None or full.value.mask != number_index(walk, index):
         walk.need_entries(full.value)
@@ -157,7 +157,7 @@ def update_entries(walk: Walk, target: cst.Subscript, base: Term, full: Term) ->
 
 
 def report_untraced_mask(walk: Walk, target: cst.Subscript) -> None:
-    """A boolean mask among other indices is a finding."""
+    """Report a boolean mask among other indices."""
     for index in list_indices(target):
         if index is not None and is_mask(walk, index):
             walk.report(
@@ -168,7 +168,7 @@ def report_untraced_mask(walk: Walk, target: cst.Subscript) -> None:
 
 
 def _is_indexed_like_tensor(walk: Walk, base: Term, target: cst.Subscript) -> bool:
-    """Whether what is indexed like this is a tensor, though nothing else says so."""
+    """Return whether what is indexed like this is a tensor, though nothing else says so."""
     indices = list_indices(target)
     if isinstance(target.value, cst.Attribute) and walk.port(target.value.value).value.kind == "object":
         return False

@@ -37,7 +37,7 @@ class Views:
 
 
 def find_views(walk: Walk, node: cst.For) -> Views | None:
-    """The views that a loop may write to; None where there are none, or it cannot be told which they are."""
+    """Return the views that a loop may write to; None where there are none, or it cannot be told which they are."""
     call = _spell_out(walk, node.iter)
     counts = isinstance(call, cst.Call) and walk.find_name(call.func) == "builtins.enumerate" and len(call.args) == 1
     pair = node.target.elements if isinstance(node.target, cst.Tuple) else ()
@@ -67,14 +67,14 @@ def find_views(walk: Walk, node: cst.For) -> Views | None:
 
 
 def _spell_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """The call that a variable holds the result of, if it would give the same now."""
+    """Return the call that a variable holds the result of, if it would give the same now."""
     number = walk.look_up(node.value).number if isinstance(node, cst.Name) else ""
     given = walk.routine.given.get(unparse(node), ()) if number else ()
     return next((v for v in given if walk.number_expression(v) == number), node)
 
 
 def _describe_view(walk: Walk, node: cst.BaseExpression, counter: str) -> Value | None:
-    """The view that a round sees of what is iterated over."""
+    """Return the view that a round sees of what is iterated over."""
     term = walk.port(node)
     place = term.value.place
     one = iterate_over(walk, node, term.value)
@@ -92,14 +92,14 @@ _VERSION = -1  # of the counter: nothing in the loop writes to it
 
 
 def forget_round(walk: Walk, views: Views) -> None:
-    """What an earlier round has seen, the counter of this one does not say."""
+    """Forget what an earlier iteration has seen, which the counter of this one does not say."""
     for name, value in walk.state.variables.items():
         if value.place and any((views.counter, _VERSION) in s.reads for s in value.place.steps):
             walk.state.variables[name] = replace(value, place=value.place.doubtful)
 
 
 def add_counter(views: Views, made: cst.For) -> cst.For:
-    """The loop, with a counter where its block reads one that it had not."""
+    """Return the loop, with a counter where its block reads one that it had not."""
     if views.counts or not any(isinstance(n, cst.Name) and n.value == views.counter for n in list_nodes(made.body)):
         return made
     inner = made.target

@@ -18,7 +18,7 @@ from fnjax.port.tree.located import list_children, list_nodes
 
 
 def port_written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """The `if` that stands for a statement with such an expression."""
+    """Return the `if` that stands for a statement with such an expression."""
     line = body[index]
     if type(line) is not cst.SimpleStatementLine or len(line.body) != 1 or not list_nodes(line, cst.IfExp):
         return None
@@ -44,7 +44,7 @@ def port_written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: in
 
 
 def _iter_evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """What is evaluated in any case, in this order; of a conditional expression only that there is one."""
+    """Yield what is evaluated in any case, in this order; of a conditional expression only that there is one."""
     if isinstance(node, (cst.Lambda, cst.BaseComp)):
         return
     if not isinstance(node, cst.IfExp):
@@ -55,7 +55,7 @@ def _iter_evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
 
 
 def _is_in_place_call(node: cst.CSTNode) -> bool:
-    """Whether this is the call of an in-place method."""
+    """Return whether this is the call of an in-place method."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return False
     name = node.func.attr.value
@@ -68,7 +68,7 @@ class _ChoiceReplacer(cst.CSTTransformer):
         self.old, self.new = old, new
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """The one that is replaced."""
+        """Return the one that is replaced."""
         return (
             self.new.with_changes(lpar=[*self.new.lpar, *self.old.lpar], rpar=[*self.old.rpar, *self.new.rpar])
             if (original_node is self.old)

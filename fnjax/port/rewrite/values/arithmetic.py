@@ -40,7 +40,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def describe_combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
-    """What is known of the result of an elementwise operator."""
+    """Return what is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
     # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
@@ -80,7 +80,7 @@ def describe_combined(walk: Walk, node: cst.BaseExpression, operands: list[Term]
 
 
 def make_number(term: Term) -> Term:
-    """A scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
+    """Return a scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
     if term.value.name != NUMBER:
         return term
     return Term(fill("float(A)", A=term.node), replace(term.value, name=""))
@@ -90,7 +90,7 @@ _ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide,
 
 
 def port_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: bool = False) -> Term:
-    """A whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only.
+    """Return a whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only.
 
     Args:
         walk: the walk.
@@ -121,7 +121,7 @@ def port_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided
 
 
 def may_grow(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
-    """Whether this is a whole number of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
+    """Return whether this is a whole number of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
 
     The number of a loop's round is no such exponent: as many rounds nobody makes.
     """
@@ -137,7 +137,7 @@ def may_grow(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -
 
 
 def report_overflow(walk: Walk, node: cst.CSTNode, left: Term, right: Term, shift: bool = False) -> None:
-    """A product of 64-bit numbers that may need them all, as in a hash or a key of several indices, is a finding."""
+    """Report a product of 64-bit numbers that may need them all, as in a hash or a key of several indices."""
     for array, number in ((left, right), (right, left)):
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
         if wide and _find_largest(walk, number) >= (15 if shift else 2**15):
@@ -146,7 +146,7 @@ def report_overflow(walk: Walk, node: cst.CSTNode, left: Term, right: Term, shif
 
 
 def _find_largest(walk: Walk, term: Term) -> int:
-    """The largest number that a Python number may be: of the table that it is from, or that a loop runs through."""
+    """Return the largest number that a Python number may be: of its table, or that a loop runs through."""
     if term.value.kind != "static":
         return 0
     if type(term.value.literal) is int:
@@ -185,7 +185,7 @@ def _write_dtype(term: Term) -> str:
 
 @expression(cst.BinaryOperation, general=True)
 def port_binary_operation(walk: Walk, node: cst.BinaryOperation) -> Term:
-    """`a + b`."""
+    """Translate `a + b`."""
     # `port_parts` asks for the operands by their nodes, so what is changed of these here goes into the memo.
     spread_values(walk, (node.left, node.right))
     left, right = walk.port(node.left), walk.port(node.right)
@@ -265,7 +265,7 @@ _OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
 
 
 def _compute_literal(node: cst.BinaryOperation, left: Value, right: Value) -> object:
-    """The value of what is computed of known whole numbers, as `ndim - 1` and `2**31 - 1`."""
+    """Return the value of what is computed of known whole numbers, as `ndim - 1` and `2**31 - 1`."""
     a, b = _read_whole_number(left), _read_whole_number(right)
     compute = _OF_WHOLE.get(type(node.operator))
     if a is None or b is None or compute is None:
@@ -276,18 +276,18 @@ def _compute_literal(node: cst.BinaryOperation, left: Value, right: Value) -> ob
 
 
 def _fits_32_bits(number: int) -> bool:
-    """Whether 32 bits are enough."""
+    """Return whether 32 bits are enough."""
     return -(2**31) <= number < 2**31
 
 
 def _read_whole_number(value: Value) -> int | None:
-    """The whole number that a value is, if it is known."""
+    """Return the whole number that a value is, if it is known."""
     return value.literal if type(value.literal) is int and value.kind == "static" else None
 
 
 @expression(cst.UnaryOperation, general=True)
 def port_unary_operation(walk: Walk, node: cst.UnaryOperation) -> Term:
-    """`-x`, `~m`, `not flag`; `+x` is x itself."""
+    """Translate `-x`, `~m`, `not flag`; `+x` is x itself."""
     term = walk.port(node.expression)
     if isinstance(node.operator, cst.Plus):
         return Term(walk.port_parts(node), replace(term.value, number=""))
@@ -331,7 +331,7 @@ _OF_64_BITS = list_dtype_names("int64")
 
 
 def is_dtype(value: Value) -> bool:
-    """Whether this is a dtype."""
+    """Return whether this is a dtype."""
     return value.name == DTYPE
 
 
@@ -362,7 +362,7 @@ _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", 
 
 @expression(cst.Comparison, general=True)
 def port_comparison(walk: Walk, node: cst.Comparison) -> Term:
-    """`x > 0`."""
+    """Translate `x > 0`."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
     operands = [walk.port(n) for n in sides]
     if len(operands) == 2:

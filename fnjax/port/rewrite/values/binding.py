@@ -20,7 +20,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def iterate_over(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
-    """What one finds when iterating."""
+    """Return what one finds when iterating."""
     walk.need_entries(value)
     found = find_any_element(value)
     return replace(found, literal=MISSING, number="", like="") if value.parts else found
@@ -65,20 +65,20 @@ def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CS
 
 
 def report_outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
-    """A finding: a global, or a container of the module, takes an array."""
+    """Report a global, or a container of the module, that takes an array."""
     message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
     walk.report(node, "untraced", message)
 
 
 def note_kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
-    """A note: a global, or an attribute of an object, takes an argument of forward that may be an array."""
+    """Note a global, or an attribute of an object, that takes an argument of forward that may be an array."""
     if value.kind == "unknown" and walk.routine.role in {"forward", "backward"}:
         message = f"{name!r} takes an argument for later calls: a Python value can be, an array cannot under jit"
         walk.note(node, "effect", message)
 
 
 def note_set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
-    """A note: an object's attribute takes a tensor, or a dictionary's entry."""
+    """Note an object's attribute that takes a tensor, or a dictionary's entry."""
     walk.note(
         target,
         "effect",
@@ -88,13 +88,13 @@ def note_set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
 
 
 def find_held_place(walk: Walk, nodes_: list[cst.BaseExpression]) -> Value | None:
-    """What an object or container made of these holds of their memory."""
+    """Return what an object or container made of these holds of their memory."""
     lying = [p for n in nodes_ for p in list_places(walk.port(n).value)]
     return replace(UNKNOWN, place=Place.join_all(*lying)) if lying else None
 
 
 def list_entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
-    """What a dictionary with these keys holds; nothing where one of them is not known."""
+    """Return what a dictionary with these keys holds; nothing where one of them is not known."""
     if not all(isinstance(key, str) for key, _ in pairs):
         return ()
     values = {str(key): walk.port(value).value for key, value in pairs}
@@ -102,7 +102,7 @@ def list_entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> 
 
 
 def _drop_place(value: Value) -> Value:
-    """What a dictionary tells of a tensor in it: not where it lies."""
+    """Return what a dictionary tells of a tensor in it: not where it lies."""
     if value.kind == "static":
         return value
     return replace(UNKNOWN, kind=value.kind, dtype=value.dtype, rank=value.rank, numpy=value.numpy)

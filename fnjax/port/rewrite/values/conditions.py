@@ -27,7 +27,7 @@ Formula = cst.BaseExpression | bool
 
 
 def put_blocks_on_lines(walk: Walk, node: Any) -> Any:
-    """An `if` whose blocks stand on lines of their own."""
+    """Return an `if` whose blocks stand on lines of their own."""
     if not isinstance(node, (cst.If, cst.Else)):
         return node
     changes: dict[str, Any] = {}
@@ -49,14 +49,14 @@ _ONLY_ASKING = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.l
 
 
 def _may_act(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether a condition may do something beside asking."""
+    """Return whether a condition may do something beside asking."""
     calls = [n.func for n in list_nodes(node) if isinstance(n, cst.Call)]
     named = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in list_nodes(node))
     return named or not all(walk.find_name(f) in _ONLY_ASKING or _only_computes(walk, f) for f in calls)
 
 
 def _only_computes(walk: Walk, function: cst.BaseExpression) -> bool:
-    """Whether this is a function of torch, or a method of tensors, that changes nothing."""
+    """Return whether this is a function of torch, or a method of tensors, that changes nothing."""
     name = walk.find_name(function)
     method = function.attr.value if isinstance(function, cst.Attribute) and not name else ""
     found = find_operation(f"torch.Tensor.{method}" if method else name)
@@ -64,7 +64,7 @@ def _only_computes(walk: Walk, function: cst.BaseExpression) -> bool:
 
 
 def list_operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
-    """The operands of `a and b and c`."""
+    """Return the operands of `a and b and c`."""
     found: list[cst.BaseExpression] = []
     for side in (node.left, node.right):
         same = isinstance(side, cst.BooleanOperation) and type(side.operator) is type(node.operator)
@@ -83,7 +83,7 @@ _OPPOSITES: dict[type[cst.CSTNode], Any] = {
 
 
 def negate(node: cst.BaseExpression) -> cst.BaseExpression:
-    """`not` of a condition, inside its parts."""
+    """Translate `not` of a condition, inside its parts."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         return node.expression
     if isinstance(node, cst.BooleanOperation):
@@ -105,7 +105,7 @@ def _join_conditions(parts: list[cst.BaseExpression], operator: cst.BaseBooleanO
 
 
 def port_chained_comparison(walk: Walk, node: cst.Comparison) -> cst.BaseExpression | None:
-    """`a < b and b < c` for `a < b < c` of tensors."""
+    """Translate `a < b and b < c` for `a < b < c` of tensors."""
     middle = [t.comparator for t in node.comparisons[:-1]]
     if not middle or any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for m in middle for n in list_nodes(m)):
         return None
@@ -122,7 +122,7 @@ def port_chained_comparison(walk: Walk, node: cst.Comparison) -> cst.BaseExpress
 
 
 def _open_condition(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """The condition with `not` inside, and with Python's part of variables that hold a whole condition."""
+    """Return the condition with `not` inside, and with Python's part of variables that hold a whole condition."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         inner = node.expression
         if isinstance(inner, cst.Name):
@@ -144,7 +144,7 @@ def _open_condition(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 def _find_python_part(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """The first condition of Python's in a condition that asks tensors as well."""
+    """Return the first condition of Python's in a condition that asks tensors as well."""
     asked = [(n, find_asked(walk.port(n).value)) for n in _list_atoms(node)]
     if all(a != "array" for _, a in asked):
         return None
@@ -158,7 +158,7 @@ def _list_atoms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _assume(node: cst.BaseExpression, part: cst.BaseExpression, answer: bool) -> Formula:
-    """What is left of a condition when one of its parts is known."""
+    """Return what is left of a condition when one of its parts is known."""
     if node is part:
         return answer
     if not isinstance(node, cst.BooleanOperation):
@@ -184,7 +184,7 @@ def split_condition(walk: Walk, test: cst.BaseExpression) -> tuple[cst.BaseExpre
 
 
 def split_if(walk: Walk, node: cst.If) -> cst.If | None:
-    """An `if` with Python's part of its condition outside."""
+    """Return an `if` with Python's part of its condition outside."""
     found = split_condition(walk, node.test)
     if found is None:
         return None
@@ -197,7 +197,7 @@ def split_if(walk: Walk, node: cst.If) -> cst.If | None:
 
 
 def split_expression(walk: Walk, node: cst.IfExp) -> cst.IfExp | None:
-    """`a if c else b` with Python's part of its condition outside."""
+    """Translate `a if c else b` with Python's part of its condition outside."""
     found = split_condition(walk, node.test)
     if found is None:
         return None
@@ -212,7 +212,7 @@ def split_expression(walk: Walk, node: cst.IfExp) -> cst.IfExp | None:
 
 
 def split_return(walk: Walk, node: cst.If, rest: list[Any]) -> Statements | None:
-    """`if c: return a` and what follows it, with Python's part of the condition outside."""
+    """Translate `if c: return a` and what follows it, with Python's part of the condition outside."""
     found = split_condition(walk, node.test)
     if found is None:
         return None
@@ -244,7 +244,7 @@ def _make_else(block: cst.BaseSuite | cst.If | None) -> cst.Else | cst.If | None
 
 @expression(cst.BooleanOperation, general=True)
 def port_boolean_operation(walk: Walk, node: cst.BooleanOperation) -> Term:
-    """`a and b`."""
+    """Translate `a and b`."""
     found = list_operands(node)
     terms = [walk.port(found[0])]
     with walk.enter_conditional():
@@ -275,7 +275,7 @@ def port_boolean_operation(walk: Walk, node: cst.BooleanOperation) -> Term:
 
 
 def _make_question(term: Term) -> Term:
-    """`n != 0` for the whole number n of a tensor, which `and` or `or` asks."""
+    """Translate `n != 0` for the whole number n of a tensor, which `and` or `or` asks."""
     value = term.value
     if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
         return term
@@ -283,7 +283,7 @@ def _make_question(term: Term) -> Term:
 
 
 def _drop_decided(asked: list[cst.BaseExpression], terms: list[Term], either: bool) -> list[Term]:
-    """The operands of `and` or `or` without those that the port knows and that decide nothing."""
+    """Return the operands of `and` or `or` without those that the port knows and that decide nothing."""
     if not any(t.value.dtype == "bool" and isinstance(t.value.literal, bool) for t in terms):
         return terms
     left: list[Term] = []

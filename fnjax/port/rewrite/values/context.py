@@ -31,18 +31,18 @@ _SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
 
 
 def is_ctx(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an expression is the ctx of this method."""
+    """Return whether an expression is the ctx of this method."""
     return isinstance(node, cst.Name) and walk.look_up(node.value).name == "ctx"
 
 
 def name_ctx_attribute(walk: Walk, node: cst.BaseExpression) -> str:
-    """`ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
+    """Translate `ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
     return walk.name_variable(node) if isinstance(node, cst.Attribute) else ""
 
 
 @expression(cst.Attribute)
 def port_ctx_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
-    """What ctx holds."""
+    """Return what ctx holds."""
     key = name_ctx_attribute(walk, node)
     if not key:
         return None
@@ -59,7 +59,7 @@ def port_ctx_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
 
 
 def _is_set_nowhere(walk: Walk, name: str) -> bool:
-    """Whether nothing in the file could give ctx this attribute, nor a class of another file."""
+    """Return whether nothing in the file could give ctx this attribute, nor a class of another file."""
     owner, program = walk.routine.owner, walk.program
     if owner is None or walk.routine.role not in {"backward", "vjp"} or program.find_method(owner, "forward") is None:
         return False
@@ -91,14 +91,14 @@ def _is_set_by_init(walk: Walk, name: str) -> bool:
 
 
 def _is_attribute_named(node: cst.BaseExpression, name: str) -> bool:
-    """Whether this is an attribute of that name, or a tuple with one."""
+    """Return whether this is an attribute of that name, or a tuple with one."""
     parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
     return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
 
 
 @statement(cst.Expr, only="dirty")
 def port_mark_dirty(walk: Walk, node: cst.Expr) -> Statements | None:
-    """`ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
+    """Translate `ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
     call = node.value
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
@@ -112,7 +112,7 @@ _ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builti
 
 
 def hides_arrays(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
+    """Return whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
     made: list[cst.CSTNode] = [node]
     if isinstance(node, cst.Name):
         inner = (n for n in list_nodes(walk.routine.node.body) if isinstance(n, cst.FunctionDef))
@@ -139,13 +139,13 @@ def _hides_in_parts(walk: Walk, node: cst.CSTNode) -> bool:
 
 
 def keep_on_ctx(walk: Walk, key: str, value: Value) -> None:
-    """A method leaves something on ctx."""
+    """Keep on ctx what a method leaves there."""
     walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
 
 
 @call_of("ctx.")
 def port_ctx_call(walk: Walk, node: cst.Call, key: str) -> Term | None:
-    """`ctx.save_for_backward(x)` and its like."""
+    """Translate `ctx.save_for_backward(x)` and its like."""
     made = walk.port_parts(node)
     if made is node or isinstance(made, cst.Call):
         made = made.with_changes(func=node.func)
@@ -169,7 +169,7 @@ def port_ctx_call(walk: Walk, node: cst.Call, key: str) -> Term | None:
 
 @expression(cst.Attribute)
 def port_requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
-    """`x.requires_grad` of an input."""
+    """Translate `x.requires_grad` of an input."""
     if node.attr.value != "requires_grad" or walk.find_name(node):
         return None
     if walk.routine.role == "helper":
@@ -217,7 +217,7 @@ def port_requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
 
 
 def _decides_output(walk: Walk, node: cst.Attribute) -> bool:
-    """Whether what forward returns depends on a condition, and not only what it keeps on ctx."""
+    """Return whether what forward returns depends on a condition, and not only what it keeps on ctx."""
     within = list(list_nodes(walk.routine.node.body))
     returns = [n for n in within if isinstance(n, cst.Return) and n.value]
     given = {n.value for r in returns for n in list_nodes(r) if isinstance(n, cst.Name)}

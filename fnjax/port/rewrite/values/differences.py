@@ -63,7 +63,7 @@ def _asks(node: cst.CSTNode) -> bool:
 
 
 def _is_product(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Whether an expression is a product, or its variable was given one."""
+    """Return whether an expression is a product, or its variable was given one."""
     given = walk.routine.given.get(node.value, ()) if isinstance(node, cst.Name) else (node,)
     tops = [_drop_axis_changes(walk, g) for g in given]
     return any(
@@ -105,7 +105,7 @@ def _find_written_name(node: cst.CSTNode) -> str:
 
 
 def _drop_axis_changes(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
-    """What an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
+    """Return what an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
     while True:
         called = node.func if isinstance(node, cst.Call) else node
         if isinstance(called, cst.Attribute) and _find_overload(called).turns:
@@ -121,7 +121,7 @@ _NOTHING = Overload("", "")
 
 
 def _find_overload(function: cst.BaseExpression) -> Overload:
-    """What the table says of a method, or a function, of this name."""
+    """Return what the table says of a method, or a function, of this name."""
     name = function.attr if isinstance(function, cst.Attribute) else function
     found = find_operation(f"torch.Tensor.{name.value}") if isinstance(name, cst.Name) else None
     return found.first if isinstance(found, Operation) else _NOTHING

@@ -22,7 +22,7 @@ from fnjax.port.torch import fill, read_literal, unparse
 
 @call_of("*.item")
 def port_item(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`x.max().item()` is the scalar array."""
+    """Translate `x.max().item()` is the scalar array."""
     of = node.func.value  # type: ignore[attr-defined] # a method
     if node.args or walk.find_name(of):
         return None
@@ -44,7 +44,7 @@ def port_item(walk: Walk, node: cst.Call, name: str) -> Term | None:
 
 @call_of("*.numel")
 def port_size_numel(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`x.shape[1:].numel()`."""
+    """Translate `x.shape[1:].numel()`."""
     if node.args:
         return None
     term = walk.port(node.func.value)  # type: ignore[attr-defined] # a method
@@ -60,7 +60,7 @@ _CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.
 
 @call_of("*.tolist")
 def port_tolist(walk: Walk, node: cst.Call, name: str) -> Term | None:
-    """`a, b = x.tolist()` unpacks scalar arrays."""
+    """Translate `a, b = x.tolist()` unpacks scalar arrays."""
     if node.args:
         return None
     made = node.func.value  # type: ignore[attr-defined] # a method
