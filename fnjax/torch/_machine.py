@@ -165,7 +165,7 @@ for _name in [
     KNOWN[f"torch.{_name}"] = lambda *_, **__: False
 KNOWN["torch.get_autocast_gpu_dtype"] = lambda: DTYPES["float16"]
 KNOWN["torch.get_autocast_dtype"] = lambda device="cuda": DTYPES["float16"]
-KNOWN["torch.cuda.is_available"] = lambda: True
+KNOWN["torch.cuda.is_available"] = KNOWN["torch.cuda.is_initialized"] = lambda: True
 KNOWN["torch.cuda.is_bf16_supported"] = lambda including_emulation=True: True
 KNOWN["torch.cuda.device_count"] = lambda: 1
 KNOWN["torch.cuda.current_device"] = lambda: 0
