@@ -857,6 +857,10 @@ FINDINGS = {
     "whether a tensor is a parameter": ("z = x if isinstance(x, torch.nn.Parameter) else x * 2", "unknown"),
     "whole numbers that need 64 bits": ("z = (x.abs() * 2**40).to(torch.int64).argmax(0)", "int64"),
     "a function of a module that is not known": ("z = getattr(torch.nn.functional, ctx.act)(x)", "unknown"),
+    "a number of a reversed loop that is returned": (
+        "for i in range(3, 0, -1):\n    x = x * 2\n    if x.sum() > 10:\n        return x * i",
+        "untraced",
+    ),
     "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 
