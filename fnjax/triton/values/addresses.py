@@ -52,9 +52,10 @@ def rows_of(state: State, buffer: int, layout: Any) -> Any:
 
 
 def set_rows(state: State, buffer: int, layout: Any, rows: Any) -> None:
-    """Replace memory by what is given in a layout."""
-    flat = views.as_flat(rows, layout, state.buffers[buffer].shape[0])
-    state.buffers[buffer], state.rows[buffer] = flat, Rows(flat, layout, rows)
+    """Replace memory by what is given in a layout; in sequential loops the layout is kept for the next access."""
+    flat = state.buffers[buffer] = views.as_flat(rows, layout, state.buffers[buffer].shape[0])
+    if state.traced:
+        state.rows[buffer] = Rows(flat, layout, rows)
 
 
 def _rows_of(state: State, buffer: int, view: View) -> Any:
