@@ -160,6 +160,11 @@ def _check_range(name: str, values: Mapping[str, Any]) -> None:
         check_indices(index, tensor.layout.shape[axis], axis)
 
 
+def _is_one_number(x: Any) -> bool:
+    """Return whether XLA may multiply by 1 / x, which rounds otherwise, unless x is a power of two."""
+    return x.ndim == 0 if isinstance(x, Tensor) else isinstance(x, float) and abs(math.frexp(x)[0]) != 0.5
+
+
 def run_call(call: BoundCall) -> Any:
     """Run a call that is bound."""
     lifted = _lift(call)
@@ -202,6 +207,8 @@ def run_call(call: BoundCall) -> Any:
         values = {n: float_of(v, own) for n, v in values.items()}
     if operation.first.precise and compute_in is not None and compute_in is not result and "dtype" in values:
         values["dtype"] = compute_in
+    if template == "input / other" and _is_one_number(values["other"]) and not _is_one_number(values["input"]):
+        template = "_quotient(input, other)"
     names = parameters
     if overload.random and "key" in template:
         names = (*parameters, "key")

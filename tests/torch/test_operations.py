@@ -116,3 +116,16 @@ def test_shapes_that_do_not_fit():
     assert all(part in str(e.value) for part in ("torch.add of shapes (3, 4), (5,)", "test_operations.py:"))
     with pytest.raises(RuntimeError, match=r"cannot be multiplied \(3x4 and 5x6\)"):
         torch.ones(3, 4) @ torch.ones(5, 6)
+
+
+@pytest.mark.parametrize("by", [0.3, "tensor"])
+def test_quotients_are_those_of_a_division(by):
+    """XLA multiplies by 1 / b where b is one number, which floor shows; at NaN the gradient is 1 / b."""
+    number = np.float32(0.3 if by == "tensor" else by)
+    x = np.append(np.arange(1, 20001, dtype=np.float32) * number, np.float32("nan"))
+    run = torch.jax_view(lambda x, number: torch.floor(x / number))
+    f = (lambda x: run(x, jnp.asarray(number))) if by == "tensor" else lambda x: run(x, by)
+    for g in (f, jax.jit(f)):
+        np.testing.assert_array_equal(g(jnp.asarray(x)), np.floor(x / number))
+    slope = jax.grad(torch.jax_view(lambda x: (x / 0.3)[0]))(jnp.full(1, jnp.nan))
+    np.testing.assert_allclose(slope, 1 / 0.3, rtol=1e-6)
