@@ -210,7 +210,8 @@ def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  #
     """Return the name of the tensor's type, or the tensor in another dtype."""
     if dtype is None:
         return next(f"torch.{name}" for name, own in TYPES.items() if own is self.dtype)
-    return to(self, TYPES[dtype.removeprefix("torch.")] if isinstance(dtype, str) else dtype)
+    own = TYPES[dtype.removeprefix("torch.")] if isinstance(dtype, str) else getattr(dtype, "own", dtype)
+    return to(self, own)  # `own` of torch.FloatTensor
 
 
 @method

@@ -48,6 +48,7 @@ def test_integers_keep_their_size(name):
         x = torch.tensor([4, 6], dtype=own)
         assert getattr(torch, name)(x, x).dtype is own
         assert x.sort()[0].dtype is own
+        assert (x * 0.5).type(torch.LongTensor).dtype is torch.int64
         assert x.topk(1)[0].dtype is own
         assert x.topk(1)[1].dtype is torch.int64
 
