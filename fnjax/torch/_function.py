@@ -131,7 +131,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
         _save(ctx, own, tensors, members, call)
-        changed = [tensors[i].array for i in call.changed if i not in call.returned]
+        # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
+        changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
         arrays = [m.array if isinstance(m, Tensor) else m for m in members]
         return (*arrays, *changed) if call.is_tuple or changed else arrays[0]
 

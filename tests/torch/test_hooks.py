@@ -142,6 +142,31 @@ def test_the_second_derivative_after_a_write_by_data():
     np.testing.assert_allclose(hessian, jnp.diag(6 * clipped), rtol=1e-6)
 
 
+class Limited(torch.autograd.Function):
+    """Divides by a limit that it widens by `.data`."""
+
+    @staticmethod
+    def forward(ctx, x, limit):
+        limit.data.copy_(torch.maximum(limit, x.abs()))
+        ctx.save_for_backward(limit)
+        return x / limit
+
+    @staticmethod
+    def backward(ctx, g):
+        (limit,) = ctx.saved_tensors
+        return g / limit, None
+
+
+@both
+def test_the_second_derivative_by_an_argument_that_forward_writes_to(wrap):
+    """The saved limit is the argument, at the value that was written: g / limit has -g / limit^2."""
+    given = jnp.array([0.5, 1.5, 0.2], jnp.float32)
+    first = jax.grad(lambda x, limit: (Limited.apply(x, limit) ** 2).sum())
+    mixed = wrap(jax.grad(lambda limit: first(X, limit).sum()))(given)
+    limit = jnp.maximum(given, jnp.abs(X))
+    np.testing.assert_allclose(mixed, -2 * X / limit**3, rtol=1e-5)
+
+
 @both
 def test_selections_are_changed_in_place(wrap):
     """`y[mask] *= 2` and its like with a traced mask; of two sizes it is refused."""
