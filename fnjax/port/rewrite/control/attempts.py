@@ -16,6 +16,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.effects import Effects
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.walk import Statements, Walk, find_names, list_statements, place_at
 from fnjax.port.known.facts import Value
@@ -144,6 +145,16 @@ def _name_method(node: cst.Call) -> str:
     return unparse(node.func).rpartition(".")[2]
 
 
+def _only_answers(walk: Walk, node: cst.Try) -> bool:
+    """Return whether the block returns True or False, as the port knows, and so raises nothing (queries of GPUs)."""
+    if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in list_nodes(node.body)):
+        return False
+    with walk.walk_apart() as found:
+        made = list_statements(walk.port_body(node.body))
+    known = [isinstance(value.literal, bool) for value in found.returns]
+    return known == [True] and len(made) == 1 and found.effects == Effects(returns=True)
+
+
 def _bind_caught(walk: Walk, handler: cst.ExceptHandler) -> None:
     if handler.name is not None:
         bind_target(walk, handler.name.name, Value("object"), handler)
@@ -160,6 +171,8 @@ def port_try(walk: Walk, node: cst.Try) -> Statements | None:
         return without
     if (asked := _port_as_condition(walk, node)) is not None:
         return [s for statement_ in asked for s in walk.port_statement(statement_)]
+    if _only_answers(walk, node):
+        return walk.port_block(list_statements(node.body))
     if node.handlers:
         _note_unraised_values(walk, node)
         _note_never_raised(walk, node)
