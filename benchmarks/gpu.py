@@ -81,7 +81,10 @@ def tests(report, options):
 
     folder = HERE.parent / "tests"
     files = [str(path) for path in sorted(folder.rglob("test_*.py")) if "pytest.mark.gpu" in path.read_text()]
-    status = pytest.main(["-q", "-m", "gpu", "-p", "no:cacheprovider", *files], plugins=[Outcomes()])
+    status = pytest.main(
+        ["-q", "-m", "gpu", "-p", "no:cacheprovider", "-W", "ignore:Module already imported", *files],
+        plugins=[Outcomes()],
+    )
     columns = "passed", "failed", "skipped"
     report.table("Outcomes", ("", *columns), ((name, *(n.get(c, 0) for c in columns)) for name, n in outcomes.items()))
     for note in dict.fromkeys(notes):

@@ -424,4 +424,5 @@ def test_a_view_holds_what_its_addresses_say(data):
         return
     wanted = memory.copy()
     wanted[address[inside]] = block[inside]
-    np.testing.assert_array_equal(views.write(jnp.asarray(memory), view, views.from_block(block, view)), wanted)
+    rows = views.write(views.as_rows(jnp.asarray(memory), view.layout), view, views.from_block(block, view))
+    np.testing.assert_array_equal(views.as_flat(rows, view.layout, length), wanted)
