@@ -18,6 +18,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._branches import are_one
 from fnjax.torch._ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._gradients import check_gradients
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._journal import Journal
 from fnjax.torch._kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
@@ -169,6 +170,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
                 _resolve(f, need) if isinstance(f, Missing) else f
                 for f, need in itertools.zip_longest(found, facts.needs[: len(found)])
             ]
+            if facts.shapes is not None:
+                check_gradients(cls, found, facts.shapes, separate)
             gradients = [f.array if isinstance(f, Tensor) else f for f in found]
             return (None, *reached.add_gradients(gradients, len(facts.needs)))
 
@@ -196,6 +199,7 @@ class _Saved:
     """Contents of forward's ctx other than arrays."""
 
     needs: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...] | None, ...] | None  # of the arguments that are tensors; None of an operator
     kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
     reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
@@ -244,6 +248,9 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         ctx._torch_pullback = graph[1]
     ctx._torch = _Saved(
         own.needs_input_grad,
+        None
+        if call is None
+        else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
         kinds,
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import fnjax
 from fnjax import torch
 
 SOURCE = """
@@ -291,3 +292,33 @@ def test_wrong_arguments_name_the_class(layers):
         layers.Swish.apply(jnp.ones(2), 1.0, 2.0)
     with pytest.raises(TypeError, match=r"call Swish\.apply"):
         layers.Swish(jnp.ones(2))
+
+
+def make_function(returned, **methods):
+    """Return a class whose backward returns that."""
+    body = {"forward": staticmethod(lambda ctx, x, w: x * w), "backward": staticmethod(lambda ctx, g: returned(g))}
+    return type("Product", (torch.autograd.Function,), body | methods)
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (lambda g: g, r"incorrect number of gradients \(expected 2, got 1\)\n.*\(x, w\)"),
+        (lambda g: (g, None, g), r"incorrect number of gradients \(expected 2, got 3\)"),
+        (lambda g: (g[:2], None), r"invalid gradient at index 0 - got \[2\] but expected .* \[3\]\n.*shape of x:"),
+    ],
+)
+def test_gradients_that_do_not_fit_are_counted_as_in_pytorch(returned, message):
+    """The errors count the arguments of the class, and name them."""
+    apply = make_function(returned).apply
+    with pytest.raises(fnjax.errors.GradientError, match=f"Product.backward returned an {message}"):
+        jax.grad(lambda x: apply(x, jnp.ones(3)).sum())(jnp.ones(3))
+
+
+def test_a_gradient_of_no_tensor_is_refused():
+    """The position is that among the class's arguments; None more than arguments are allowed, as in PyTorch."""
+    apply = make_function(lambda g: (g * 2.0, 1.0)).apply
+    with pytest.raises(fnjax.errors.GradientError, match=r"None at position 2, .*\n.*return None for w"):
+        jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3))
+    apply = make_function(lambda g: (g[None].expand(4, 3) / 2, None, None)).apply
+    np.testing.assert_allclose(jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3)), 2.0)
