@@ -48,13 +48,7 @@ def find(target: str) -> Callable[..., Any]:
         found: Any = load(module)
     except (Exception, SystemExit) as e:
         raise UsageError(f"cannot import {module!r}: {type(e).__name__}: {e}") from e
-    for part in name.split("."):
-        try:
-            found = getattr(found, part)
-        except AttributeError as e:
-            similar = difflib.get_close_matches(part, dir(found), 1)
-            hint = f": did you mean {similar[0]!r}?" if similar else ""
-            raise UsageError(f"there is no {name!r} in {module!r}{hint}") from e
+    found = look_up(found, module, name)
     if isinstance(found, type) and issubclass(found, fnjax.Function):
         found = found.apply
     if not callable(found) or isinstance(found, type):
@@ -63,8 +57,26 @@ def find(target: str) -> Callable[..., Any]:
     return function
 
 
+def look_up(found: Any, module: str, name: str) -> Any:
+    """Return what stands under a name with dots in a module.
+
+    Raises:
+        UsageError: if there is no such name.
+    """
+    for part in name.split("."):
+        try:
+            found = getattr(found, part)
+        except AttributeError as e:
+            similar = difflib.get_close_matches(part, dir(found), 1)
+            hint = f": did you mean {similar[0]!r}?" if similar else ""
+            raise UsageError(f"there is no {name!r} in {module!r}{hint}") from e
+    return found
+
+
 def load(target: str) -> Any:
     """Import and return a module by its name, or by the path of a Python file."""
+    if target.endswith((".pt", ".pth", ".ckpt")):
+        raise ImportError(f"{target} holds weights: give the Python file that defines the class")
     if not target.endswith(".py"):
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does

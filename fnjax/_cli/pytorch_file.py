@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import fnjax
-from fnjax._cli.call import UsageError, arguments
+from fnjax._cli.call import UsageError, arguments, look_up
 
 
 def is_pytorch_file(target: str) -> bool:
@@ -39,7 +38,9 @@ def find_in_pytorch_file(target: str, init: str, seed: int) -> tuple[Callable[..
     file, _, name = target.rpartition(":")
     torch: Any = fnjax.torch
     try:
-        found: Any = functools.reduce(getattr, name.split("."), torch.load(file))
+        found: Any = look_up(torch.load(file), file, name)
+    except UsageError:
+        raise
     except Exception as e:
         raise UsageError(f"cannot load {target!r}: {type(e).__name__}: {e}") from e
     is_class = isinstance(found, type)

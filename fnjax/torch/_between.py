@@ -16,7 +16,7 @@ from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._missing import Missing
 from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
-from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch._tensor import Tensor, is_known, is_of_pytorch, make
 from fnjax.torch._values import compute
 
 
@@ -38,6 +38,11 @@ def torch_view(x: Any) -> Any:
 
     def wrap(leaf: Any) -> Any:
         if not is_array(leaf):
+            if is_of_pytorch(leaf):
+                raise TypeError(
+                    f"got a tensor of PyTorch, of shape {tuple(leaf.shape)}: fnjax.torch computes with arrays of JAX\n"
+                    "  fix: pass jnp.asarray(x.detach().cpu().numpy())"
+                )
             return as_group(leaf)
         array = jnp.asarray(leaf)
         return wrap_array(array, Kind(dtype_of(leaf), not is_known(array)))

@@ -159,3 +159,24 @@ def run(torch, step):
 def test_a_step_does_what_pytorch_does(step):
     """The result, or the type and message of the error, is PyTorch's."""
     assert run(ours, step) == run(real, step)
+
+
+def test_tensors_of_pytorch_itself():
+    """A state dict may hold them, of any dtype; as arguments they are refused."""
+
+    def build(torch):
+        model = torch.nn.Linear(2, 2)
+        model.register_buffer("scale", torch.full((2,), 1.7, dtype=torch.bfloat16))
+        model.register_buffer("count", torch.tensor(3))
+        return model
+
+    theirs = build(real)
+    with ours.seed(0):
+        mine = build(ours)
+    mine.load_state_dict({n: t + 1 for n, t in theirs.state_dict().items()})
+    for name, t in mine.state_dict().items():
+        assert str(t.dtype) == str(theirs.state_dict()[name].dtype)
+        assert t.tolist() == (theirs.state_dict()[name] + 1).tolist()
+    for f in (mine, ours.jax_view(lambda x: x)):
+        with pytest.raises(TypeError, match=r"a tensor of PyTorch, of shape \(3, 2\).*\n.*numpy\(\)"):
+            f(real.ones(3, 2))

@@ -118,7 +118,7 @@ class _Run:
         self.errors = errors
         self.doing, self.call = "starting", ""
         self.verdict: dict[str, Any] | None = None  # what is known so far
-        self.killed = ""
+        self.killed, self.remedy = "", REMEDY
         self.cancelled: threading.Event | None = None
         self.counts: dict[str, int] = {}
         self.events: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -163,6 +163,7 @@ class _Run:
                     if time.monotonic() < until:
                         continue
                     self.killed = f"it did not end in {seconds:.0f} seconds"
+                    self.remedy = "--seconds gives it more time"
                     return None
                 if event is None:
                     return None
@@ -196,7 +197,7 @@ class _Run:
         what = {"trying": f"while {reference} ran ", "comparing": "while the port ran "}.get(self.doing, "")
         reason = f"it ended the process: {why}" + (f" {what}{self.call:.300}" if what else "")
         if self.verdict is None:
-            return Verdict(self.name, NOT_TRIED, f"{reason}; {REMEDY}")
+            return Verdict(self.name, NOT_TRIED, f"{reason}; {self.remedy}")
         found = _read_verdict(self.verdict)
         if found.status == VERIFIED:
             return replace(found, notes=(*found.notes, reason))

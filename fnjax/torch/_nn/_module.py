@@ -23,7 +23,7 @@ from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch._nn._pytree import register
 from fnjax.torch._nn._state_dict import StateDict, without_recording
 from fnjax.torch._reach import Stateful, is_node
-from fnjax.torch._tensor import Tensor
+from fnjax.torch._tensor import Tensor, is_of_pytorch
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 
@@ -304,7 +304,7 @@ class Module(Members, StateDict, Stateful):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs), is_leaf=is_node)
-        if any(isinstance(x, (jax.Array, np.ndarray)) for x in leaves) and not any(
+        if any(isinstance(x, (jax.Array, np.ndarray)) or is_of_pytorch(x) for x in leaves) and not any(
             isinstance(x, Tensor) for x in leaves
         ):
             return jax_view(self.__call__)(*args, **kwargs)
