@@ -140,7 +140,6 @@ class HostValue:
     """
 
     __slots__ = ("__weakref__", "_recording", "name", "samples")
-    __hash__ = object.__hash__
     record: Callable[..., Any]  # _host.record
 
     def __init__(self, recording: Recording, samples: Sequence[Any], name: str = "numpy()") -> None:
@@ -274,6 +273,15 @@ class HostValue:
 
     def __array_function__(self, func: Any, _: Any, args: Any, kwargs: Any) -> Any:
         return HostValue.record(func, args, kwargs, f"np.{func.__name__}")
+
+    def __hash__(self) -> int:
+        return hash(self.known("the hash"))  # numbers are found by their value; arrays have none
+
+    def __str__(self) -> str:
+        return str(self.known("the text"))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.known("the text"), spec)
 
     def __array__(self, *args: Any, **_: Any) -> Any:
         return np.array(self.known("the entries"), *args)

@@ -56,6 +56,12 @@ def branch(x):
 def draws(x):
     return torch.from_numpy(np.random.permutation(x.numpy()))
 
+def distinct(x):
+    return x * len(set(x.numpy().tolist()))
+
+def text(x):
+    return x * len(str(x.numpy()[0]))
+
 def slope(x):
     return torch.from_numpy(np.sin(x.numpy()))
 
@@ -109,6 +115,8 @@ def test_refused_by_name(loaded):
         ("size", "the shape of an entry, which depends on traced values"),
         ("branch", "a write changes|add changes|changes an array in a branch"),
         ("draws", "permutation of a traced value"),
+        ("distinct", "the hash of tolist"),
+        ("text", "the text of an entry"),
     ]
     for name, text in cases:
         with pytest.raises(fnjax.torch.NotSupported, match=text) as error:
