@@ -29,7 +29,7 @@ from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch._values import compute
+from fnjax.torch._values import are_same, compute
 
 _SUPPORT = (
     "general",
@@ -160,6 +160,12 @@ def _check_range(name: str, values: Mapping[str, Any]) -> None:
         check_indices(index, tensor.layout.shape[axis], axis)
 
 
+def _is_one_array(x: Any, y: Any) -> bool:
+    """Return whether both are views of one traced array: XLA may round a product in a difference otherwise."""
+    both = isinstance(x, Tensor) and isinstance(y, Tensor) and not is_known(x.array)
+    return both and are_same(x.memory.value, y.memory.value)
+
+
 def _is_one_number(x: Any) -> bool:
     """Return whether XLA may multiply by 1 / x, which rounds otherwise, unless x is a power of two."""
     return x.ndim == 0 if isinstance(x, Tensor) else isinstance(x, float) and abs(math.frexp(x)[0]) != 0.5
@@ -207,6 +213,8 @@ def run_call(call: BoundCall) -> Any:
         values = {n: float_of(v, own) for n, v in values.items()}
     if operation.first.precise and compute_in is not None and compute_in is not result and "dtype" in values:
         values["dtype"] = compute_in
+    if template == "input - other" and _is_one_array(call.values["input"], call.values["other"]):
+        template = "_difference(input, other)"
     if template == "input / other" and _is_one_number(values["other"]) and not _is_one_number(values["input"]):
         template = "_quotient(input, other)"
     names = parameters

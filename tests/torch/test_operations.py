@@ -130,3 +130,16 @@ def test_quotients_are_those_of_a_division(by):
         np.testing.assert_array_equal(g(jnp.asarray(x)), np.floor(x / number))
     slope = jax.grad(torch.jax_view(lambda x: (x / 0.3)[0]))(jnp.full(1, jnp.nan))
     np.testing.assert_allclose(slope, 1 / 0.3, rtol=1e-6)
+
+
+def test_a_difference_of_one_array_is_zero_where_both_are_the_same():
+    """XLA may join a product and a difference into one operation, which rounds the product otherwise."""
+    s = jnp.asarray(np.random.default_rng(0).normal(size=64), jnp.float32)
+
+    @torch.jax_view
+    def gaps(s):
+        squares = (s**2).expand(64, 64)
+        return (squares - squares.t()).diagonal(), (s.pow(2)[:, None] - s.pow(2)).diagonal()
+
+    for found in (*gaps(s), *jax.jit(gaps)(s)):
+        np.testing.assert_array_equal(found, 0)
