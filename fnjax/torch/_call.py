@@ -23,7 +23,7 @@ from fnjax.torch._indexing import check_indices
 from fnjax.torch._missing import Missing
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
-from fnjax.torch._selection import Mask, check_operands, find_mask, whole
+from fnjax.torch._selection import LOSSES, Mask, check_operands, find_mask, whole
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
@@ -178,6 +178,15 @@ def run_call(call: BoundCall) -> Any:
         found = run_call(lifted)
         return jax.tree.map(lambda x: x.show(x.layout[..., 0]) if x.ndim else x, found, is_leaf=_is_tensor_itself)
     overload, operation = call.overload, call.operation
+    if name_of(call) in LOSSES and find_mask([*call.values.values()]) is not None:
+        reduction = call.read_literal("reduction")
+        if reduction != "none":
+            terms = run_call(BoundCall(operation, overload, {**call.values, "reduction": "none"}))
+            if reduction in {"mean", "sum"}:
+                return getattr(terms, reduction)()
+            raise NotSupported(
+                f"reduction={reduction!r} of a loss of what a traced mask selects", "use 'mean' or 'sum'"
+            )
     template = use_derivative(operation.names[0], _find_template(call), call.read_literal)
     _check_read(call)
     parameters = tuple(p.name for p in overload.parameters)

@@ -107,6 +107,13 @@ def find_mask(values: Sequence[Any]) -> Mask | None:
     return found
 
 
+# Losses with a term for each entry.
+LOSSES = {
+    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "hinge_embedding_loss"),
+    *("margin_ranking_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss"),
+}
+
+
 def check_operands(
     values: Mapping[str, Any], mask: Mask, operation: Operation, overload: Overload
 ) -> tuple[str, dict[str, Any]]:
@@ -121,7 +128,7 @@ def check_operands(
     given = dict(values)
     whole_ndim = next(x.layout.ndim for x in values.values() if isinstance(x, Tensor) and x.mask is not None)
     rows = whole_ndim - mask.at - mask.array.ndim
-    if operation.first.each:
+    if operation.first.each or name in LOSSES:
         for n, x in values.items():
             if isinstance(x, Tensor) and x.mask is None and x.ndim > rows and x.layout.size > 1:
                 given[n] = _spread(name, x, mask, rows)

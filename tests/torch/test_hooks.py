@@ -198,3 +198,21 @@ def test_state_that_is_loaded_is_a_copy():
     layer.load_state_dict({"weight": weight, "bias": np.zeros(64, np.float32)})
     weight += 1
     assert not np.asarray(torch.jax_view(layer.weight)).any()
+
+
+def test_losses_of_selections():
+    """A loss of what a traced mask selects has the terms of these entries; the batch's size is refused."""
+
+    def of(x, loss, **options):
+        m = x > -1
+        return loss(x[m], (x * 3).detach()[m], **options)
+
+    x = np.asarray(X)
+    for loss, options, expected in [
+        (torch.nn.functional.mse_loss, {}, 2 * (x - 3 * x) / 2),
+        (torch.nn.functional.l1_loss, {"reduction": "sum"}, np.sign(x - 3 * x)),
+    ]:
+        found = gradient(lambda x, loss=loss, options=options: of(x, loss, **options), jax.jit)
+        np.testing.assert_allclose(found, np.where(x > -1, expected, 0), rtol=1e-6)
+    with pytest.raises(torch.NotSupported, match="reduction='batchmean' of a loss of what a traced mask selects"):
+        gradient(lambda x: of(x, torch.nn.functional.kl_div, reduction="batchmean"), jax.jit)
