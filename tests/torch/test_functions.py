@@ -322,3 +322,11 @@ def test_a_gradient_of_no_tensor_is_refused():
         jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3))
     apply = make_function(lambda g: (g[None].expand(4, 3) / 2, None, None)).apply
     np.testing.assert_allclose(jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3)), 2.0)
+
+
+def test_a_class_may_name_the_jvp_of_its_base():
+    """PyTorch's Function has one, which raises; forward mode here comes from backward."""
+    apply = make_function(lambda g: (g * 3, None), jvp=torch.autograd.Function.jvp).apply
+    np.testing.assert_allclose(jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3)), 3.0)
+    with pytest.raises(NotImplementedError, match="You must implement the jvp function"):
+        torch.autograd.Function.jvp(None, 1)
