@@ -96,34 +96,6 @@ def tests(report, options):
         raise RuntimeError(f"pytest ended with status {int(status)}")
 
 
-def kernels(text):
-    """How many kernels a compiled program starts, from its text; what stands in a loop counts once."""
-    free = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
-    free |= {"partition-id", "replica-id"}
-    bodies, main, current = {}, None, None
-    for line in text.splitlines():
-        if head := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line):
-            current = bodies.setdefault(head[2], [])
-            main = head[2] if head[1] else main
-        elif current is not None and (found := re.match(r"\s+(?:ROOT )?%?[\w.-]+ = .*?\s([a-z][a-z0-9-]*)\(", line)):
-            current.append((found[1], line))
-
-    def started(name):
-        count = 0
-        for operation, line in bodies[name]:
-            # What these hold is started; a fusion or a reduction is one kernel with what it holds.
-            if operation in {"while", "conditional", "call", "async-start"}:
-                held = re.findall(r"(?:condition|body|to_apply|calls|\w+_computation)=%?([\w.-]+)", line)
-                for group in re.findall(r"branch_computations=\{([^}]*)\}", line):
-                    held += re.findall(r"[\w.-]+", group)
-                count += sum(map(started, held))
-            else:
-                count += operation not in free and not operation.endswith(("-done", "-update"))
-        return count
-
-    return started(main)
-
-
 def train(report, options, name):
     """Measure the compiled step of a model: with fnjax, and with custom_vjp twice."""
     import jax
@@ -149,7 +121,7 @@ def train(report, options, name):
     np.savez(options.json.with_suffix(".npz"), value, *(p for group in parameters for p in new[group]))
     times = step_times(compiled, args, options.rounds)
     both = [compiled[form] for form in ("fnjax", "custom_vjp")]
-    counts = [kernels(f.as_text()) for f in both]
+    counts = [harness.kernels(f.as_text()) for f in both]
     sizes = [f"{size(f.memory_analysis()):.1f}" for f in both]
     stats = jax.devices()[0].memory_stats() or {}
     peak = stats["peak_bytes_in_use"] / MEBIBYTE if "peak_bytes_in_use" in stats else "-"

@@ -11,26 +11,14 @@ import numpy as np
 import fnjax
 from benchmarks import harness
 
-SOURCE = """
-import torch
-from torch import nn
+# Swish in PyTorch's form, and a module of it.
+SWISH = Path(__file__).parents[1] / "examples/torch_forms/gallery/wgan_gp.py"
+NET = """
 
-class Swish(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * torch.sigmoid(x)
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        (x,) = ctx.saved_tensors
-        s = torch.sigmoid(x)
-        return grad_output * s * (1 + x * (1 - s))
-
-class Net(nn.Module):
+class Net(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(1024, 1024) for _ in range(2))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(1024, 1024) for _ in range(2))
 
     def forward(self, x):
         for layer in self.layers:
@@ -39,41 +27,30 @@ class Net(nn.Module):
 """
 
 
-@jax.custom_vjp
-def swish(x):
-    return x * jax.nn.sigmoid(x)
-
-
-def swish_backward(x, g):
-    s = jax.nn.sigmoid(x)
-    return (g * s * (1 + x * (1 - s)),)
-
-
-swish.defvjp(lambda x: (swish(x), x), swish_backward)
-
-
 def as_is(report, options):
     """Measure a Function and a module of a PyTorch file next to twins written by hand."""
     from benchmarks.against_torch import agree
-    from benchmarks.gpu import kernels
+    from benchmarks.models import by_hand, swish_backward, swish_forward
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "net_torch.py")
-        path.write_text(SOURCE)
+        path.write_text(SWISH.read_text() + NET)
         loaded = fnjax.torch.load(path)
     with fnjax.torch.seed(0):
         model = loaded.Net()
     params = fnjax.torch.jax_view(dict(model.named_parameters()))
     x = jax.random.normal(jax.random.key(0), (256, 1024))
 
-    def by_hand(params, x):
+    swish = by_hand(swish_forward, swish_backward, barrier=False)
+
+    def twin_of_net(params, x):
         for i in range(2):
             x = swish(x @ params[f"layers.{i}.weight"].T + params[f"layers.{i}.bias"])
         return x
 
     cases = {
         "Function": (loaded.Swish.apply, swish, (x,)),
-        "module": (lambda p, x: fnjax.torch.func.functional_call(model, p, (x,)), by_hand, (params, x)),
+        "module": (lambda p, x: fnjax.torch.func.functional_call(model, p, (x,)), twin_of_net, (params, x)),
     }
     rows = []
     for name, (ours, twin, args) in cases.items():
@@ -86,7 +63,7 @@ def as_is(report, options):
         times = harness.interleaved(calls, options.rounds)
         us = [round(harness.median_us(times, title)) for title in ("loaded", "by hand")]
         ratios = [harness.ratio(times, title, "by hand") for title in ("loaded", "control")]
-        counts = [kernels(compiled[title].as_text()) for title in ("loaded", "by hand")]
+        counts = [harness.kernels(compiled[title].as_text()) for title in ("loaded", "by hand")]
         rows.append((name, *us, *ratios, *counts))
     report.goals.append({"text": "values and gradients are those of the twins", "met": True})
     columns = ("", "loaded µs", "by hand µs", "ratio", "control", "kernels", "kernels by hand")

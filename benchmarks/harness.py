@@ -7,6 +7,7 @@ import json
 import os
 import platform
 import random
+import re
 import statistics
 import sys
 import time
@@ -137,3 +138,31 @@ def ratio(times, name, other):
 
 def median_us(times, name):
     return statistics.median(times[name]) * 1e6
+
+
+def kernels(text):
+    """Return how many kernels a compiled program starts, from its text; what stands in a loop counts once."""
+    free = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "opt-barrier"}
+    free |= {"partition-id", "replica-id"}
+    bodies, main, current = {}, None, None
+    for line in text.splitlines():
+        if head := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{$", line):
+            current = bodies.setdefault(head[2], [])
+            main = head[2] if head[1] else main
+        elif current is not None and (found := re.match(r"\s+(?:ROOT )?%?[\w.-]+ = .*?\s([a-z][a-z0-9-]*)\(", line)):
+            current.append((found[1], line))
+
+    def started(name):
+        count = 0
+        for operation, line in bodies[name]:
+            # What these hold is started; a fusion or a reduction is one kernel with what it holds.
+            if operation in {"while", "conditional", "call", "async-start"}:
+                held = re.findall(r"(?:condition|body|to_apply|calls|\w+_computation)=%?([\w.-]+)", line)
+                for group in re.findall(r"branch_computations=\{([^}]*)\}", line):
+                    held += re.findall(r"[\w.-]+", group)
+                count += sum(map(started, held))
+            else:
+                count += operation not in free and not operation.endswith(("-done", "-update"))
+        return count
+
+    return started(main)

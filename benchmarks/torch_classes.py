@@ -27,12 +27,11 @@ OTHER = {
     "SolverThatIsRefused": "PyTorch raises for a matrix that is not positive definite, JAX gives NaN",
     "CholeskyOrNot": "PyTorch raises for a matrix that is not positive definite, JAX gives NaN",
 }
+# Finite differences of PyTorch's gradient are fnjax.torch's second derivatives of these; PyTorch's own leave them out.
+_DROPPED = "PyTorch drops what an object on ctx holds, which a second call cannot be given"
 SECOND = {
     "ContextByAnotherName": "its backward changes what it keeps: a second call, to measure which is right, differs",
-    # Finite differences of PyTorch's gradient are fnjax.torch's second derivatives; PyTorch's own leave them out.
-    "NamedTupleOut": "PyTorch drops what an object on ctx holds, which a second call cannot be given",
-    "Tables": "PyTorch drops what an object on ctx holds, which a second call cannot be given",
-    "Likelihood": "PyTorch drops what an object on ctx holds, which a second call cannot be given",
+    **dict.fromkeys(("NamedTupleOut", "Tables", "Likelihood"), _DROPPED),
 }
 
 

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from benchmarks import gpu, plots
+from benchmarks import gpu, harness, plots
 from benchmarks.__main__ import failure, run
 from benchmarks.models import MODELS, with_fnjax
 
@@ -356,7 +356,7 @@ ENTRY %main.9 (x: f32[4], w: f32[4,4]) -> (f32[4]) {
 
 def test_kernels_are_counted_from_the_text():
     """A fusion is one kernel; loops, branches and command buffers count with what they hold; arguments do not."""
-    assert gpu.kernels(PROGRAM) == 2 + 3 + 2 + 1
+    assert harness.kernels(PROGRAM) == 2 + 3 + 2 + 1
 
 
 @pytest.mark.parametrize("calls", [1, 3])
@@ -372,7 +372,7 @@ def test_kernels_of_what_xla_prints(calls):
     def loop(length):
         return lambda x, w: jax.lax.scan(lambda x, _: (jnp.sin(chain(x, w)), None), x, length=length)[0]
 
-    count = lambda f: gpu.kernels(jax.jit(f).lower(ones, ones).compile().as_text())
+    count = lambda f: harness.kernels(jax.jit(f).lower(ones, ones).compile().as_text())
     assert count(chain) == calls
     assert count(loop(20)) == count(loop(30)) > calls
 
