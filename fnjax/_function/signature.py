@@ -171,15 +171,16 @@ def _read_code(function: types.FunctionType, takes_ctx: bool) -> Parameters:
 
 def refuse_torch(value: object, where: str) -> None:
     """Raise for a torch.Tensor, also inside a container: to JAX it would be an opaque object."""
-    if has_leaf(value, _is_torch):
+    if has_leaf(value, is_torch_tensor):
         raise error(
             ArgumentError,
-            f"{where} is a torch.Tensor" if _is_torch(value) else f"{where} holds a torch.Tensor",
+            f"{where} is a torch.Tensor" if is_torch_tensor(value) else f"{where} holds a torch.Tensor",
             "torch-tensor",
             expected="a JAX or NumPy array",
             fix="convert it with t.detach().cpu().numpy()",
         )
 
 
-def _is_torch(value: object) -> bool:
+def is_torch_tensor(value: object) -> bool:
+    """Return whether a value is a torch.Tensor of PyTorch itself."""
     return any(t.__name__ == "Tensor" and t.__module__.partition(".")[0] == "torch" for t in type(value).__mro__)

@@ -11,12 +11,13 @@ import jax
 import jax.numpy as jnp
 
 import fnjax
+from fnjax._function.signature import is_torch_tensor
 from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._missing import Missing
 from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
-from fnjax.torch._tensor import Tensor, is_known, is_of_pytorch, make
+from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import compute
 
 
@@ -38,7 +39,7 @@ def torch_view(x: Any) -> Any:
 
     def wrap(leaf: Any) -> Any:
         if not is_array(leaf):
-            if is_of_pytorch(leaf):
+            if is_torch_tensor(leaf):
                 raise TypeError(
                     f"got a tensor of PyTorch, of shape {tuple(leaf.shape)}: fnjax.torch computes with arrays of JAX\n"
                     "  fix: pass jnp.asarray(x.detach().cpu().numpy())"

@@ -316,11 +316,6 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Ten
     return Tensor.over(storage, storage.layout, parent.dtype if own is None else own, detached=detached)
 
 
-def is_of_pytorch(x: Any) -> bool:
-    """Return whether a value is a tensor of PyTorch itself, where that is installed as well."""
-    return type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach")
-
-
 def is_known(array: Any) -> bool:
     """Return whether the numbers of an array are there: nothing traces it."""
     return not isinstance(array, jax.core.Tracer)

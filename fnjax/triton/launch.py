@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fnjax._function.signature import is_torch_tensor
 from fnjax.triton.backends import run
 from fnjax.triton.compiled import Compiled
 from fnjax.triton.containers import Container, is_array, iter_members, open_containers, results_of
@@ -334,7 +335,7 @@ def _checked(kernel: Any, parameter: str, value: Any, constant: Any) -> Any:
         KernelError: it is a tensor of PyTorch, or a traced value for a constexpr.
     """
     value = getattr(value, "value", value) if type(value).__name__ == "constexpr" else value
-    if type(value).__module__.split(".")[0] == "torch" and hasattr(value, "device") and hasattr(value, "numpy"):
+    if is_torch_tensor(value):
         raise KernelError(
             f"kernel {kernel} got a torch tensor as {parameter}: pass a JAX array (jnp.asarray(x.numpy()))"
         )

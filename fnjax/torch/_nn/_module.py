@@ -10,6 +10,7 @@ from typing import Any, Self
 import jax
 import numpy as np
 
+from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._between import jax_view
 from fnjax.torch._dtypes import as_dtype
@@ -23,7 +24,7 @@ from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch._nn._pytree import register
 from fnjax.torch._nn._state_dict import StateDict, without_recording
 from fnjax.torch._reach import Stateful, is_node
-from fnjax.torch._tensor import Tensor, is_of_pytorch
+from fnjax.torch._tensor import Tensor
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 
@@ -304,7 +305,7 @@ class Module(Members, StateDict, Stateful):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         leaves = jax.tree.leaves((args, kwargs), is_leaf=is_node)
-        if any(isinstance(x, (jax.Array, np.ndarray)) or is_of_pytorch(x) for x in leaves) and not any(
+        if any(isinstance(x, (jax.Array, np.ndarray)) or is_torch_tensor(x) for x in leaves) and not any(
             isinstance(x, Tensor) for x in leaves
         ):
             return jax_view(self.__call__)(*args, **kwargs)

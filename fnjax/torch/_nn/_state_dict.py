@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fnjax._function.signature import is_torch_tensor
 from fnjax.torch._creation import tensor
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._nn._parameter import Parameter
-from fnjax.torch._tensor import Tensor, is_of_pytorch
+from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Mode, get_mode, set_mode
 
 EXTRA = "_extra_state"
@@ -168,7 +169,7 @@ class StateDict:
 
     def _load_one(self, name: str, target: Tensor, given: Any, key: str, assign: bool) -> str:
         """Load one tensor; return PyTorch's message where it does not fit."""
-        if is_of_pytorch(given):
+        if is_torch_tensor(given):
             kind = as_dtype(str(given.dtype).removeprefix("torch."))
             given = given.detach().cpu()
             given = tensor((given.double() if kind.kind == "float" else given).numpy(), dtype=kind)
