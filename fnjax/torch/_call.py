@@ -177,16 +177,11 @@ def run_call(call: BoundCall) -> Any:
     if lifted is not None:
         found = run_call(lifted)
         return jax.tree.map(lambda x: x.show(x.layout[..., 0]) if x.ndim else x, found, is_leaf=_is_tensor_itself)
+    reduction = _find_reduction(call)
+    if reduction is not None:
+        terms = run_call(BoundCall(call.operation, call.overload, {**call.values, "reduction": "none"}))
+        return getattr(terms, reduction)()
     overload, operation = call.overload, call.operation
-    if name_of(call) in LOSSES and find_mask([*call.values.values()]) is not None:
-        reduction = call.read_literal("reduction")
-        if reduction != "none":
-            terms = run_call(BoundCall(operation, overload, {**call.values, "reduction": "none"}))
-            if reduction in {"mean", "sum"}:
-                return getattr(terms, reduction)()
-            raise NotSupported(
-                f"reduction={reduction!r} of a loss of what a traced mask selects", "use 'mean' or 'sum'"
-            )
     template = use_derivative(operation.names[0], _find_template(call), call.read_literal)
     _check_read(call)
     parameters = tuple(p.name for p in overload.parameters)
@@ -261,6 +256,20 @@ def _lift(call: BoundCall) -> BoundCall | None:
     if any(p.name == "keepdim" for p in call.overload.parameters):
         values["keepdim"] = True
     return BoundCall(call.operation, call.overload, values)
+
+
+def _find_reduction(call: BoundCall) -> str | None:
+    """Return how a loss of what a traced mask selects is reduced, after its terms; None for all other calls.
+
+    Raises:
+        NotSupported: by the number of entries.
+    """
+    if name_of(call) not in LOSSES or find_mask([*call.values.values()]) is None:
+        return None
+    reduction = call.read_literal("reduction")
+    if reduction not in {"mean", "sum", "none"}:
+        raise NotSupported(f"reduction={reduction!r} of a loss of what a traced mask selects", "use 'mean' or 'sum'")
+    return None if reduction == "none" else str(reduction)
 
 
 def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], mask: Mask) -> Tensor:

@@ -159,7 +159,7 @@ class HostValue:
 
     @property
     def is_known(self) -> bool:
-        """Whether nothing that JAX traces went into it."""
+        """True if nothing that JAX traces went into it."""
         return not self.recording.leaves
 
     def known(self, what: str) -> Any:

@@ -26,6 +26,13 @@ _ALONG = frozenset(
         "min", "amax", "amin", "argmax", "argmin", "all", "any", "flip",
     ]
 )  # fmt: skip
+# Losses with a term for each entry.
+LOSSES = frozenset(
+    [
+        "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "hinge_embedding_loss",
+        "margin_ranking_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss",
+    ]
+)  # fmt: skip
 
 
 class Mask(Value):
@@ -105,13 +112,6 @@ def find_mask(values: Sequence[Any]) -> Mask | None:
                 raise NotSupported("an operation on entries that two different traced masks select", "use torch.where")
             found = x.mask
     return found
-
-
-# Losses with a term for each entry.
-LOSSES = {
-    *("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "hinge_embedding_loss"),
-    *("margin_ranking_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss"),
-}
 
 
 def check_operands(

@@ -213,7 +213,7 @@ def halved(x):
 
 
 def test_einops_returns_shapes_beside_tensors(tmp_path):
-    """What einops returns beside arrays, as the shapes of pack, passes through; gradients too."""
+    """Values beside arrays that einops returns, as the shapes of pack, pass through; gradients too."""
     pytest.importorskip("einops")
     path = tmp_path / "packing.py"
     path.write_text("""

@@ -344,7 +344,7 @@ class Program:
 
     @functools.cached_property
     def speaks_of(self) -> frozenset[str]:
-        """What a file has to do with, for the rules that are asked in such files only."""
+        """Return the kinds of code in a file, for the rules that are asked in such files only."""
         found = {kind for kind, words in _KINDS.items() if words.search(self.text)}
         return frozenset(found | {kind for kind in ("collective", "kernels") if getattr(self, kind)})
 

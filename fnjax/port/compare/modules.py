@@ -54,7 +54,7 @@ class ModulesComparison:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs."""
+        """True if nothing differs."""
         return self.first is None
 
     def __str__(self) -> str:

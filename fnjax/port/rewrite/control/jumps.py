@@ -75,7 +75,10 @@ def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
 
 
 def _is_asked_at(walk: Walk, node: Loop, here: set[tuple[int, int]], carries: bool) -> bool:
-    """Whether some iteration asks for a tensor's value at one of these places; what the first asks, later ones do."""
+    """Return whether some iteration asks for a tensor's value at one of these places.
+
+    What the first asks, later ones do.
+    """
 
     def enter() -> None:
         if isinstance(node, cst.While):
