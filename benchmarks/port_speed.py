@@ -143,13 +143,13 @@ def walks(text):
     import libcst
 
     from fnjax.port import port_source
-    from fnjax.port.analysis.walk import Walk
+    from fnjax.port.analysis.evaluator import Evaluator
 
     counts, edits = collections.Counter(), []
 
-    def counted(self, node, walk=Walk._apply_rules):
+    def counted(self, node, evaluate=Evaluator._apply_rules):
         counts[node] += 1
-        return walk(self, node)
+        return evaluate(self, node)
 
     def timed(parse):
         def call(*args):
@@ -162,7 +162,7 @@ def walks(text):
         return call
 
     parsers = {name: timed(getattr(libcst, name)) for name in ("parse_expression", "parse_statement")}
-    with mock.patch.object(Walk, "_apply_rules", counted), mock.patch.multiple(libcst, **parsers):
+    with mock.patch.object(Evaluator, "_apply_rules", counted), mock.patch.multiple(libcst, **parsers):
         start = time.process_time()
         port_source(text)
         took = time.process_time() - start

@@ -153,9 +153,9 @@ def _compare_on_devices(options: argparse.Namespace, name: str) -> int:
     known = NAMES | {"group": GROUP}
     made = [arguments(options.args or "", options.kwargs, options.seed + i, known) for i in range(options.devices)]
     (_, kwargs), args = made[0], [cast_arrays(list(a), options.dtype) for a, _ in made]
-    chosen = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
+    selected = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
     sides = [(f"module.{name}.apply", _write_loading_text(place)) for place in (options.original, options.ported)]
-    case = Case(sides[0], sides[1], args, kwargs, chosen)
+    case = Case(sides[0], sides[1], args, kwargs, selected)
     try:
         (found,) = map(measure_differences, run_gloo([case]), run_devices([case]))
     except RuntimeError as e:

@@ -16,7 +16,7 @@ class Finding:
         col: the column, from 1.
         code: the kind of finding, one of those in the porting guide: `untraced`, `unknown`, `alias` …
         message: what it is and what to do.
-        severity: "error" (something is left for the hand, or the class runs un-jitted only) or "note".
+        severity: "error" (something is left for the hand, or the class runs outside jit only) or "note".
     """
 
     line: int

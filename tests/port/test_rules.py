@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from fnjax.port import port_source
-from fnjax.port.analysis.walk import Walk
+from fnjax.port.analysis.evaluator import Evaluator
 
 HEAD = """\
 import functools
@@ -1600,8 +1600,8 @@ def test_parameters_are_no_modules():
 def test_nested_loops_are_walked_in_polynomial_time(monkeypatch):
     """Each loop is walked until it settles, and each branch in several ways: none of that is done again and again."""
     visits = []
-    statement = Walk.port_statement
-    monkeypatch.setattr(Walk, "port_statement", lambda walk, node: visits.append(node) or statement(walk, node))
+    statement = Evaluator.port_statement
+    monkeypatch.setattr(Evaluator, "port_statement", lambda walk, node: visits.append(node) or statement(walk, node))
 
     def visited(depth):
         body, indent = "", " " * 8

@@ -1,1 +1,1 @@
-"""The walk through functions: what each value is, asked of rules, until nothing new is told."""
+"""The evaluation through functions: what each value is, asked of rules, until nothing new is told."""

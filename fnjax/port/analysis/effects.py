@@ -12,7 +12,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.terms import list_else_blocks
+from fnjax.port.analysis.expr import list_else_blocks
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
@@ -27,7 +27,7 @@ class Effects:
         surely: those that do on every way.
         acts: something else is done, which no function of JAX's does: ctx or a list keeps something, a branch returns.
         returns: they end with return.
-        jumps: the round of the loop around may end here.
+        jumps: the iteration of the loop around may end here.
     """
 
     gives: frozenset[str] = frozenset()
@@ -53,7 +53,7 @@ class Effects:
 
     @property
     def repeated(self) -> Effects:
-        """These, as the rounds of a loop, which may have none."""
+        """These, as the iterations of a loop, which may have none."""
         return replace(self.perhaps, jumps=False)
 
     @property
@@ -66,9 +66,9 @@ NOTHING = Effects()
 _ACTS = Effects(acts=True)
 
 
-def join_effects(ways: Iterable[tuple[Effects, bool]]) -> Effects:
-    """Return the effects of several ways; each with whether it leaves, so that nothing after it is reached."""
-    found = list(ways)
+def join_effects(branches: Iterable[tuple[Effects, bool]]) -> Effects:
+    """Return the effects of several branches; each with whether it leaves, so that nothing after it is reached."""
+    found = list(branches)
     together = NOTHING
     for effects, _ in found:
         together = together.add_effects(effects.perhaps)
@@ -78,7 +78,7 @@ def join_effects(ways: Iterable[tuple[Effects, bool]]) -> Effects:
 
 
 def find_effects(made: Iterable[cst.CSTNode]) -> Effects:
-    """Return what statements do beside what their blocks do, which is noted where these are walked."""
+    """Return what statements do next to what their blocks do, which is noted where these are evaluated."""
     found = NOTHING
     for statement in made:
         for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]:
@@ -91,8 +91,8 @@ def _find_effects_of_one(node: Any) -> Effects:
         return Effects(frozenset(iter_targets(node.target) if isinstance(node, cst.For) else ()))
     if isinstance(node, (cst.Assign, cst.AugAssign, cst.AnnAssign)) and node.value is not None:
         places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
-        bound = frozenset(name for place in places for name in iter_targets(place))
-        entries = any(isinstance(n, (cst.Attribute, cst.Subscript)) for place in places for n in list_nodes(place))
+        bound = frozenset(name for memref in places for name in iter_targets(memref))
+        entries = any(isinstance(n, (cst.Attribute, cst.Subscript)) for memref in places for n in list_nodes(memref))
         return Effects(bound, bound, acts=entries)
     if isinstance(node, (cst.Break, cst.Continue, cst.Return)):
         return Effects(returns=isinstance(node, cst.Return), jumps=not isinstance(node, cst.Return))
@@ -106,9 +106,9 @@ def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tupl
     for row in block.body:
         for node in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
             asked, bound, blocks = _split_statement(node)
-            ways = [find_flow(inner, given | bound) for inner in blocks]
-            read = read.union(asked - given, *(first for first, _ in ways))
-            given = given.union(bound, frozenset.intersection(*(known for _, known in ways)) if ways else ())
+            branches = [find_flow(inner, given | bound) for inner in blocks]
+            read = read.union(asked - given, *(first for first, _ in branches))
+            given = given.union(bound, frozenset.intersection(*(known for _, known in branches)) if branches else ())
     return read, given
 
 

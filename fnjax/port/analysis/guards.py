@@ -6,8 +6,8 @@ import re
 
 import libcst as cst
 
+from fnjax.port.analysis.expr import list_statements
 from fnjax.port.analysis.program import Program
-from fnjax.port.analysis.terms import list_statements
 from fnjax.port.source.naming import iter_imported
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
@@ -63,11 +63,11 @@ def find_amp_decorator(program: Program, name: str) -> str:
         function, target = _find_function(program, unparse(small.value.func)), small.targets[0].target
         if function is None:
             continue
-        place = -1
+        memref = -1
         if isinstance(target, cst.Tuple):
-            place = [unparse(e.value) for e in target.elements].index(name)
+            memref = [unparse(e.value) for e in target.elements].index(name)
         given = [n.value for n in list_nodes(function.body, cst.Return) if n.value is not None]
-        parts = [v.elements[place].value if place >= 0 and isinstance(v, cst.Tuple) else v for v in given]
+        parts = [v.elements[memref].value if memref >= 0 and isinstance(v, cst.Tuple) else v for v in given]
         ends = {m for p in parts for m in re.findall(r"\bcustom_(?:fwd|bwd)\b", unparse(p))}
         if len(ends) == 1 and all(re.search(r"\bcustom_(fwd|bwd)\b", unparse(p)) for p in parts):
             return f"torch.amp.{ends.pop()}"

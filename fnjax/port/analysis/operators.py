@@ -45,7 +45,7 @@ class Registration:
         qualname: of the operator; `ns::` where the file does not say its name.
         method: what is said, as `define`, `impl`, `register_fake`.
         key: of a body, its dispatch key or platform; empty without one.
-        rest: the arguments behind the name.
+        rest: the arguments after the name.
         library: the Library that it is said by, as the file names it; empty where it is none.
         given: the function of the file that it is about.
         node: the decorator, or the line's expression, that it is.
@@ -287,10 +287,10 @@ def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[_SchemaParameter]:
 
 
 def _add_operator(
-    program: Program, qualname: str, top: cst.CSTNode, body: cst.FunctionDef, place: cst.CSTNode, mutated: set[str]
+    program: Program, qualname: str, top: cst.CSTNode, body: cst.FunctionDef, memref: cst.CSTNode, mutated: set[str]
 ) -> Class:
     made = Class(qualname, body, ("torch.library.custom_op",), {"forward": body}, top, is_function=True)  # type: ignore[arg-type] # a function stands in for the class
-    made.beside.append(place)
+    made.next_to.append(memref)
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
     program.classes[qualname] = program.by_node[body] = made
@@ -299,7 +299,7 @@ def _add_operator(
 
 
 def _define_by_decorator(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
-    """`@torch.library.define(lib, "f(Tensor x) -> Tensor")` over the body: two lines behind it."""
+    """`@torch.library.define(lib, "f(Tensor x) -> Tensor")` over the body: two lines after it."""
     assert r.given is not None
     own = r.qualname.partition("::")[2]
     _add_operator(program, r.qualname, r.top, r.given, places[r.given], _collect_mutated(r.node))
@@ -323,7 +323,7 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
         lists = [n for d in program.defined.get(r.qualname, ()) for n in _list_axes_arguments(d)]
         body = r.given or _make_stand_in(program, r)
         owner = _add_operator(program, r.qualname, r.top, body, places.get(body, r.top), mutated)
-        owner.beside += program.defined.pop(r.qualname, [])
+        owner.next_to += program.defined.pop(r.qualname, [])
         said = {p.name.value for p in body.params.params if p.annotation is not None}
         for name in (n for n in lists if n not in said):
             message = f"an empty {name} is all dimensions in PyTorch, none in JAX: say `{name}: list[int]` in the body"
@@ -343,7 +343,7 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
         owner.left_out.append((r.top, message, "note"))
         program.lifted.add(r.node)
         return
-    owner.beside.append(r.top)
+    owner.next_to.append(r.top)
     _add_functional_form(program, owner, r)
     if first and r.key in FOREIGN | {"CPU"}:
         program.for_all.add(r.node)
@@ -390,7 +390,7 @@ def _register_function(program: Program, r: Registration, places: Mapping[cst.Fu
         owner.left_out.append((r.top, message, "note"))
         program.lifted.add(r.node)
         return
-    owner.beside.append(r.top)
+    owner.next_to.append(r.top)
     if r.method == "register_autograd":
         _register_derivative(program, owner, r, places)
         return
@@ -427,5 +427,5 @@ def _register_derivative(
         node = functions.get(unparse(value)) if value is not None else None
         if node is not None:
             owner.methods[role] = node
-            owner.beside.append(places[node])
+            owner.next_to.append(places[node])
             program.make_routine(node, f"{owner.name}.{role}", owner)

@@ -1,4 +1,4 @@
-"""The classes and functions of a file, what is known of each, and the walks through them."""
+"""The classes and functions of a file, what is known of each, and the evaluations through them."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.known.facts import STATIC, UNKNOWN, Place, Value, join_values
+from fnjax.port.known.facts import STATIC, UNKNOWN, MemRef, Value, join_values
 from fnjax.port.source.annotations import AnnotationPorter
 from fnjax.port.source.canonical_names import find_canonical_name
 from fnjax.port.source.naming import Definition, Source, iter_imported, iter_targets
-from fnjax.port.source.parameter_inference import Evidence, iter_gradients
-from fnjax.port.source.records import METHODS, Class, Heard, Routine, list_decorators
+from fnjax.port.source.parameter_inference import Inference, iter_gradients
+from fnjax.port.source.records import METHODS, Class, Dependency, Routine, list_decorators
 from fnjax.port.torch import MISSING, Operation, find_operation, unparse
 from fnjax.port.tree.located import list_nodes
 
 GROUP = "instance:torch.distributed.ProcessGroup"
 _GROUP_NAME = re.compile(r"(^|_)(group|pg|process_?group)(__\w+)?$", re.IGNORECASE)
 _COLLECTIVE = re.compile(r"\bdistributed\b|ProcessGroup|parallel_state|\bmpu\b|\bdist\b|parallel_group|\bcomm\b")
-# Kinds of files (see `registry.NodeRule.only`), beside those with collectives and with kernels, by their words.
+# Kinds of files (see `registry.NodeRule.only`), next to those with collectives and with kernels, by their words.
 _KINDS = {
     "dirty": re.compile("mark_dirty"),
     "numpy": re.compile("numpy|scipy|math|__array__"),
@@ -49,8 +49,8 @@ class Program:
         self.inner: dict[str, Routine] = {}  # functions inside functions
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
         self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
-        self.following: dict[cst.CSTNode, list[str]] = {}  # what registers a function, in lines behind it
-        self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or behind
+        self.following: dict[cst.CSTNode, list[str]] = {}  # what registers a function, in lines after it
+        self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or after
         self.elsewhere: set[str] = set()  # operators that it does not define, and registers something for
         self.used: set[str] = set()  # other libraries that bodies on NumPy arrays use
         self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
@@ -60,17 +60,21 @@ class Program:
         self.asking: dict[cst.CSTNode, bool] = {}  # whether a function asks the GPU what it is
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
-        self.walking: list[cst.CSTNode] = []  # the statement of the top level that is walked, behind those that wait
-        self.walk_first: Callable[[cst.CSTNode], None] = lambda node: None  # a function, before its result is asked for
-        self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # what walks a part of a class, if it was not yet
-        self.heard: list[Heard] = []  # what functions and classes have answered in it
-        self.values: dict[str, tuple[Value, list[Heard]]] = {}  # of the top level, with the answers behind each
+        self.evaluating: list[
+            cst.CSTNode
+        ] = []  # the statement of the top level that is evaluated, after those that wait
+        self.evaluate_first: Callable[[cst.CSTNode], None] = lambda node: (
+            None
+        )  # a function, before its result is asked for
+        self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # what evaluates a part of a class, if it was not yet
+        self.dependencies: list[Dependency] = []  # what functions and classes have answered in it
+        self.values: dict[str, tuple[Value, list[Dependency]]] = {}  # of the top level, with the answers after each
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
         self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
         self.unnamed: frozenset[Any] | None = None  # see passed_functions
-        self.evidence = Evidence(self.resolve_name)
+        self.inference = Inference(self.resolve_name)
         self._resolving: set[str] = set()
         declared = list_nodes(source.tree, cst.Global)
         self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
@@ -184,10 +188,10 @@ class Program:
 
     def list_derived(self, cls: Class) -> list[Class]:
         """Return the class and those of the file that derive from it."""
-        return self.heirs[cls]
+        return self.subclasses[cls]
 
     @functools.cached_property
-    def heirs(self) -> dict[Class, list[Class]]:
+    def subclasses(self) -> dict[Class, list[Class]]:
         """Each class with those that derive from it, itself among them."""
         found: dict[Class, list[Class]] = {}
         for name, family in self.families.items():
@@ -233,9 +237,9 @@ class Program:
         """Return what a name of the top level, or a builtin, stands for."""
         if name in self.values:
             value, answers = self.values[name]
-            self.heard += answers
+            self.dependencies += answers
             return value
-        begun = len(self.heard)
+        begun = len(self.dependencies)
         found = self.source.find_definition(name)
         if found is None:
             return Value("static", name=f"builtins.{name}") if hasattr(builtins, name) else Value(name=f"?{name}")
@@ -246,7 +250,7 @@ class Program:
         elif found.value is not None and name not in self._resolving:
             self._resolving.add(name)
             value = self.evaluate(found.value)
-            value = replace(value, place=Place(frozenset({f"global {name}"}))) if value.place else value
+            value = replace(value, memref=MemRef(frozenset({f"global {name}"}))) if value.memref else value
             if not value.name and value.literal is MISSING and (resolved := self.resolve_name(found.value)):
                 value = replace(value, name=resolved)
             if len(self.source.definitions[name]) > 1 or name in self.rebound:
@@ -261,7 +265,7 @@ class Program:
         else:
             return UNKNOWN
         value = replace(value, kernel=value.kernel or name in self.kernels)
-        self.values[name] = value, self.heard[begun:]
+        self.values[name] = value, self.dependencies[begun:]
         return value
 
     def is_kernel(self, name: str) -> bool:
@@ -270,13 +274,13 @@ class Program:
 
     @property
     def importable(self) -> frozenset[str]:
-        """The libraries beside Python's own of which a port may import what the source does."""
+        """The libraries next to Python's own of which a port may import what the source does."""
         return frozenset({"numpy", "scipy", *self.used})
 
     @property
-    def unit(self) -> cst.CSTNode:
-        """The statement of the top level that is being walked."""
-        return self.walking[-1] if self.walking else self.source.tree
+    def top_item(self) -> cst.CSTNode:
+        """The statement of the top level that is being evaluated."""
+        return self.evaluating[-1] if self.evaluating else self.source.tree
 
     def name_attribute(self, base: str, attr: str) -> str:
         """Return the qualified name of an attribute of something with a qualified name; empty for an unknown one."""
@@ -343,7 +347,7 @@ class Program:
         return frozenset(unparse(n).rpartition(".")[2] for n in whole)
 
     @functools.cached_property
-    def speaks_of(self) -> frozenset[str]:
+    def mentions(self) -> frozenset[str]:
         """Return the kinds of code in a file, for the rules that are asked in such files only."""
         found = {kind for kind, words in _KINDS.items() if words.search(self.text)}
         return frozenset(found | {kind for kind in ("collective", "kernels") if getattr(self, kind)})
@@ -374,7 +378,7 @@ class Program:
         if node not in self.routines:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
-            self.routines[node] = made = Routine(node, name, role, owner, heard=self.heard)
+            self.routines[node] = made = Routine(node, name, role, owner, dependencies=self.dependencies)
             object_ = owner is not None and not owner.is_function and self.differentiates
             if role == "helper" and (object_ or last in self.handed_on):
                 made.add_call(differentiated=True, derived=True, perhaps=True)
@@ -400,28 +404,28 @@ class Program:
         found = [self.find_method(c, name) for c in family for name in ("forward", "backward", "vjp", "setup_context")]
         return any(r is not None and r.draws for r in found)
 
-    def find_saved_input(self, owner: Class | None, place: Place | None) -> int | None:
+    def find_saved_input(self, owner: Class | None, memref: MemRef | None) -> int | None:
         """Which input of forward a saved tensor is."""
-        if owner is None or place is None or place.steps or len(place.storage) != 1:
+        if owner is None or memref is None or memref.steps or len(memref.storage) != 1:
             return None
         forward = self.find_method(owner, "forward")
         if forward is None:
             return None
         names = [p.name.value for p in forward.parameters[forward.first :]]
-        key = next(iter(place.storage)).removeprefix("kept:")
+        key = next(iter(memref.storage)).removeprefix("kept:")
         base, _, index = key.rpartition(".")
         facts = self.collect_context_facts(owner)
         value = facts.get(key)
         if base in facts and index.isdigit() and facts[base].parts:
             value = facts[base].parts[int(index)]  # type: ignore[index] # not None here
-        origin = next(iter(value.place.storage), "") if value and value.place and not value.place.steps else ""
+        origin = next(iter(value.memref.storage), "") if value and value.memref and not value.memref.steps else ""
         name = origin.removeprefix("arg:").removeprefix("input:")
         return names.index(name) if name in names else None
 
-    def port_annotation(self, node: cst.BaseExpression, walk: Any) -> cst.BaseExpression | None:
+    def port_annotation(self, node: cst.BaseExpression, ev: Any) -> cst.BaseExpression | None:
         """Return an annotation without torch's types; None where nothing is left of it."""
         try:
-            made = node.visit(AnnotationPorter(self, walk))
+            made = node.visit(AnnotationPorter(self, ev))
         except LookupError:
             return None
         return made if isinstance(made, cst.BaseExpression) else None
@@ -431,7 +435,7 @@ class Program:
         found: dict[str, Value] = {}
         for cls in self.list_related(owner):
             facts = cls.find_current_answer("")
-            self.heard.append((cls, "", facts))
+            self.dependencies.append((cls, "", facts))
             for key, value in facts.items():
                 found[key] = join_values(found[key], value) if key in found else value
         return found

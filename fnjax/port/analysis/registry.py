@@ -1,11 +1,11 @@
 """Which rule has a say on which node.
 
-A rule is a function `(walk, node) -> Term | None` for expressions, `(walk, node) -> list of statements | None` for
+A rule is a function `(ev, node) -> Expr | None` for expressions, `(ev, node) -> list of statements | None` for
 statements; None means that the next one is asked. In which order follows from what the rules say of themselves: first
 those of files of a kind (`only`), then the others, and last the one that takes every node of its type (`general`).
 Those between have no order: no two of them answer for one node.
 
-A rule for calls, `(walk, node, callee) -> Term | None`, says which callees it handles, and is asked for these alone:
+A rule for calls, `(ev, node, callee) -> Expr | None`, says which callees it handles, and is asked for these alone:
 by their names (`torch.compile`, `*.item` for a method), by what names begin with (`torch.`, `file:`, `*.` for any
 method), by a pattern, or ANY. The one that says most of a callee is asked first.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import libcst as cst
 
-ROOMS = "fnjax.port.rewrite"
+RULES = "fnjax.port.rewrite"
 Rule = Callable[..., Any]
 
 
@@ -45,7 +45,7 @@ EXPRESSIONS: dict[type[cst.CSTNode], list[NodeRule]] = {}
 STATEMENTS: dict[type[cst.CSTNode], list[NodeRule]] = {}
 
 
-# Callees that have no name, beside methods: a variable, an entry (`kernel[grid]`), and what another expression gives.
+# Callees that have no name, next to methods: a variable, an entry (`kernel[grid]`), and what another expression gives.
 VARIABLE, ENTRY, RESULT = "=", "[]", "()"
 NAMELESS = (VARIABLE, ENTRY, RESULT, "*.")
 ANY = ""
@@ -82,8 +82,8 @@ CALLS: list[CallRule] = []
 
 
 def import_rules() -> None:
-    """Import the files of the rooms: each enters its rules."""
-    for found in pkgutil.walk_packages(importlib.import_module(ROOMS).__path__, f"{ROOMS}."):
+    """Import the files of the packages: each enters its rules."""
+    for found in pkgutil.walk_packages(importlib.import_module(RULES).__path__, f"{RULES}."):
         importlib.import_module(found.name)
 
 

@@ -1,7 +1,7 @@
 """What stands for what at one point of a function: names, places, and which variables are still read.
 
-A walk (walk.py) goes through a function with what is known here. `Surroundings` is what it depends on beside the state:
-it is a value, which is handed down to what stands inside, and never changed.
+An Evaluator goes through a function with what is known here. `Surroundings` is what it depends on next to the
+state: it is a value, which is handed down to what is inside, and never changed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
-from fnjax.port.known.facts import Place, State, Value, rename_storages
+from fnjax.port.known.facts import MemRef, State, Value, rename_storages
 from fnjax.port.torch import read_literal, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a translation depends on, beside the state and what the routine and the file say.
+    """What a translation depends on, next to the state and what the routine and the file say.
 
     Attributes:
-        differentiated: jax.vjp differentiates what is walked here.
+        differentiated: jax.vjp differentiates what is evaluated here.
         perhaps: that is not known, as it is a function that is passed on.
         grad_enabled: inside `with torch.enable_grad()`.
         stop_gradients: inside `with torch.no_grad()` in backward.
         conditional: inside an expression that may not be evaluated, or more than once.
         repeated: inside one that is evaluated more than once.
-        unrolled: which of the copies of an expression is walked.
+        unrolled: which of the copies of an expression is evaluated.
         loops: those around.
         filling: those of them that become functions.
         untaken: blocks that do not run where the present one does.
         waiting: variables of the porter's own that are still to be read.
-        probing: it is only asked what loops test: they are walked for one round, and get no other form.
+        probing: it is only asked what loops test: they are evaluated for one iteration, and get no other form.
     """
 
     differentiated: bool = False
@@ -57,16 +57,16 @@ class Surroundings:
 
 
 class Variables:
-    """The variables of a routine where a walk stands."""
+    """The variables of a routine where an evaluation stands."""
 
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         self.program, self.routine, self.state, self.here = program, routine, state, here
-        self.current: cst.CSTNode = routine.node  # the statement that is walked
+        self.current: cst.CSTNode = routine.node  # the statement that is evaluated
         self.known: set[str | tuple[str, int]] = set()  # the memory that was taken, and the versions that were given
 
     @contextlib.contextmanager
     def enter(self, **changes: Any) -> Iterator[None]:
-        """Yield what is walked here stands inside something."""
+        """Yield what is evaluated here stands inside something."""
         around, self.here = self.here, replace(self.here, **changes)
         try:
             yield
@@ -74,11 +74,11 @@ class Variables:
             self.here = around
 
     def await_reads(self, names_: set[str]) -> contextlib.AbstractContextManager[None]:
-        """Variables of the porter's own are read behind what is walked here."""
+        """Variables of the porter's own are read after what is evaluated here."""
         return self.enter(waiting=self.here.waiting | names_)
 
     def enter_conditional(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Return what is walked here may not be evaluated, or (`repeated`) more than once."""
+        """Return what is evaluated here may not be evaluated, or (`repeated`) more than once."""
         return self.enter(conditional=True, repeated=self.here.repeated or repeated)
 
     def find_name(self, node: cst.BaseExpression) -> str:
@@ -118,7 +118,7 @@ class Variables:
         """Return the variables in an expression, with their versions."""
         return frozenset((n, self.state.find_version(n)) for n in find_names(node) if n in self.state.variables)
 
-    def make_place(self, node: cst.CSTNode, part: str = "") -> Place:
+    def make_memref(self, node: cst.CSTNode, part: str = "") -> MemRef:
         """Return new memory, named after the node that takes it, and the part of its value."""
         line, column = self.program.source.locate(node)
         name = f"{line}:{column}:{type(node).__name__}{part}{self.here.unrolled}"
@@ -128,7 +128,7 @@ class Variables:
                 if name in value.held:
                     self.state.variables[variable] = rename_storages(value, older)
         self.known.add(name)
-        return Place(frozenset({name}))
+        return MemRef(frozenset({name}))
 
     def mark_shape(self, node: cst.CSTNode, part: str = "") -> str:
         """Return the mark of arrays that have the shape of what a node gives, or of a part of that."""
@@ -144,8 +144,8 @@ class Variables:
     def bind_name(self, name: str, value: Value, node: cst.CSTNode) -> None:
         """Bind a variable to a value."""
         line, column = self.program.source.locate(node)
-        if value.place is None and (value.kind == "tensor" or (value.kind == "unknown" and not value.name)):
-            value = replace(value, place=self.make_place(node, f" {name}"))
+        if value.memref is None and (value.kind == "tensor" or (value.kind == "unknown" and not value.name)):
+            value = replace(value, memref=self.make_memref(node, f" {name}"))
         self.state.variables[name] = value
         self.forget_old_value(name, line * 1000 + column)
 
@@ -169,16 +169,16 @@ class Variables:
         for other, value in self.state.variables.items():
             if source in value.sources:
                 number = "" if f"|{name}:{version}|" in value.number else value.number
-                stale = value.place and any(source in s.reads for s in value.place.steps)
-                place = value.place.doubtful if value.place and stale else value.place
-                self.state.variables[other] = replace(value, number=number, place=place)
+                stale = value.memref and any(source in s.reads for s in value.memref.steps)
+                memref = value.memref.doubtful if value.memref and stale else value.memref
+                self.state.variables[other] = replace(value, number=number, memref=memref)
 
-    def is_live(self, name: str, behind: cst.CSTNode | None = None, entries: bool = False) -> bool:
-        """Whether the variable may be read after the statement that is being walked, or in it after what it writes.
+    def is_live(self, name: str, after: cst.CSTNode | None = None, entries: bool = False) -> bool:
+        """Whether the variable may be read after the statement that is being evaluated, or in it after what it writes.
 
         Args:
             name: the variable.
-            behind: the expression in the statement that writes.
+            after: the expression in the statement that writes.
             entries: whether only reads of its entries matter, not those of its dtype.
         """
         if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
@@ -202,21 +202,21 @@ class Variables:
             elif not small and around and not self._is_given_anew(around[-1], n, name):
                 return True
             elif small:
-                rounds = (loop for loop in around if not _goes_by_rows(loop, behind))
-                again = any(name not in self.program.list_rebound(loop) for loop in rounds)
-                within = behind is not None and id(n) in self.routine.list_names_in(behind)
-                later = behind is not None and not within and position(n) > position(behind)
+                iterations = (loop for loop in around if not _goes_by_rows(loop, after))
+                again = any(name not in self.program.list_rebound(loop) for loop in iterations)
+                within = after is not None and id(n) in self.routine.list_names_in(after)
+                later = after is not None and not within and position(n) > position(after)
                 if again or later:
                     return True
         return False
 
     def _is_given_anew(
-        self, around: cst.CSTNode, read: cst.CSTNode, name: str, behind: tuple[int, int] | tuple[()] = ()
+        self, around: cst.CSTNode, read: cst.CSTNode, name: str, after: tuple[int, int] | tuple[()] = ()
     ) -> bool:
-        """Whether a round of a loop, or what stands behind a place, gives a variable a new value before this read."""
+        """Return whether an iteration of a loop, or what is after a position, rebinds a variable before this read."""
         within, position = self.routine.list_names_in, self.program.source.locate
         for block in (n for n in list_nodes(around, cst.IndentedBlock) if id(read) in within(n)):
-            for statement in (s for s in block.body if position(s) > behind):
+            for statement in (s for s in block.body if position(s) > after):
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
                 given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
                 here = id(read) in within(statement)
@@ -238,7 +238,7 @@ def read_getattr(node: cst.Call) -> cst.Attribute | None:
 
 
 def _goes_by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
-    """Return whether each round of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
+    """Return whether each iteration of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
     if node is None or not isinstance(loop, cst.For):
         return False
     rows = {unparse(n.slice[0].slice) for n in list_nodes(node, cst.Subscript)}

@@ -1,6 +1,6 @@
 """A Function in PyTorch and its port on the same numbers: outputs, gradients, second derivatives, eager and jit.
 
-Only this room and `fnjax.port.verify` import PyTorch. It runs both sides, and knows nothing of the porter.
+Only this package and `fnjax.port.verify` import PyTorch. It runs both sides, and knows nothing of the porter.
 """
 
 from typing import TYPE_CHECKING, Any

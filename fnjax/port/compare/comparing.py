@@ -132,8 +132,8 @@ class Comparing:
         seed: int,
         modes: Sequence[str] = MODES,
     ) -> Comparison:
-        """Return the port's results beside those."""
-        chosen = list_differentiated(args, argnums)
+        """Return the port's results next to those."""
+        selected = list_differentiated(args, argnums)
         port = self._find_port(args, kwargs, argnums)
         drawn: set[str] = set()
         key: dict[str, Any] = {}
@@ -142,12 +142,12 @@ class Comparing:
             key = keys[0]
             again = [port.run_port(args, k, cotangents, "eager", theirs) for k in keys]
             again_theirs = [self.run_original(args, kwargs, argnums, seed)[0] for _ in keys]
-            drawn = find_differing(again, chosen) | find_differing([theirs, *again_theirs], chosen)
+            drawn = find_differing(again, selected) | find_differing([theirs, *again_theirs], selected)
         found: list[Entry] = []
         unmeasured: set[str] = set()
         for mode in modes:
             ours = port.run_port(args, key, cotangents, mode, theirs)
-            compared = list(compare_entries(theirs, ours, mode, chosen, self.tolerances, drawn, self.reference.name))
+            compared = list(compare_entries(theirs, ours, mode, selected, self.tolerances, drawn, self.reference.name))
             if self.against == PYTORCH:
                 from fnjax.port.compare.known_discrepancies import Original, mark_known_discrepancies
 
@@ -174,7 +174,7 @@ def find_key(original: Any, ported: Any) -> str:
 
 
 def add_buffers(original: Any, ported: Any, reference: Reference) -> Callable[..., Any]:
-    """Return the original's apply; what it writes to and the port returns instead comes behind its results.
+    """Return the original's apply; what it writes to and the port returns instead comes after its results.
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
     """

@@ -1,4 +1,4 @@
-"""Functions with collectives: PyTorch in gloo processes beside JAX on as many forced devices.
+"""Functions with collectives: PyTorch in gloo processes next to JAX on as many forced devices.
 
 Both sides run in processes of their own. The comparison is made three times: without JAX's checks of what varies, with
 them, and with them where all devices share their inputs. Each process has cotangents of its own, but for an output that
@@ -41,14 +41,14 @@ class Case:
     ported: tuple[str, str]
     args: Sequence[Sequence[Any]]
     kwargs: Mapping[str, Any] = field(default_factory=dict)
-    chosen: Sequence[int] | None = None
+    selected: Sequence[int] | None = None
 
     def make_job(self, side: tuple[str, str]) -> dict[str, Any]:
         """Return what a process is told of it."""
         floats = [i for i, a in enumerate(self.args[0]) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
-        chosen = floats if self.chosen is None else [i for i in floats if i in self.chosen]
+        selected = floats if self.selected is None else [i for i in floats if i in self.selected]
         args = [list(a) for a in self.args]
-        return {"expression": side[0], "setup": side[1], "args": args, "kwargs": dict(self.kwargs), "chosen": chosen}
+        return {"expression": side[0], "setup": side[1], "args": args, "kwargs": dict(self.kwargs), "chosen": selected}
 
 
 def run_gloo(cases: Sequence[Case], seconds: float = 240) -> list[list[dict[str, Any]]]:

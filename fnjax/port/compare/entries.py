@@ -22,7 +22,7 @@ def compare_entries(
     theirs: Results,
     ours: Results,
     mode: str,
-    chosen: Sequence[int],
+    selected: Sequence[int],
     tolerances: tuple[float, float],
     drawn: set[str],
     name: str = "PyTorch",
@@ -32,7 +32,7 @@ def compare_entries(
     Second derivatives by the cotangents of outputs have one only where they differ: that is a stop_gradient too many.
     """
     for (original, labels), ported in zip(
-        theirs.label_steps(chosen), (ours.outputs, ours.gradients, ours.seconds), strict=True
+        theirs.label_steps(selected), (ours.outputs, ours.gradients, ours.seconds), strict=True
     ):
         if not original:  # PyTorch has none, as a note says
             return
@@ -58,10 +58,10 @@ def compare_entries(
                 yield entry
 
 
-def find_differing(runs: Sequence[Results], chosen: Sequence[int]) -> set[str]:
+def find_differing(runs: Sequence[Results], selected: Sequence[int]) -> set[str]:
     """Return what differs between runs of one side."""
     found = set()
-    for parts in zip(*(r.label_steps(chosen) for r in runs), strict=True):
+    for parts in zip(*(r.label_steps(selected) for r in runs), strict=True):
         for arrays in zip(*(values for values, _ in parts), parts[0][1], strict=False):
             *values, label = arrays
             if values[0] is None:

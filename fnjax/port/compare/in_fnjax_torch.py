@@ -78,7 +78,7 @@ class FnjaxTorch:
             uninitialised.reset(token)
 
     def add_written(self, function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-        """Return a function that gives the arguments at these places, which it wrote to, behind its results."""
+        """Return a function that gives the arguments at these places, which it wrote to, after its results."""
 
         def apply(*args: Any, **kwargs: Any) -> Any:
             found = function(*args, **kwargs)

@@ -31,7 +31,7 @@ class Port:
         static = args if plain else [_convert_static(a) for a in args]
         self.function, self.args, self.kwargs = function, static, dict(kwargs)
         self.arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray)]
-        self.chosen = list_differentiated(args, argnums)
+        self.selected = list_differentiated(args, argnums)
         steps: list[Callable[..., Any]] = [self._compute_outputs, self._compute_gradients, self._compute_seconds]
         self.modes: dict[str, list[Callable[..., Any]]] = {"eager": steps, "jit": [jax.jit(step) for step in steps]}
         self.together = jax.jit(self._compute_all, static_argnums=3)
@@ -79,7 +79,7 @@ class Port:
         cotangents: list[Values] = []
         found = [self._compute_outputs(values, {}, cotangents)]
         cotangents.append(draw([np.asarray(x) for x in found[0]]))
-        differentiable = self.chosen and any(c is not None for c in cotangents[0])
+        differentiable = self.selected and any(c is not None for c in cotangents[0])
         try:
             for step in (self._compute_gradients, self._compute_seconds) if differentiable else ():
                 found.append(step(values, {}, cotangents))
@@ -94,8 +94,8 @@ class Port:
         return [o for o in flatten(found) if isinstance(o, jax.Array)]
 
     def _compute_gradients(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
-        def outputs(chosen: Mapping[int, Any]) -> list[Any]:
-            return self._compute_outputs({**values, **chosen}, key, cotangents)
+        def outputs(selected: Mapping[int, Any]) -> list[Any]:
+            return self._compute_outputs({**values, **selected}, key, cotangents)
 
         (found,) = _pull_back(outputs, cotangents[0], self._choose_values(values))
         return list(found.values())
@@ -103,14 +103,14 @@ class Port:
     def _compute_seconds(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         """By the arguments, and by the cotangents of the outputs."""
 
-        def gradients(chosen: Mapping[int, Any], vectors: Values) -> list[Any]:
-            return self._compute_gradients({**values, **chosen}, key, [vectors, cotangents[1]])
+        def gradients(selected: Mapping[int, Any], vectors: Values) -> list[Any]:
+            return self._compute_gradients({**values, **selected}, key, [vectors, cotangents[1]])
 
         by_arguments, by_vectors = _pull_back(gradients, cotangents[1], self._choose_values(values), cotangents[0])
         return [*by_arguments.values(), *(v for v in by_vectors if v is not None)]
 
     def _choose_values(self, values: Mapping[int, Any]) -> dict[int, Any]:
-        return {i: values[i] for i in self.chosen}
+        return {i: values[i] for i in self.selected}
 
     def _compute_all(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values], count: int) -> list[Any]:
         steps = (self._compute_outputs, self._compute_gradients, self._compute_seconds)[:count]

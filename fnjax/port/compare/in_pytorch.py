@@ -91,9 +91,9 @@ def run_torch(
     these. Cotangents are drawn for all floating point outputs and gradients, also for those that PyTorch does not
     differentiate: they are zero derivatives then, and the port's have to be zero as well.
     """
-    chosen = list_differentiated(args, argnums)
-    given = [make_tensor(a, i in chosen) for i, a in enumerate(args)]
-    inputs = [given[i] for i in chosen]
+    selected = list_differentiated(args, argnums)
+    given = [make_tensor(a, i in selected) for i, a in enumerate(args)]
+    inputs = [given[i] for i in selected]
     vectors: list[list[Any]] = []  # the cotangents of outputs, then those of gradients, as tensors
 
     def called() -> list[Any]:
@@ -102,7 +102,7 @@ def run_torch(
         return [o for o in flatten(function(*fresh, **kwargs)) if isinstance(o, torch.Tensor)]
 
     def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
-        # The whole graph is walked, cotangents and all: with the inputs named, autograd.grad would not meet what
+        # The whole graph is evaluated, cotangents and all: with the inputs named, autograd.grad would not meet what
         # once_differentiable leaves there to say no, and give zeros.
         vectors.append([None if c is None else torch.tensor(c, requires_grad=recorded) for c in cotangents])
         pairs = [(o, c.to(o.dtype)) for o, c in zip(outputs, vectors[-1], strict=True) if o.requires_grad]
@@ -124,7 +124,7 @@ def run_torch(
     error = None
     try:
         first = draw_cotangents(outputs, draw)
-        if inputs and all(c is None for c in first):  # nothing to differentiate: whole numbers, truth values
+        if inputs and all(c is None for c in first):  # nothing to differentiate: integers, truth values
             return Results([make_array(o) for o in outputs], [], []), [first, []]
         gradients = pulled(outputs, first)
         second = draw_cotangents(gradients, draw)
@@ -177,7 +177,7 @@ class PyTorch:
         return load(place)
 
     def list_files(self) -> list[str]:
-        """Return no files: those that something was taken out of are known where it is taken out."""
+        """Return no files: those that something was materialised of are known where it is materialised."""
         return []
 
     def seed(self, number: int) -> None:
@@ -205,7 +205,7 @@ class PyTorch:
                 torch.use_deterministic_algorithms(False)
 
     def add_written(self, function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-        """Return a function that gives the arguments at these places, which it wrote to, behind its results."""
+        """Return a function that gives the arguments at these places, which it wrote to, after its results."""
 
         def apply(*args: Any, **kwargs: Any) -> Any:
             found = function(*args, **kwargs)

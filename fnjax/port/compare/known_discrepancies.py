@@ -38,14 +38,14 @@ def mark_known_discrepancies(
         ours: the port's.
         unmeasured: gets the reason where it cannot be known which of the two is right.
     """
-    places = {f"second derivative of argument {n}": i for i, n in enumerate(side.chosen)}
+    places = {f"second derivative of argument {n}": i for i, n in enumerate(side.selected)}
     right = all(e.equal for e in entries if not e.what.startswith("second derivative"))
     for entry in entries:
         excused = False
         i = places.get(entry.what)
         if i is not None and right and entry.original is not None and not entry.equal:
             try:
-                excused = _is_slope(side, side.chosen[i], theirs[i], ours[i])
+                excused = _is_slope(side, side.selected[i], theirs[i], ours[i])
             except Exception as e:  # noqa: BLE001 - what cannot be measured excuses nothing
                 unmeasured.add(f"PyTorch's class raises for numbers close to these ({type(e).__name__}: {e})")
         yield replace(entry, excused=excused)
@@ -58,13 +58,13 @@ def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
         Exception: where PyTorch's class raises for float64 and float32.
     """
     direction = _choose_direction(side.args[which])
-    terms, their_terms = (np.real(np.conj(s.astype(np.complex128)) * direction) for s in (ours, theirs))
+    exprs, their_exprs = (np.real(np.conj(s.astype(np.complex128)) * direction) for s in (ours, theirs))
     for dtype, step in STEPS.items():
         one = _Direction(side.cast(dtype), which, direction, step)
         try:
             with settle_torch(dtype):
                 try:
-                    slopes = [float(np.sum(their_terms)) + s for s in one.measure_left_out(side.find_intermediates())]
+                    slopes = [float(np.sum(their_exprs)) + s for s in one.measure_left_out(side.find_intermediates())]
                 except Exception:  # noqa: BLE001 - its methods do not run by themselves
                     slopes = [one.measure_slope()]
         except Exception:
@@ -72,8 +72,8 @@ def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
                 raise
             continue
         # What PyTorch leaves out may cancel most of what it has, of which rounding then is the larger part.
-        near = 1e-3 * float(np.sum(np.abs(terms))) + 1e-4 * float(np.sum(np.abs(their_terms))) + 1e-6
-        return any(abs(float(np.sum(terms)) - slope) <= near for slope in slopes)
+        near = 1e-3 * float(np.sum(np.abs(exprs))) + 1e-4 * float(np.sum(np.abs(their_exprs))) + 1e-6
+        return any(abs(float(np.sum(exprs)) - slope) <= near for slope in slopes)
     raise AssertionError("float32 is the last")
 
 
@@ -105,7 +105,7 @@ class Original:
     dtype: str
 
     @property
-    def chosen(self) -> list[int]:
+    def selected(self) -> list[int]:
         """The places of the arguments that are differentiated."""
         return list_differentiated(self.args, self.argnums)
 
@@ -123,7 +123,7 @@ class Original:
         if self.kwargs or not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
             raise TypeError("no Function's apply")
         made: Any = cls
-        ctx = _Context(tuple(i in self.chosen for i in range(len(given))))
+        ctx = _Context(tuple(i in self.selected for i in range(len(given))))
         with torch.set_grad_enabled(recorded):
             if made.setup_context is torch.autograd.Function.setup_context:
                 found = made.forward(ctx, *given)
@@ -203,7 +203,7 @@ class _Direction:
         return (gradient(self.step) - gradient(-self.step)) / (2 * self.step)
 
     def measure_left_out(self, intermediates: tuple[list[int], list[str]]) -> list[float]:
-        """Return what the second derivative has through what forward computed and saved, measured in two ways.
+        """Return what the second derivative has through what forward computed and saved, measured in two branches.
 
         Raises:
             Exception: where the methods cannot be called one by one.
@@ -229,7 +229,7 @@ class _Direction:
             found = flatten(made.__self__.backward(ctx, *vectors))
         pairs = [  # a broadcast gradient is summed to its argument's shape, as PyTorch does it
             (found[i].sum_to_size(given[i].shape), torch.tensor(c).to(found[i].dtype))
-            for i, c in zip(side.chosen, side.cotangents[1], strict=True)
+            for i, c in zip(side.selected, side.cotangents[1], strict=True)
             if c is not None and isinstance(found[i], torch.Tensor) and found[i].requires_grad
         ]
         if not pairs:

@@ -51,7 +51,7 @@ class Reference(Protocol):
         """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
 
     def add_written(self, function: Any, places: Sequence[int]) -> Any:
-        """Return a function that gives the arguments at these places, which it wrote to, behind its results."""
+        """Return a function that gives the arguments at these places, which it wrote to, after its results."""
 
 
 def is_installed() -> bool:

@@ -59,7 +59,7 @@ def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, s
     count, given = len(case["args"]), case["args"]
     mesh = jax.make_mesh((count,), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     arrays = [i for i, a in enumerate(given[0]) if isinstance(a, np.ndarray)]
-    chosen = [i for i in arrays if i in case["chosen"]]
+    selected = [i for i in arrays if i in case["chosen"]]
     static = [AXIS if isinstance(a, str) and a == GROUP else a for a in given[0]]
     by_rank = [i for i, a in enumerate(given[0]) if type(a) is int and len({row[i] for row in given}) > 1]
     kinds: list[str] = []
@@ -69,12 +69,12 @@ def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, s
         values |= {i: jnp.asarray([row[i] for row in given], "int32")[jax.lax.axis_index(AXIS)] for i in by_rank}
 
         def outputs(*differentiated: Any) -> list[Any]:
-            full = {**values, **dict(zip(chosen, differentiated, strict=True))}
+            full = {**values, **dict(zip(selected, differentiated, strict=True))}
             out = function(*[full.get(i, a) for i, a in enumerate(static)], **case["kwargs"])
             members = out if isinstance(out, (tuple, list)) else (out,)
             return [o for o in members if isinstance(o, jax.Array)]
 
-        found, pullback = jax.vjp(outputs, *(values[i] for i in chosen))
+        found, pullback = jax.vjp(outputs, *(values[i] for i in selected))
         own = [mode == "unchecked" or AXIS in _list_varying_axes(o) for o in found]
         before = split if len(split) == len(found) else ["mean"] * len(found)
         kinds[:] = ["own" if o else "sum" if b == "own" else "mean" for o, b in zip(own, before, strict=True)]

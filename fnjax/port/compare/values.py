@@ -29,9 +29,9 @@ class Results:
     error: Exception | None = None
     constant: tuple[str, ...] = ()
 
-    def label_steps(self, chosen: Sequence[int]) -> list[tuple[Values, list[str]]]:
+    def label_steps(self, selected: Sequence[int]) -> list[tuple[Values, list[str]]]:
         """Return the three with what each array is, where the arguments at these places are differentiated."""
-        names = [f"argument {i}" for i in chosen]
+        names = [f"argument {i}" for i in selected]
         vectors = [f"the cotangent of output {i}" for i, o in enumerate(self.outputs) if o.dtype.kind in "fcV"]
         return [
             (self.outputs, [f"output {i}" for i in range(len(self.outputs))]),

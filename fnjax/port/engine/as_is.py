@@ -98,8 +98,8 @@ def write_block(
         return Block(left_out=left if everything else ())
     read = {n for i in kept for n in i.read}
     imports = [i for i in items if i.is_import and not i.is_future and (i.bound & read or "*" in i.bound)]
-    chosen = [i for i in items if i in kept or i in imports]
-    return Block(f"{OPENING}\n{_indent(text, chosen)}\n", offered, left if everything else ())
+    selected = [i for i in items if i in kept or i in imports]
+    return Block(f"{OPENING}\n{_indent(text, selected)}\n", offered, left if everything else ())
 
 
 def list_definitions(text: str) -> frozenset[str]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Program
-from fnjax.port.analysis.terms import Unit
 from fnjax.port.result import Ported
 from fnjax.port.source.naming import iter_imported
 from fnjax.port.torch import support, unparse
@@ -32,7 +32,7 @@ _OURS = {
 
 def assemble(
     program: Program,
-    units: Sequence[Unit],
+    top_items: Sequence[TopItem],
     tree: cst.Module | None = None,
     brought: Mapping[str, str] | None = None,
     block: str = "",
@@ -41,24 +41,24 @@ def assemble(
 
     Args:
         program: the file, or several.
-        units: what stands in the port.
+        top_items: what stands in the port.
         tree: the part of the source that the port stands for; all of it by default.
         brought: the imports that bring names of other files.
         block: PyTorch source to put at the end.
     """
     tree = tree or program.source.tree
     order: dict[cst.CSTNode, int] = {node: i for i, node in enumerate(tree.body)}
-    units = sorted(units, key=lambda u: order[u.origin])
-    body = [s for u in units for s in u.made]
-    if any(u.sink.ranked for u in units):  # what one device chooses may differ from what the others do
+    top_items = sorted(top_items, key=lambda u: order[u.origin])
+    body = [s for u in top_items for s in u.made]
+    if any(u.diagnostics.ranked for u in top_items):  # what one device chooses may differ from what the others do
         body = [_ChoiceOfDevice().rewrite(s) for s in body]
     written = cst.Module([_add_empty_lines(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
-    read = {n for u in units for n in u.list_names_read()}
-    helpers, modules = support({n for u in units for n in u.sink.needs} & read)
-    axes = list_mesh_axes(units)
+    read = {n for u in top_items for n in u.list_names_read()}
+    helpers, modules = support({n for u in top_items for n in u.diagnostics.needs} & read)
+    axes = list_mesh_axes(top_items)
     bound = {s.name.value for s in body if isinstance(s, (cst.FunctionDef, cst.ClassDef))} | set(helpers)
     asked = (read - bound) | modules | ({"collectives"} if axes else set())
-    head = _write_imports(program, tree, units, asked, modules, brought or {}, block)
+    head = _write_imports(program, tree, top_items, asked, modules, brought or {}, block)
     parts = [*([_write_axis_constants(axes)] if axes else []), *helpers.values(), written, block.rstrip()]
     text = "\n\n\n".join(filter(None, parts))
     docstring = tree.get_docstring(clean=False)
@@ -69,9 +69,9 @@ def assemble(
     return f"{header}{opening}{head}\n\n\n{text}\n" if head else f"{header}{opening}{text}\n"
 
 
-def list_mesh_axes(units: Iterable[Unit]) -> tuple[str, ...]:
+def list_mesh_axes(top_items: Iterable[TopItem]) -> tuple[str, ...]:
     """Return the constants of a port that name mesh axes, and that its caller sets."""
-    found = {n for u in units for n in u.sink.imports & u.list_names_read() if n not in _OURS}
+    found = {n for u in top_items for n in u.diagnostics.imports & u.list_names_read() if n not in _OURS}
     return ("AXIS_NAME", *sorted(found - {"AXIS_NAME"})) if found else ()
 
 
@@ -114,7 +114,7 @@ def _add_empty_lines(node: Any) -> Any:
 def _write_imports(
     program: Program,
     tree: cst.Module,
-    units: Sequence[Unit],
+    top_items: Sequence[TopItem],
     read: set[str],
     modules: frozenset[str],
     brought: Mapping[str, str],
@@ -135,7 +135,7 @@ def _write_imports(
                     future.append(f"from __future__ import {name}")
                 elif name in read and (root in sys.stdlib_module_names or root in libraries):
                     (third if root in libraries else standard).add(_write_import_line(small, name, full))
-    named = modules | {n for u in units for n in u.sink.imports}
+    named = modules | {n for u in top_items for n in u.diagnostics.imports}
     for name in read:
         found = program.source.find_definition(name)
         if found is not None and found.imported.split(".")[0] in _OURS:

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import libcst as cst
 
+from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program
-from fnjax.port.analysis.terms import Unit
 from fnjax.port.engine.as_is import Block, put_block, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes, share_axes
 from fnjax.port.engine.block_imports import bring_files
@@ -135,11 +135,11 @@ def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
         ValueError: where they cannot be ported together.
     """
 
-    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> dict[str, Ported]:
-        whole = write_whole(program, functions, units)
+    def write(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> dict[str, Ported]:
+        whole = write_whole(program, functions, top_items)
         if not whole.code:
             raise ValueError
-        return _split_whole(linked, job, program, functions, units, whole)
+        return _split_whole(linked, job, program, functions, top_items, whole)
 
     try:
         found = port_parsed(
@@ -159,7 +159,7 @@ def _split_whole(
     job: _Job,
     program: Program,
     functions: list[Class],
-    units: dict[cst.CSTNode, Unit],
+    top_items: dict[cst.CSTNode, TopItem],
     whole: Ported,
 ) -> dict[str, Ported]:
     """Return the port of each file."""
@@ -169,12 +169,12 @@ def _split_whole(
         if statement in source.positions:
             here, _ = linked.find_place(source.locate(statement)[0])
         files.setdefault(here, []).append(statement)
-    halves = None if job.strict else divide(program, functions, whole.classes, units)
+    halves = None if job.strict else divide(program, functions, whole.classes, top_items)
     if halves is not None:
-        units = halves.units
+        top_items = halves.top_items
     found = {}
     for name, body in files.items():
-        own = [units[s] for s in body if s in units]
+        own = [top_items[s] for s in body if s in top_items]
         block, in_jax = Block(), frozenset[str]()
         if halves is not None:
             names = {n: linked.restore_names(name, n) for s in body for n, _ in iter_bindings(s)}
@@ -186,7 +186,7 @@ def _split_whole(
             continue
         header = source.tree.header  # the comments in front of the other files belong to their first statements
         if linked.starts[name]:
-            header = [] if body[0] in units else getattr(body[0], "leading_lines", [])
+            header = [] if body[0] in top_items else getattr(body[0], "leading_lines", [])
         code = assemble(program, own, source.tree.with_changes(body=body, header=header), linked.imports[name])
         code = linked.restore_names(name, code)
         if block.text:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program
-from fnjax.port.analysis.terms import Unit
 from fnjax.port.result import PortedClass
 from fnjax.port.source.naming import collect_read_names, iter_bindings
 
@@ -19,14 +19,14 @@ class Halves(NamedTuple):
 
     Attributes:
         classes: the classes and operators, those that could not be translated as "as_is".
-        units: the statements of the JAX half.
+        top_items: the statements of the JAX half.
         in_jax: the names of the classes, operators and wrappers in it.
         bound: all names in it.
         kept: the names that the other half must have.
     """
 
     classes: tuple[PortedClass, ...]
-    units: dict[cst.CSTNode, Unit]
+    top_items: dict[cst.CSTNode, TopItem]
     in_jax: frozenset[str]
     bound: frozenset[str]
     kept: frozenset[str]
@@ -36,7 +36,7 @@ def divide(
     program: Program,
     functions: Sequence[Class],
     classes: Sequence[PortedClass],
-    units: Mapping[cst.CSTNode, Unit],
+    top_items: Mapping[cst.CSTNode, TopItem],
 ) -> Halves:
     """Divide a file: what is translated whole, with all that it needs, and the rest.
 
@@ -44,20 +44,20 @@ def divide(
         program: the file.
         functions: its classes and operators.
         classes: what became of each.
-        units: the translated statements.
+        top_items: the translated statements.
     """
     broken = {c.top for c, made in zip(functions, classes, strict=True) if made.status != "ported"}
     made = tuple(replace(m, status="as_is") if c.top in broken else m for c, m in zip(functions, classes, strict=True))
-    roots = [s for c in functions if c.top not in broken for s in _list_statements(program, c) if s in units]
+    roots = [s for c in functions if c.top not in broken for s in _list_statements(program, c) if s in top_items]
     lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
-    chosen = _close(program, roots, units)
-    needed = _close(program, [s for s in lost if s in units], units)
-    for statement in units.keys() - needed - chosen.keys():  # wrappers of classes
-        closed = _close(program, [statement], units)
+    selected = _close(program, roots, top_items)
+    needed = _close(program, [s for s in lost if s in top_items], top_items)
+    for statement in top_items.keys() - needed - selected.keys():  # wrappers of classes
+        closed = _close(program, [statement], top_items)
         if not closed.keys() & broken:
-            chosen |= closed
+            selected |= closed
             roots.append(statement)
-    own = {s: u for s, u in units.items() if s in chosen}
+    own = {s: u for s, u in top_items.items() if s in selected}
     in_jax = _list_bound(roots)
     kept = _list_bound(lost) | {n for s in lost if not _list_bound([s]) for n in collect_read_names([s])}
     return Halves(made, own, in_jax, _list_bound(own), kept - in_jax)
@@ -65,7 +65,7 @@ def divide(
 
 def _list_statements(program: Program, cls: Class) -> list[cst.CSTNode]:
     own = (s for s in program.source.providers.get(cls.name, ()) if not isinstance(s, cst.ClassDef))
-    return [cls.top, *cls.beside, *own]
+    return [cls.top, *cls.next_to, *own]
 
 
 def _list_bound(statements: Iterable[cst.CSTNode]) -> frozenset[str]:
@@ -73,19 +73,19 @@ def _list_bound(statements: Iterable[cst.CSTNode]) -> frozenset[str]:
 
 
 def _close(
-    program: Program, roots: Iterable[cst.CSTNode], units: Mapping[cst.CSTNode, Unit]
-) -> dict[cst.CSTNode, Unit]:
+    program: Program, roots: Iterable[cst.CSTNode], top_items: Mapping[cst.CSTNode, TopItem]
+) -> dict[cst.CSTNode, TopItem]:
     """Return statements with all that they need."""
-    found: dict[cst.CSTNode, Unit] = {}
+    found: dict[cst.CSTNode, TopItem] = {}
     waiting = list(roots)
     while waiting:
         statement = waiting.pop()
         if statement in found:
             continue
-        unit = found[statement] = units[statement]
-        for name in unit.list_names_read():
-            waiting += [s for s in program.source.providers.get(name, ()) if s in units]
-        for name in unit.list_operators():
+        top_item = found[statement] = top_items[statement]
+        for name in top_item.list_names_read():
+            waiting += [s for s in program.source.providers.get(name, ()) if s in top_items]
+        for name in top_item.list_operators():
             operator = program.classes.get(name)
-            waiting += [s for s in (operator.top, *operator.beside) if s in units] if operator else []
+            waiting += [s for s in (operator.top, *operator.next_to) if s in top_items] if operator else []
     return found

@@ -12,8 +12,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.expr import TopItem, parse_line
 from fnjax.port.analysis.program import Program
-from fnjax.port.analysis.terms import Unit, parse_line
 from fnjax.port.result import Finding
 from fnjax.port.source.naming import collect_read_names, iter_bindings
 from fnjax.port.torch import unparse
@@ -50,147 +50,153 @@ def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
     return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
 
 
-Defined = tuple[Unit, cst.FunctionDef | cst.Lambda]
+Defined = tuple[TopItem, cst.FunctionDef | cst.Lambda]
 
 
 class ImportRun:
     """The import of a port, statement by statement: what reads something that is missing by then is dropped."""
 
-    def __init__(self, program: Program, units: dict[cst.CSTNode, Unit]) -> None:
-        self.program, self.units = program, units
+    def __init__(self, program: Program, top_items: dict[cst.CSTNode, TopItem]) -> None:
+        self.program, self.top_items = program, top_items
         self.missing: dict[str, list[Finding]] = {}  # names that are None, or incomplete, for want of a translation
         self.functions: dict[str, list[Defined]] = {}  # what runs for a callee, see `_iter_callees`
 
     def drop_unportable(self) -> None:
         """Leave out of all units what an import could not run."""
         source = self.program.source
-        kernels = [u for u in self.units.values() if is_kernel(self.program, u.origin)]
+        kernels = [u for u in self.top_items.values() if is_kernel(self.program, u.origin)]
         imported = {n: d.imported for u in kernels for n in u.list_names_read() if (d := source.find_definition(n))}
         known = sys.stdlib_module_names | self.program.importable | {"fnjax", "jax"}
         self.missing = {n: [] for n, full in imported.items() if full and full.split(".")[0] not in known}
-        if not self.missing and not any(u.sink.left or _lost_decorators(u) for u in self.units.values()):
+        if not self.missing and not any(u.diagnostics.left or _lost_decorators(u) for u in self.top_items.values()):
             return
         provided: dict[cst.CSTNode, set[str]] = {}
         for name, providers in source.providers.items():
             for provider in providers if not source.definitions[name][-1].imported else ():
                 provided.setdefault(provider, set()).add(name)
         order: dict[cst.CSTNode, int] = {s: i for i, s in enumerate(source.tree.body)}
-        for unit in sorted(self.units.values(), key=lambda u: order.get(u.origin, -1)):
-            before = len(unit.sink.findings)
-            unit.made = self._run_block(unit.made, unit)
-            own = unit.origin if isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) else None
-            if len(unit.sink.findings) > before or (unit.sink.left if own is None else _lost_decorators(unit)):
-                given = provided.get(unit.origin, set()) - ({own.name.value} if own is not None else set())
-                self.missing |= dict.fromkeys(given, unit.sink.findings)
+        for top_item in sorted(self.top_items.values(), key=lambda u: order.get(u.origin, -1)):
+            before = len(top_item.diagnostics.findings)
+            top_item.made = self._run_block(top_item.made, top_item)
+            own = top_item.origin if isinstance(top_item.origin, (cst.FunctionDef, cst.ClassDef)) else None
+            if len(top_item.diagnostics.findings) > before or (
+                top_item.diagnostics.left if own is None else _lost_decorators(top_item)
+            ):
+                given = provided.get(top_item.origin, set()) - ({own.name.value} if own is not None else set())
+                self.missing |= dict.fromkeys(given, top_item.diagnostics.findings)
 
-    def _run_block(self, statements: Iterable[Any], unit: Unit) -> list[Any]:
-        return [s for statement in statements for s in self._run_statement(statement, unit)]
+    def _run_block(self, statements: Iterable[Any], top_item: TopItem) -> list[Any]:
+        return [s for statement in statements for s in self._run_statement(statement, top_item)]
 
-    def _run_statement(self, node: Any, unit: Unit) -> list[Any]:
+    def _run_statement(self, node: Any, top_item: TopItem) -> list[Any]:
         """Return a statement without what reads something missing, or what takes its place."""
         if isinstance(node, cst.FunctionDef):
-            return [self._run_function(node, unit)]
+            return [self._run_function(node, top_item)]
         if isinstance(node, cst.ClassDef):
-            return [self._run_class(node, unit)]
-        if self._find_missing(_list_heads(node), unit):
+            return [self._run_class(node, top_item)]
+        if self._find_missing(_list_heads(node), top_item):
             bound = {n for n, _ in iter_bindings(node)}
-            self.missing |= dict.fromkeys(bound, unit.sink.findings)
+            self.missing |= dict.fromkeys(bound, top_item.diagnostics.findings)
             return [parse_line(f"{n} = None") for n in sorted(bound)]
         if isinstance(node, _COMPOUND):
-            return [self._run_blocks(node, unit)]
+            return [self._run_blocks(node, top_item)]
         for name, definition in iter_bindings(node):
             self.missing.pop(name, None)
-            self.functions[name] = self._list_functions(definition.value, unit)
-        if unit.sink.left:
-            self.missing |= dict.fromkeys(_list_nones(node) - _list_nones(unit.origin), unit.sink.findings)
+            self.functions[name] = self._list_functions(definition.value, top_item)
+        if top_item.diagnostics.left:
+            self.missing |= dict.fromkeys(
+                _list_nones(node) - _list_nones(top_item.origin), top_item.diagnostics.findings
+            )
         return [node]
 
-    def _list_functions(self, node: cst.BaseExpression | None, unit: Unit) -> list[Defined]:
+    def _list_functions(self, node: cst.BaseExpression | None, top_item: TopItem) -> list[Defined]:
         """List the functions that an expression may be: a lambda, another name of one, a partial of one."""
         if isinstance(node, cst.Lambda):
-            return [(unit, node)]
+            return [(top_item, node)]
         if isinstance(node, cst.Call) and _name_callee(node.func) in _PARTIAL and node.args:
             node = node.args[0].value
         return self.functions.get(_name_callee(node), []) if node is not None else []
 
-    def _run_blocks(self, node: Any, unit: Unit) -> Any:
-        """Run the blocks of an `if`, a loop and the like; behind them is missing what is missing behind one of them."""
+    def _run_blocks(self, node: Any, top_item: TopItem) -> Any:
+        """Run the blocks of an `if`, a loop and the like; after them is missing what is missing after one of them."""
         start, found = dict(self.missing), dict(self.missing)
         changes: dict[str, Any] = {}
         for name in ("body", "handlers", "cases", "orelse", "finalbody"):
             part = getattr(node, name, None)
             if isinstance(part, cst.BaseSuite):
-                changes[name] = self._run_lines(part, unit)
+                changes[name] = self._run_lines(part, top_item)
             elif isinstance(part, cst.CSTNode):
-                changes[name] = self._run_blocks(part, unit)
+                changes[name] = self._run_blocks(part, top_item)
             elif part:
-                changes[name] = [self._run_blocks(p, unit) for p in part]
+                changes[name] = [self._run_blocks(p, top_item) for p in part]
             found |= self.missing
             self.missing = dict(start if isinstance(node, cst.If) else found)
         self.missing = found
         return node.with_changes(**changes)
 
-    def _run_lines(self, block: cst.BaseSuite, unit: Unit) -> cst.BaseSuite:
+    def _run_lines(self, block: cst.BaseSuite, top_item: TopItem) -> cst.BaseSuite:
         if isinstance(block, cst.SimpleStatementSuite):
             block = cst.IndentedBlock([cst.SimpleStatementLine(block.body)])
-        return block.with_changes(body=self._run_block(block.body, unit) or [parse_line("pass")])
+        return block.with_changes(body=self._run_block(block.body, top_item) or [parse_line("pass")])
 
-    def _run_class(self, node: cst.ClassDef, unit: Unit) -> cst.ClassDef:
+    def _run_class(self, node: cst.ClassDef, top_item: TopItem) -> cst.ClassDef:
         name, around = node.name.value, dict(self.missing)
-        decorators = [d for d in node.decorators if not self._find_missing([d.decorator], unit)]
-        bases = [b for b in node.bases if not self._find_missing([b.value], unit)]
+        decorators = [d for d in node.decorators if not self._find_missing([d.decorator], top_item)]
+        bases = [b for b in node.bases if not self._find_missing([b.value], top_item)]
         if bases and len(bases) < len(node.bases):
             bases[-1] = bases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
         inherited = [f for b in node.bases for f in self.functions.get(_name_callee(b.value), ())]
-        body = self._run_lines(node.body, unit)
+        body = self._run_lines(node.body, top_item)
         if any(self.program.resolve_name(b.value).startswith("enum.") for b in bases):  # each of its fields is a number
             body = body.with_changes(body=[s for s in body.body if not _list_nones(s) & self.missing.keys()])
         own = [n for n in body.body if isinstance(n, cst.FunctionDef)]
-        self.functions[name] = [(unit, n) for n in own if n.name.value in _MAKING] or inherited
+        self.functions[name] = [(top_item, n) for n in own if n.name.value in _MAKING] or inherited
         for function in own:
             asked = any(unparse(d.decorator).endswith("property") for d in function.decorators)
             key = f"{'@' if asked else '.'}{function.name.value}"
-            self.functions[key] = [*self.functions.get(key, ()), (unit, function)]
+            self.functions[key] = [*self.functions.get(key, ()), (top_item, function)]
         self.missing = {n: f for n, f in around.items() if n != name}
         return node.with_changes(decorators=decorators, bases=bases, body=body)
 
-    def _run_function(self, node: cst.FunctionDef, unit: Unit) -> cst.FunctionDef:
+    def _run_function(self, node: cst.FunctionDef, top_item: TopItem) -> cst.FunctionDef:
         """Return a function without the decorators, defaults and annotations that read something missing."""
-        kept = [d for d in node.decorators if not self._find_missing([d.decorator], unit)]
-        none = {p for p in list_nodes(node.params, cst.Param) if p.default and self._find_missing([p.default], unit)}
-        noted = [n for n in list_nodes(node, cst.Annotation) if self._find_missing([n.annotation], unit)]
+        kept = [d for d in node.decorators if not self._find_missing([d.decorator], top_item)]
+        none = {
+            p for p in list_nodes(node.params, cst.Param) if p.default and self._find_missing([p.default], top_item)
+        }
+        noted = [n for n in list_nodes(node, cst.Annotation) if self._find_missing([n.annotation], top_item)]
         made = node.with_changes(decorators=kept, params=node.params.visit(_ParameterCleaner(none, noted)))
         made = made.with_changes(returns=None) if node.returns in noted else made
         self.missing.pop(node.name.value, None)
-        self.functions[node.name.value] = [(unit, made)]
+        self.functions[node.name.value] = [(top_item, made)]
         return made
 
-    def _find_missing(self, nodes: Iterable[cst.CSTNode], unit: Unit) -> bool:
+    def _find_missing(self, nodes: Iterable[cst.CSTNode], top_item: TopItem) -> bool:
         """Report whether evaluating these nodes reads something missing, or calls a function that does or raises."""
         for node in nodes:
             run = [*_iter_run_on_import(node)]
             names = self.missing.keys() & {n.value for n in run if isinstance(n, cst.Name)}
             for name in sorted(names & _collect_reads(node) if names else ()):
-                self._report(unit, self.missing[name], f"{name} needs manual porting, and this reads it")
+                self._report(top_item, self.missing[name], f"{name} needs manual porting, and this reads it")
                 return True
             for name in sorted({*_iter_callees(run), _name_callee(node)}):
                 if found := self._find_raising(name, set()):
-                    self._report(unit, [], f"{found} needs manual porting, and this calls it")
+                    self._report(top_item, [], f"{found} needs manual porting, and this calls it")
                     return True
         return False
 
-    def _report(self, unit: Unit, findings: Sequence[Finding], message: str) -> None:
-        where = self.program.source.locate(unit.origin)
+    def _report(self, top_item: TopItem, findings: Sequence[Finding], message: str) -> None:
+        where = self.program.source.locate(top_item.origin)
         own = Finding(*where, "unknown", f"{message} while the file is imported")
-        unit.sink.findings += [f for f in [*findings, own] if f not in unit.sink.findings]
+        top_item.diagnostics.findings += [f for f in [*findings, own] if f not in top_item.diagnostics.findings]
 
     def _find_raising(self, callee: str, seen: set[str]) -> str:
         """Return the function that raises if this callee runs now: itself, or one that it calls; else nothing."""
-        for unit, function in self.functions.get(callee, ()) if callee not in seen else ():
+        for top_item, function in self.functions.get(callee, ()) if callee not in seen else ():
             seen.add(callee)
             inside = list_nodes(function.body)
             raised = (unparse(n) for n in inside if isinstance(n, cst.Raise))
-            raises = unit.sink.left and any(r.startswith("raise NotImplementedError(") for r in raised)
+            raises = top_item.diagnostics.left and any(r.startswith("raise NotImplementedError(") for r in raised)
             if raises or self.missing.keys() & _collect_reads(function):
                 return callee.strip(".@")
             for name in sorted({*_iter_callees(inside)}):
@@ -253,13 +259,13 @@ def _name_callee(node: cst.CSTNode) -> str:
     return f".{node.attr.value}" if isinstance(node, cst.Attribute) else unparse(node)
 
 
-def _lost_decorators(unit: Unit) -> bool:
+def _lost_decorators(top_item: TopItem) -> bool:
     """Return whether a function or class has fewer decorators in the port for want of a translation."""
-    if not isinstance(unit.origin, (cst.FunctionDef, cst.ClassDef)) or not unit.origin.decorators:
+    if not isinstance(top_item.origin, (cst.FunctionDef, cst.ClassDef)) or not top_item.origin.decorators:
         return False
-    made = [n for n in unit.made if isinstance(n, type(unit.origin))]
-    fewer = any(len(n.decorators) < len(unit.origin.decorators) for n in made)
-    return fewer and any(f.severity == "error" for f in unit.sink.findings)
+    made = [n for n in top_item.made if isinstance(n, type(top_item.origin))]
+    fewer = any(len(n.decorators) < len(top_item.origin.decorators) for n in made)
+    return fewer and any(f.severity == "error" for f in top_item.diagnostics.findings)
 
 
 def _iter_run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -11,16 +11,16 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis import registry
+from fnjax.port.analysis.evaluator import Evaluator
+from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.kernels import collect_kernels
 from fnjax.port.analysis.operators import collect_operators
 from fnjax.port.analysis.program import Class, Program, list_nodes
-from fnjax.port.analysis.terms import Unit
-from fnjax.port.analysis.walk import Walk
 from fnjax.port.engine.as_is import has_kernels, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
+from fnjax.port.engine.fixpoint import find_parts, settle_part
 from fnjax.port.engine.halves import divide
-from fnjax.port.engine.settling import find_parts, settle_part
-from fnjax.port.engine.units import evaluate_at_top_level
+from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rewrite.control.jumps import port_returns
 from fnjax.port.rewrite.functions.recomputed import port_recomputation
@@ -166,7 +166,7 @@ def port_parsed(
     source: Source,
     text: str,
     wanted: Sequence[str] | None,
-    write: Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Any] | None = None,
+    write: Callable[[Program, list[Class], dict[cst.CSTNode, TopItem]], Any] | None = None,
     renamed: frozenset[str] | None = None,
 ) -> Any:
     """Port what was read.
@@ -176,7 +176,7 @@ def port_parsed(
         text: its text.
         wanted: the classes to port, by name; None for all.
         write: what makes the result of the translated statements; by default a Ported.
-        renamed: the names of the file that have an underscore behind them, for the port's own.
+        renamed: the names of the file that have an underscore after them, for the port's own.
     """
     write = write or write_whole
     program = Program(source, _apply_patterns)
@@ -197,46 +197,46 @@ def port_parsed(
     if not any(_derives_from_torch(program, c) for c in functions) and not _reads_torch(source):
         return Ported(text, tuple(PortedClass(c.name, "ported") for c in functions))
     program.key_name = _choose_key_name(source)
-    units: dict[cst.CSTNode, Unit] = {}
+    top_items: dict[cst.CSTNode, TopItem] = {}
     for part in find_parts(program, functions):
-        units |= settle_part(program, [c for c in functions if c.top in part], part)
+        top_items |= settle_part(program, [c for c in functions if c.top in part], part)
         forget_nodes()  # what a part has had made is of no use to the next
         unparse.cache_clear()
-    helpers, modules = support({n for u in units.values() for n in u.sink.needs})
-    ours = {*helpers, *modules, *(n for u in units.values() for n in u.sink.imports)}
+    helpers, modules = support({n for u in top_items.values() for n in u.diagnostics.needs})
+    ours = {*helpers, *modules, *(n for u in top_items.values() for n in u.diagnostics.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.rename_names(taken), source.filename)
         return port_parsed(again, text, wanted, write, frozenset(taken))
-    return write(program, functions, units)
+    return write(program, functions, top_items)
 
 
-def write_whole(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
+def write_whole(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> Ported:
     """Return the text of the port, and what became of the classes."""
     source = program.source
-    made = assemble(program, list(units.values()))
+    made = assemble(program, list(top_items.values()))
     try:
         compile(made, source.filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as e:
-        failed = [_describe_class(program, c, units) for c in functions]
+        failed = [_describe_class(program, c, top_items) for c in functions]
         finding = Finding(1, 1, "internal", f"the port is no valid Python ({e}); please report this file")
         return Ported(code="", classes=tuple(PortedClass(c.name, "failed", (*c.findings, finding)) for c in failed))
-    _report_undefined(program, units, made)
+    _report_undefined(program, top_items, made)
     return Ported(
-        made, tuple(_describe_class(program, c, units) for c in functions), axes=list_mesh_axes(units.values())
+        made, tuple(_describe_class(program, c, top_items) for c in functions), axes=list_mesh_axes(top_items.values())
     )
 
 
-def _write_halves(text: str, everything: bool) -> Callable[[Program, list[Class], dict[cst.CSTNode, Unit]], Ported]:
+def _write_halves(text: str, everything: bool) -> Callable[[Program, list[Class], dict[cst.CSTNode, TopItem]], Ported]:
     """Return what writes a port whose classes are JAX where they can be, and else as they are."""
 
-    def write(program: Program, functions: list[Class], units: dict[cst.CSTNode, Unit]) -> Ported:
-        whole = write_whole(program, functions, units)
-        halves = divide(program, functions, whole.classes, units)
+    def write(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> Ported:
+        whole = write_whole(program, functions, top_items)
+        halves = divide(program, functions, whole.classes, top_items)
         block = write_block(text, halves.kept, halves.in_jax, halves.bound, everything=everything)
         if not block.text:
             return replace(whole, left_out=block.left_out)
-        code = assemble(program, list(halves.units.values()), block=block.text)
-        axes = list_mesh_axes(halves.units.values())
+        code = assemble(program, list(halves.top_items.values()), block=block.text)
+        axes = list_mesh_axes(halves.top_items.values())
         return Ported(code, halves.classes, "", True, axes, block.names, halves.in_jax, block.left_out)
 
     return write
@@ -245,20 +245,20 @@ def _write_halves(text: str, everything: bool) -> Callable[[Program, list[Class]
 _OF_MODULES = frozenset(n for n in globals() if n.startswith("__"))  # __name__, __file__ ...
 
 
-def _report_undefined(program: Program, units: dict[cst.CSTNode, Unit], code: str) -> None:
+def _report_undefined(program: Program, top_items: dict[cst.CSTNode, TopItem], code: str) -> None:
     """Report each name that a statement reads and the port does not have, unless another finding says why."""
     bound = {*dir(builtins), *_OF_MODULES, *collect_bound_names(code)}
-    for unit in units.values():
-        missing = unit.list_names_read() - bound
-        if missing and not any(f.severity == "error" for f in unit.sink.findings):
+    for top_item in top_items.values():
+        missing = top_item.list_names_read() - bound
+        if missing and not any(f.severity == "error" for f in top_item.diagnostics.findings):
             message = f"the port has no {', '.join(sorted(missing))}, which this reads"
-            unit.sink.findings.append(Finding(*program.source.locate(unit.origin), "unknown", message))
+            top_item.diagnostics.findings.append(Finding(*program.source.locate(top_item.origin), "unknown", message))
 
 
-def _apply_patterns(walk: Walk, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
+def _apply_patterns(ev: Evaluator, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
     """Rewrites of several statements at once: what they become, and how many they are."""
-    first = port_recomputation(walk, body, index) or port_returns(walk, body, index)
-    return first or port_written_choice(walk, body, index) or port_places_of_mask(walk, body, index)
+    first = port_recomputation(ev, body, index) or port_returns(ev, body, index)
+    return first or port_written_choice(ev, body, index) or port_places_of_mask(ev, body, index)
 
 
 def _drop_dead_branches(program: Program) -> None:
@@ -290,23 +290,25 @@ def _choose_key_name(source: Source) -> str:
     return next(n for n in KEYS if n == KEYS[-1] or not {n, f"sub{n}"} & names)
 
 
-def _describe_class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]) -> PortedClass:
+def _describe_class(program: Program, cls: Class, top_items: dict[cst.CSTNode, TopItem]) -> PortedClass:
     """Return the findings of a class: its own, and those of what it needs of the file."""
     seen: set[cst.CSTNode] = {cls.top}
-    top = units[cls.top]
+    top = top_items[cls.top]
     inside = _find_span(program, cls)
-    beside = [
+    next_to = [
         _find_span(program, c)
         for c in program.classes.values()
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
-    found = [f for s in cls.beside if s in units and s is not cls.top for f in units[s].sink.findings]
+    found = [f for s in cls.next_to if s in top_items and s is not cls.top for f in top_items[s].diagnostics.findings]
     codes = {"note": "dropped", "error": "supply"}
     found += [Finding(*program.source.locate(n), codes[s], message, s) for n, message, s in cls.left_out]
-    found += [f for f in top.sink.findings if _lies_within(f, inside) or not any(_lies_within(f, o) for o in beside)]
+    found += [
+        f for f in top.diagnostics.findings if _lies_within(f, inside) or not any(_lies_within(f, o) for o in next_to)
+    ]
     ported = program.ported.get(cls.name)
-    seen.update(cls.beside)
-    waiting = sorted({n for s in cls.beside if s in units for n in units[s].list_names_read()})
+    seen.update(cls.next_to)
+    waiting = sorted({n for s in cls.next_to if s in top_items for n in top_items[s].list_names_read()})
     alone = ported is None or cls.top is not cls.node or len(top.made) == 1
     waiting += sorted(top.list_names_read() if alone else collect_read_names([ported])) + top.list_operators()
     done: set[str] = set()
@@ -316,12 +318,12 @@ def _describe_class(program: Program, cls: Class, units: dict[cst.CSTNode, Unit]
             continue
         done.add(name)
         operator = program.classes.get(name) if "::" in name else None
-        for provider in operator.beside if operator else program.source.providers.get(name, ()):
-            if provider in seen or provider not in units:
+        for provider in operator.next_to if operator else program.source.providers.get(name, ()):
+            if provider in seen or provider not in top_items:
                 continue
             seen.add(provider)
-            found += units[provider].sink.findings
-            waiting += sorted(units[provider].list_names_read()) + units[provider].list_operators()
+            found += top_items[provider].diagnostics.findings
+            waiting += sorted(top_items[provider].list_names_read()) + top_items[provider].list_operators()
     if ported is None:
         message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
         found.append(Finding(*program.source.locate(cls.node), "unknown", message))

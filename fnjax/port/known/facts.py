@@ -15,9 +15,9 @@ from fnjax.port.torch import MISSING, unparse
 LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
 SIZE = "instance:torch.Size"
 DTYPE = "instance:torch.dtype"
-SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all ways
-LOST = "\0"  # between masks: what is all entries is selected by one of them on one way, by none or another elsewhere
-ROW = "instance:row"  # of an argument that is whole numbers by default, or one that the caller gives
+SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all branches
+LOST = "\0"  # between masks: what is all entries is selected by one of them in one branch, by none or another elsewhere
+ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
 _NOTHING: frozenset[Any] = frozenset()
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemRef:
     """Which memory a PyTorch tensor lies in, and which view of it it is.
 
     Attributes:
@@ -61,12 +61,12 @@ class Place:
     choice: str = ""
     whole: bool = True
 
-    def is_prefix_of(self, other: Place) -> bool:
+    def is_prefix_of(self, other: MemRef) -> bool:
         """Return whether the other place is a view of this one (or the same)."""
         head = other.steps[: len(self.steps)]
         return len(head) == len(self.steps) and self.steps == head
 
-    def is_apart_from(self, other: Place) -> bool:
+    def is_disjoint_from(self, other: MemRef) -> bool:
         """Return whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
         if not self.tells_overlap_with(other):
             return False
@@ -77,17 +77,17 @@ class Place:
         return False
 
     @classmethod
-    def join_all(cls, *places: Place) -> Place:
+    def join_all(cls, *places: MemRef) -> MemRef:
         """Return the place of what may be a view of any of these."""
         whole = all(p.whole and not p.steps for p in places)
         return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
 
     @property
-    def doubtful(self) -> Place:
+    def doubtful(self) -> MemRef:
         """The place of what may be this."""
         return replace(self, certain=False, choice="")
 
-    def tells_overlap_with(self, other: Place) -> bool:
+    def tells_overlap_with(self, other: MemRef) -> bool:
         """Return whether the steps of both say which entries they have in common."""
         return (self.certain and other.certain) or (self.choice != "" and self.choice == other.choice)
 
@@ -96,11 +96,11 @@ class Place:
         """True if the memory was taken in this function."""
         return all(s[0].isdigit() for s in self.storage)
 
-    def take_entry(self, index: int) -> Place:
+    def take_entry(self, index: int) -> MemRef:
         """Return the place of an entry of a list of views."""
         return replace(self, steps=(*self.steps, Step.make_step(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
 
-    def is_same_view_as(self, other: Place) -> bool:
+    def is_same_view_as(self, other: MemRef) -> bool:
         """Return whether both are the same entries."""
         return len(self.steps) == len(other.steps) and self.is_prefix_of(other)
 
@@ -120,21 +120,21 @@ class Value:
         element: what is known of each element of other containers.
         fields: the names of the parts, of a named tuple.
         entries: the keys of a dictionary that was written out, and what is known of their values.
-        place: where it lies, for tensors.
+        memref: where it lies, for tensors.
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
         mask: this value stands for the entries that the mask of that number selects; the code holds all entries. Where
             branches differ in that, several with `LOST` between them.
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
-        mixed: a tensor on one way through the function; on another a Python value, or it is not known what.
+        mixed: a tensor in one branch through the function; in another a Python value, or it is not known what.
         python: a Python number in the source, for which the port has a scalar array.
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
         numpy: an array of NumPy in the source, whose methods are NumPy's; None if that cannot be told.
         guard: of a condition that Python may decide before it asks tensors, what it is then.
-        optional: None on one way through the function.
+        optional: None in one branch through the function.
         left_out: an argument that may be None, as far as is known.
-        wide: a whole number of Python's that may need more than 32 bits, as `2**k - 1`.
+        wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
         recorded: the variables, with their versions, of which gradients were taken for what this was computed with.
         kernel: this may be a Triton kernel of the file.
         held: the memory in which it and its parts may lie.
@@ -150,7 +150,7 @@ class Value:
     element: Value | None = None
     fields: tuple[str, ...] = ()
     entries: tuple[tuple[str, Value], ...] = ()
-    place: Place | None = None
+    memref: MemRef | None = None
     number: str = ""
     like: str = ""
     mask: str = ""
@@ -170,14 +170,14 @@ class Value:
 
     def __post_init__(self) -> None:
         """Note the memory in which it and its parts may lie, and the variables from which it is derived."""
-        held, place = [v.held for v in self.parts or ()], self.place
+        held, memref = [v.held for v in self.parts or ()], self.memref
         if self.element is not None:
             held.append(self.element.held)
-        if held or place:
-            object.__setattr__(self, "held", frozenset().union(place.storage if place else (), *held))
-        if self.number or (place and place.steps):
+        if held or memref:
+            object.__setattr__(self, "held", frozenset().union(memref.storage if memref else (), *held))
+        if self.number or (memref and memref.steps):
             named = ((name, int(version)) for name, version in _SOURCE.findall(self.number))
-            steps = place.steps if place else ()
+            steps = memref.steps if memref else ()
             object.__setattr__(self, "sources", frozenset(named).union(*(s.reads for s in steps)))
 
     @property
@@ -253,7 +253,7 @@ def find_common_dtype(values: list[Value]) -> str:
 UNKNOWN = Value()
 STATIC = Value("static")
 TENSOR = Value("tensor")
-PASSED = Place(frozenset({"passed"}))  # of what a lambda is called with
+PASSED = MemRef(frozenset({"passed"}))  # of what a lambda is called with
 
 
 def join_values(a: Value, b: Value) -> Value:
@@ -283,7 +283,7 @@ def join_values(a: Value, b: Value) -> Value:
         element=element,
         fields=a.fields if a.fields == b.fields else (),
         entries=a.entries if a.entries == b.entries else (),
-        place=_join_places(a.place, b.place),
+        memref=_join_memrefs(a.memref, b.memref),
         number=a.number if a.number == b.number else "",
         like=a.like if a.like == b.like else "",
         mask=a.mask if a.mask == b.mask else LOST.join(sorted({*a.mask.split(LOST), *b.mask.split(LOST)})),
@@ -313,40 +313,40 @@ def join_elements(container: Value) -> Value | None:
 
 def find_entry(container: Value, key: str) -> Value:
     """Return what a dictionary has under a key; it lies where any of its entries may."""
-    found, held = dict(container.entries)[key], container.element and container.element.place
-    return replace(found, place=held.doubtful) if held and found.kind != "static" else found
+    found, held = dict(container.entries)[key], container.element and container.element.memref
+    return replace(found, memref=held.doubtful) if held and found.kind != "static" else found
 
 
 def find_any_element(container: Value) -> Value:
     """Return what one finds when iterating."""
     if container.parts:
         found = join_elements(container) or UNKNOWN
-        if len(container.parts) > 1 and found.place:  # `(x, x)`: one round sees what another has written
-            return replace(found, place=found.place.doubtful)
+        if len(container.parts) > 1 and found.memref:  # `(x, x)`: one iteration sees what another has written
+            return replace(found, memref=found.memref.doubtful)
         return found
     if container.element is not None and not container.is_tensor:
         return container.element
-    place = container.place and container.place.doubtful
+    memref = container.memref and container.memref.doubtful
     if container.is_tensor:
-        return Value("tensor", container.dtype, container.rank - 1 if container.rank else None, place=place)
-    return replace(UNKNOWN, place=place) if place else UNKNOWN
+        return Value("tensor", container.dtype, container.rank - 1 if container.rank else None, memref=memref)
+    return replace(UNKNOWN, memref=memref) if memref else UNKNOWN
 
 
 def _join_guards(a: Value, b: Value) -> bool | None:
-    """Return what Python has decided of a condition where it is no array."""
+    """Return what Python has decided of a condition where it is not an array."""
     for one, other in ((a, b), (b, a)):
         if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
             return one.literal if other.guard in {None, one.literal} else None
     return a.guard if a.guard is b.guard else None
 
 
-def _join_places(a: Place | None, b: Place | None) -> Place | None:
+def _join_memrefs(a: MemRef | None, b: MemRef | None) -> MemRef | None:
     if a is None or b is None:
         one = a or b
         return one and one.doubtful
     if a.storage == b.storage and a.is_same_view_as(b):
         return a if a.certain == b.certain and a.choice == b.choice else a.doubtful
-    return Place.join_all(a, b)
+    return MemRef.join_all(a, b)
 
 
 @dataclass(slots=True)
@@ -373,9 +373,9 @@ class State:
     def decide_anew(self, branch: str) -> None:
         """Forget what a branch has decided before, in a loop: it is another decision than that of now."""
         for name, value in self.variables.items():
-            if value.place and value.place.choice.startswith(f"{branch} "):
-                older = replace(value.place, choice=value.place.choice + "'")
-                self.variables[name] = replace(value, place=older)
+            if value.memref and value.memref.choice.startswith(f"{branch} "):
+                older = replace(value.memref, choice=value.memref.choice + "'")
+                self.variables[name] = replace(value, memref=older)
 
     def join_state(self, other: State) -> None:
         """Keep what holds here and there."""
@@ -391,54 +391,54 @@ class State:
 
 
 def join_states(states: list[State], branch: str) -> State:
-    """Return what holds in all of the ways that a branch may take."""
+    """Return what holds in all of the branches that a branch may take."""
     for state in states:
         state.decide_anew(branch)
     result = states[0].copy()
     for state in states[1:]:
         result.join_state(state)
     for name, value in result.variables.items():
-        ways = [s.variables[name] for s in states if name in s.variables]
-        if len(ways) == len(states) > 1:
-            result.variables[name] = mark_choice(value, ways, branch)
+        branches = [s.variables[name] for s in states if name in s.variables]
+        if len(branches) == len(states) > 1:
+            result.variables[name] = mark_choice(value, branches, branch)
     return result
 
 
-def mark_choice(value: Value, ways: list[Value], branch: str) -> Value:
+def mark_choice(value: Value, branches: list[Value], branch: str) -> Value:
     """Return a value that a branch has taken from one of several."""
-    place = value.place
-    if place is None or place.certain or place.choice:
+    memref = value.memref
+    if memref is None or memref.certain or memref.choice:
         return value
-    known = [w.place for w in ways if w.place and (w.place.certain or w.place.choice)]
-    if len(known) < len(ways):
+    known = [w.memref for w in branches if w.memref and (w.memref.certain or w.memref.choice)]
+    if len(known) < len(branches):
         return value
     texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
     digest = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
-    return replace(value, place=replace(place, choice=f"{branch} {digest}"))
+    return replace(value, memref=replace(memref, choice=f"{branch} {digest}"))
 
 
-def list_places(value: Value) -> list[Place]:
+def list_memrefs(value: Value) -> list[MemRef]:
     """Return where a value and its parts lie."""
-    found = [value.place] if value.place else []
+    found = [value.memref] if value.memref else []
     for part in (*(value.parts or ()), *(entry for _, entry in value.entries)):
-        found += list_places(part)
+        found += list_memrefs(part)
     if value.element:
-        found += list_places(value.element)
+        found += list_memrefs(value.element)
     return found
 
 
 def may_touch(value: Value, storage: frozenset[str]) -> bool:
     """Return whether a value, or a part of it, may lie in some memory."""
-    return any(p.storage & storage for p in list_places(value))
+    return any(p.storage & storage for p in list_memrefs(value))
 
 
 def rename_storages(value: Value, names: Mapping[str, str]) -> Value:
     """Return the value with other names for storages."""
-    place = value.place
-    if place and place.storage & names.keys():
-        place = replace(place, storage=frozenset(names.get(s, s) for s in place.storage))
+    memref = value.memref
+    if memref and memref.storage & names.keys():
+        memref = replace(memref, storage=frozenset(names.get(s, s) for s in memref.storage))
     parts = None if value.parts is None else tuple(rename_storages(p, names) for p in value.parts)
     element = value.element and rename_storages(value.element, names)
-    if place is value.place and parts == value.parts and element == value.element:
+    if memref is value.memref and parts == value.parts and element == value.element:
         return value
-    return replace(value, place=place, parts=parts, element=element)
+    return replace(value, memref=memref, parts=parts, element=element)

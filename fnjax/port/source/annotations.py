@@ -22,9 +22,9 @@ _IN_SCHEMAS = {"torch.dtype": "fnjax.dtype", "torch.device": "jax.Device"}  # wh
 class AnnotationPorter(cst.CSTTransformer):
     """Replaces torch's types."""
 
-    def __init__(self, program: Any, walk: Any) -> None:
+    def __init__(self, program: Any, ev: Any) -> None:
         super().__init__()
-        self.program, self.walk = program, walk
+        self.program, self.ev = program, ev
 
     def visit_Attribute(self, node: cst.Attribute) -> bool:
         """Dotted names are taken as a whole."""
@@ -50,15 +50,15 @@ class AnnotationPorter(cst.CSTTransformer):
         return updated_node if taken else updated_node.value
 
     def _port_name(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
-        name = self.walk.find_name(node) or self.program.resolve_name(node)
+        name = self.ev.find_name(node) or self.program.resolve_name(node)
         array = name.startswith("torch.") and name.endswith(("Tensor", "torch.tensor"))
         if array or name in ARRAYS | PARAMETERS:
-            self.walk.sink.imports.add("jax")
+            self.ev.diagnostics.imports.add("jax")
             return cst.parse_expression("jax.Array")
-        is_operator = self.walk.routine.node in self.program.by_node
+        is_operator = self.ev.routine.node in self.program.by_node
         spelled = _SAME.get(name) or (_IN_SCHEMAS.get(name) if is_operator else None)
         if spelled:
-            self.walk.sink.imports.update({spelled.split(".")[0]} & {"fnjax", "jax"})
+            self.ev.diagnostics.imports.update({spelled.split(".")[0]} & {"fnjax", "jax"})
             return cst.parse_expression(spelled)
         root = name.split(".")[0]
         standard = (

@@ -2,9 +2,9 @@
 
 What: the decorator becomes what it does, as calls of torch.library's.
 Before: `@my_op("f", fake)` over `def f(x)`, with `def my_op(name, fake)` that returns `def decorate(fn)`
-After: `@torch.library.custom_op(f"ns::f", mutates_args=())` over it, and the line `f.register_fake(fake)` behind it
+After: `@torch.library.custom_op(f"ns::f", mutates_args=())` over it, and the line `f.register_fake(fake)` after it
 Safety: only where the decorator hands its function straight to custom_op or triton_op; what else it does (tables that
-it fills) stays behind, as nothing that is ported reads it.
+it fills) stays after, as nothing that is ported reads it.
 Limits: a decorator that branches or loops stays as it is; a register_fake that is given the body itself goes, as a body
 of JAX operations has its own shapes.
 """
@@ -100,7 +100,7 @@ def _expand_decorators(
     values |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
     values[maker.given] = function.name
     decorator: cst.BaseExpression | None = None
-    behind: list[cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
+    after: list[cst.SimpleStatementLine | cst.BaseCompoundStatement] = []
     for small in maker.lines:
         value = getattr(small, "value", None)
         if not isinstance(value, cst.BaseExpression):
@@ -115,10 +115,10 @@ def _expand_decorators(
         if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
             values[small.targets[0].target.value] = function.name if is_operator else made
         elif isinstance(small, cst.Expr) and not is_operator and _registers_more(value, maker.given):
-            behind.append(cst.SimpleStatementLine([cst.Expr(made)]))
+            after.append(cst.SimpleStatementLine([cst.Expr(made)]))
     if decorator is None:
         return [function]
-    return [function.with_changes(decorators=[function.decorators[0].with_changes(decorator=decorator)]), *behind]
+    return [function.with_changes(decorators=[function.decorators[0].with_changes(decorator=decorator)]), *after]
 
 
 def _registers_more(call: cst.BaseExpression, given: str) -> bool:

@@ -4,7 +4,7 @@ What: a function of the file that gives a tensor and a view of it, `return x.vie
 given to: each of the two sees what is written to the other.
 Before: `flat, x = both(x)` and `x = update(flat, x)`
 After: the lines of `both` and of `update`
-Safety: only functions that are lines one behind the other with one return at the end, called in a line of their own;
+Safety: only functions that are lines one after the other with one return at the end, called in a line of their own;
 their variables get names of their own.
 Limits: other functions that are given a tensor twice, and write to it, are findings.
 """

@@ -217,18 +217,18 @@ def _always_calls(function: cst.FunctionDef, name: str, method: str) -> bool:
 
 def _only_takes_entries(function: cst.FunctionDef, name: str) -> bool:
     """Return whether all that is read of a variable are its entries."""
-    apart = set()
+    disjoint = set()
     for n in list_nodes(function):
         if isinstance(n, cst.Call) and unparse(n.func) in {"list", "tuple", "torch.Size", "len"}:
-            apart |= {a.value for a in n.args}
+            disjoint |= {a.value for a in n.args}
         starred = isinstance(n, cst.StarredElement) or (isinstance(n, cst.Arg) and n.star == "*")
         listed = isinstance(n, cst.Attribute) and n.attr.value == "tolist"
         unpacked = isinstance(n, cst.Assign) and isinstance(n.targets[0].target, cst.Tuple)
         if starred or listed or unpacked or isinstance(n, cst.Subscript):
-            apart.add(n.value)  # type: ignore[attr-defined] # each of them has one
+            disjoint.add(n.value)  # type: ignore[attr-defined] # each of them has one
         if isinstance(n, cst.CompFor) and isinstance(n.target, cst.Name):
-            apart |= {n.iter} if f"int({n.target.value})" in unparse(function) else set()
-    return len([n for n in _list_uses(function, name) if n not in apart]) == 1  # where it is unpacked
+            disjoint |= {n.iter} if f"int({n.target.value})" in unparse(function) else set()
+    return len([n for n in _list_uses(function, name) if n not in disjoint]) == 1  # where it is unpacked
 
 
 def _list_uses(node: cst.CSTNode, name: str) -> list[cst.CSTNode]:

@@ -1,7 +1,7 @@
 """Files of a folder that import from each other, as one text: what a helper does elsewhere is then known.
 
 A name that two files give different meanings, or that a file knows under another name (`from b import f as g`, `b.f`),
-gets the name of its file behind it in the text, and its own back in what is written. Each line stays a line.
+gets the name of its file after it in the text, and its own back in what is written. Each line stays a line.
 """
 
 from __future__ import annotations
@@ -230,7 +230,7 @@ class _Linker:
     # ------------------------------------------------------------------------------------- what names mean
 
     def _find_module(self, file: _File, module: str, level: int) -> tuple[_File | None, str]:
-        """Return the file of an imported module, and what it is named from: `folder`, `above`, `beside`, `dots`."""
+        """Return the file of an imported module, and what it is named from: `folder`, `above`, `next to`, `dots`."""
         parts = tuple(module.split(".")) if module else ()
         if level:
             start = file.package[: len(file.package) - level + 1]

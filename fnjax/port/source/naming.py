@@ -166,7 +166,7 @@ class Source:
         return {name for node in self.positions if type(node) in _BINDING for name in _list_bound(node)}
 
     def rename_names(self, names: set[str]) -> str:
-        """Return the text with an underscore behind these of its names, which the port needs for its own."""
+        """Return the text with an underscore after these of its names, which the port needs for its own."""
         made = self.tree.visit(_UnderscoreRenamer(names))
         assert isinstance(made, cst.Module)
         return made.code

@@ -119,7 +119,7 @@ class _Uses:
         self.own = self.foreign = False  # has what only tensors have, or a method that no tensor and no container has
         self.context = False  # has what only ctx has
         self.called: set[cst.CSTNode] = set()
-        self.methods: set[cst.CSTNode] = set()  # of an object that is no tensor
+        self.methods: set[cst.CSTNode] = set()  # of an object that is not a tensor
         for node in seen:
             _LOOKS[type(node)](self, node)
 
@@ -234,7 +234,7 @@ _LOOKS: dict[type[cst.CSTNode], Callable[[_Uses, Any], None]] = {
 }
 
 
-class Evidence:
+class Inference:
     """Uses of the variables in the functions of a file: each body is read once, and searched once for a name."""
 
     def __init__(self, resolve: Resolve) -> None:
@@ -264,9 +264,9 @@ def iter_parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
         yield params.star_kwarg
 
 
-def may_be_left_out(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, given: bool) -> bool:
+def may_be_left_out(param: cst.Param, function: cst.FunctionDef, inference: Inference, given: bool) -> bool:
     """Return whether a parameter taken for a tensor may be None; `given` if backward always has its gradient."""
-    uses = evidence.find_uses(param.name.value, function)
+    uses = inference.find_uses(param.name.value, function)
     said = unparse(param.annotation.annotation) if param.annotation else ""
     default = param.default is not None and read_literal(param.default) is None
     open_ = default or uses.asked or "Optional" in said or "None" in said
@@ -312,11 +312,13 @@ def _collect_returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], se
     return values, tensors, nothing
 
 
-def describe_parameter(param: cst.Param, function: cst.FunctionDef, evidence: Evidence, graded: bool = False) -> Value:
+def describe_parameter(
+    param: cst.Param, function: cst.FunctionDef, inference: Inference, graded: bool = False
+) -> Value:
     """Return what a parameter is; `graded` where backward returns a gradient for it."""
     name = param.name.value
-    uses = evidence.find_uses(name, function)
-    said = read_annotation(param.annotation.annotation, evidence.resolve) if param.annotation else None
+    uses = inference.find_uses(name, function)
+    said = read_annotation(param.annotation.annotation, inference.resolve) if param.annotation else None
     if uses.tested:
         return UNKNOWN
     if said is not None and said is not UNKNOWN:
@@ -332,7 +334,7 @@ def describe_parameter(param: cst.Param, function: cst.FunctionDef, evidence: Ev
         return Value("static", name=ROW, element=Value("static", "int"))
     if uses.static:
         return STATIC
-    if any(evidence.find_uses(n, function).own for n in uses.derived - {name}):
+    if any(inference.find_uses(n, function).own for n in uses.derived - {name}):
         return TENSOR
     if graded or (uses.entries and uses.computed):
         return TENSOR

@@ -16,7 +16,7 @@ from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 T = TypeVar("T")
-Heard = tuple[Any, str, Any]  # who was asked (a class or a function), for what, and the answer
+Dependency = tuple[Any, str, Any]  # who was asked (a class or a function), for what, and the answer
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
@@ -30,7 +30,7 @@ class Class:
         methods: its functions by name.
         is_function: whether it derives from torch.autograd.Function.
         top: the top-level statement that it stands in.
-        beside: of a custom operator the other statements that define it.
+        next to: of a custom operator the other statements that define it.
         containers: whether forward returns arrays inside objects of the file's own.
         shaped: whether the shapes of a custom operator's results are registered, so that its body may be a callback.
     """
@@ -41,7 +41,7 @@ class Class:
     methods: dict[str, cst.FunctionDef]
     top: cst.CSTNode
     is_function: bool = False
-    beside: list[cst.CSTNode] = field(default_factory=list)
+    next_to: list[cst.CSTNode] = field(default_factory=list)
     shaped: bool = False
     containers: bool = False
     is_defined: bool = True  # False for a custom operator whose schema the file does not say
@@ -71,7 +71,7 @@ class Answer(Generic[T]):
 
     def __get__(self, routine: Routine, owner: type) -> T:
         answer: T = routine.told.get(self.name, self.at_first)
-        routine.heard.append((routine, self.name, answer))
+        routine.dependencies.append((routine, self.name, answer))
         return answer
 
     def __set__(self, routine: Routine, value: T) -> None:
@@ -84,25 +84,25 @@ class Routine:
 
     Attributes:
         role: the method's name for the methods that PyTorch calls, else `helper`.
-        heard: the answers that were given, of all functions and classes of the file.
+        dependencies: the answers that were given, of all functions and classes of the file.
         said: what call sites say of its parameters, by the statement of the top level in which they stand.
-        before: what they had said together before this round.
+        before: what they had said together before this iteration.
         told: what it and its callers say of it.
         result: what it returns.
         views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
-        gives: those of them that the port returns, where the source returns nothing, or behind its results.
+        gives: those of them that the port returns, where the source returns nothing, or after its results.
         answer: True or False, where it returns nothing else.
-        hands: whether a caller reads what it writes to beside what it returns.
+        hands: whether a caller reads what it writes to next to what it returns.
     """
 
     node: cst.FunctionDef
     name: str
     role: str
     owner: Class | None = None
-    heard: list[Heard] = field(default_factory=list)
+    dependencies: list[Dependency] = field(default_factory=list)
     said: dict[cst.CSTNode, dict[str, Value]] = field(default_factory=dict)
     before: dict[str, Value] = field(default_factory=dict)
     told: dict[str, Any] = field(default_factory=dict)
@@ -125,7 +125,9 @@ class Routine:
     hands = Answer(False)
     differentiated = Answer(False)  # called by code that jax.vjp differentiates
     concrete = Answer(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
-    taken_out = Answer[frozenset[str]](frozenset())  # the masks for whose entries all entries cannot stand everywhere
+    materialised = Answer[frozenset[str]](
+        frozenset()
+    )  # the masks for whose entries all entries cannot stand everywhere
     passed = Answer(False)  # passed on, or called by what is: whoever gets it may differentiate it
     derived = Answer(False)  # called by code that JAX may differentiate, as a backward
 
@@ -151,9 +153,9 @@ class Routine:
                 self.written_at |= {unparse(e) for e in node.target.slice}
 
     def find_argument(self, name: str) -> Value | None:
-        """Return what call sites say of a parameter, as it was before this round if anything was said then."""
+        """Return what call sites say of a parameter, as it was before this iteration if anything was said then."""
         answer = self.before.get(name) if self.before else self._join_said(name)
-        self.heard.append((self, f"argument {name}", answer))
+        self.dependencies.append((self, f"argument {name}", answer))
         return answer
 
     def _join_said(self, name: str) -> Value | None:
@@ -166,8 +168,8 @@ class Routine:
         said = self.said.setdefault(place, {})
         said[name] = join_values(said[name], value) if name in said else value
 
-    def begin_round(self, kept: Container[cst.CSTNode]) -> None:
-        """Only what statements that are not walked again have said of its parameters stays said."""
+    def begin_iteration(self, kept: Container[cst.CSTNode]) -> None:
+        """Only what statements that are not evaluated again have said of its parameters stays said."""
         names = {name for values in self.said.values() for name in values}
         self.before = {name: value for name in names if (value := self._join_said(name)) is not None}
         self.said = {statement: said for statement, said in self.said.items() if statement in kept}
@@ -213,7 +215,7 @@ class Routine:
 
     @property
     def first(self) -> int:
-        """Where the parameters begin that stand for forward's inputs: behind cls and ctx."""
+        """Where the parameters begin that stand for forward's inputs: after cls and ctx."""
         bound = self.owner is not None and "classmethod" in list_decorators(self.node)
         with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
         return bound + with_ctx

@@ -138,15 +138,19 @@ class _RegistrationExpander(Located):
         given = {p: a.value for p, a in zip(known.params, call.args, strict=False) if a.keyword is None}
         given |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
         name, body = read_literal(given.get(known.name, call)), given.get(known.body)
-        chosen = next(
+        selected = next(
             (self.libraries[unparse(v)] for v in given.values() if unparse(v) in self.libraries), known.namespace
         )
-        if not isinstance(name, str) or body is None or not chosen or any(a.star for a in call.args):
+        if not isinstance(name, str) or body is None or not selected or any(a.star for a in call.args):
             return []
         mutates, fake = (given[k] if k in given else cst.Name("None") for k in (known.mutates, known.fake))
         told = "()" if unparse(mutates) == "None" else unparse(mutates)
-        made = [f'torch.library.custom_op("{chosen}::{name}", {unparse(body)}, mutates_args={told})']
+        made = [f'torch.library.custom_op("{selected}::{name}", {unparse(body)}, mutates_args={told})']
         return [
             *made,
-            *([f'torch.library.register_fake("{chosen}::{name}", {unparse(fake)})'] if unparse(fake) != "None" else []),
+            *(
+                [f'torch.library.register_fake("{selected}::{name}", {unparse(fake)})']
+                if unparse(fake) != "None"
+                else []
+            ),
         ]

@@ -18,7 +18,7 @@ How the porter's engine uses it:
   `context.rewrite` is called in `render`, once for each argument that stands in the result.
 - Attributes and constants are operations with `called` False: `torch.Tensor.shape` binds the tensor, `torch.float32`
   nothing. Attributes of dtypes are `torch.dtype.is_floating_point` and so on, those of torch.finfo stay as they are.
-- In-place methods: `operation.inplace` is the operation behind `add_`, and binding either renders the new value;
+- In-place methods: `operation.inplace` is the operation after `add_`, and binding either renders the new value;
   `bound.overwrites` says that the first argument takes it (also for `F.relu(x, inplace=True)`), `bound.out` is the
   node of `out=`, or None. `operation.alias` is `new`, `view`, `repeat`, `maybe` or `self`.
 - Tuples (`result == "pair"`) render as an expression whose value is a plain tuple in the order of `overload.fields`, so

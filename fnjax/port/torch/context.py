@@ -92,5 +92,5 @@ class Context:
 
     @property
     def rounding(self) -> bool:
-        """True if the file makes whole numbers of others, so that the last digit before may matter."""
+        """True if the file makes integers of others, so that the last digit before may matter."""
         return False

@@ -156,11 +156,11 @@ def _read_text_of_part(
 
 def _is_plain_dot(dot: cst.Dot) -> bool:
     """Return whether no blanks stand around a dot."""
-    before, behind = dot.whitespace_before, dot.whitespace_after
+    before, after = dot.whitespace_before, dot.whitespace_after
     return (
         isinstance(before, cst.SimpleWhitespace)
-        and isinstance(behind, cst.SimpleWhitespace)
-        and not (before.value or behind.value)
+        and isinstance(after, cst.SimpleWhitespace)
+        and not (before.value or after.value)
     )
 
 

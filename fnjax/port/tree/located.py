@@ -1,4 +1,4 @@
-"""The nodes of a tree, and the tree with a blank beside each keyword: `if(a)` is `if (a)`, as parentheses may go."""
+"""The nodes of a tree, and the tree with a blank next to each keyword: `if(a)` is `if (a)`, as parentheses may go."""
 
 from __future__ import annotations
 

@@ -22,14 +22,14 @@ class _Starts(PositionProvidingCodegenState):
         self.begun: list[Position] = []
 
     def add_token(self, value: str) -> None:
-        """Go on behind a token."""
+        """Go on after a token."""
         self.tokens.append(value)
         lines = value.count("\n")
         self.line += lines
         self.column = len(value) - value.rfind("\n") - 1 if lines else self.column + len(value)
 
     def add_indent_tokens(self) -> None:
-        """Go on behind the indentation of a line."""
+        """Go on after the indentation of a line."""
         self.tokens += self.indent_tokens
         self.column += sum(map(len, self.indent_tokens))
 

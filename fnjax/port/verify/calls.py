@@ -40,7 +40,7 @@ class Array:
 
     Attributes:
         shape: its shape.
-        kind: one of KINDS, or `index` for whole numbers from 0 on.
+        kind: one of KINDS, or `index` for integers from 0 on.
         high: where an index ends.
     """
 
@@ -73,7 +73,7 @@ class SimpleNamespace(types.SimpleNamespace):
     """An object with attributes, whose repr can be read by `--args`."""
 
 
-# What `--args` knows beside NumPy's and torch, so that any call can be written down.
+# What `--args` knows next to NumPy's and torch, so that any call can be written down.
 NAMES = {"SimpleNamespace": SimpleNamespace, "inf": np.inf, "nan": np.nan}
 
 
@@ -95,7 +95,7 @@ class Call:
 
     @property
     def static(self) -> str:
-        """The arguments that are no arrays, and the shapes' ranks."""
+        """The arguments that are not arrays, and the shapes' ranks."""
         return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
 
     def write_arguments(self) -> str:

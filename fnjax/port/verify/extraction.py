@@ -1,6 +1,6 @@
-"""A class taken out of its file: executed with the statements that it needs, and nothing else of its package.
+"""A class materialised of its file: executed with the statements that it needs, and nothing else of its package.
 
-What comes from other files of the same package is taken out of these in the same way, when it is asked for. The
+What comes from other files of the same package is materialised of these in the same way, when it is asked for. The
 statements keep their lines, so that tracebacks and tracing speak of the file itself.
 """
 
@@ -98,7 +98,7 @@ class Part(types.ModuleType):
     def run_all(self) -> None:
         """Execute all statements in the order of the file, those that only call something among them.
 
-        What stands behind a question such as `is_torch_available()` is executed, whoever could answer it.
+        What stands after a question such as `is_torch_available()` is executed, whoever could answer it.
         """
         asking = [isinstance(s, ast.If) and "available" in ast.unparse(s.test) for s in self.statements]
         inner = [s.body if a else [s] for s, a in zip(self.statements, asking, strict=True)]  # type: ignore[attr-defined] # an If
@@ -184,7 +184,7 @@ def open_part(path: Path, text: str | None = None) -> Part:
 
 
 def list_files() -> list[Path]:
-    """Return the files that something was taken out of."""
+    """Return the files that something was materialised of."""
     return list(_PARTS)
 
 

@@ -61,7 +61,7 @@ def read_hints(tree: ast.Module, qualname: str) -> list[Hints]:
 
 
 def list_sizes(tree: ast.Module) -> list[int]:
-    """Return the whole numbers in subscripts and comparisons of a file: such are the sizes of axes."""
+    """Return the integers in subscripts and comparisons of a file: such are the sizes of axes."""
     places = [n for n in ast.walk(tree) if isinstance(n, (ast.Subscript, ast.Compare))]
     found = {c.value for p in places for c in ast.walk(p) if isinstance(c, ast.Constant) and type(c.value) is int}
     return sorted(n for n in found if 1 < n < 33)

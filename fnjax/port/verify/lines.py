@@ -15,7 +15,7 @@ METHODS = ("forward", "setup_context", "backward", "vjp")
 
 
 class Lines:
-    """The lines of a class's methods, and which of them, and of the functions beside them, ran.
+    """The lines of a class's methods, and which of them, and of the functions next to them, ran.
 
     Args:
         cls: the class.

@@ -50,9 +50,9 @@ class Verdict:
     def write_options(self) -> str:
         """Return the call as options of `fnjax compare`."""
         quoted = "'" + self.call.replace("'", "'\\''") + "'"
-        chosen = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
+        selected = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
         against = "" if self.against == PYTORCH else f" --against {self.against}"
-        return f"--args {quoted}{chosen}{f' --seed {self.seed}' if self.seed else ''}{against}"
+        return f"--args {quoted}{selected}{f' --seed {self.seed}' if self.seed else ''}{against}"
 
     def describe(self, place: str) -> str:
         """Return a line, and for what differs the call to paste.

@@ -26,7 +26,7 @@ class Search:
         trying: makes the calls.
         hints: what is known of the parameters.
         seed: for all choices.
-        sizes: whole numbers that stand in the source, which may be sizes of axes.
+        sizes: integers that stand in the source, which may be sizes of axes.
     """
 
     def __init__(self, trying: SandboxedCalls, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
@@ -42,12 +42,12 @@ class Search:
     def find_first(self, until: float) -> Tried | None:
         """Return a call that runs; one that shows little if there is no other."""
         fallback: Tried | None = None
-        rounds = 0
+        iterations = 0
         while time.monotonic() < until:
-            options = self._list_options((2, 1, 3)[rounds % 3])
+            options = self._list_options((2, 1, 3)[iterations % 3])
             best: Tried | None = None
-            recipe = tuple(o.choose_value(self.draw, 1 if rounds < 3 else 2 + rounds) for o in options)
-            if rounds < 3:
+            recipe = tuple(o.choose_value(self.draw, 1 if iterations < 3 else 2 + iterations) for o in options)
+            if iterations < 3:
                 recipe = tuple((o.likely or o.other)[0] for o in options)
             for step in range(40 + 30 * len(options)):
                 tried = self.trying(draw_call(recipe, self.seed + step))
@@ -59,9 +59,9 @@ class Search:
                     best = tried
                 if time.monotonic() > until:
                     break
-                recipe = self.change_recipe(best.call.recipe, options, 3 + rounds + step // 20, best.problem)
-            rounds += 1
-            if fallback and rounds > 20:
+                recipe = self.change_recipe(best.call.recipe, options, 3 + iterations + step // 20, best.problem)
+            iterations += 1
+            if fallback and iterations > 20:
                 break
         return fallback
 
@@ -122,7 +122,7 @@ class Search:
                 continue
             if not tried.weak or tried.ran - lines:
                 yield tried
-            if tried.ran - lines:  # a new branch: what lies beside it may open others
+            if tried.ran - lines:  # a new branch: what lies next to it may open others
                 lines |= tried.ran
                 pool.append(tried)
                 planned = _chain_parts(_vary_recipe(recipe, options), planned)

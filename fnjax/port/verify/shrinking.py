@@ -52,7 +52,7 @@ def _iter_smaller(call: Call, digits: Sequence[int]) -> Iterator[Call]:
                 args = tuple(to if type(v) is int and v == size else v for v in cut.args)
                 yield dataclasses.replace(cut, args=args)
     for count in digits:
-        rounded = _change_arrays(call, partial(_round_entries, digits=count))
+        rounded = _change_arrays(call, partial(_iteration_entries, digits=count))
         if len(rounded.write_arguments()) < len(call.write_arguments()):
             yield rounded
     if call.seed:
@@ -67,7 +67,7 @@ def _cut_axes(array: np.ndarray[Any, Any], size: int, to: int) -> Any:
     return array[tuple(slice(to if n == size else n) for n in array.shape)]
 
 
-def _round_entries(array: np.ndarray[Any, Any], digits: int) -> Any:
+def _iteration_entries(array: np.ndarray[Any, Any], digits: int) -> Any:
     return np.round(array, digits) if array.dtype.kind in "fc" else array
 
 

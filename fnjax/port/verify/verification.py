@@ -236,9 +236,9 @@ class Verification:
     def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
         """Yield other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
         for start in starts:
-            recipe, chosen = start.call.recipe, list_differentiated(start.call.args, None)
-            singles = [(i,) for i in chosen] if len(chosen) > 1 else []
-            others = [tuple(c for c in chosen if c != i) for i in chosen] if len(chosen) > 2 else []
+            recipe, selected = start.call.recipe, list_differentiated(start.call.args, None)
+            singles = [(i,) for i in selected] if len(selected) > 1 else []
+            others = [tuple(c for c in selected if c != i) for i in selected] if len(selected) > 2 else []
             for argnums in [*singles, *others, ()][:12]:
                 yield self.trying(replace(start.call, argnums=argnums))
             for kind in ("normal", "unit", "negative", "wide", "whole", "marks", "normal"):
@@ -324,7 +324,7 @@ class Verification:
 
         if not self.job.shrinks:
             return self._show_difference(tried.call, comparison)
-        # At whole numbers, where entries are equal, second derivatives are not to be compared.
+        # At integers, where entries are equal, second derivatives are not to be compared.
         shrink_call(tried.call, differs, until, digits=(1, 2) if what.startswith("second") else (0, 1, 2))
         return self._show_difference(found["call"], found["comparison"])
 

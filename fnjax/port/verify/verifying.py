@@ -51,7 +51,7 @@ def verify(
     """Find arguments for a class, run both sides on them in another process, and say what came of it.
 
     Args:
-        path: the original's file, beside which the rest of its package is looked for.
+        path: the original's file, next to which the rest of its package is looked for.
         text: what stands in it.
         name: the class, qualified.
         port: the text of the port.

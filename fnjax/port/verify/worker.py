@@ -43,7 +43,7 @@ def main() -> None:
         verdict = verify_class(Job(**given), lambda event, **more: _send_event(out, event, **more))
         _send_event(out, "verdict", verdict=asdict(verdict))
         out.flush()
-    os._exit(0)  # threads that the user's code has left behind are not waited for
+    os._exit(0)  # threads that the user's code has left after are not waited for
 
 
 def _warm_up(against: str) -> None:

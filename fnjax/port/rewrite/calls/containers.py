@@ -15,8 +15,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, parse, place_at
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Term, Walk, parse, place_at
 from fnjax.port.known.facts import (
     LIST,
     PASSED,
@@ -25,70 +25,70 @@ from fnjax.port.known.facts import (
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.values.arithmetic import is_dtype
-from fnjax.port.rewrite.values.binding import bind_target, find_held_place, iterate_over, list_entries
+from fnjax.port.rewrite.values.binding import bind_target, find_held_memref, iterate_over, list_entries
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes
 
 
 @expression(cst.Tuple, cst.List, general=True)
-def port_sequence(walk: Walk, node: cst.Tuple | cst.List) -> Term:
+def port_sequence(ev: Evaluator, node: cst.Tuple | cst.List) -> Expr:
     """Translate `(a, b)` and `[a, b]`."""
-    made = walk.port_parts(node)
+    made = ev.port_parts(node)
     values: list[Value] = []
     for element in node.elements:
-        value = walk.port(element.value).value
-        walk.need_entries(value)
+        value = ev.port(element.value).value
+        ev.need_entries(value)
         if isinstance(element, cst.StarredElement):
             if value.parts is None:
                 name = LIST if isinstance(node, cst.List) else ""
-                return Term(made, Value("static", name=name, element=value.element or UNKNOWN))
+                return Expr(made, Value("static", name=name, element=value.element or UNKNOWN))
             values += value.parts
         else:
             values.append(value)
     name = LIST if isinstance(node, cst.List) else ""
-    return Term(made, Value("static", name=name, literal=read_literal(node), parts=tuple(values)))
+    return Expr(made, Value("static", name=name, literal=read_literal(node), parts=tuple(values)))
 
 
 @expression(cst.Dict, cst.Set, general=True)
-def port_dictionary(walk: Walk, node: cst.Dict | cst.Set) -> Term:
+def port_dictionary(ev: Evaluator, node: cst.Dict | cst.Set) -> Expr:
     """Translate `{"a": x}`."""
     pairs = [
         (read_literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements
     ]
-    made = walk.port_parts(node)
-    if any(isinstance(e, (cst.DictElement, cst.Element)) and is_dtype(_port_key(walk, e).value) for e in node.elements):
-        changed = [_make_hashable_element(walk, *pair) for pair in zip(node.elements, made.elements, strict=True)]
+    made = ev.port_parts(node)
+    if any(isinstance(e, (cst.DictElement, cst.Element)) and is_dtype(_port_key(ev, e).value) for e in node.elements):
+        changed = [_make_hashable_element(ev, *pair) for pair in zip(node.elements, made.elements, strict=True)]
         made = made.with_changes(elements=changed)
-    return Term(
+    return Expr(
         made,
         Value(
-            "static", element=find_held_place(walk, [v for _, v in pairs]) or UNKNOWN, entries=list_entries(walk, pairs)
+            "static", element=find_held_memref(ev, [v for _, v in pairs]) or UNKNOWN, entries=list_entries(ev, pairs)
         ),
     )
 
 
-def _port_key(walk: Walk, element: cst.CSTNode) -> Term:
-    return walk.port(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
+def _port_key(ev: Evaluator, element: cst.CSTNode) -> Expr:
+    return ev.port(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
 
 
-def _make_hashable_element(walk: Walk, old: cst.CSTNode, new: Any) -> Any:
+def _make_hashable_element(ev: Evaluator, old: cst.CSTNode, new: Any) -> Any:
     if not isinstance(old, (cst.DictElement, cst.Element)):
         return new
     return new.with_changes(
-        **{"key" if isinstance(old, cst.DictElement) else "value": make_hashable(walk, _port_key(walk, old))}
+        **{"key" if isinstance(old, cst.DictElement) else "value": make_hashable(ev, _port_key(ev, old))}
     )
 
 
 @expression(cst.Lambda, general=True)
-def port_lambda(walk: Walk, node: cst.Lambda) -> Term:
+def port_lambda(ev: Evaluator, node: cst.Lambda) -> Expr:
     """Translate `lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
-    known = walk.surely_differentiated
-    differentiated = walk.enter(differentiated=known or walk.program.differentiates, perhaps=not known)
-    with walk.open_scope() as variables, differentiated, walk.enter_conditional(repeated=True):
-        variables.update({p.name.value: replace(UNKNOWN, place=PASSED) for p in node.params.params})
-        body = walk.port(node.body)
-    defaults = [walk.port(p.default).node if p.default else None for p in node.params.params]
+    known = ev.surely_differentiated
+    differentiated = ev.enter(differentiated=known or ev.program.differentiates, perhaps=not known)
+    with ev.open_scope() as variables, differentiated, ev.enter_conditional(repeated=True):
+        variables.update({p.name.value: replace(UNKNOWN, memref=PASSED) for p in node.params.params})
+        body = ev.port(node.body)
+    defaults = [ev.port(p.default).node if p.default else None for p in node.params.params]
     params = [
         p if d is p.default else p.with_changes(default=bracket(d, 1))  # type: ignore[arg-type] # not None here
         for p, d in zip(node.params.params, defaults, strict=True)
@@ -96,33 +96,33 @@ def port_lambda(walk: Walk, node: cst.Lambda) -> Term:
     made = node if body.node is node.body else node.with_changes(body=body.node)
     if any(p is not old for p, old in zip(params, node.params.params, strict=True)):
         made = made.with_changes(params=node.params.with_changes(params=params))
-    return Term(made, Value("object", element=body.value))
+    return Expr(made, Value("object", element=body.value))
 
 
 @expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp, general=True)
-def port_comprehension(walk: Walk, node: cst.BaseComp) -> Term:
+def port_comprehension(ev: Evaluator, node: cst.BaseComp) -> Expr:
     """Translate `[f(x) for x in xs]`."""
     if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _list_written_names(node)):
-        return _unroll(walk, node, written)
-    if (asked := _pair_with_answers(walk, node)) is not None:
-        return walk.port(asked)
-    with walk.open_scope(), walk.enter_conditional(repeated=True):
-        made_for = _port_comp_for(walk, node.for_in)
+        return _unroll(ev, node, written)
+    if (asked := _pair_with_answers(ev, node)) is not None:
+        return ev.port(asked)
+    with ev.open_scope(), ev.enter_conditional(repeated=True):
+        made_for = _port_comp_for(ev, node.for_in)
         if isinstance(node, cst.DictComp):
-            key, value = make_hashable(walk, walk.port(node.key)), walk.port(node.value)
+            key, value = make_hashable(ev, ev.port(node.key)), ev.port(node.value)
             made: cst.BaseExpression = node.with_changes(key=key, value=value.node, for_in=made_for)
             element = value.value
         else:
             assert isinstance(node, cst.BaseSimpleComp)
-            term = walk.port(node.elt)
-            elt = make_hashable(walk, term) if isinstance(node, cst.SetComp) else term.node
+            expr = ev.port(node.elt)
+            elt = make_hashable(ev, expr) if isinstance(node, cst.SetComp) else expr.node
             made = node.with_changes(elt=elt, for_in=made_for)
-            element = term.value
+            element = expr.value
     name = LIST if isinstance(node, cst.ListComp) else ""
-    return Term(made, Value("static", name=name, element=replace(element, literal=MISSING)))
+    return Expr(made, Value("static", name=name, element=replace(element, literal=MISSING)))
 
 
-def _pair_with_answers(walk: Walk, node: cst.BaseComp) -> Any:
+def _pair_with_answers(ev: Evaluator, node: cst.BaseComp) -> Any:
     """Translate `[... for v in (a, b) if v.requires_grad]`: the answer for each variable goes along with it."""
     loop: Any = node.for_in
     source, variable = loop.iter, loop.target
@@ -136,13 +136,13 @@ def _pair_with_answers(walk: Walk, node: cst.BaseComp) -> Any:
     asks = matchers.Attribute(value=matchers.Name(variable.value), attr=matchers.Name("requires_grad"))
     if not matchers.findall(node, asks):
         return None
-    needed = walk.make_unused_name("needed")
+    needed = ev.make_unused_name("needed")
     answers = ", ".join(f"{unparse(e.value)}.requires_grad" for e in source.elements)
     target = unparse(loop.target) if loop.target is variable else f"({unparse(loop.target).strip('()')})"
     head: Any = parse(f"[0 for {target}, {needed} in zip({unparse(loop.iter)}, [{answers}])]")
     made: Any = matchers.replace(node, asks, cst.Name(needed))
     loop = made.for_in.with_changes(target=head.for_in.target, iter=head.for_in.iter)
-    return place_at(walk, made.with_changes(for_in=loop), node)
+    return place_at(ev, made.with_changes(for_in=loop), node)
 
 
 def _list_written_names(node: cst.BaseSimpleComp) -> list[str]:
@@ -160,49 +160,49 @@ def _list_written_names(node: cst.BaseSimpleComp) -> list[str]:
     return names if written and len(names) == len(found) > 1 else []
 
 
-def _unroll(walk: Walk, node: cst.BaseSimpleComp, written: list[str]) -> Term:
+def _unroll(ev: Evaluator, node: cst.BaseSimpleComp, written: list[str]) -> Expr:
     """Return a comprehension over a few variables, written out."""
     assert isinstance(node.for_in.target, cst.Name)
-    terms = []
+    exprs = []
     for name in written:
         one = TemplateFiller({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
         assert isinstance(one, cst.BaseExpression)
         for new, old in zip(list_nodes(one), list_nodes(node.elt), strict=False):
-            walk.program.source.positions[new] = walk.program.source.locate(old)
-        with walk.enter(unrolled=f"{walk.here.unrolled} {name}"):
-            terms.append(walk.port(one))
+            ev.program.source.positions[new] = ev.program.source.locate(old)
+        with ev.enter(unrolled=f"{ev.here.unrolled} {name}"):
+            exprs.append(ev.port(one))
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    elements = [cst.Element(bracket(t.node, 1), comma) for t in terms[:-1]] + [cst.Element(bracket(terms[-1].node, 1))]
+    elements = [cst.Element(bracket(t.node, 1), comma) for t in exprs[:-1]] + [cst.Element(bracket(exprs[-1].node, 1))]
     made = cst.List(elements) if isinstance(node, cst.ListComp) else cst.Tuple(elements)
     name = LIST if isinstance(node, cst.ListComp) else ""
-    return Term(made, Value("static", name=name, parts=tuple(t.value for t in terms)))
+    return Expr(made, Value("static", name=name, parts=tuple(t.value for t in exprs)))
 
 
-def _port_comp_for(walk: Walk, node: cst.CompFor) -> cst.CompFor:
-    items = walk.port(node.iter)
-    bind_target(walk, node.target, iterate_over(walk, node.iter, items.value), node)
-    tests = [walk.port(i.test) for i in node.ifs]
+def _port_comp_for(ev: Evaluator, node: cst.CompFor) -> cst.CompFor:
+    items = ev.port(node.iter)
+    bind_target(ev, node.target, iterate_over(ev, node.iter, items.value), node)
+    tests = [ev.port(i.test) for i in node.ifs]
     for test in tests:
-        if walk.is_traced(test.value):
-            walk.report(
+        if ev.is_traced(test.value):
+            ev.report(
                 node, "untraced", "how many entries this takes depends on a tensor's value; this runs un-jitted only"
             )
     ifs = [i.with_changes(test=t.node) for i, t in zip(node.ifs, tests, strict=True)]
-    inner = _port_comp_for(walk, node.inner_for_in) if node.inner_for_in else None
+    inner = _port_comp_for(ev, node.inner_for_in) if node.inner_for_in else None
     return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)
 
 
 @expression(cst.NamedExpr, general=True)
-def port_named_expression(walk: Walk, node: cst.NamedExpr) -> Term:
+def port_named_expression(ev: Evaluator, node: cst.NamedExpr) -> Expr:
     """Translate `(n := len(x))`."""
-    term = walk.port(node.value)
+    expr = ev.port(node.value)
     if isinstance(node.target, cst.Name):
-        walk.bind_name(node.target.value, term.value, node)
-    return Term(node if term.node is node.value else node.with_changes(value=term.node), term.value)
+        ev.bind_name(node.target.value, expr.value, node)
+    return Expr(node if expr.node is node.value else node.with_changes(value=expr.node), expr.value)
 
 
 @expression(cst.Integer, cst.Float, cst.SimpleString, cst.Imaginary, general=True)
-def port_literal(walk: Walk, node: cst.BaseExpression) -> Term:
+def port_literal(ev: Evaluator, node: cst.BaseExpression) -> Expr:
     """Numbers and strings."""
     value = read_literal(node)
     kind = (
@@ -214,16 +214,16 @@ def port_literal(walk: Walk, node: cst.BaseExpression) -> Term:
         if isinstance(value, complex)
         else "unknown"
     )
-    return Term(node, Value("static", kind, literal=value))
+    return Expr(node, Value("static", kind, literal=value))
 
 
 @expression(cst.FormattedString, cst.ConcatenatedString, general=True)
-def port_formatted_string(walk: Walk, node: cst.BaseExpression) -> Term:
+def port_formatted_string(ev: Evaluator, node: cst.BaseExpression) -> Expr:
     """Strings with values in them."""
-    made = walk.port_parts(node)
+    made = ev.port_parts(node)
     if isinstance(made, cst.FormattedString):
         made = made.with_changes(parts=[_drop_quotes(part, made.quote) for part in made.parts])
-    return Term(made, Value("static"))
+    return Expr(made, Value("static"))
 
 
 def _drop_quotes(part: cst.BaseFormattedStringContent, quote: str) -> cst.BaseFormattedStringContent:

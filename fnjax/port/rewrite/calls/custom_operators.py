@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Statements
+from fnjax.port.analysis.expr import Expr, Stop, parse
 from fnjax.port.analysis.kernels import WRAPPING
 from fnjax.port.analysis.operators import FOREIGN, read_registration
 from fnjax.port.analysis.registry import RESULT, call_of, expression, statement
-from fnjax.port.analysis.terms import Stop, Term, parse
-from fnjax.port.analysis.walk import Statements, Walk
 from fnjax.port.known.facts import TENSOR, Value
 from fnjax.port.rewrite.calls.own_functions import call_routine
 from fnjax.port.torch import MISSING, Operation, find_operation, read_literal, unparse
@@ -34,37 +34,37 @@ _NO_NAMESPACES = frozenset({"aten", "prim", "prims", "load_library", "loaded_lib
 
 
 @expression(cst.Attribute, only="operators")
-def port_operator_name(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_operator_name(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `torch.ops.mylib.scale`, and the namespaces by themselves: `hasattr(torch.ops.mylib, "scale")`."""
-    qualname = _name_operator(walk, node)
+    qualname = _name_operator(ev, node)
     if not qualname:
-        parts = (walk.find_name(node) or walk.program.resolve_name(node)).split(".")
+        parts = (ev.find_name(node) or ev.program.resolve_name(node)).split(".")
         if parts[:2] != ["torch", "ops"] or len(parts) > 3 or {*parts[2:]} & _NO_NAMESPACES:
             return None
         qualname = "".join(parts[2:])
-    walk.sink.imports.add("fnjax")
-    walk.called.add(qualname)
-    return Term(parse(f"fnjax.ops.{qualname.replace('::', '.')}".rstrip(".")), Value("object"))
+    ev.diagnostics.imports.add("fnjax")
+    ev.called.add(qualname)
+    return Expr(parse(f"fnjax.ops.{qualname.replace('::', '.')}".rstrip(".")), Value("object"))
 
 
 @call_of("torch.ops.", "torch.library.", "*.impl", RESULT, only="operators")
-def port_operator_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_operator_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Return a call of an operator by its name, or of what defines and registers operators."""
-    qualname = _name_operator(walk, node.func)
+    qualname = _name_operator(ev, node.func)
     if qualname:
-        made = walk.port_parts(node)
-        cls = walk.program.classes.get(qualname)
+        made = ev.port_parts(node)
+        cls = ev.program.classes.get(qualname)
         if cls is None or not cls.is_defined:
             message = f"the file does not define the operator {qualname}: define it with fnjax.custom_op"
             raise Stop(node, "supply", message)
-        walk.called.add(qualname)
-        routine = walk.program.routines.get(cls.methods["forward"])
-        return call_routine(walk, node, made, routine) if routine else Term(made, TENSOR)
-    made_node = port_library_call(walk, node)
-    if made_node is None and node in walk.program.for_all:  # `lib.impl("f", f, "CPU")`
+        ev.called.add(qualname)
+        routine = ev.program.routines.get(cls.methods["forward"])
+        return call_routine(ev, node, made, routine) if routine else Expr(made, TENSOR)
+    made_node = port_library_call(ev, node)
+    if made_node is None and node in ev.program.for_all:  # `lib.impl("f", f, "CPU")`
         args = [a.with_changes(value=_widen_dispatch_key(a.value)) for a in node.args]
-        made_node = cst.Call(node.func, _port_values(walk, args))
-    return Term(made_node, Value("object", kernel=name in WRAPPING)) if made_node is not None else None
+        made_node = cst.Call(node.func, _port_values(ev, args))
+    return Expr(made_node, Value("object", kernel=name in WRAPPING)) if made_node is not None else None
 
 
 def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
@@ -72,40 +72,40 @@ def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
 
 
 @statement(cst.Expr, only="operators")
-def port_left_out_registration(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_left_out_registration(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Return a registration that the port does without."""
-    return [] if node.value in walk.program.lifted else None
+    return [] if node.value in ev.program.lifted else None
 
 
-def _name_operator(walk: Walk, node: cst.BaseExpression) -> str:
+def _name_operator(ev: Evaluator, node: cst.BaseExpression) -> str:
     """Return the qualified name of an operator of the user's in `torch.ops`."""
     if not isinstance(node, cst.Attribute):
         return ""
-    name = walk.find_name(node) or walk.program.resolve_name(node)
+    name = ev.find_name(node) or ev.program.resolve_name(node)
     parts = name.split(".")
     if not name.startswith("torch.ops.") or len(parts) < 4 or isinstance(find_operation(name), Operation):
         return ""
     return f"{parts[2]}::{parts[3]}" if parts[2] not in _NO_NAMESPACES else ""
 
 
-def port_library_call(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def port_library_call(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """Return a decorator, or a call, of torch.library's; None for anything else."""
     func = node.func if isinstance(node, cst.Call) else node
     given: list[cst.Arg] = []
     if isinstance(node, cst.Call) and isinstance(func, cst.Call):  # `torch.library.impl(lib, "f", "CPU")(f)`
         given, node, func = list(node.args), func, func.func
-    name = walk.program.resolve_name(func) or walk.find_name(func)
+    name = ev.program.resolve_name(func) or ev.find_name(func)
     if not name.startswith("torch.library."):
         return None
-    walk.sink.imports.add("fnjax")
+    ev.diagnostics.imports.add("fnjax")
     args = list(node.args) if isinstance(node, cst.Call) else []
     if name in _SAME:
         kept = [a for a in args if not (a.keyword and a.keyword.value in {"device_types", "tags"})]
         made: cst.BaseExpression = (
-            _make_call(walk, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
+            _make_call(ev, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
         )
-        return _curry(walk, made, given)
-    said = read_registration(walk.program, node, name) if isinstance(node, cst.Call) else None
+        return _curry(ev, made, given)
+    said = read_registration(ev.program, node, name) if isinstance(node, cst.Call) else None
     if said is None:
         return None
     namespace, _, own = said.qualname.partition("::")
@@ -113,23 +113,23 @@ def port_library_call(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpressio
     if said.method == "define":
         schema = unparse(rest[0].value) if rest and not said.library else ""
         if not schema:  # `define(lib, "f(Tensor x) -> Tensor")`
-            return _make_call(walk, f"{said.library}.define", args[1:2])
+            return _make_call(ev, f"{said.library}.define", args[1:2])
         known = read_literal(rest[0].value)
-        text = repr(f"{own}{known}") if known is not MISSING else f"{own!r} + {unparse(walk.port(rest[0].value).node)}"
+        text = repr(f"{own}{known}") if known is not MISSING else f"{own!r} + {unparse(ev.port(rest[0].value).node)}"
         return parse(f"fnjax.Library({namespace!r}, 'FRAGMENT').define({text})")
     if said.is_differentiated:
         functions = [a for a in [*rest, *given] if read_literal(a.value) is MISSING]
-        return parse(said.write_call(unparse(walk.port(functions[0].value).node))) if functions else None
+        return parse(said.write_call(unparse(ev.port(functions[0].value).node))) if functions else None
     method = said.method
     if method == "impl":
-        cls = walk.program.classes.get(said.qualname)
-        alone = cls is not None and cls.methods["forward"] is walk.routine.node
+        cls = ev.program.classes.get(said.qualname)
+        alone = cls is not None and cls.methods["forward"] is ev.routine.node
         rest = [cst.Arg(parse("None" if alone or said.key.lower() != "cpu" else '"cpu"')), *_drop_keys(rest)]
         method = "register_kernel"
     elif name.endswith((".impl", ".register_kernel")):  # for "Meta"
         rest = _drop_keys(rest)
     operator = f"fnjax.ops.{namespace}.{own}.{method}"
-    return _curry(walk, _make_call(walk, operator, rest) if rest else parse(operator), given)
+    return _curry(ev, _make_call(ev, operator, rest) if rest else parse(operator), given)
 
 
 def _drop_keys(rest: list[cst.Arg]) -> list[cst.Arg]:
@@ -138,16 +138,16 @@ def _drop_keys(rest: list[cst.Arg]) -> list[cst.Arg]:
     return [cst.Arg(v) for v in kept]
 
 
-def _curry(walk: Walk, made: cst.BaseExpression, given: list[cst.Arg]) -> cst.BaseExpression:
-    return cst.Call(made, _port_values(walk, given)) if given else made
+def _curry(ev: Evaluator, made: cst.BaseExpression, given: list[cst.Arg]) -> cst.BaseExpression:
+    return cst.Call(made, _port_values(ev, given)) if given else made
 
 
-def _make_call(walk: Walk, func: str, args: list[cst.Arg]) -> cst.Call:
-    return cst.Call(parse(func), _port_values(walk, args))
+def _make_call(ev: Evaluator, func: str, args: list[cst.Arg]) -> cst.Call:
+    return cst.Call(parse(func), _port_values(ev, args))
 
 
-def _port_values(walk: Walk, args: list[cst.Arg]) -> list[cst.Arg]:
-    made = [a.with_changes(value=walk.port(a.value).node) for a in args]
+def _port_values(ev: Evaluator, args: list[cst.Arg]) -> list[cst.Arg]:
+    made = [a.with_changes(value=ev.port(a.value).node) for a in args]
     if made:
         made[-1] = made[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
     return made

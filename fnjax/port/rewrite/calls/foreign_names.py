@@ -14,22 +14,22 @@ import sys
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Stop, Walk
+from fnjax.port.analysis.evaluator import Evaluator, Stop
 from fnjax.port.known.facts import STATIC, Value
 
 
-def describe_foreign(walk: Walk, node: cst.BaseExpression, name: str) -> Value:
+def describe_foreign(ev: Evaluator, node: cst.BaseExpression, name: str) -> Value:
     """Return what is known of a name that is not torch's, and is not called."""
-    report_unknown_library(walk, node, name)
+    report_unknown_library(ev, node, name)
     if name.startswith("file:"):
-        walk.called.add(name)
+        ev.called.add(name)
     return Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC
 
 
 _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
 
 
-def report_unknown_library(walk: Walk, node: cst.CSTNode, name: str) -> None:
+def report_unknown_library(ev: Evaluator, node: cst.CSTNode, name: str) -> None:
     """Report a name of another library: the output cannot import it."""
     root = name.split(".", maxsplit=1)[0]
     if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):

@@ -16,10 +16,10 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, make_answer, parse
 from fnjax.port.analysis.guards import is_guard_context
 from fnjax.port.analysis.program import Program
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Term, Walk, make_answer, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.rewrite.calls.versions import QUESTIONS
 from fnjax.port.source.naming import is_provided
@@ -63,37 +63,37 @@ _PROPERTIES = frozenset(
 _COUNTS = frozenset({"multi_processor_count", "multiprocessor_count", "num_sms"})
 
 
-def answer_question(walk: Walk, node: cst.BaseExpression) -> object:
+def answer_question(ev: Evaluator, node: cst.BaseExpression) -> object:
     """Return what the port's GPU answers to a question, or MISSING."""
-    if not walk.program.kernels:
+    if not ev.program.kernels:
         return MISSING
     if isinstance(node, cst.Call):
-        name = walk.find_name(node.func)
+        name = ev.find_name(node.func)
         if name.startswith(_OTHERS) and name.endswith(".is_available"):
             return False
-        if name == "builtins.hasattr" and len(node.args) == 2 and walk.find_name(node.args[0].value) == "torch":
+        if name == "builtins.hasattr" and len(node.args) == 2 and ev.find_name(node.args[0].value) == "torch":
             part = read_literal(node.args[1].value)
             return False if f"torch.{part}" in _OTHERS else True if part in {"cuda", "_C"} else MISSING
         if name == "builtins.hasattr" and unparse(node) == 'hasattr(torch._C, "_functorch")':
             return True
-        if name == "builtins.hasattr" and len(node.args) == 2 and walk.find_name(node.args[0].value) == "fnjax.triton":
+        if name == "builtins.hasattr" and len(node.args) == 2 and ev.find_name(node.args[0].value) == "fnjax.triton":
             return is_provided(f"fnjax.triton.{read_literal(node.args[1].value)}")
-        if name == "builtins.getattr" and len(node.args) == 3 and walk.find_name(node.args[0].value) == "torch.version":
+        if name == "builtins.getattr" and len(node.args) == 3 and ev.find_name(node.args[0].value) == "torch.version":
             return _SETTINGS.get(f"torch.version.{read_literal(node.args[1].value)}", MISSING)
         return _ANSWERS.get(name, MISSING)
-    if isinstance(node, cst.Attribute) and (name := walk.find_name(node)) in _SETTINGS:
+    if isinstance(node, cst.Attribute) and (name := ev.find_name(node)) in _SETTINGS:
         return _SETTINGS[name]
-    if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and is_device_properties(walk, node.value):
+    if isinstance(node, cst.Attribute) and node.attr.value in _ATTRIBUTES and is_device_properties(ev, node.value):
         return _ATTRIBUTES[node.attr.value]
     return MISSING
 
 
-def is_device_properties(walk: Walk, node: cst.BaseExpression) -> bool:
+def is_device_properties(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether an expression is what a device says of itself."""
     if isinstance(node, cst.Call):
-        return walk.find_name(node.func) in _PROPERTIES
-    given = walk.routine.given.get(unparse(node), []) if isinstance(node, cst.Name) else []
-    return len(given) == 1 and isinstance(given[0], cst.Call) and walk.find_name(given[0].func) in _PROPERTIES
+        return ev.find_name(node.func) in _PROPERTIES
+    given = ev.routine.given.get(unparse(node), []) if isinstance(node, cst.Name) else []
+    return len(given) == 1 and isinstance(given[0], cst.Call) and ev.find_name(given[0].func) in _PROPERTIES
 
 
 _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
@@ -104,69 +104,69 @@ _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
 
 
 @expression(cst.Comparison, only="kernels")
-def port_device_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
+def port_device_comparison(ev: Evaluator, node: cst.Comparison) -> Expr | None:
     """Translate `torch.cuda.get_device_capability()[0] >= 9`."""
     target = node.comparisons[0]
     compare, wanted = _COMPARED.get(type(target.operator)), read_literal(target.comparator)
     if compare is None or wanted is MISSING or len(node.comparisons) > 1:
         return None
-    if wanted is None and isinstance(node.left, cst.Call) and walk.find_name(node.left.func) in _PROPERTIES:
+    if wanted is None and isinstance(node.left, cst.Call) and ev.find_name(node.left.func) in _PROPERTIES:
         return make_answer(compare(CAPABILITY, None))
-    found = _answer_part(walk, node.left)
+    found = _answer_part(ev, node.left)
     if found is MISSING or (type(found) is not type(wanted) and None not in (found, wanted)):
         return None
     return make_answer(compare(found, wanted))
 
 
-def _answer_part(walk: Walk, node: cst.BaseExpression) -> object:
+def _answer_part(ev: Evaluator, node: cst.BaseExpression) -> object:
     """Return what the port's GPU answers, or one of the numbers of that."""
     if not isinstance(node, cst.Subscript):
-        return answer_question(walk, node)
-    whole = answer_question(walk, node.value)
+        return answer_question(ev, node)
+    whole = answer_question(ev, node.value)
     index = node.slice[0].slice if len(node.slice) == 1 else None
-    place = read_literal(index.value) if isinstance(index, cst.Index) else MISSING
-    return whole[place] if isinstance(whole, tuple) and place in (0, 1) else MISSING
+    memref = read_literal(index.value) if isinstance(index, cst.Index) else MISSING
+    return whole[memref] if isinstance(whole, tuple) and memref in (0, 1) else MISSING
 
 
 @call_of("file:", only="kernels")
-def port_own_device_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_own_device_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """`supports_tma()` of the file, which asks the GPU and has one answer: launchers for several GPUs have them."""
-    routine = walk.program.find_routine(name)
-    if routine is None or routine.owner is not None or not _asks_for_device(walk, routine.node):
+    routine = ev.program.find_routine(name)
+    if routine is None or routine.owner is not None or not _asks_for_device(ev, routine.node):
         return None
-    walk.called.add(name)
+    ev.called.add(name)
     answer = routine.answer
     if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in list_nodes(routine.node)):
         return None
     return make_answer(answer)
 
 
-def _asks_for_device(walk: Walk, function: cst.FunctionDef) -> bool:
+def _asks_for_device(ev: Evaluator, function: cst.FunctionDef) -> bool:
     """Return whether a function of the file asks for a device, itself or through another function of the file."""
-    known = walk.program.asking
+    known = ev.program.asking
     if function not in known:
         known[function] = False  # where it calls itself
         names = {unparse(n.func): n.func for n in list_nodes(function.body) if isinstance(n, cst.Call)}
-        known[function] = "torch.version" in unparse(function) or any(_is_of_device(walk, n) for n in names.values())
+        known[function] = "torch.version" in unparse(function) or any(_is_of_device(ev, n) for n in names.values())
     return known[function]
 
 
-def _is_of_device(walk: Walk, function: cst.BaseExpression) -> bool:
-    name = walk.program.resolve_name(function)
+def _is_of_device(ev: Evaluator, function: cst.BaseExpression) -> bool:
+    name = ev.program.resolve_name(function)
     if name.startswith("file:"):
-        inner = walk.program.find_routine(name)
-        return inner is not None and _asks_for_device(walk, inner.node)
+        inner = ev.program.find_routine(name)
+        return inner is not None and _asks_for_device(ev, inner.node)
     return name in _ANSWERS or name in _PROPERTIES or (name.startswith(_OTHERS) and name.endswith(".is_available"))
 
 
 @call_of(*_ANSWERS, *(f"{o}.is_available" for o in _OTHERS), "builtins.hasattr", "builtins.getattr", only="kernels")
 @expression(cst.Attribute, only="kernels")
-def port_device_question(walk: Walk, node: cst.BaseExpression, name: str = "") -> Term | None:
+def port_device_question(ev: Evaluator, node: cst.BaseExpression, name: str = "") -> Expr | None:
     """Translate `torch.cuda.get_device_capability()`, `properties.major`."""
-    answer = answer_question(walk, node)
+    answer = answer_question(ev, node)
     if answer is MISSING:
         return None
-    return Term(parse(repr(answer)), _make_answer_value(answer), answered=True)
+    return Expr(parse(repr(answer)), _make_answer_value(answer), answered=True)
 
 
 def _make_answer_value(answer: object) -> Value:
@@ -176,30 +176,30 @@ def _make_answer_value(answer: object) -> Value:
 
 
 @expression(cst.Attribute, only="kernels")
-def port_tensor_device(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_tensor_device(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `x.is_cuda`, `x.device`."""
-    if node.attr.value not in _OF_TENSORS or walk.find_name(node):
+    if node.attr.value not in _OF_TENSORS or ev.find_name(node):
         return None
-    if walk.find_name(node.value).startswith(("file:", "function:")):
+    if ev.find_name(node.value).startswith(("file:", "function:")):
         return None
-    value = walk.port(node.value).value
+    value = ev.port(node.value).value
     if value.kind in {"static", "object"}:
         return None
     answer = _OF_TENSORS[node.attr.value]
     known = _make_answer_value(answer)
     if answer == "cuda":
         known = Value("static", name="instance:torch.device", literal=answer)
-    return Term(parse(repr(answer).replace("'", '"')), known, answered=True)
+    return Expr(parse(repr(answer).replace("'", '"')), known, answered=True)
 
 
 @call_of("*.get_device", only="kernels")
-def port_device_number(walk: Walk, node: cst.Call, name: str) -> Term:
+def port_device_number(ev: Evaluator, node: cst.Call, name: str) -> Expr:
     """`x.get_device()`, as launchers of Triton kernels choose the device: `with torch.cuda.device(x.get_device())`."""
-    return Term(parse("0"), Value("static", "int", literal=0))
+    return Expr(parse("0"), Value("static", "int", literal=0))
 
 
 @expression(cst.Attribute, cst.Subscript, only="kernels")
-def port_processor_count(walk: Walk, node: cst.BaseExpression) -> Term | None:
+def port_processor_count(ev: Evaluator, node: cst.BaseExpression) -> Expr | None:
     """Translate `torch.cuda.get_device_properties(x.device).multi_processor_count`."""
     if isinstance(node, cst.Attribute):
         part: object = node.attr.value if node.attr.value == "multi_processor_count" else ""
@@ -208,16 +208,16 @@ def port_processor_count(walk: Walk, node: cst.BaseExpression) -> Term | None:
         part = read_literal(index.value) if isinstance(index, cst.Index) else ""
     if part not in _COUNTS or not isinstance(node, (cst.Attribute, cst.Subscript)):
         return None
-    if isinstance(node, cst.Subscript) and not is_device_properties(walk, node.value):
+    if isinstance(node, cst.Subscript) and not is_device_properties(ev, node.value):
         return None
-    walk.sink.imports.add("triton")
-    return Term(parse("triton.processor_count()"), Value("static", "int"))
+    ev.diagnostics.imports.add("triton")
+    return Expr(parse("triton.processor_count()"), Value("static", "int"))
 
 
 @call_of(*_PROPERTIES, only="kernels")
-def port_device_properties(walk: Walk, node: cst.Call, name: str) -> Term:
+def port_device_properties(ev: Evaluator, node: cst.Call, name: str) -> Expr:
     """`props = torch.cuda.get_device_properties(0)`: persistent Triton kernels ask it how many processors there are."""
-    return Term(parse("None"), STATIC)
+    return Expr(parse("None"), STATIC)
 
 
 def only_holds_device(program: Program, name: str) -> bool:
@@ -226,10 +226,10 @@ def only_holds_device(program: Program, name: str) -> bool:
 
 
 @expression(cst.BinaryOperation, only="kernels")
-def port_alignment(walk: Walk, node: cst.BinaryOperation) -> Term | None:
+def port_alignment(ev: Evaluator, node: cst.BinaryOperation) -> Expr | None:
     """Translate `x.data_ptr() % 16`: arrays lie where a kernel may read them in large pieces."""
     call = node.left if isinstance(node.operator, cst.Modulo) else None
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
-    asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not walk.find_name(call.func)
-    return Term(parse("0"), Value("static", "int", literal=0)) if asked else None
+    asked = call.func.attr.value in {"data_ptr", "storage_offset"} and not call.args and not ev.find_name(call.func)
+    return Expr(parse("0"), Value("static", "int", literal=0)) if asked else None

@@ -15,16 +15,16 @@ from functools import reduce
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment
+from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Class, Routine
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Stop, Term, Walk, find_names, make_assignment
-from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, Place, Step, Value, join_values, list_places
+from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, MemRef, Step, Value, join_values, list_memrefs
 from fnjax.port.rewrite.calls.python_calls import list_values
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.memory.sharing import find_holders, list_containers, list_seeing
 from fnjax.port.rewrite.memory.writing import note_write, write_memory
-from fnjax.port.rewrite.values.binding import find_held_place
+from fnjax.port.rewrite.values.binding import find_held_memref
 from fnjax.port.source.naming import PUTTING
 from fnjax.port.torch import MISSING, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
@@ -33,96 +33,92 @@ _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backwar
 
 
 @call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
-def port_own_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Return a function or class of the file, Function.apply among them."""
-    if name.startswith("function:") or (name == "*.apply" and _find_function_class(walk, node.func.value)):  # type: ignore[attr-defined] # a method
-        list_values(walk, node)
-        made = walk.port_parts(node).with_changes(func=node.func)
-        forward = _find_applied_forward(walk, node.func)
+    if name.startswith("function:") or (name == "*.apply" and _find_function_class(ev, node.func.value)):  # type: ignore[attr-defined] # a method
+        list_values(ev, node)
+        made = ev.port_parts(node).with_changes(func=node.func)
+        forward = _find_applied_forward(ev, node.func)
         if forward is not None:
-            _report_written_inputs(walk, node, forward)
+            _report_written_inputs(ev, node, forward)
         if forward is not None and forward.gives:
             message = f"{unparse(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
             raise Stop(node, "in-place", message)
-        if forward is not None and walk.program.draws_random_numbers(forward):
-            made = _pass_key(walk, node, made)
-        return Term(made, _describe_applied(walk, node))
-    if name[2:] in _MARKING and _find_function_class(walk, node.func.value):  # type: ignore[attr-defined] # a method
+        if forward is not None and ev.program.draws_random_numbers(forward):
+            made = _pass_key(ev, node, made)
+        return Expr(made, _describe_applied(ev, node))
+    if name[2:] in _MARKING and _find_function_class(ev, node.func.value):  # type: ignore[attr-defined] # a method
         raise Stop(
             node, "unknown", f"{unparse(node.func)} is called of the class, where it marks nothing: call it of ctx"
         )
     if not name.startswith("file:"):
         return None
-    if (again := _port_call_for_rows(walk, node, name)) is not None:
+    if (again := _port_call_for_rows(ev, node, name)) is not None:
         return again
-    list_values(walk, node)
-    made = walk.port_parts(node).with_changes(func=node.func)
-    routine = walk.program.find_routine(name)
-    walk.called.add(name)
+    list_values(ev, node)
+    made = ev.port_parts(node).with_changes(func=node.func)
+    routine = ev.program.find_routine(name)
+    ev.called.add(name)
     if routine is None:
-        if name.removeprefix("file:") not in walk.program.classes:
-            return Term(made, UNKNOWN)
-        return Term(made, Value("object", element=find_held_place(walk, [a.value for a in node.args])))
-    return call_routine(walk, node, made, routine)
+        if name.removeprefix("file:") not in ev.program.classes:
+            return Expr(made, UNKNOWN)
+        return Expr(made, Value("object", element=find_held_memref(ev, [a.value for a in node.args])))
+    return call_routine(ev, node, made, routine)
 
 
-def call_routine(walk: Walk, node: cst.Call, made: cst.Call, routine: Routine) -> Term:
+def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine) -> Expr:
     """Return a call of a function of the file, and what it gives and writes to."""
-    taken = _tell_routine(walk, node, routine)
-    walk.program.walk_first(routine.node)
-    _note_filled(walk, node, routine, taken)
+    taken = _tell_routine(ev, node, routine)
+    ev.program.evaluate_first(routine.node)
+    _note_filled(ev, node, routine, taken)
     if routine.draws:
-        made = _pass_key(walk, node, made)
-    return _port_result(walk, node, made, routine, routine.result or UNKNOWN, taken)
+        made = _pass_key(ev, node, made)
+    return _port_result(ev, node, made, routine, routine.result or UNKNOWN, taken)
 
 
-def _port_call_for_rows(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def _port_call_for_rows(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Return a call of the function itself for the rows that a mask selects: each row's result is its own."""
-    values = [walk.port(a.value).value for a in node.args]
+    values = [ev.port(a.value).value for a in node.args]
     selected = [v for v in values if v.mask]
-    if (
-        len(selected) != 1
-        or walk.program.find_routine(name) is not walk.routine
-        or not _is_bounded_recursion(walk, node)
-    ):
+    if len(selected) != 1 or ev.program.find_routine(name) is not ev.routine or not _is_bounded_recursion(ev, node):
         return None
-    row = Value("tensor", mask=selected[0].mask, place=walk.make_place(node))
-    made = walk.port_parts(node).with_changes(func=node.func)
-    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    row = Value("tensor", mask=selected[0].mask, memref=ev.make_memref(node))
+    made = ev.port_parts(node).with_changes(func=node.func)
+    small = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
     target = small.targets[0].target if isinstance(small, cst.Assign) and small.value is node else None
     if isinstance(target, cst.Tuple):
-        parts = [replace(row, place=walk.make_place(node, f" {i}")) for i in range(len(target.elements))]
-        return Term(made, Value("static", parts=tuple(parts)))
-    return Term(made, row)
+        parts = [replace(row, memref=ev.make_memref(node, f" {i}")) for i in range(len(target.elements))]
+        return Expr(made, Value("static", parts=tuple(parts)))
+    return Expr(made, row)
 
 
-def _is_bounded_recursion(walk: Walk, node: cst.Call) -> bool:
+def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
     """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
-    given = {p.name.value for p in walk.routine.parameters}
+    given = {p.name.value for p in ev.routine.parameters}
     changed = {
         n.value
         for a in node.args
         for b in list_nodes(a.value)
-        if isinstance(b, cst.BinaryOperation) and walk.port(a.value).value.kind != "tensor"
+        if isinstance(b, cst.BinaryOperation) and ev.port(a.value).value.kind != "tensor"
         for n in list_nodes(b)
         if isinstance(n, cst.Name) and n.value in given
     }
     around = (
-        n for n in list_nodes(walk.routine.node) if isinstance(n, cst.If) and any(c is node for c in list_nodes(n.body))
+        n for n in list_nodes(ev.routine.node) if isinstance(n, cst.If) and any(c is node for c in list_nodes(n.body))
     )
     return any(changed & find_names(n.test) for n in around)
 
 
-def _note_filled(walk: Walk, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
+def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
     """Note what a function puts into ctx, or into a list or dictionary that it is given."""
-    held = find_held_place(walk, [a.value for a in node.args])
+    held = find_held_memref(ev, [a.value for a in node.args])
     for name, arg in taken.items() if held else ():
-        value, key = walk.port(arg.value).value, walk.name_variable(arg.value)
+        value, key = ev.port(arg.value).value, ev.name_variable(arg.value)
         if value.name == "ctx" and _fills_parameter(routine, name):
-            walk.state.variables[f"ctx.{routine.name}()"] = Value("static", element=held)
-        elif key and value.kind == "static" and value.place is None and _fills_parameter(routine, name):
+            ev.state.variables[f"ctx.{routine.name}()"] = Value("static", element=held)
+        elif key and value.kind == "static" and value.memref is None and _fills_parameter(routine, name):
             element = held if value.element is None else join_values(value.element, held)  # type: ignore[arg-type] # above
-            walk.state.variables[key] = replace(value, parts=None, entries=(), element=element)
+            ev.state.variables[key] = replace(value, parts=None, entries=(), element=element)
 
 
 def _fills_parameter(routine: Routine, name: str) -> bool:
@@ -140,247 +136,247 @@ def _fills_parameter(routine: Routine, name: str) -> bool:
 
 
 @call_of("*.")
-def port_derived_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_derived_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `cls.project(x)`, where derived classes alone say what that is."""
-    routines = walk.program.find_methods_below(walk.find_name(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
+    routines = ev.program.find_methods_below(ev.find_name(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
     if not routines or any(r.writes or r.draws for r in routines):
         return None
-    list_values(walk, node)
-    made = walk.port_parts(node).with_changes(func=node.func)
-    values = [_relocate(walk, node, r.result or UNKNOWN, _tell_routine(walk, node, r)) for r in routines]
-    return Term(made, reduce(join_values, values))
+    list_values(ev, node)
+    made = ev.port_parts(node).with_changes(func=node.func)
+    values = [_relocate(ev, node, r.result or UNKNOWN, _tell_routine(ev, node, r)) for r in routines]
+    return Expr(made, reduce(join_values, values))
 
 
-def _tell_routine(walk: Walk, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
+def _tell_routine(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
     """Return the arguments of a call by their names, of which the function is told what is known here."""
     params = routine.parameters
     bound_first = routine.owner is not None and "classmethod" in [unparse(d.decorator) for d in routine.node.decorators]
     params = params[1:] if bound_first else params
     taken: dict[str, cst.Arg] = {}
     star = routine.node.params.star_arg
-    known_places = True
+    known_memrefs = True
     for i, arg in enumerate(node.args):
-        known_places = known_places and not arg.star and i < len(params) and params[i] is not star
+        known_memrefs = known_memrefs and not arg.star and i < len(params) and params[i] is not star
         if arg.keyword:
             taken[arg.keyword.value] = arg
-        elif known_places:
+        elif known_memrefs:
             taken[params[i].name.value] = arg
     for key, arg in taken.items():
-        value = walk.port(arg.value).value
+        value = ev.port(arg.value).value
         fact = replace(
-            value, place=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
+            value, memref=None, number="", like="", mask="", literal=MISSING if value.literal is not None else None
         )
         if fact.name.startswith("torch."):  # other calls, or the default, may pass another function
             fact = replace(fact, name="")
-        routine.add_argument(walk.program.unit, key, fact)
+        routine.add_argument(ev.program.top_item, key, fact)
     for p in params:  # what a call leaves out may be a row of functions
-        if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_places:
-            routine.add_argument(walk.program.unit, p.name.value, walk.program.evaluate(p.default))
-    routine.add_call(walk.here.differentiated, walk.derived, walk.here.perhaps)
+        if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_memrefs:
+            routine.add_argument(ev.program.top_item, p.name.value, ev.program.evaluate(p.default))
+    routine.add_call(ev.here.differentiated, ev.derived, ev.here.perhaps)
     return taken
 
 
-def _pass_key(walk: Walk, node: cst.Call, made: cst.Call) -> cst.Call:
+def _pass_key(ev: Evaluator, node: cst.Call, made: cst.Call) -> cst.Call:
     """Return the call of what draws random numbers."""
-    walk.sink.imports.add("jax")
-    key = cst.Arg(make_key(walk, node), keyword=cst.Name(walk.program.key_name), equal=EQUAL)
+    ev.diagnostics.imports.add("jax")
+    key = cst.Arg(make_key(ev, node), keyword=cst.Name(ev.program.key_name), equal=EQUAL)
     return made.with_changes(args=[*(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args), key])
 
 
 def _port_result(
-    walk: Walk, node: cst.Call, made: cst.Call, routine: Routine, result: Value, taken: dict[str, cst.Arg]
-) -> Term:
+    ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine, result: Value, taken: dict[str, cst.Arg]
+) -> Expr:
     """Return the value of a call of the file's function; what it writes to its arguments, and which it returns."""
-    writes = {name for name in routine.writes if routine.gives or not _is_switched_off(walk, routine, name, taken)}
-    value = _relocate(walk, node, result, taken)
-    owner = walk.port(taken[routine.views].value).value.place if routine.views in taken and not writes else None
+    writes = {name for name in routine.writes if routine.gives or not _is_switched_off(ev, routine, name, taken)}
+    value = _relocate(ev, node, result, taken)
+    owner = ev.port(taken[routine.views].value).value.memref if routine.views in taken and not writes else None
     if owner is not None:
         hole = [
             a.with_changes(value=cst.Name(HOLE)) if a is taken[routine.views] else b
             for a, b in zip(node.args, made.args, strict=True)
         ]
         step = Step.make_step(
-            made.with_changes(args=hole), walk.list_reads(node) - walk.list_reads(taken[routine.views].value)
+            made.with_changes(args=hole), ev.list_reads(node) - ev.list_reads(taken[routine.views].value)
         )
-        value = replace(value, place=replace(owner, steps=(*owner.steps, step)))
+        value = replace(value, memref=replace(owner, steps=(*owner.steps, step)))
     if writes - taken.keys() and any(a.star for a in node.args):
         message = f"{routine.name} writes to an argument that * or ** may give it; call it with the arguments by name"
         raise Stop(node, "alias", message)
     # All that it writes to comes back, or nothing: variables that miss one of the arrays would keep the old entries.
     gives = [n for n in routine.gives if n in taken]
     if gives and set(gives) == set(writes) & set(taken):
-        return give_back(walk, node, made, routine.gives, taken, value if routine.hands else None)
+        return give_back(ev, node, made, routine.gives, taken, value if routine.hands else None)
     star = routine.node.params.star_arg
     if isinstance(star, cst.Param) and star.name.value in writes:
-        others = [p for a in node.args if a not in taken.values() for p in list_places(walk.port(a.value).value)]
-        if any(walk.is_live(n, node) for p in others for n in find_holders(walk, p)):
+        others = [p for a in node.args if a not in taken.values() for p in list_memrefs(ev.port(a.value).value)]
+        if any(ev.is_live(n, node) for p in others for n in find_holders(ev, p)):
             message = f"{routine.name} writes to what *{star.name.value} is given: let it return the new arrays"
             raise Stop(node, "alias", message)
     for name in sorted(writes):
         if name not in taken:
             continue
-        term = walk.port(taken[name].value)
-        place = term.value.place
-        if place is None and (all_ := list_places(term.value)):
-            place = Place.join_all(*all_)
+        expr = ev.port(taken[name].value)
+        memref = expr.value.memref
+        if memref is None and (all_ := list_memrefs(expr.value)):
+            memref = MemRef.join_all(*all_)
         returns_it = (
-            term.value.place is not None
-            and result.place is not None
-            and result.place.storage == frozenset({f"arg:{name}"})
-            and not result.place.steps
+            expr.value.memref is not None
+            and result.memref is not None
+            and result.memref.storage == frozenset({f"arg:{name}"})
+            and not result.memref.steps
         )
-        if place is None:
+        if memref is None:
             continue
-        _report_given_twice(walk, node, routine, name, place, taken)
+        _report_given_twice(ev, node, routine, name, memref, taken)
         if returns_it:
-            return write_memory(walk, node, term, made, replace(term.value, number=""))
-        if list_seeing(walk, node, place) or list_containers(walk, node, place):
-            routine.hands = routine.hands or routine.gives_value  # the next round
+            return write_memory(ev, node, expr, made, replace(expr.value, number=""))
+        if list_seeing(ev, node, memref) or list_containers(ev, node, memref):
+            routine.hands = routine.hands or routine.gives_value  # the next iteration
             raise Stop(
                 node,
                 "alias",
                 f"{unparse(node.func)} writes to its argument {name!r} without returning it; "
                 "let it return the new array",
             )
-        note_write(walk, place)
+        note_write(ev, memref)
         if result.kind == "static" and result.literal is None:
-            walk.note(
+            ev.note(
                 node, "alias", f"{unparse(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
             )
-    return Term(made, value)
+    return Expr(made, value)
 
 
 def _report_given_twice(
-    walk: Walk, node: cst.Call, routine: Routine, name: str, place: Place, taken: dict[str, cst.Arg]
+    ev: Evaluator, node: cst.Call, routine: Routine, name: str, memref: MemRef, taken: dict[str, cst.Arg]
 ) -> None:
     """Report a function that writes to what it is given under another name too, where it would not see the write."""
     for other, arg in taken.items():
-        value = walk.port(arg.value).value
-        if other != name and any(p.storage & place.storage and not p.is_apart_from(place) for p in list_places(value)):
+        value = ev.port(arg.value).value
+        if other != name and any(
+            p.storage & memref.storage and not p.is_disjoint_from(memref) for p in list_memrefs(value)
+        ):
             message = f"{routine.name} writes to {name!r}, and {other!r} may lie in the same memory: write it out here"
             raise Stop(node, "alias", message)
 
 
-def _is_switched_off(walk: Walk, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
+def _is_switched_off(ev: Evaluator, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
     """Return whether a call says `inplace=False`, or leaves it so, where `if inplace:` stands around the writes."""
     flag = next((p for p in routine.parameters if p.name.value == routine.flags.get(name)), None)
     if flag is None:
         return False
     if flag.name.value in taken:
-        return walk.port(taken[flag.name.value].value).value.literal is False
+        return ev.port(taken[flag.name.value].value).value.literal is False
     return flag.default is not None and read_literal(flag.default) is False
 
 
 def give_back(
-    walk: Walk,
+    ev: Evaluator,
     node: cst.Call,
     made: cst.Call,
     gives: tuple[str, ...],
     taken: dict[str, cst.Arg],
     own: Value | None = None,
-) -> Term:
+) -> Expr:
     """Return the call of a function that returns what it wrote to: the caller's variables take it.
 
     With `own` the function returns that first, and the call stands for it.
     """
     new: dict[str, cst.BaseExpression] = {gives[0]: made}
-    unread = isinstance(walk.current, cst.SimpleStatementLine) and any(
-        isinstance(s, cst.Expr) and s.value is node for s in walk.current.body
+    unread = isinstance(ev.current, cst.SimpleStatementLine) and any(
+        isinstance(s, cst.Expr) and s.value is node for s in ev.current.body
     )
     named = own is not None and not unread
-    found = cst.Name(
-        walk.make_unused_name(f"found{(walk.before.reserve_numbers('found') - 1) or ''}") if named else "_"
-    )
+    found = cst.Name(ev.make_unused_name(f"found{(ev.before.reserve_numbers('found') - 1) or ''}") if named else "_")
     if len(gives) > 1 or own is not None:
         new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
-        walk.before.append(
+        ev.before.append(
             make_assignment(", ".join(unparse(n) for n in (*([found] if own else []), *new.values())), made)
         )
     for name in gives:
         if name in taken:
-            term = walk.port(taken[name].value)
-            last = write_memory(walk, node, term, new[name], replace(term.value, number=""))
+            expr = ev.port(taken[name].value)
+            last = write_memory(ev, node, expr, new[name], replace(expr.value, number=""))
     if own is not None and not unread:
-        return Term(found, own)
-    return Term(last.node, Value("static", literal=None, place=last.value.place))
+        return Expr(found, own)
+    return Expr(last.node, Value("static", literal=None, memref=last.value.memref))
 
 
-def _relocate(walk: Walk, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
+def _relocate(ev: Evaluator, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
     """Return the function's own places as the caller sees them."""
     parts = (
         None
         if value.parts is None
-        else tuple(_relocate(walk, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
+        else tuple(_relocate(ev, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
     )
-    element = value.element and _relocate(walk, node, value.element, taken, f"{part}.")
-    place = value.place
-    if place is not None:
-        given = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
-        froms = [walk.port(taken[s].value).value for s in sorted(given) if s in taken]
-        known = [p for v in froms for p in ([v.place] if v.place else list_places(v))]
+    element = value.element and _relocate(ev, node, value.element, taken, f"{part}.")
+    memref = value.memref
+    if memref is not None:
+        given = {s.removeprefix("arg:").split(".")[0] for s in memref.storage if s.startswith("arg:")}
+        froms = [ev.port(taken[s].value).value for s in sorted(given) if s in taken]
+        known = [p for v in froms for p in ([v.memref] if v.memref else list_memrefs(v))]
         if not given <= taken.keys():
             known += [
-                p for a in node.args if a.star or a not in taken.values() for p in list_places(walk.port(a.value).value)
+                p for a in node.args if a.star or a not in taken.values() for p in list_memrefs(ev.port(a.value).value)
             ]
-        known += [replace(place, storage=frozenset({s[6:]})) for s in sorted(place.storage) if s.startswith("outer ")]
-        if len(known) == 1 and len(place.storage) == 1 and place.certain and not place.steps:
-            place = known[0]
+        known += [replace(memref, storage=frozenset({s[6:]})) for s in sorted(memref.storage) if s.startswith("outer ")]
+        if len(known) == 1 and len(memref.storage) == 1 and memref.certain and not memref.steps:
+            memref = known[0]
         elif known:
-            place = Place.join_all(*known)
+            memref = MemRef.join_all(*known)
         else:  # parts that share memory in the function share it here
-            here = next(iter(walk.make_place(node, " ").storage))
-            again = {s for s in place.storage if here in s}  # of a function that calls itself: one name for all depths
-            storage = frozenset(s if s in again else here + s for s in sorted(place.storage))
-            steps = place.steps if not any(s.reads for s in place.steps) else ()
-            place = Place(storage, steps, place.certain and steps == place.steps and not again)
-    like = walk.mark_shape(node, part) if value.is_tensor else ""
-    return replace(value, place=place, parts=parts, element=element, number="", like=like, mask="")
+            here = next(iter(ev.make_memref(node, " ").storage))
+            again = {s for s in memref.storage if here in s}  # of a function that calls itself: one name for all depths
+            storage = frozenset(s if s in again else here + s for s in sorted(memref.storage))
+            steps = memref.steps if not any(s.reads for s in memref.steps) else ()
+            memref = MemRef(storage, steps, memref.certain and steps == memref.steps and not again)
+    like = ev.mark_shape(node, part) if value.is_tensor else ""
+    return replace(value, memref=memref, parts=parts, element=element, number="", like=like, mask="")
 
 
-def _find_function_class(walk: Walk, node: cst.BaseExpression) -> Class | None:
+def _find_function_class(ev: Evaluator, node: cst.BaseExpression) -> Class | None:
     """Return the Function class that an expression is, or makes: `Cube`, `Cube()`."""
     made = node.func if isinstance(node, cst.Call) and not node.args else node
-    cls = walk.program.classes.get(walk.find_name(made).removeprefix("file:"))
+    cls = ev.program.classes.get(ev.find_name(made).removeprefix("file:"))
     return cls if cls is not None and cls.is_function else None
 
 
-def _find_applied_forward(walk: Walk, node: cst.BaseExpression) -> Routine | None:
+def _find_applied_forward(ev: Evaluator, node: cst.BaseExpression) -> Routine | None:
     """Return the forward that `Cube.apply`, or a name for it, runs."""
     if isinstance(node, cst.Name):
-        local, found = walk.routine.given.get(node.value, []), walk.program.source.find_definition(node.value)
+        local, found = ev.routine.given.get(node.value, []), ev.program.source.find_definition(node.value)
         node = local[0] if len(local) == 1 else found.value if found is not None and found.value is not None else node
-    cls = _find_function_class(walk, node.value) if isinstance(node, cst.Attribute) else None
-    return walk.program.find_method(cls, "forward") if cls else None
+    cls = _find_function_class(ev, node.value) if isinstance(node, cst.Attribute) else None
+    return ev.program.find_method(cls, "forward") if cls else None
 
 
-def _describe_applied(walk: Walk, node: cst.Call) -> Value:
-    forward = _find_applied_forward(walk, node.func)
+def _describe_applied(ev: Evaluator, node: cst.Call) -> Value:
+    forward = _find_applied_forward(ev, node.func)
     result = forward.result if forward and forward.result else TENSOR
-    cls = _find_function_class(walk, node.func.value) if isinstance(node.func, cst.Attribute) else None
+    cls = _find_function_class(ev, node.func.value) if isinstance(node.func, cst.Attribute) else None
     if cls:
-        walk.called.add(f"file:{cls.name}")
-    return _make_fresh(walk, node, result)
+        ev.called.add(f"file:{cls.name}")
+    return _make_fresh(ev, node, result)
 
 
-def _report_written_inputs(walk: Walk, node: cst.Call, forward: Routine) -> None:
+def _report_written_inputs(ev: Evaluator, node: cst.Call, forward: Routine) -> None:
     """Report reads of an input after a Function writes to it: here its result has the new entries."""
     for parameter, arg in zip(forward.parameters[forward.first :], node.args, strict=False):
-        place = walk.port(arg.value).value.place if parameter.name.value in forward.writes else None
-        if place is None:
+        memref = ev.port(arg.value).value.memref if parameter.name.value in forward.writes else None
+        if memref is None:
             continue
-        if read := list_seeing(walk, node, place):
+        if read := list_seeing(ev, node, memref):
             message = (
                 f"{unparse(node.func)} writes to {unparse(arg.value)!r}: read what it returns instead of {read[0]!r}"
             )
             raise Stop(node, "alias", message)
 
 
-def _make_fresh(walk: Walk, node: cst.Call, value: Value, part: str = "") -> Value:
+def _make_fresh(ev: Evaluator, node: cst.Call, value: Value, part: str = "") -> Value:
     parts = (
         None
         if value.parts is None
-        else tuple(_make_fresh(walk, node, p, f"{part} {i}") for i, p in enumerate(value.parts))
+        else tuple(_make_fresh(ev, node, p, f"{part} {i}") for i, p in enumerate(value.parts))
     )
     return replace(
-        value, place=walk.make_place(node, part) if value.place else None, parts=parts, number="", like="", mask=""
+        value, memref=ev.make_memref(node, part) if value.memref else None, parts=parts, number="", like="", mask=""
     )

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
-from fnjax.port.rewrite.values.binding import find_held_place
+from fnjax.port.rewrite.values.binding import find_held_memref
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import (
     MISSING,
@@ -90,7 +90,7 @@ class _HandedContext(Context):
         )
 
 
-def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) -> cst.BaseExpression:
+def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, shapes: Iterable[Shape]) -> cst.BaseExpression:
     """Return what stands for a function of torch that is called with arguments of these shapes."""
     by_hand = Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
     found = find_operation(name)
@@ -104,7 +104,7 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
     first = "input" if any("input" in s.keywords for s in shapes) else "x"
     names = [first, *(p.name for p in params[1:] if not p.keyword)]
     whole = Shape(1, tuple(names[1:]))
-    differentiated = walk.here.differentiated or walk.program.differentiates
+    differentiated = ev.here.differentiated or ev.program.differentiates
     fits: dict[tuple[str, ...], Bound] = {}
     # Where no call tells how it is called, one argument is likeliest; where one does, that counts alone.
     for shape in [*sorted({s if s.counted else whole for s in shapes}, key=repr), Shape(1)]:
@@ -138,9 +138,9 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
         if isinstance(rendered, Problem) or bound.overload.random or {"out", "inplace"} & bound.values.keys():
             raise by_hand
         if not bound.overload.traced:
-            walk.report(node, "untraced", f"the result of {name} depends on values; this runs un-jitted only")
-        walk.sink.needs |= rendered.needs
-        walk.sink.imports |= rendered.imports
+            ev.report(node, "untraced", f"the result of {name} depends on values; this runs un-jitted only")
+        ev.diagnostics.needs |= rendered.needs
+        ev.diagnostics.imports |= rendered.imports
         made = rendered.expression
         if isinstance(made, cst.Call) and [unparse(a) for a in made.args] == [*given_] and (len(given_) == 1):
             return made.func
@@ -149,16 +149,16 @@ def port_passed_function(walk: Walk, node: cst.CSTNode, name: str, shapes: Itera
     raise by_hand
 
 
-def list_unnamed_calls(walk: Walk) -> frozenset[Shape]:
+def list_unnamed_calls(ev: Evaluator) -> frozenset[Shape]:
     """Return the shapes of the file's calls whose function is not known by its name."""
-    if walk.program.unnamed is None:
-        walk.program.unnamed = frozenset(_iter_unnamed_calls(walk))
-    return walk.program.unnamed
+    if ev.program.unnamed is None:
+        ev.program.unnamed = frozenset(_iter_unnamed_calls(ev))
+    return ev.program.unnamed
 
 
-def _iter_unnamed_calls(walk: Walk) -> Iterator[Shape]:
-    source = walk.program.source
-    local = {n for function in list_nodes(source.tree) for n in _list_locals(walk, function)}
+def _iter_unnamed_calls(ev: Evaluator) -> Iterator[Shape]:
+    source = ev.program.source
+    local = {n for function in list_nodes(source.tree) for n in _list_locals(ev, function)}
     for node in list_nodes(source.tree):
         if not isinstance(node, cst.Call):
             continue
@@ -168,43 +168,41 @@ def _iter_unnamed_calls(walk: Walk) -> Iterator[Shape]:
             if func.value not in local and (last is None or last.imported or last.function or last.cls):
                 continue
         elif isinstance(func, cst.Attribute):
-            other = walk.program.resolve_name(func) or unparse(func).startswith("super()")
+            other = ev.program.resolve_name(func) or unparse(func).startswith("super()")
             if other or func.attr.value in METHODS or find_operation(f"torch.Tensor.{func.attr.value}"):
                 continue
         yield Shape.read_shape(node.args)
 
 
-def _list_locals(walk: Walk, node: cst.CSTNode) -> set[str]:
+def _list_locals(ev: Evaluator, node: cst.CSTNode) -> set[str]:
     if isinstance(node, (cst.FunctionDef, cst.Lambda)):
-        return walk.program.list_bound(node) | {
-            n.name.value for n in list_nodes(node.params) if isinstance(n, cst.Param)
-        }
+        return ev.program.list_bound(node) | {n.name.value for n in list_nodes(node.params) if isinstance(n, cst.Param)}
     return set()
 
 
 @call_of(*_PASSED)
-def port_higher_order_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_higher_order_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `functools.partial(torch.clamp, min=0)`, `map(torch.exp, xs)`, `functools.reduce(torch.add, xs)`."""
     if not node.args or node.args[0].keyword or node.args[0].star:
         return None
-    function = walk.find_name(node.args[0].value)
+    function = ev.find_name(node.args[0].value)
     found = find_operation(function) if function.startswith("torch.") else None
     if not isinstance(found, Operation) or not found.called:
         return None
     rest = node.args[1:]
-    walk.need_entries(*(walk.port(a.value).value for a in rest))
+    ev.need_entries(*(ev.port(a.value).value for a in rest))
     if name == "functools.partial":
         own = Shape.read_shape([node.args[0], *rest])
         shapes = {
             Shape(own.positional - 1 + s.positional, (*s.keywords, *own.keywords), own.counted and s.counted, own.plain)
-            for s in list_unnamed_calls(walk) | {Shape(1)}
+            for s in list_unnamed_calls(ev) | {Shape(1)}
             if not set(own.keywords) & set(s.keywords)
         }
     else:
         shapes = {Shape(_PASSED[name] or len(rest), tensors=name == "functools.reduce")}
-    made = bracket(port_passed_function(walk, node, function, shapes), 1)
-    args = [node.args[0].with_changes(value=made), *(a.with_changes(value=walk.port(a.value).node) for a in rest)]
+    made = bracket(port_passed_function(ev, node, function, shapes), 1)
+    args = [node.args[0].with_changes(value=made), *(a.with_changes(value=ev.port(a.value).node) for a in rest)]
     value = Value("static", element=TENSOR) if name == "builtins.map" else UNKNOWN
-    if name == "functools.partial" and (held := find_held_place(walk, [a.value for a in rest])) is not None:
+    if name == "functools.partial" and (held := find_held_memref(ev, [a.value for a in rest])) is not None:
         value = Value("static", element=held)
-    return Term(node.with_changes(args=args), value)
+    return Expr(node.with_changes(args=args), value)

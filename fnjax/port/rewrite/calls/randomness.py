@@ -15,32 +15,32 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Stop, Walk, parse_line
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, parse_line
 
 
-def make_key(walk: Walk, node: cst.CSTNode) -> cst.BaseExpression:
+def make_key(ev: Evaluator, node: cst.CSTNode) -> cst.BaseExpression:
     """Return a key that nothing else uses."""
-    if walk.here.repeated:
+    if ev.here.repeated:
         message = "draws in a comprehension or a lambda would share one key: write a loop, or a function"
         raise Stop(node, "random", message)
-    walk.routine.draws = True
-    walk.sink.keys += 1
-    walk.sink.imports.add("jax")
-    key = walk.program.key_name
-    if not walk.routine.draws_often and not walk.here.loops and walk.sink.keys == 1:
+    ev.routine.draws = True
+    ev.diagnostics.keys += 1
+    ev.diagnostics.imports.add("jax")
+    key = ev.program.key_name
+    if not ev.routine.draws_often and not ev.here.loops and ev.diagnostics.keys == 1:
         return cst.Name(key)
-    if walk.sink.keys > 1 or walk.here.loops:
-        walk.routine.draws_often = True
-    here = walk.before.reserve_numbers("key")
+    if ev.diagnostics.keys > 1 or ev.here.loops:
+        ev.routine.draws_often = True
+    here = ev.before.reserve_numbers("key")
     subkey = _name_subkey(key) + (f"_{here}" if here > 1 else "")
-    walk.before.append(_make_key_split(key, subkey))
+    ev.before.append(_make_key_split(key, subkey))
     return cst.Name(subkey)
 
 
-def make_own_key(walk: Walk, block: Statements) -> tuple[Statements, list[str]]:
+def make_own_key(ev: Evaluator, block: Statements) -> tuple[Statements, list[str]]:
     """Return the statement that gives a function of this block its own key, if the block splits keys."""
-    key = walk.program.key_name
-    if key not in walk.program.list_bound(cst.IndentedBlock(block)):
+    key = ev.program.key_name
+    if key not in ev.program.list_bound(cst.IndentedBlock(block)):
         return [], []
     return [_make_key_split(key, _name_subkey(key))], [f"{key}={_name_subkey(key)}"]
 

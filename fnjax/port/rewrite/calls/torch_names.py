@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, read_getattr
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, read_getattr
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.arguments import is_only_renamed
 from fnjax.port.rewrite.calls.foreign_names import describe_foreign
@@ -49,50 +49,50 @@ def _get_operation(node: cst.BaseExpression, name: str) -> Operation:
     return found
 
 
-def port_reference(walk: Walk, node: cst.BaseExpression, name: str) -> Term:
+def port_reference(ev: Evaluator, node: cst.BaseExpression, name: str) -> Expr:
     """Return a name of torch that is not called here: a constant, or a function that is passed on."""
     found = _get_operation(node, name)
     if not found.called:
-        return port_operation(walk, node, found, [])
-    if name in TENSOR_TYPES and not is_only_renamed(walk, node, name):
+        return port_operation(ev, node, found, [])
+    if name in TENSOR_TYPES and not is_only_renamed(ev, node, name):
         raise Stop(node, "operation", f"{name} as a value: pass a dtype, and write x.to(dtype)")
-    return Term(port_passed_function(walk, node, name, list_unnamed_calls(walk)), Value("object", name=name))
+    return Expr(port_passed_function(ev, node, name, list_unnamed_calls(ev)), Value("object", name=name))
 
 
 @call_of("torch.")
-def port_torch_call(walk: Walk, node: cst.Call, name: str) -> Term:
+def port_torch_call(ev: Evaluator, node: cst.Call, name: str) -> Expr:
     """Translate `torch.exp(x)`, under whatever names torch and exp go."""
     found = _get_operation(node, name)
-    return port_operation(walk, node, found, list(node.args))
+    return port_operation(ev, node, found, list(node.args))
 
 
 @call_of("*.", general=True)
-def port_tensor_method(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_tensor_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `x.exp()`."""
     assert isinstance(node.func, cst.Attribute)
-    base = walk.find_name(node.func.value)
+    base = ev.find_name(node.func.value)
     if base and not base.startswith("instance:"):
         return None
-    term = walk.port(node.func.value)
+    expr = ev.port(node.func.value)
     attr = node.func.attr.value
-    if term.value.kind in {"static", "object"} and not term.value.name.startswith("instance:torch.dtype"):
+    if expr.value.kind in {"static", "object"} and not expr.value.name.startswith("instance:torch.dtype"):
         return None
-    if attr == "split" and not term.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
+    if attr == "split" and not expr.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
         return None  # of a string
     found = find_operation(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and not _may_be_other_method(walk, term.value, attr):
+    if isinstance(found, Absent) and not _may_be_other_method(ev, expr.value, attr):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if not isinstance(found, Operation):
         return None
     if not found.called:
         return None
-    return port_operation(walk, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
+    return port_operation(ev, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
 
 
-def _may_be_other_method(walk: Walk, value: Value, attr: str) -> bool:
+def _may_be_other_method(ev: Evaluator, value: Value, attr: str) -> bool:
     """Whether this may be a method of something else; what apply is given is a tensor rather than a dictionary."""
     given = (
-        value.place and walk.routine.role != "helper" and any(s[:4] in {"arg:", "kept"} for s in value.place.storage)
+        value.memref and ev.routine.role != "helper" and any(s[:4] in {"arg:", "kept"} for s in value.memref.storage)
     )
     return not value.is_tensor and attr in _OF_OTHERS and not (attr == "values" and given)
 
@@ -100,77 +100,77 @@ def _may_be_other_method(walk: Walk, value: Value, attr: str) -> bool:
 _FIELDS = ("values", "indices")
 
 
-def port_part_of_pair(walk: Walk, node: cst.BaseExpression, part: int) -> Term | None:
+def port_part_of_pair(ev: Evaluator, node: cst.BaseExpression, part: int) -> Expr | None:
     """Return one part alone of the pair that a call gives, where there is an operation for that."""
-    if not isinstance(node, cst.Call) or walk.here.differentiated:  # at ties the pair has PyTorch's derivatives
+    if not isinstance(node, cst.Call) or ev.here.differentiated:  # at ties the pair has PyTorch's derivatives
         return None
-    name, args, root = walk.find_name(node.func), list(node.args), None
-    if isinstance(node.func, cst.Attribute) and not name and not walk.find_name(node.func.value):
+    name, args, root = ev.find_name(node.func), list(node.args), None
+    if isinstance(node.func, cst.Attribute) and not name and not ev.find_name(node.func.value):
         name, root = f"torch.Tensor.{node.func.attr.value}", node.func.value
         args = [cst.Arg(root), *args]
-        if not walk.port(root).value.is_tensor:
+        if not ev.port(root).value.is_tensor:
             return None
     found = find_operation(name) if name.startswith("torch.") else None
     if not isinstance(found, Operation) or found.inplace or not any(o.parts for o in found.overloads):
         return None
-    bound = bind_call(found, args, Facts(walk, node))
+    bound = bind_call(found, args, Facts(ev, node))
     if isinstance(bound, Problem) or bound.out is not None or bound.overload.result != "pair":
         return None
     fields = bound.overload.fields
     if part >= len(fields) or fields[part] not in bound.overload.parts:
         return None
-    if any(walk.port(a.value).value.mask for a in args):
+    if any(ev.port(a.value).value.mask for a in args):
         return None
-    return port_operation(walk, node, found, args, root, part)
+    return port_operation(ev, node, found, args, root, part)
 
 
 @expression(cst.Subscript)
-def port_entry_of_pair(walk: Walk, node: cst.Subscript) -> Term | None:
+def port_entry_of_pair(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     """Translate `x.max(1)[0]`."""
     index = node.slice[0].slice if len(node.slice) == 1 else None
     part = read_literal(index.value) if isinstance(index, cst.Index) else MISSING
-    return port_part_of_pair(walk, node.value, part) if type(part) is int and part in {0, 1} else None
+    return port_part_of_pair(ev, node.value, part) if type(part) is int and part in {0, 1} else None
 
 
 @call_of("builtins.getattr")
-def port_getattr(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_getattr(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `getattr(torch, "exp")` and `getattr(x, "shape")`."""
     made = read_getattr(node)
-    named = made is not None and walk.find_name(made).startswith("torch.")
-    if made is None or not (named or walk.port(made.value).value.is_tensor):
+    named = made is not None and ev.find_name(made).startswith("torch.")
+    if made is None or not (named or ev.port(made.value).value.is_tensor):
         return None
-    term: Term | None = port_torch_attribute(walk, made)
-    return term
+    expr: Expr | None = port_torch_attribute(ev, made)
+    return expr
 
 
 @expression(cst.Attribute, general=True)
-def port_torch_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_torch_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `x.shape`, `torch.float32`."""
-    name = walk.find_name(node)
+    name = ev.find_name(node)
     if name.startswith("torch."):
-        return port_reference(walk, node, name)
+        return port_reference(ev, node, name)
     if name:
-        return Term(node, describe_foreign(walk, node, name))
+        return Expr(node, describe_foreign(ev, node, name))
     attr = node.attr.value
-    if attr in _FIELDS and (alone := port_part_of_pair(walk, node.value, _FIELDS.index(attr))) is not None:
+    if attr in _FIELDS and (alone := port_part_of_pair(ev, node.value, _FIELDS.index(attr))) is not None:
         return alone
-    term = walk.port(node.value)
-    value = term.value
+    expr = ev.port(node.value)
+    value = expr.value
     if value.name.startswith("instance:"):
         found = find_operation(f"{value.name.removeprefix('instance:')}.{attr}")
-        return port_operation(walk, node, found, [cst.Arg(node.value)]) if isinstance(found, Operation) else None
+        return port_operation(ev, node, found, [cst.Arg(node.value)]) if isinstance(found, Operation) else None
     if value.fields and attr in value.fields and value.parts:
         index = value.fields.index(attr)
-        return Term(fill(f"A[{index}]", A=term.node), value.parts[index])
+        return Expr(fill(f"A[{index}]", A=expr.node), value.parts[index])
     if value.kind == "object" and not value.name:
-        return Term(walk.port_parts(node), find_owned(walk, node))
+        return Expr(ev.port_parts(node), find_owned(ev, node))
     if value.kind in {"static", "object"}:
         return None
     found = find_operation(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and not (attr in {"values", "solve"} and _may_be_other_method(walk, value, attr)):
+    if isinstance(found, Absent) and not (attr in {"values", "solve"} and _may_be_other_method(ev, value, attr)):
         raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
     if isinstance(found, Operation) and not found.called:
-        return port_operation(walk, node, found, [cst.Arg(node.value)])
+        return port_operation(ev, node, found, [cst.Arg(node.value)])
     if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
     if found is None and value.is_tensor and value.numpy is False:
@@ -179,23 +179,23 @@ def port_torch_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
         if not hasattr(np.ndarray, attr):
             message = f"JAX's arrays carry no attribute {attr!r}: make it an argument, or keep it on ctx"
             raise Stop(node, "unknown", message)
-    return Term(walk.port_parts(node), find_owned(walk, node)) if found is None else None
+    return Expr(ev.port_parts(node), find_owned(ev, node)) if found is None else None
 
 
 @expression(cst.Name, general=True)
-def port_name(walk: Walk, node: cst.Name) -> Term | None:
+def port_name(ev: Evaluator, node: cst.Name) -> Expr | None:
     """Return a variable, a name of torch, or True, False and None."""
     if node.value in {"True", "False", "None"}:
-        return Term(node, Value("static", "unknown" if node.value == "None" else "bool", literal=read_literal(node)))
-    value = walk.look_up(node.value)
+        return Expr(node, Value("static", "unknown" if node.value == "None" else "bool", literal=read_literal(node)))
+    value = ev.look_up(node.value)
     if value.name and not value.name.startswith("torch."):
-        describe_foreign(walk, node, value.name)
+        describe_foreign(ev, node, value.name)
     if value.name == "torch":
         raise Stop(node, "unknown", f"the module {node.value!r} as a value: name its functions")
-    if value.name.startswith("torch.") and node.value not in walk.state.variables:
-        return port_reference(walk, node, value.name)
-    if value.name.startswith("torch.") and walk.state.variables[node.value].kind == "object":
-        return port_reference(walk, node, value.name)
-    if not value.number and node.value in walk.state.variables:
-        value = replace(value, number=f"{node.value}|{node.value}:{walk.state.find_version(node.value)}|")
-    return Term(node, value)
+    if value.name.startswith("torch.") and node.value not in ev.state.variables:
+        return port_reference(ev, node, value.name)
+    if value.name.startswith("torch.") and ev.state.variables[node.value].kind == "object":
+        return port_reference(ev, node, value.name)
+    if not value.number and node.value in ev.state.variables:
+        value = replace(value, number=f"{node.value}|{node.value}:{ev.state.find_version(node.value)}|")
+    return Expr(node, value)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, find_names
+from fnjax.port.analysis.evaluator import Evaluator, find_names
 from fnjax.port.known.facts import (
     COPIED,
     DTYPE,
@@ -14,7 +14,7 @@ from fnjax.port.known.facts import (
     SIZE,
     TENSOR,
     UNKNOWN,
-    Place,
+    MemRef,
     Step,
     Value,
     find_common_dtype,
@@ -25,18 +25,18 @@ from fnjax.port.torch.context import find_dtype_class
 from fnjax.torch._table.signature import NOT_PROMOTING
 
 
-def describe_result(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
+def describe_result(ev: Evaluator, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:
     """Return what is known of an operation's result."""
     overload = bound.overload
-    values = [walk.port(v).value for v in bound.values.values()]
+    values = [ev.port(v).value for v in bound.values.values()]
     tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != DTYPE]
-    first = walk.port(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
+    first = ev.port(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
     if overload.result in STATIC_RESULTS:
         return _describe_static_result(bound, first)
     if overload.result == "none":
         return Value("static", literal=None)
     if overload.result == "unknown":
-        return replace(UNKNOWN, place=walk.make_place(node))
+        return replace(UNKNOWN, memref=ev.make_memref(node))
     dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
     if overload.result == "same" and first.kind in {"tensor", "unknown"}:
         dtype = "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
@@ -44,11 +44,11 @@ def describe_result(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered
         dtype = _promote([v for n, v in zip(bound.values, values, strict=True) if n not in NOT_PROMOTING], bound)
     target = bound.values.get("dtype") or (bound.values.get("other") if overload.converts else None)
     if target is not None and bound.context.find_role(target) == "dtype":
-        named = walk.port(target).value
+        named = ev.port(target).value
         dtype = named.dtype if named.name == DTYPE else "unknown"
-    elif target is not None and overload.converts and (other := walk.port(target).value).is_tensor:
+    elif target is not None and overload.converts and (other := ev.port(target).value).is_tensor:
         dtype = other.dtype
-    exact = _find_exact_dtype(walk, bound, tensors)
+    exact = _find_exact_dtype(ev, bound, tensors)
     # Sizes are not known, but often that two arrays have the same ones: `like` is a name for the shape.
     likes = {v.like for v in tensors if v.rank != 0}
     same = bound.overload.each and len(likes) == 1
@@ -60,29 +60,27 @@ def describe_result(walk: Walk, node: cst.BaseExpression, bound: Bound, rendered
     if overload.of_data and isinstance(bound.read_literal("data"), (int, float)):
         dtype = dtype if bound.is_given("dtype") else type(bound.read_literal("data")).__name__
         rank = 0
-    place = _find_result_place(walk, node, bound, rendered, first, dtype, exact)
-    like = (
-        likes.pop() if same and likes else _find_shape_mark(walk, bound.values.get("size") or bound.values.get("data"))
-    )
-    like = like or walk.mark_shape(node)
-    one = Value("tensor", dtype, rank, place=place, like=like, exact=exact, rows=_find_rows(bound, first, tensors))
+    memref = _find_result_place(ev, node, bound, rendered, first, dtype, exact)
+    like = likes.pop() if same and likes else _find_shape_mark(ev, bound.values.get("size") or bound.values.get("data"))
+    like = like or ev.mark_shape(node)
+    one = Value("tensor", dtype, rank, memref=memref, like=like, exact=exact, rows=_find_rows(bound, first, tensors))
     if overload.result == "pair":
         parts = tuple(
-            Value("tensor", "int", place=walk.make_place(node, f" {f}"))
+            Value("tensor", "int", memref=ev.make_memref(node, f" {f}"))
             if f in {"indices", "exponent"}
             else Value(
-                "tensor", "float" if f == "mantissa" else first.dtype, place=walk.make_place(node, f" {f}"), exact=exact
+                "tensor", "float" if f == "mantissa" else first.dtype, memref=ev.make_memref(node, f" {f}"), exact=exact
             )
             for f in overload.fields
         )
         return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
     if overload.result == "list":
-        doubtful = place.doubtful if place else None
+        doubtful = memref.doubtful if memref else None
         return Value(
-            "static", element=replace(one, like="", place=doubtful), place=place, number=walk.number_expression(node)
+            "static", element=replace(one, like="", memref=doubtful), memref=memref, number=ev.number_expression(node)
         )
     if dtype == "bool":
-        one = replace(one, number=walk.number_expression(node))
+        one = replace(one, number=ev.number_expression(node))
     return one
 
 
@@ -97,14 +95,14 @@ def _promote(values: list[Value], bound: Bound) -> str:
     return "unknown" if "unknown" in kinds else next((k for k in _WIDENING if k in kinds), "unknown")
 
 
-def _find_shape_mark(walk: Walk, size: cst.BaseExpression | None) -> str:
+def _find_shape_mark(ev: Evaluator, size: cst.BaseExpression | None) -> str:
     """Return the mark of the tensor whose size is given: `torch.zeros(x.size())`."""
     name = "shape"
     if isinstance(size, cst.Call) and not size.args:
         size, name = size.func, "size"
     if not isinstance(size, cst.Attribute) or size.attr.value != name:
         return ""
-    return walk.port(size.value).value.like
+    return ev.port(size.value).value.like
 
 
 def _find_rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
@@ -118,7 +116,7 @@ def _find_rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
     return min((v.rows for v in tensors if v.rank != 0), default=0) if bound.overload.each else 0
 
 
-def _find_exact_dtype(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
+def _find_exact_dtype(ev: Evaluator, bound: Bound, tensors: list[Value]) -> str:
     """Return the dtype of the result, as far as the source names it."""
     says = bound.operation.first
     if says.casts:
@@ -127,11 +125,11 @@ def _find_exact_dtype(walk: Walk, bound: Bound, tensors: list[Value]) -> str:
         target = bound.values.get(key)
         if target is None or bound.read_literal(key) is None:
             continue
-        value = walk.port(target).value
+        value = ev.port(target).value
         if bound.context.find_role(target) == "dtype":
-            return value.exact if value.name == DTYPE else f"?{walk.number_expression(target)}"
+            return value.exact if value.name == DTYPE else f"?{ev.number_expression(target)}"
         if key == "other" and bound.context.find_role(target) != "device":
-            return value.exact if value.is_tensor else f"?{walk.number_expression(target)}"
+            return value.exact if value.is_tensor else f"?{ev.number_expression(target)}"
     if bound.overload.result in {"int", "bool", "complex"} or not tensors:
         return "float32" if says.made and says.result == "float" else ""
     if says.large and tensors[0].dtype in {"int", "bool"}:
@@ -170,54 +168,54 @@ def _describe_static_result(bound: Bound, first: Value) -> Value:
 
 
 def _find_result_place(
-    walk: Walk, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
-) -> Place | None:
+    ev: Evaluator, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
+) -> MemRef | None:
     """Return where the result of an operation lies; of another dtype than the source it is a copy."""
     alias, says = bound.overload.alias, bound.operation.first
-    if alias == "new" or first.place is None:
-        return walk.make_place(node)
-    place = first.place
-    if alias == "maybe" and place.local and not _is_held(walk, place):
-        return walk.make_place(node)  # nobody can tell
-    if alias == "maybe" and (bound.operation.first.rows and first.rows and place.local):
-        taken = _make_view_step(walk, node, bound)
-        return replace(place, steps=(*place.steps, replace(taken, assumed=first.rows == 1)))
+    if alias == "new" or first.memref is None:
+        return ev.make_memref(node)
+    memref = first.memref
+    if alias == "maybe" and memref.local and not _is_held(ev, memref):
+        return ev.make_memref(node)  # nobody can tell
+    if alias == "maybe" and (bound.operation.first.rows and first.rows and memref.local):
+        taken = _make_view_step(ev, node, bound)
+        return replace(memref, steps=(*memref.steps, replace(taken, assumed=first.rows == 1)))
     if alias == "maybe":
         other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
         if other or half:  # nobody makes half what is half already
-            return walk.make_place(node)
-        return _mark_place_choice(walk, node, bound, place)
+            return ev.make_memref(node)
+        return _mark_place_choice(ev, node, bound, memref)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
-        return place
+        return memref
     if rendered.unchanged:
-        return place
-    taken = _make_view_step(walk, node, bound)
+        return memref
+    taken = _make_view_step(ev, node, bound)
     every, size = bound.read_literal("step"), bound.read_literal("size")
-    apart = isinstance(every, int) and isinstance(size, int) and every >= size
-    repeats = alias == "repeat" and not apart
-    return replace(place, steps=(*place.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
+    disjoint = isinstance(every, int) and isinstance(size, int) and every >= size
+    repeats = alias == "repeat" and not disjoint
+    return replace(memref, steps=(*memref.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
 
 
-def _mark_place_choice(walk: Walk, node: cst.BaseExpression, bound: Bound, place: Place) -> Place:
+def _mark_place_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: MemRef) -> MemRef:
     """Return the place of what is the same memory or a copy; the views of it are views of one memory in either case."""
-    if not (place.certain or place.choice) or walk.here.repeated:
-        return place.doubtful
-    line, column = walk.program.source.locate(node)
-    decision = f"{COPIED} {line}:{column}{walk.here.unrolled}"
-    walk.state.decide_anew(decision)
-    return replace(place, certain=False, choice=f"{decision} {bound.operation.names[0].rpartition('.')[2]}()")
+    if not (memref.certain or memref.choice) or ev.here.repeated:
+        return memref.doubtful
+    line, column = ev.program.source.locate(node)
+    decision = f"{COPIED} {line}:{column}{ev.here.unrolled}"
+    ev.state.decide_anew(decision)
+    return replace(memref, certain=False, choice=f"{decision} {bound.operation.names[0].rpartition('.')[2]}()")
 
 
-def _is_held(walk: Walk, place: Place) -> bool:
+def _is_held(ev: Evaluator, memref: MemRef) -> bool:
     """Return whether a variable, or what one holds, shares memory with a place."""
-    return any(may_touch(v, place.storage) for v in walk.state.variables.values())
+    return any(may_touch(v, memref.storage) for v in ev.state.variables.values())
 
 
-def _make_view_step(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Step:
+def _make_view_step(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> Step:
     """Return the view that an operation takes of its first argument."""
     made = bound.render(0, first=cst.Name(HOLE))
     assert isinstance(made, Rendered)
     return Step.make_step(
-        made.expression, frozenset(r for r in walk.list_reads(node) if r[0] in find_names(made.expression))
+        made.expression, frozenset(r for r in ev.list_reads(node) if r[0] in find_names(made.expression))
     )

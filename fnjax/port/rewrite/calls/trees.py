@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import STATIC, UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import list_values
 from fnjax.port.source.records import Routine, list_decorators
@@ -44,67 +44,64 @@ def _shorten(name: str) -> str:
 
 
 @call_of(*_HOME)
-def port_tree_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_tree_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `tree_map(f, tree)`."""
     short = _shorten(name)
-    if (
-        short.endswith("register_pytree_node")
-        and [_shorten(walk.find_name(a.value)) for a in node.args[1:3]] == _FIELDS
-    ):
-        walk.port(node.args[0].value)
-        return Term(cst.Name("None"), Value("static", literal=None))
+    if short.endswith("register_pytree_node") and [_shorten(ev.find_name(a.value)) for a in node.args[1:3]] == _FIELDS:
+        ev.port(node.args[0].value)
+        return Expr(cst.Name("None"), Value("static", literal=None))
     if short not in _FUNCTIONS:
         return None
     names, template, value = _FUNCTIONS[short]
     given = {a.keyword.value if a.keyword else n: a for a, n in zip(node.args, names, strict=False)}
     if set(given) != set(names) or len(node.args) != len(names) or any(a.star for a in node.args):
         raise Stop(node, "operation", f"{short} with other arguments than {', '.join(names)}: write the loop out")
-    list_values(walk, node)
-    walk.sink.needs.add("_tree_map" if "_map(" in template else template.partition("(")[0])
-    texts = {n: walk.port(a.value).node for n, a in given.items()}
+    list_values(ev, node)
+    ev.diagnostics.needs.add("_tree_map" if "_map(" in template else template.partition("(")[0])
+    texts = {n: ev.port(a.value).node for n, a in given.items()}
     filled = {n: unparse(bracket(t, ATOM if n == "func" else 1)) for n, t in texts.items()}
-    return Term(parse(template.format(**filled, x=walk.make_unused_name("leaf"))), value)
+    return Expr(parse(template.format(**filled, x=ev.make_unused_name("leaf"))), value)
 
 
 @expression(cst.Name, cst.Attribute)
-def port_passed_type(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
+def port_passed_type(ev: Evaluator, node: cst.Name | cst.Attribute) -> Expr | None:
     """Translate `torch.Tensor` where it is passed to a function of the file that only asks isinstance for it."""
-    if (isinstance(node, cst.Name) and node.value in walk.state.variables) or walk.find_name(
+    if (isinstance(node, cst.Name) and node.value in ev.state.variables) or ev.find_name(
         node
     ) not in ARRAYS | PARAMETERS:
         return None
-    calls = [n for n in list_nodes(walk.current) if isinstance(n, cst.Call) and any(a.value is node for a in n.args)]
-    if not calls or not _is_passed_as_type(walk, calls[0], node, frozenset()):
+    calls = [n for n in list_nodes(ev.current) if isinstance(n, cst.Call) and any(a.value is node for a in n.args)]
+    if not calls or not _is_passed_as_type(ev, calls[0], node, frozenset()):
         return None
-    walk.sink.imports.add("jax")
-    return Term(parse("jax.Array"), Value("object"))
+    ev.diagnostics.imports.add("jax")
+    return Expr(parse("jax.Array"), Value("object"))
 
 
-def _is_passed_as_type(walk: Walk, call: cst.Call, node: cst.BaseExpression, seen: frozenset[tuple[int, str]]) -> bool:
+def _is_passed_as_type(
+    ev: Evaluator, call: cst.Call, node: cst.BaseExpression, seen: frozenset[tuple[int, str]]
+) -> bool:
     """Return whether a call only asks whether something is an instance of this argument."""
     index = next(i for i, a in enumerate(call.args) if a.value is node or node in _list_elements(a.value))
-    name = walk.find_name(call.func)
+    name = ev.find_name(call.func)
     if name == "builtins.isinstance" or _shorten(name) == "tree_map_only":
         return index == (name == "builtins.isinstance")
-    routine = (
-        walk.program.find_routine(name) if name.startswith("file:") and not any(a.star for a in call.args) else None
-    )
+    routine = ev.program.find_routine(name) if name.startswith("file:") and not any(a.star for a in call.args) else None
     if routine is None:
         return False
     said = call.args[index].keyword
     bound = routine.owner is not None and "classmethod" in list_decorators(routine.node)
     names = [p.name.value for p in routine.parameters][bound:]
     parameter = said.value if said else names[index] if index < len(names) else ""
-    return bool(parameter) and _is_only_asked(walk, routine, parameter, seen)
+    return bool(parameter) and _is_only_asked(ev, routine, parameter, seen)
 
 
-def _is_only_asked(walk: Walk, routine: Routine, name: str, seen: frozenset[tuple[int, str]]) -> bool:
+def _is_only_asked(ev: Evaluator, routine: Routine, name: str, seen: frozenset[tuple[int, str]]) -> bool:
     """Whether all that a function does with a parameter is to ask isinstance for it, or to pass it on for that."""
     key = (id(routine.node), name)
     if key in seen:
         return True
     params = [p.name.value for n in list_nodes(routine.node.body) if isinstance(n, cst.Parameters) for p in n.params]
-    if name in walk.program.list_bound(routine.node) or name in params:
+    if name in ev.program.list_bound(routine.node) or name in params:
         return False
     calls = [n for n in list_nodes(routine.node.body) if isinstance(n, cst.Call)]
     fine: set[int] = set()
@@ -112,7 +109,7 @@ def _is_only_asked(walk: Walk, routine: Routine, name: str, seen: frozenset[tupl
         for arg in call.args:
             for value in (arg.value, *_list_elements(arg.value)):
                 known = isinstance(value, cst.Name) and value.value == name
-                if known and _is_passed_as_type(walk, call, value, seen | {key}):
+                if known and _is_passed_as_type(ev, call, value, seen | {key}):
                     fine.add(id(value))
     return all(id(n) in fine for n in _list_reads(routine.node.body, name))
 

@@ -5,7 +5,7 @@ Before: `y = activation(x)`
 After: `y = activation(x)`
 Safety: nothing is assumed of the result, which may be a view of what the function is given. A call that stands alone is
 there for its effect: under jit that happens once, while tracing, as a note says.
-Limits: see foreign; `decimal.Decimal(t)` and its like run un-jitted only; a call that fills an empty array is a
+Limits: see foreign; `decimal.Decimal(t)` and its like run outside jit only; a call that fills an empty array is a
 finding.
 """
 
@@ -16,13 +16,13 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
-from fnjax.port.analysis.walk import Stop, Term, Walk
-from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, Place, Value
+from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, MemRef, Value
 from fnjax.port.rewrite.calls.foreign_names import report_unknown_library
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
 from fnjax.port.rewrite.memory.sharing import find_holders
-from fnjax.port.rewrite.values.binding import find_held_place
+from fnjax.port.rewrite.values.binding import find_held_memref
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import list_nodes
@@ -33,42 +33,42 @@ _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statis
 
 
 @call_of(ANY)
-def port_unknown_call(walk: Walk, node: cst.Call, callee: str) -> Term:
+def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
     """Keep all other calls; those of other libraries have to be supplied."""
     name = "" if callee.startswith(NAMELESS) else callee
-    report_unknown_library(walk, node, name)
-    values = list_values(walk, node)
-    made = walk.port_parts(node)
-    func = walk.port(node.func).value if not name else UNKNOWN
+    report_unknown_library(ev, node, name)
+    values = list_values(ev, node)
+    made = ev.port_parts(node)
+    func = ev.port(node.func).value if not name else UNKNOWN
     if func.kind == "object" and func.element is not None:
-        return Term(
+        return Expr(
             made,
-            replace(func.element, place=_find_given_place(walk, node, func.element.place, values), number="", mask=""),
+            replace(func.element, memref=_find_given_place(ev, node, func.element.memref, values), number="", mask=""),
         )
     root = name.split(".")[0]
-    held = find_held_place(walk, [a.value for a in node.args])
+    held = find_held_memref(ev, [a.value for a in node.args])
     if name in {"types.SimpleNamespace", "argparse.Namespace"}:
-        return Term(made, Value("object", element=held))
+        return Expr(made, Value("object", element=held))
     if held and (root in {"collections", "itertools"} or name in {"functools.partial", "copy.copy"}):
-        return Term(made, Value("static", element=held))
+        return Expr(made, Value("static", element=held))
     if root not in sys.stdlib_module_names:
-        _note_graph(walk, node)
-        _follow_effect(walk, node)
+        _note_graph(ev, node)
+        _follow_effect(ev, node)
         if any(map(_holds_numpy, values)):
-            walk.report(
+            ev.report(
                 node,
                 "numpy",
                 f"{unparse(node.func)} is given NumPy arrays, which are not to be had under jit: wrap it in "
                 "jax.pure_callback with the shape of its result",
             )
     if root in _NUMBERS and any(v.traced for v in values):
-        walk.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
+        ev.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
     if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
-        return Term(made, STATIC)
-    given = [v.place for v in values if v.place]
-    return Term(
+        return Expr(made, STATIC)
+    given = [v.memref for v in values if v.memref]
+    return Expr(
         made,
-        replace(UNKNOWN, place=Place.join_all(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN,
+        replace(UNKNOWN, memref=MemRef.join_all(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN,
     )
 
 
@@ -77,47 +77,47 @@ def _holds_numpy(value: Value) -> bool:
     return value.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
-def _find_given_place(walk: Walk, node: cst.Call, place: Place | None, values: list[Value]) -> Place:
+def _find_given_place(ev: Evaluator, node: cst.Call, memref: MemRef | None, values: list[Value]) -> MemRef:
     """Return the memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
-    passed = [v.place for v in values if v.place and place and place.storage & PASSED.storage]
-    around = [place] if place and find_holders(walk, place) else []
-    return Place.join_all(*passed, *around) if passed or around else walk.make_place(node)
+    passed = [v.memref for v in values if v.memref and memref and memref.storage & PASSED.storage]
+    around = [memref] if memref and find_holders(ev, memref) else []
+    return MemRef.join_all(*passed, *around) if passed or around else ev.make_memref(node)
 
 
-def _note_graph(walk: Walk, node: cst.Call) -> None:
+def _note_graph(ev: Evaluator, node: cst.Call) -> None:
     """Note a method of some object whose class in this file, not ported along, reads gradients of PyTorch's graph."""
     waiting = [node.func.attr.value] if isinstance(node.func, cst.Attribute) else []
     for name in waiting:
-        for cls in (c for c in walk.program.classes.values() if name in c.methods and not c.is_function):
+        for cls in (c for c in ev.program.classes.values() if name in c.methods and not c.is_function):
             inside = list_nodes(cls.methods[name].body)
             read = {n.attr.value for n in inside if isinstance(n, cst.Attribute)}
             if read & _OF_THE_GRAPH:
                 asked = f"{unparse(node.func)} may be {cls.name}.{name}, which reads .{min(read & _OF_THE_GRAPH)} of"
                 what = "PyTorch's graph and is not ported along: pass objects that have this method in JAX, by jax.vjp"
-                walk.note(node, "autograd", f"{asked} {what}")
+                ev.note(node, "autograd", f"{asked} {what}")
                 return
             own = (n.func for n in inside if isinstance(n, cst.Call) and unparse(n.func).startswith("self."))
             waiting += [f.attr.value for f in own if isinstance(f, cst.Attribute) and f.attr.value not in waiting]
 
 
-def _follow_effect(walk: Walk, node: cst.Call) -> None:
+def _follow_effect(ev: Evaluator, node: cst.Call) -> None:
     """Follow a call without a result: it has an effect on its object, or writes to an array that it is given."""
-    lines = walk.current.body if isinstance(walk.current, cst.SimpleStatementLine) else [walk.current]
+    lines = ev.current.body if isinstance(ev.current, cst.SimpleStatementLine) else [ev.current]
     alone = any(isinstance(s, cst.Expr) and s.value is node for s in lines)
-    if not alone or walk.routine.role == "module":
+    if not alone or ev.routine.role == "module":
         return
     for arg in node.args:
         into: cst.BaseExpression = arg.value
         while isinstance(into, cst.Subscript):
             into = into.value
         told = arg.keyword is not None and arg.keyword.value == "out"
-        if isinstance(into, cst.Name) and walk.is_live(into.value) and (told or _is_blank(walk, into.value)):
+        if isinstance(into, cst.Name) and ev.is_live(into.value) and (told or _is_blank(ev, into.value)):
             given = f"{unparse(node.func)} is given {unparse(arg.value)!r} to write to"
             raise Stop(node, "alias", f"{given}, and JAX arrays cannot be written to; let it return the new array")
     root, dot, _ = unparse(node.func).partition(".")
-    outlives = bool(dot) and root.isidentifier() and root not in walk.state.variables  # a list at the top level
-    if (outlives or walk.routine.role != "helper") and any(walk.port(a.value).value.is_tensor for a in node.args):
-        walk.note(
+    outlives = bool(dot) and root.isidentifier() and root not in ev.state.variables  # a list at the top level
+    if (outlives or ev.routine.role != "helper") and any(ev.port(a.value).value.is_tensor for a in node.args):
+        ev.note(
             node,
             "effect",
             f"{unparse(node.func)} is called for its effect: under jit that happens once, while tracing, and what it "
@@ -125,11 +125,11 @@ def _follow_effect(walk: Walk, node: cst.Call) -> None:
         )
 
 
-def _is_blank(walk: Walk, name: str) -> bool:
+def _is_blank(ev: Evaluator, name: str) -> bool:
     """Return whether a variable holds nothing but an array that waits to be filled."""
     given = [
         n.value
-        for n in list_nodes(walk.routine.node)
+        for n in list_nodes(ev.routine.node)
         if isinstance(n, cst.Assign) and any(name in iter_targets(t.target) for t in n.targets)
     ]
     made = [n.func for n in given if isinstance(n, cst.Call)]

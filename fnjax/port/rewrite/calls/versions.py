@@ -15,8 +15,8 @@ import re
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_answer, parse
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, make_answer, parse
 from fnjax.port.known.facts import STATIC, Value
 from fnjax.port.torch import unparse
 
@@ -56,16 +56,16 @@ def _read_numbers(value: Value) -> tuple[int, ...] | None:
 
 
 @expression(cst.Attribute, only="versions")
-def port_version(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_version(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `torch.__version__`, and parts of a version."""
-    if walk.find_name(node) == "fnjax.triton.__version__":
-        return Term(parse(f'"{TRITON}"'), Value("static", name=_VERSION, literal=TRITON))
-    if walk.find_name(node) in {"torch.__version__", "torch.version.__version__"}:
-        return Term(parse(f'"{TORCH}"'), Value("static", name=_VERSION, literal=TORCH))
-    made = isinstance(node.value, cst.Call) and walk.find_name(node.value.func) in _PARSERS
+    if ev.find_name(node) == "fnjax.triton.__version__":
+        return Expr(parse(f'"{TRITON}"'), Value("static", name=_VERSION, literal=TRITON))
+    if ev.find_name(node) in {"torch.__version__", "torch.version.__version__"}:
+        return Expr(parse(f'"{TORCH}"'), Value("static", name=_VERSION, literal=TORCH))
+    made = isinstance(node.value, cst.Call) and ev.find_name(node.value.func) in _PARSERS
     if not made and not isinstance(node.value, cst.Name):
         return None
-    value = walk.port(node.value).value if made else walk.look_up(unparse(node.value))
+    value = ev.port(node.value).value if made else ev.look_up(unparse(node.value))
     if value.name != _VERSION or not isinstance(value.literal, tuple):
         return None
     parts = {
@@ -76,40 +76,40 @@ def port_version(walk: Walk, node: cst.Attribute) -> Term | None:
     if node.attr.value not in parts:
         raise Stop(node, "unknown", f"{node.attr.value!r} of a version: ask for {', '.join(parts)}")
     found = parts[node.attr.value]
-    return Term(parse(repr(found)), Value("static", literal=found))
+    return Expr(parse(repr(found)), Value("static", literal=found))
 
 
 @call_of(*_PARSERS, "torch.__version__.", like=r"(?!\*)(.*[.:])?is_torch_available")
-def port_version_parse(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_version_parse(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `version.parse("1.13")`."""
     if isinstance(node.func, cst.Attribute) and name.startswith("torch.__version__."):
-        text = walk.port(node.func.value).node
-        return Term(walk.port_parts(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
+        text = ev.port(node.func.value).node
+        return Expr(ev.port_parts(node.with_changes(func=cst.Attribute(text, node.func.attr))), STATIC)
     if name not in _PARSERS:  # a package's own question
         return None if node.args else make_answer(True)
     if len(node.args) != 1:
         return None
-    numbers = _read_numbers(walk.port(node.args[0].value).value)
+    numbers = _read_numbers(ev.port(node.args[0].value).value)
     if numbers is None:
         return None
-    return Term(parse(repr(numbers)), Value("static", name=_VERSION, literal=numbers))
+    return Expr(parse(repr(numbers)), Value("static", name=_VERSION, literal=numbers))
 
 
 @expression(cst.Comparison, only="versions")
-def port_version_comparison(walk: Walk, node: cst.Comparison) -> Term | None:
+def port_version_comparison(ev: Evaluator, node: cst.Comparison) -> Expr | None:
     """Translate `version.parse(torch.__version__) >= version.parse("1.13")`."""
     if len(node.comparisons) != 1 or type(node.comparisons[0].operator) not in QUESTIONS:
         return None
     sides = (node.left, node.comparisons[0].comparator)
-    if not any(_is_version(walk, n) for n in sides):
+    if not any(_is_version(ev, n) for n in sides):
         return None
-    left, right = (_read_numbers(walk.port(n).value) for n in sides)
+    left, right = (_read_numbers(ev.port(n).value) for n in sides)
     if left is None or right is None:
         return None
     return make_answer(QUESTIONS[type(node.comparisons[0].operator)](left, right))
 
 
-def _is_version(walk: Walk, node: cst.BaseExpression) -> bool:
+def _is_version(ev: Evaluator, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Call):
-        return walk.find_name(node.func) in _PARSERS
-    return walk.find_name(node) in {"torch.__version__", "fnjax.triton.__version__", _VERSION}
+        return ev.find_name(node.func) in _PARSERS
+    return ev.find_name(node) in {"torch.__version__", "fnjax.triton.__version__", _VERSION}

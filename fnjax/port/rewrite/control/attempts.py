@@ -17,8 +17,8 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import Effects
+from fnjax.port.analysis.evaluator import Evaluator, Statements, find_names, list_statements, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Walk, find_names, list_statements, place_at
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
@@ -31,7 +31,7 @@ _REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tenso
 _FAILING = frozenset({"svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "symeig", "pinverse", "pinv", "lstsq"})
 
 
-def _note_unraised_values(walk: Walk, node: cst.Try) -> None:
+def _note_unraised_values(ev: Evaluator, node: cst.Try) -> None:
     """Note a handler for values at which PyTorch raises and JAX returns NaN."""
     calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
     for call in calls:
@@ -40,14 +40,14 @@ def _note_unraised_values(walk: Walk, node: cst.Try) -> None:
             raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
             severity = "note" if raises or name in _FAILING else "error"
             message = f"PyTorch's {name} raises for some matrices, JAX's gives NaN there: this except is not reached"
-            walk.report(call, "untraced", message, severity)
+            ev.report(call, "untraced", message, severity)
 
 
 _OF_NUMBERS = frozenset({"ValueError", "ZeroDivisionError", "OverflowError", "ArithmeticError", "FloatingPointError"})
 _DIVIDING = (cst.Divide, cst.Modulo, cst.FloorDivide)
 
 
-def _note_never_raised(walk: Walk, node: cst.Try) -> None:
+def _note_never_raised(ev: Evaluator, node: cst.Try) -> None:
     """Note a handler for what Python's numbers or checks raise, where the port has an array."""
     if all(_only_prints_and_raises(h.body) for h in node.handlers):
         return
@@ -58,17 +58,17 @@ def _note_never_raised(walk: Walk, node: cst.Try) -> None:
     asked += [
         n.args[0].value
         for n in parts
-        if isinstance(n, cst.Call) and n.args and walk.find_name(n.func).startswith("math.")
+        if isinstance(n, cst.Call) and n.args and ev.find_name(n.func).startswith("math.")
     ]
-    with walk.walk_apart():
-        walk.port_body(node.body)
-        reached = [n for n in checks if walk.port(n).value.traced]
-        reached += [n for n in asked if kinds & _OF_NUMBERS and walk.port(n).value.python]
+    with ev.speculate():
+        ev.port_body(node.body)
+        reached = [n for n in checks if ev.port(n).value.traced]
+        reached += [n for n in asked if kinds & _OF_NUMBERS and ev.port(n).value.python]
     for n in reached[:1]:
-        walk.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
+        ev.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
 
 
-def _port_as_condition(walk: Walk, node: cst.Try) -> list[Any] | None:
+def _port_as_condition(ev: Evaluator, node: cst.Try) -> list[Any] | None:
     """Translate `try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
     first = node.body.body[0]
     rest: list[Any] = list(node.body.body[1:])
@@ -81,15 +81,15 @@ def _port_as_condition(walk: Walk, node: cst.Try) -> list[Any] | None:
     blocks = isinstance(node.body, cst.IndentedBlock) and isinstance(handler.body, cst.IndentedBlock)
     if node.orelse is not None or node.finalbody is not None or _name_method(calls[0]) not in _REFUSING or not blocks:
         return None
-    if not isinstance(target, cst.Name) or target.value in walk.state.variables:  # what the handler leaves as it was
-        target = cst.Name(walk.make_unused_name("found"))
+    if not isinstance(target, cst.Name) or target.value in ev.state.variables:  # what the handler leaves as it was
+        target = cst.Name(ev.make_unused_name("found"))
         rest.insert(0, cst.SimpleStatementLine([small.with_changes(value=target)]))
         first = cst.SimpleStatementLine([small.with_changes(targets=[cst.AssignTarget(target)])])
     left: list[Any] = []
     for s in handler.body.body:
         only = s.body[0] if isinstance(s, cst.SimpleStatementLine) else s
         if is_message(only):
-            walk.note(only, "dropped", DROPPED)
+            ev.note(only, "dropped", DROPPED)
         elif handler.name is not None and unparse(handler.name.name) in find_names(only):
             return None
         elif not isinstance(only, cst.Pass):
@@ -101,13 +101,13 @@ def _port_as_condition(walk: Walk, node: cst.Try) -> list[Any] | None:
         made.append(cst.If(cst.parse_expression(f"not {test}"), cst.IndentedBlock(left), orelse))
     elif rest:
         made.append(cst.If(cst.parse_expression(test), cst.IndentedBlock(rest)))
-    return [place_at(walk, s, node) for s in made]
+    return [place_at(ev, s, node) for s in made]
 
 
 _WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
 
 
-def _port_missing_module(walk: Walk, node: cst.Try) -> Statements | None:
+def _port_missing_module(ev: Evaluator, node: cst.Try) -> Statements | None:
     """Translate `try: import other`, where the port imports no such module: what its handler says."""
     opening = node.body.body[0]
     first = opening.body[0] if isinstance(opening, cst.SimpleStatementLine) else opening
@@ -127,8 +127,8 @@ def _port_missing_module(walk: Walk, node: cst.Try) -> Statements | None:
     if taken.name is not None and any(unparse(taken.name.name) in find_names(s) for s in left):
         return None
     what = min(missing).removeprefix("fnjax.")
-    walk.note(node, "dropped", f"the port does without {what}: it takes what stands for the lack of it")
-    return walk.port_block(left)
+    ev.note(node, "dropped", f"the port does without {what}: it takes what stands for the lack of it")
+    return ev.port_block(left)
 
 
 _GONE = frozenset({"torch.rfft", "torch.irfft", "torch.ifft", "torch._six"})  # of torch, which has them no more
@@ -145,48 +145,46 @@ def _name_method(node: cst.Call) -> str:
     return unparse(node.func).rpartition(".")[2]
 
 
-def _only_answers(walk: Walk, node: cst.Try) -> bool:
+def _only_answers(ev: Evaluator, node: cst.Try) -> bool:
     """Return whether the block returns True or False, as the port knows, and so raises nothing (queries of GPUs)."""
     if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in list_nodes(node.body)):
         return False
-    with walk.walk_apart() as found:
-        made = list_statements(walk.port_body(node.body))
+    with ev.speculate() as found:
+        made = list_statements(ev.port_body(node.body))
     known = [isinstance(value.literal, bool) for value in found.returns]
     return known == [True] and len(made) == 1 and found.effects == Effects(returns=True)
 
 
-def _bind_caught(walk: Walk, handler: cst.ExceptHandler) -> None:
+def _bind_caught(ev: Evaluator, handler: cst.ExceptHandler) -> None:
     if handler.name is not None:
-        bind_target(walk, handler.name.name, Value("object"), handler)
+        bind_target(ev, handler.name.name, Value("object"), handler)
 
 
 @statement(cst.Try, general=True)
-def port_try(walk: Walk, node: cst.Try) -> Statements | None:
+def port_try(ev: Evaluator, node: cst.Try) -> Statements | None:
     """Translate `try: ... except ...:`."""
     if is_import_that_succeeds(node):
-        return walk.port_block(
-            [*list_statements(node.body), *(list_statements(node.orelse.body) if node.orelse else ())]
-        )
-    if (without := _port_missing_module(walk, node)) is not None:
+        return ev.port_block([*list_statements(node.body), *(list_statements(node.orelse.body) if node.orelse else ())])
+    if (without := _port_missing_module(ev, node)) is not None:
         return without
-    if (asked := _port_as_condition(walk, node)) is not None:
-        return [s for statement_ in asked for s in walk.port_statement(statement_)]
-    if _only_answers(walk, node):
-        return walk.port_block(list_statements(node.body))
+    if (asked := _port_as_condition(ev, node)) is not None:
+        return [s for statement_ in asked for s in ev.port_statement(statement_)]
+    if _only_answers(ev, node):
+        return ev.port_block(list_statements(node.body))
     if node.handlers:
-        _note_unraised_values(walk, node)
-        _note_never_raised(walk, node)
+        _note_unraised_values(ev, node)
+        _note_never_raised(ev, node)
     telling = [h.body for h in node.handlers if _only_prints_and_raises(h.body)]
-    with walk.enter_way(node.body, telling):
-        tried = walk.walk_way(node.body)
-    somewhere = walk.state.copy_joined(tried.end)
-    handled = [walk.walk_way(h.body, somewhere, functools.partial(_bind_caught, walk, h)) for h in node.handlers]
-    walk.join_ways([tried, *handled])
+    with ev.enter_branch(node.body, telling):
+        tried = ev.evaluate_branch(node.body)
+    somewhere = ev.state.copy_joined(tried.end)
+    handled = [ev.evaluate_branch(h.body, somewhere, functools.partial(_bind_caught, ev, h)) for h in node.handlers]
+    ev.join_branches([tried, *handled])
     pairs = zip(node.handlers, handled, strict=True)
-    handlers = [h if way.made is h.body else h.with_changes(body=way.made) for h, way in pairs]
+    handlers = [h if branch.made is h.body else h.with_changes(body=branch.made) for h, branch in pairs]
     changes: dict[str, object] = {"body": tried.made, "handlers": handlers}
     for part in ("orelse", "finalbody"):
         block = getattr(node, part)
         if block is not None:
-            changes[part] = block.with_changes(body=walk.port_body(block.body))
+            changes[part] = block.with_changes(body=ev.port_body(block.body))
     return [node.with_changes(**changes)]

@@ -1,6 +1,6 @@
 """What two branches give, one of which a tensor's value chooses.
 
-What: whether two values may be arrays of one dtype and shape; numbers beside arrays; scalars that take the place of
+What: whether two values may be arrays of one dtype and shape; numbers next to arrays; scalars that take the place of
 arrays.
 Before: `if m == 0: return x, 1` and `return x / m, m`
 After: `return jax.lax.cond(m == 0, lambda: (x, jnp.full_like(m, 1)), lambda: (x / m, m))`
@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, list_statements, parse
+from fnjax.port.analysis.evaluator import Evaluator, list_statements, parse
 from fnjax.port.known.facts import Value
 from fnjax.port.torch import MISSING, bracket, unparse
 from fnjax.port.tree.located import find_small_statement, list_nodes
@@ -33,7 +33,7 @@ def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:
     """Return whether one of two values is a number, and the other is one or an array, or may be (`open_`)."""
     others = [v for v in (a, b) if not _may_be_number(v) and not v.is_tensor]
     return (_may_be_number(a) or _may_be_number(b)) and all(
-        open_ and v.kind == "unknown" and v.place is not None for v in others
+        open_ and v.kind == "unknown" and v.memref is not None for v in others
     )
 
 
@@ -81,13 +81,18 @@ def are_alike(a: Value, b: Value) -> bool:
 
 def _is_made_of_entries(a: Value, b: Value) -> bool:
     """Return whether one array is made of some entries of the other."""
-    if a.place is None or b.place is None or a.place.storage != b.place.storage or not a.place.is_prefix_of(b.place):
+    if (
+        a.memref is None
+        or b.memref is None
+        or a.memref.storage != b.memref.storage
+        or not a.memref.is_prefix_of(b.memref)
+    ):
         return False
-    return any(isinstance(s.expression, cst.Subscript) for s in b.place.steps[len(a.place.steps) :])
+    return any(isinstance(s.expression, cst.Subscript) for s in b.memref.steps[len(a.memref.steps) :])
 
 
 def may_be_widened(a: Value, b: Value) -> bool:
-    """Return whether one of two values is a whole number and the other perhaps an array, or a number, of others."""
+    """Return whether one of two values is an integer and the other perhaps an array, or a number, of others."""
     if a.kind == b.kind == "static" and "unknown" not in {a.dtype, b.dtype} and a.dtype != b.dtype:
         return True
     number, array = (a, b) if b.is_tensor else (b, a)
@@ -110,11 +115,11 @@ def was_number(after: Value, before: Value | None) -> bool:
 
 
 def match_results(
-    walk: Walk, given: list[Value], results: list[cst.BaseExpression], before: dict[str, Value]
+    ev: Evaluator, given: list[Value], results: list[cst.BaseExpression], before: dict[str, Value]
 ) -> list[cst.BaseExpression] | None:
     """Return what two branches return, so that jax.lax.cond takes it; None for what is neither an array nor a number.
 
-    A number beside an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
+    A number next to an array that is known before the branches takes its dtype and shape: `x, 1` and `x / m, m`.
     """
     values = given[-2:]
     if any(v.parts is None for v in values):
@@ -135,7 +140,7 @@ def match_results(
             if not (isinstance(array, cst.Name) and array.value in before and before[array.value].is_tensor):
                 return None
             found[side] = _fill_part(found[side], i, array.value)
-            walk.sink.imports.add("jnp")
+            ev.diagnostics.imports.add("jnp")
         joined.append((describe_choice(a, b),) * 2)
     given[-2:] = [replace(v, parts=tuple(j[k] for j in joined)) for k, v in enumerate(values)]
     return found
@@ -149,10 +154,10 @@ def _fill_part(result: cst.BaseExpression, index: int, like: str) -> cst.BaseExp
 
 
 def put_in_shape(
-    walk: Walk, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
+    ev: Evaluator, blocks: Sequence[cst.BaseSuite | None], start: dict[str, Value], ends: Ends
 ) -> list[cst.BaseSuite | None]:
     """Scalars take the shape of what they replace, which may be (1,): `x.max()` becomes `x.max().reshape(m.shape)`."""
-    bound = [[walk.program.list_bound(s) for s in list_statements(b)] if b else [] for b in (*blocks, None)]
+    bound = [[ev.program.list_bound(s) for s in list_statements(b)] if b else [] for b in (*blocks, None)]
     made = []
     for side, block in enumerate(blocks):
         other = {n for names_ in bound[1 - side] for n in names_}
@@ -161,38 +166,40 @@ def put_in_shape(
             for n, end in ends[side].items()
             if n in start and n not in other and sum(n in b for b in bound[side]) == 1 and is_scalar_for(end, start[n])
         }
-        lines = [_put_statement_in_shape(walk, s, scalars) for s in list_statements(block)] if block and scalars else []
+        lines = [_put_statement_in_shape(ev, s, scalars) for s in list_statements(block)] if block and scalars else []
         made.append(cst.IndentedBlock(lines) if lines else block)
     return made
 
 
-def _put_statement_in_shape(walk: Walk, statement: cst.BaseStatement, scalars: dict[str, Value]) -> cst.BaseStatement:
+def _put_statement_in_shape(
+    ev: Evaluator, statement: cst.BaseStatement, scalars: dict[str, Value]
+) -> cst.BaseStatement:
     small = find_small_statement(statement)
     if not isinstance(small, cst.Assign) or len(small.targets) != 1:
         return statement
     target, value = small.targets[0].target, small.value
     if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple) and len(target.elements) == len(value.elements):
         pairs = list(zip(target.elements, value.elements, strict=True))
-        parts = [v.with_changes(value=shape_value(walk, v.value, t.value, scalars)) for t, v in pairs]
+        parts = [v.with_changes(value=shape_value(ev, v.value, t.value, scalars)) for t, v in pairs]
         new: cst.BaseExpression = value.with_changes(elements=parts)
     else:
-        new = shape_value(walk, value, target, scalars)
+        new = shape_value(ev, value, target, scalars)
     return statement.with_changes(body=[small.with_changes(value=new)])
 
 
 def is_scalar_for(new: Value, old: Value) -> bool:
     """Return whether a scalar takes the place of an array of which no shape is known."""
-    return new.is_tensor and new.rank == 0 and old.rank is None and old.place is not None
+    return new.is_tensor and new.rank == 0 and old.rank is None and old.memref is not None
 
 
 def shape_value(
-    walk: Walk, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
+    ev: Evaluator, value: cst.BaseExpression, target: cst.BaseExpression, scalars: dict[str, Value]
 ) -> cst.BaseExpression:
     """Return what the variable takes, in the shape that it has."""
     name = unparse(target)
     if name not in scalars or unparse(value) == name:
         return value
-    walk.sink.imports.add("jnp")
+    ev.diagnostics.imports.add("jnp")
     return parse(
         f"jnp.full_like({name}, {unparse(bracket(value, 1))})"
         if scalars[name].is_tensor

@@ -5,7 +5,7 @@ that raise run where the value is known, that is outside jit; conditional expres
 Before: `if x.sum() > 0: x = x * 2`
 After: `x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)`
 Safety: only where both branches give the same variables tensors; branches on Python values stay as they are.
-Limits: branches of which one returns and the other does not, or that keep something on ctx, run un-jitted only.
+Limits: branches of which one returns and the other does not, or that keep something on ctx, run outside jit only.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements, parse
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.analysis.walk import Narrowed, Statements, Term, Walk, parse
 from fnjax.port.known.facts import UNKNOWN, Value, join_values, mark_choice
 from fnjax.port.rewrite.control.branch_values import (
     are_alike,
@@ -35,30 +35,30 @@ _SINGLES = (None, True, False)
 
 
 @expression(cst.IfExp, general=True)
-def port_conditional_expression(walk: Walk, node: cst.IfExp) -> Term:
+def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     """Translate `a if c else b`."""
-    if (copied := _port_conditional_copy(walk, node)) is not None:
-        return walk.port(copied)
-    guarded = split_expression(walk, node)
+    if (copied := _port_conditional_copy(ev, node)) is not None:
+        return ev.port(copied)
+    guarded = split_expression(ev, node)
     if guarded is not None:
-        made: Term = port_conditional_expression(walk, guarded)
+        made: Expr = port_conditional_expression(ev, guarded)
         return made
-    test = walk.port(node.test)
+    test = ev.port(node.test)
     if (known := test.answer) is not None:
-        return walk.port(node.body if known else node.orelse)
-    with walk.enter_conditional():
-        narrowed = _narrow_variable(walk, node.test)
-        body, orelse = (_port_assuming(walk, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
-    walk.need_entries(test.value, body.value, orelse.value)
-    value, branch = replace(join_values(body.value, orelse.value), number=""), walk.name_branch(node)
-    walk.state.decide_anew(branch)
+        return ev.port(node.body if known else node.orelse)
+    with ev.enter_conditional():
+        narrowed = _narrow_variable(ev, node.test)
+        body, orelse = (_port_assuming(ev, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
+    ev.need_entries(test.value, body.value, orelse.value)
+    value, branch = replace(join_values(body.value, orelse.value), number=""), ev.name_branch(node)
+    ev.state.decide_anew(branch)
     value = mark_choice(value, [body.value, orelse.value], branch)
-    if walk.is_traced(test.value):
-        walk.sink.imports |= {"jax", "jnp"}
+    if ev.is_traced(test.value):
+        ev.diagnostics.imports |= {"jax", "jnp"}
         texts = [unparse(bracket(t.node, 1)) for t in (test, body, orelse)]
         if is_number_choice(body.value, orelse.value, open_=True) and test.value.guard is None:
-            chosen = replace(describe_choice(body.value, orelse.value), place=value.place or walk.make_place(node))
-            return Term(parse("jnp.where({}, {}, {})".format(*texts)), chosen)
+            selected = replace(describe_choice(body.value, orelse.value), memref=value.memref or ev.make_memref(node))
+            return Expr(parse("jnp.where({}, {}, {})".format(*texts)), selected)
         if (
             body.value.is_tensor
             and orelse.value.is_tensor
@@ -67,63 +67,63 @@ def port_conditional_expression(walk: Walk, node: cst.IfExp) -> Term:
         ):
             for i, one, other in ((1, body, orelse), (2, orelse, body)):
                 if isinstance(other.node, (cst.Name, cst.Attribute)) and is_scalar_for(one.value, other.value):
-                    texts[i] = unparse(shape_value(walk, one.node, other.node, {unparse(other.node): other.value}))
+                    texts[i] = unparse(shape_value(ev, one.node, other.node, {unparse(other.node): other.value}))
             texts[0] = write_predicate(test)
-            return Term(parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), value)
-        walk.report(node, "untraced", f"this conditional expression {ONLY}")
+            return Expr(parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), value)
+        ev.report(node, "untraced", f"this conditional expression {ONLY}")
     acts = (n for n in list_nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
     if unparse(body.node) == unparse(orelse.node) and all(unparse(n).startswith("isinstance(") for n in acts):
-        return Term(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
-    return Term(walk.port_parts(node), replace(value, literal=MISSING))
+        return Expr(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
+    return Expr(ev.port_parts(node), replace(value, literal=MISSING))
 
 
-def _port_conditional_copy(walk: Walk, node: cst.IfExp) -> cst.BaseExpression | None:
-    """Return the copy of `x.clone() if flag else x`, where x is only read again behind `if flag:`."""
+def _port_conditional_copy(ev: Evaluator, node: cst.IfExp) -> cst.BaseExpression | None:
+    """Return the copy of `x.clone() if flag else x`, where x is only read again after `if flag:`."""
     for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
-        if not isinstance(other, cst.Name) or unparse(copy) != f"{other.value}.clone()" or walk.here.loops:
+        if not isinstance(other, cst.Name) or unparse(copy) != f"{other.value}.clone()" or ev.here.loops:
             continue
-        place = walk.look_up(other.value).place
-        if place is None or not place.local:  # the caller's
+        memref = ev.look_up(other.value).memref
+        if memref is None or not memref.local:  # the caller's
             continue
-        flag, read = unparse(node.test), walk.routine.reads.get(other.value, ())
-        chosen = [n for n in list_nodes(walk.routine.node) if isinstance(n, cst.If) and unparse(n.test) == flag]
-        behind = {i for n in chosen if (b := n.orelse if side else n.body) for i in walk.routine.list_names_in(b)}
-        behind |= {i for block in (node, *walk.here.untaken) for i in walk.routine.list_names_in(block)}
-        position = walk.program.source.locate
-        once = isinstance(node.test, cst.Name) and len(walk.routine.given.get(flag, ())) <= 1
-        if once and all(id(n) in behind or position(n) < position(node) for n in read):
+        flag, read = unparse(node.test), ev.routine.reads.get(other.value, ())
+        selected = [n for n in list_nodes(ev.routine.node) if isinstance(n, cst.If) and unparse(n.test) == flag]
+        after = {i for n in selected if (b := n.orelse if side else n.body) for i in ev.routine.list_names_in(b)}
+        after |= {i for block in (node, *ev.here.untaken) for i in ev.routine.list_names_in(block)}
+        position = ev.program.source.locate
+        once = isinstance(node.test, cst.Name) and len(ev.routine.given.get(flag, ())) <= 1
+        if once and all(id(n) in after or position(n) < position(node) for n in read):
             return copy
     return None
 
 
-def _port_assuming(walk: Walk, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Term:
-    """Return an expression behind a question whether Python has decided a condition."""
-    value = None if narrowed is None else walk.look_up(narrowed[0])
+def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Expr:
+    """Return an expression after a question whether Python has decided a condition."""
+    value = None if narrowed is None else ev.look_up(narrowed[0])
     if narrowed is None or value is None or not (value.guard is not None or value.optional):
-        return walk.port(node)
-    with walk.open_scope() as variables:
+        return ev.port(node)
+    with ev.open_scope() as variables:
         variables[narrowed[0]] = narrowed[1][side]
-        return walk.port(node)
+        return ev.port(node)
 
 
 @statement(cst.If, general=True)
-def port_if(walk: Walk, node: cst.If) -> Statements | None:
+def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
     """Translate `if c: ...`."""
-    guarded = None if only_raises(node) else split_if(walk, node)
+    guarded = None if only_raises(node) else split_if(ev, node)
     if guarded is not None:
-        return port_if(walk, guarded) or [guarded]
-    test = walk.port(node.test)
+        return port_if(ev, guarded) or [guarded]
+    test = ev.port(node.test)
     if (known := test.answer) is not None:
-        return _port_decided_if(walk, node, known)
-    walk.need_entries(test.value)
-    if walk.is_traced(test.value):
-        node = put_blocks_on_lines(walk, node)
-        made = _port_traced_if(walk, node, test)
+        return _port_decided_if(ev, node, known)
+    ev.need_entries(test.value)
+    if ev.is_traced(test.value):
+        node = put_blocks_on_lines(ev, node)
+        made = _port_traced_if(ev, node, test)
         if made is not None:
             return made
-        walk.report(node.test, "untraced", f"this `if` {ONLY}")
-    orelse, bodies = node.orelse, [node.body, walk.find_else_block(node)]
-    first, second = _port_both(walk, bodies, _narrow_variable(walk, node.test))
+        ev.report(node.test, "untraced", f"this `if` {ONLY}")
+    orelse, bodies = node.orelse, [node.body, ev.find_else_block(node)]
+    first, second = _port_both(ev, bodies, _narrow_variable(ev, node.test))
     assert first is not None
     if test.node is node.test and first is node.body and (second is None or second is bodies[1]):
         return [node]
@@ -147,49 +147,49 @@ def port_if(walk: Walk, node: cst.If) -> Statements | None:
     return [node.with_changes(test=bracket(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
 
 
-def _port_traced_if(walk: Walk, node: cst.If, test: Term) -> Statements | None:
-    """Return the form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept behind it."""
-    found = move_kept_behind(walk, node)
+def _port_traced_if(ev: Evaluator, node: cst.If, test: Expr) -> Statements | None:
+    """Return the form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept after it."""
+    found = move_kept_behind(ev, node)
     if found is None:
-        return port_traced_branch(walk, node, test)
-    choice, behind, own = found
-    with walk.await_reads(own):
-        made = port_traced_branch(walk, choice, test) if choice else []
-    return None if made is None else [*made, *walk.port_block(behind)]
+        return port_traced_branch(ev, node, test)
+    choice, after, own = found
+    with ev.await_reads(own):
+        made = port_traced_branch(ev, choice, test) if choice else []
+    return None if made is None else [*made, *ev.port_block(after)]
 
 
-def _port_decided_if(walk: Walk, node: cst.If, answer: bool) -> Statements:
+def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:
     """Return what is left of an `if` whose condition the port knows."""
     if not answer and isinstance(node.orelse, cst.If):
-        return walk.port_block([node.orelse])
+        return ev.port_block([node.orelse])
     taken = node.body if answer else node.orelse.body if node.orelse else cst.IndentedBlock([])
     if isinstance(taken, cst.SimpleStatementSuite):
-        return walk.port_block([cst.SimpleStatementLine(taken.body)])
-    return walk.port_block(list(taken.body))  # type: ignore[arg-type] # statements of a block
+        return ev.port_block([cst.SimpleStatementLine(taken.body)])
+    return ev.port_block(list(taken.body))  # type: ignore[arg-type] # statements of a block
 
 
-def _port_both(walk: Walk, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
-    start, ways = walk.state, walk.walk_ways(bodies, narrowed)
-    walk.join_ways(ways)
-    if narrowed is not None and not any(way.leaves for way in ways):
+def _port_both(ev: Evaluator, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
+    start, branches = ev.state, ev.evaluate_each_branch(bodies, narrowed)
+    ev.join_branches(branches)
+    if narrowed is not None and not any(branch.leaves for branch in branches):
         name = narrowed[0]
-        if start.variables[name].guard is not None and walk.state.find_version(name) == start.find_version(name):
-            walk.state.variables[name] = start.variables[name]
-    return [way.made for way in ways]
+        if start.variables[name].guard is not None and ev.state.find_version(name) == start.find_version(name):
+            ev.state.variables[name] = start.variables[name]
+    return [branch.made for branch in branches]
 
 
-def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
+def _narrow_variable(ev: Evaluator, test: cst.BaseExpression) -> Narrowed:
     """Return what `isinstance(x, torch.Tensor)` and `x is None` say of a variable in the branches."""
     negative = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
     inner = test.expression if isinstance(test, cst.UnaryOperation) and negative else test
     found: tuple[str, Value, Value] | None = None
     if isinstance(inner, cst.Call) and len(inner.args) in {1, 2} and isinstance(inner.args[0].value, cst.Name):
         name = inner.args[0].value.value
-        value = walk.state.variables.get(name)
-        called = walk.find_name(inner.func)
+        value = ev.state.variables.get(name)
+        called = ev.find_name(inner.func)
         if value is not None and (
             called == "torch.is_tensor"
-            or (called == "builtins.isinstance" and walk.find_name(inner.args[-1].value) == "torch.Tensor")
+            or (called == "builtins.isinstance" and ev.find_name(inner.args[-1].value) == "torch.Tensor")
         ):
             found = (
                 name,
@@ -199,7 +199,7 @@ def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
     elif isinstance(inner, cst.Comparison) and len(inner.comparisons) == 1 and isinstance(inner.left, cst.Name):
         operator, other = inner.comparisons[0].operator, inner.comparisons[0].comparator
         name = inner.left.value
-        value = walk.state.variables.get(name)
+        value = ev.state.variables.get(name)
         if (
             value is not None
             and any(read_literal(other) is s for s in _SINGLES)
@@ -209,7 +209,7 @@ def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
             other_one = replace(value, guard=None, optional=False, left_out=False)
             found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
     elif isinstance(inner, cst.Name):
-        value = walk.state.variables.get(inner.value)
+        value = ev.state.variables.get(inner.value)
         if value is not None and value.kind == "static" and value.dtype == "bool":
             found = (inner.value, replace(value, literal=True), replace(value, literal=False))
     if found is None:
@@ -219,14 +219,14 @@ def _narrow_variable(walk: Walk, test: cst.BaseExpression) -> Narrowed:
 
 
 @statement(cst.Assert, general=True)
-def port_assert(walk: Walk, node: cst.Assert) -> Statements | None:
+def port_assert(ev: Evaluator, node: cst.Assert) -> Statements | None:
     """Translate `assert c, "message"`."""
-    test = walk.port(node.test)
-    message = walk.port(node.msg) if node.msg else None
-    if walk.is_traced(test.value):
-        walk.sink.imports.add("jax")
-        walk.note(node, "check", "this check of a tensor's value runs outside jit only")
-        name = walk.make_unused_name("check")
+    test = ev.port(node.test)
+    message = ev.port(node.msg) if node.msg else None
+    if ev.is_traced(test.value):
+        ev.diagnostics.imports.add("jax")
+        ev.note(node, "check", "this check of a tensor's value runs outside jit only")
+        name = ev.make_unused_name("check")
         new = parse(f"isinstance({name} := {unparse(bracket(test.node, 1))}, jax.core.Tracer) or {name}")
         made = node.with_changes(test=new)
         return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]

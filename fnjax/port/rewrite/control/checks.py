@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Statements, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Walk, place_at
 from fnjax.port.torch import bracket
 
 _RAISING = {
@@ -27,12 +27,12 @@ _HINTS = frozenset({"torch._check_is_size", "torch._constrain_as_size", "torch._
 
 
 @statement(cst.Expr)
-def port_torch_check(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_torch_check(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `torch._check(x.dim() == 2, lambda: "text")`."""
     call = node.value
     if not isinstance(call, cst.Call):
         return None
-    name = walk.find_name(call.func)
+    name = ev.find_name(call.func)
     if name in _HINTS:
         return []
     args = {a.keyword.value if a.keyword else ("cond", "message")[i]: a.value for i, a in enumerate(call.args[:2])}
@@ -40,7 +40,7 @@ def port_torch_check(walk: Walk, node: cst.Expr) -> Statements | None:
     if condition is None:
         return None
     if name == "torch._assert":
-        return walk.port_statement(cst.SimpleStatementLine([place_at(walk, cst.Assert(condition, message), node)]))
+        return ev.port_statement(cst.SimpleStatementLine([place_at(ev, cst.Assert(condition, message), node)]))
     if name not in _RAISING:
         return None
     if isinstance(message, cst.Lambda):
@@ -50,4 +50,4 @@ def port_torch_check(walk: Walk, node: cst.Expr) -> Statements | None:
     error = cst.Call(cst.Name(_RAISING[name]), [cst.Arg(message or cst.SimpleString(_UNTOLD))])
     body = cst.IndentedBlock([cst.SimpleStatementLine([cst.Raise(error)])])
     made = cst.If(cst.UnaryOperation(cst.Not(), bracket(condition, 7)), body)
-    return walk.port_statement(place_at(walk, made, node))
+    return ev.port_statement(place_at(ev, made, node))

@@ -4,7 +4,7 @@ What: break, continue and return in a loop become flags (the pass of fnjax.torch
 carry; what follows an `if` that returns goes to its other branch.
 Before: `for i in range(n): y = f(y); if y.max() < t: return 2 * y` and then `return y`
 After: `y, i, ended = jax.lax.while_loop(more, step, (y, i, ended))` and `return jax.lax.cond(ended, ...)`
-Safety: what a loop returns is computed behind it, from variables that nothing has changed since.
+Safety: what a loop returns is computed after it, from variables that nothing has changed since.
 Limits: loops of which an iteration cannot be carried, and jumps in `try` and `match`, run outside jit only.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, ends_with_jump, find_names, parse, parse_line, place_at
 from fnjax.port.analysis.traces import Made
-from fnjax.port.analysis.walk import Walk, ends_with_jump, find_names, parse, parse_line, place_at
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
 from fnjax.port.rewrite.control.traced_branches import find_last_return
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
@@ -51,7 +51,7 @@ class Lowered:
     runs: str
 
 
-def is_left_on_value(walk: Walk, node: Loop) -> bool:
+def is_left_on_value(ev: Evaluator, node: Loop) -> bool:
     """Return whether a jump of a loop depends on a tensor's value."""
     jumps = {id(n) for n in _list_jumps(node)}
     around = (
@@ -59,11 +59,11 @@ def is_left_on_value(walk: Walk, node: Loop) -> bool:
     )
     if not around:
         return False
-    if not walk.asking.get(node):
-        here = {walk.program.source.locate(n) for test in around for n in list_nodes(test)}
+    if not ev.asking.get(node):
+        here = {ev.program.source.locate(n) for test in around for n in list_nodes(test)}
         carries = bool(_list_own(node, cst.Break)) and not list_jumps(node, (cst.Return,))
-        walk.asking[node] = _is_asked_at(walk, node, here, carries)
-    return walk.asking[node] and not walk.here.probing
+        ev.asking[node] = _is_asked_at(ev, node, here, carries)
+    return ev.asking[node] and not ev.here.probing
 
 
 def _list_jumps(node: Any) -> list[cst.CSTNode]:
@@ -74,7 +74,7 @@ def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
     return [n for s in node.body.body for n in list_jumps(s, kinds)]
 
 
-def _is_asked_at(walk: Walk, node: Loop, here: set[tuple[int, int]], carries: bool) -> bool:
+def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]], carries: bool) -> bool:
     """Return whether some iteration asks for a tensor's value at one of these places.
 
     What the first asks, later ones do.
@@ -82,62 +82,62 @@ def _is_asked_at(walk: Walk, node: Loop, here: set[tuple[int, int]], carries: bo
 
     def enter() -> None:
         if isinstance(node, cst.While):
-            walk.port(node.test)
+            ev.port(node.test)
         else:
-            bind_target(walk, node.target, iterate_over(walk, node.iter, walk.port(node.iter).value), node)
+            bind_target(ev, node.target, iterate_over(ev, node.iter, ev.port(node.iter).value), node)
 
-    if node not in walk.asking:  # else it is known that no first iteration does
-        first = walk.probe_round(node, enter)
+    if node not in ev.asking:  # else it is known that no first iteration does
+        first = ev.probe_iteration(node, enter)
         if carries and first.effects.acts:
             return False
         if first.is_untraced_at(here):
             return True
-    with walk.walk_apart() as settled:
-        walk.walk_loop(node, enter, node.body)
+    with ev.speculate() as settled:
+        ev.evaluate_loop(node, enter, node.body)
     return settled.is_untraced_at(here) and not (carries and settled.effects.acts)
 
 
 # --------------------------------------------------------------------------------------- break and continue
 
 
-def lower_loop(walk: Walk, node: Loop) -> Lowered | None:
+def lower_loop(ev: Evaluator, node: Loop) -> Lowered | None:
     """Return a loop without break and continue, a counting one as a `while`; None where it returns, or has a `try`."""
 
     def lower() -> Lowered | None:
-        done, skipped = (_name_flag(walk, w) if _list_own(node, kind) else "" for w, kind in _FLAGS.items())
+        done, skipped = (_name_flag(ev, w) if _list_own(node, kind) else "" for w, kind in _FLAGS.items())
         opened = open_blocks(list_lines(node.body), _OWN)
         if opened is None or list_jumps(node, (cst.Return,)):
             return None
         body = LoopJumps(done, skipped).lower(opened)
         skips = skipped in _list_read(body)
         body = _tidy(body, {done, skipped} if skips else {done}, set() if skips else {skipped})
-        made = _write_lowered(walk, node, done, skipped if skips else "", body)
-        walk.standing["lowered", made.loop] = True
+        made = _write_lowered(ev, node, done, skipped if skips else "", body)
+        ev.substitutes["lowered", made.loop] = True
         return made
 
-    lowered: Lowered | None = walk.keep_one(("jumps", node), lower)
+    lowered: Lowered | None = ev.keep_one(("jumps", node), lower)
     return lowered
 
 
 _FLAGS: dict[str, type[cst.CSTNode]] = {"done": cst.Break, "skipped": cst.Continue}
 
 
-def _name_flag(walk: Walk, name: str, taken: Container[str] = ()) -> str:
+def _name_flag(ev: Evaluator, name: str, taken: Container[str] = ()) -> str:
     """Return a name that neither the routine nor a loop around has for its own variable."""
-    around = sum(("lowered", n) in walk.standing or bool(_list_jumps(n)) for n in walk.here.loops)
+    around = sum(("lowered", n) in ev.substitutes or bool(_list_jumps(n)) for n in ev.here.loops)
     names = (name if i == 1 else f"{name}_{i}" for i in itertools.count(1 + around))
-    return next(n for n in names if n not in walk.taken and n not in taken)
+    return next(n for n in names if n not in ev.taken and n not in taken)
 
 
-def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list[ast.stmt]) -> Lowered:
-    body = [place_at(walk, s, node) for s in close_blocks(opened)]
+def _write_lowered(ev: Evaluator, node: Loop, done: str, skipped: str, opened: list[ast.stmt]) -> Lowered:
+    body = [place_at(ev, s, node) for s in close_blocks(opened)]
     begins, runs = dict[str, str](), ""
     if skipped:
         begins[skipped] = "False"
-        body.insert(0, place_at(walk, parse_line(f"{skipped} = {done or False}"), node))  # which is False here
+        body.insert(0, place_at(ev, parse_line(f"{skipped} = {done or False}"), node))  # which is False here
     ending = list_lines(node.orelse.body) if node.orelse else []
     if done and ending:
-        ending = [place_at(walk, cst.If(parse(f"not {done}"), cst.IndentedBlock(ending)), node)]
+        ending = [place_at(ev, cst.If(parse(f"not {done}"), cst.IndentedBlock(ending)), node)]
     loop: Any = node.with_changes(body=cst.IndentedBlock(body), orelse=None)
     if isinstance(node, cst.While):
         test = bracket(node.test, 5)
@@ -146,7 +146,7 @@ def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list
         elif done:
             test = cst.BooleanOperation(parse(f"not {done}"), cst.And(), test)
         loop = loop.with_changes(test=test)
-    elif done and (counted := _count(walk, node)) is not None:
+    elif done and (counted := _count(ev, node)) is not None:
         counter, first, last, runs = counted
         name = unparse(node.target)
         body.append(parse_line(f"{counter} = {counter} + 1"))
@@ -159,28 +159,28 @@ def _write_lowered(walk: Walk, node: Loop, done: str, skipped: str, opened: list
         loop = loop.with_changes(body=cst.IndentedBlock([cst.If(parse(f"not {done}"), cst.IndentedBlock(body))]))
     if done:
         begins[done] = "False"
-    return Lowered(begins, place_at(walk, loop, node), ending, runs)
+    return Lowered(begins, place_at(ev, loop, node), ending, runs)
 
 
-def _count(walk: Walk, node: cst.For) -> tuple[str, str, str, str] | None:
+def _count(ev: Evaluator, node: cst.For) -> tuple[str, str, str, str] | None:
     """Return the counter of `for i in range(n)`, its bounds, and what says that there is an iteration."""
     call = node.iter
     if not isinstance(call, cst.Call) or not isinstance(node.target, cst.Name) or len(call.args) > 2:
         return None
-    if walk.find_name(call.func) != "builtins.range":
+    if ev.find_name(call.func) != "builtins.range":
         return None
     bounds = [unparse(a.value) for a in call.args]
     first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
     name = node.target.value
-    given = name in walk.program.list_bound(node.body) or (walk.is_live(name) and _is_read_after(walk, node))
-    counter = _name_flag(walk, "n" if given else "i") if given or name == "_" else name
+    given = name in ev.program.list_bound(node.body) or (ev.is_live(name) and _is_read_after(ev, node))
+    counter = _name_flag(ev, "n" if given else "i") if given or name == "_" else name
     several = first.isdigit() and last.isdigit() and int(first) < int(last)
     return counter, first, last, "True" if several else f"{first} < {last}"
 
 
-def _is_read_after(walk: Walk, node: cst.For) -> bool:
-    inside, locate = walk.routine.list_names_in(node), walk.program.source.locate
-    reads = walk.routine.reads.get(unparse(node.target), ())
+def _is_read_after(ev: Evaluator, node: cst.For) -> bool:
+    inside, locate = ev.routine.list_names_in(node), ev.program.source.locate
+    reads = ev.routine.reads.get(unparse(node.target), ())
     return any(id(n) not in inside and locate(n) > locate(node) for n in reads)
 
 
@@ -218,71 +218,71 @@ def _tidy(body: list[ast.stmt], read: set[str], unread: set[str]) -> list[ast.st
 # ---------------------------------------------------------------------------------------------------- return
 
 
-def port_returns(walk: Walk, body: Sequence[Any], index: int) -> Made:
+def port_returns(ev: Evaluator, body: Sequence[Any], index: int) -> Made:
     """Translate a statement that may return, with all that follows it, where a tensor's value says whether it does."""
-    first, rest = put_blocks_on_lines(walk, body[index]), list(body[index + 1 :])
+    first, rest = put_blocks_on_lines(ev, body[index]), list(body[index + 1 :])
     if not isinstance(first, (cst.If, cst.For, cst.While)) or not list_jumps(first, (cst.Return,)):
         return None
     if not isinstance(first, cst.If):
-        return _port_returning_loop(walk, first, rest)
+        return _port_returning_loop(ev, first, rest)
     if find_last_return(rest) is None:
         return None
-    if not _asks_tensor(walk, first):
-        return _port_return_behind(walk, first, rest)
+    if not _asks_tensor(ev, first):
+        return _port_return_behind(ev, first, rest)
     if first.orelse is None and find_last_return(list_lines(first.body)) is not None:
-        if (zeros := put_zeros_for_none(walk, first, rest)) is not None:
-            return walk.port_block(zeros), 1 + len(rest)
-        if (guarded := split_return(walk, first, rest)) is not None:
-            return walk.port_block(guarded), 1 + len(rest)
+        if (zeros := put_zeros_for_none(ev, first, rest)) is not None:
+            return ev.port_block(zeros), 1 + len(rest)
+        if (guarded := split_return(ev, first, rest)) is not None:
+            return ev.port_block(guarded), 1 + len(rest)
     opened: Any = open_blocks([first], (cst.Return,))
     if opened is None or move_rest(opened[0], [ast.Expr(Kept(s)) for s in rest], (ast.Return,)):
         return None
-    return walk.port_statement(place_at(walk, close_blocks(opened)[0], first)), 1 + len(rest)
+    return ev.port_statement(place_at(ev, close_blocks(opened)[0], first)), 1 + len(rest)
 
 
-def _asks_tensor(walk: Walk, node: cst.If) -> bool:
-    with walk.walk_apart():
-        return walk.is_traced(walk.port(node.test).value)
+def _asks_tensor(ev: Evaluator, node: cst.If) -> bool:
+    with ev.speculate():
+        return ev.is_traced(ev.port(node.test).value)
 
 
-def _port_return_behind(walk: Walk, first: cst.If, rest: list[Any]) -> Made:
-    """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both ways."""
+def _port_return_behind(ev: Evaluator, first: cst.If, rest: list[Any]) -> Made:
+    """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both branches."""
     block = list_lines(first.body)
     inner = block[-1]
     if first.orelse is not None or not isinstance(inner, cst.If) or inner.orelse is not None:
         return None
     if not ends_with_jump(inner.body):
         return None
-    here = {walk.program.source.locate(n) for n in list_nodes(inner.test)}
-    with walk.walk_apart() as found:
-        walk.walk_branches([first.body])
+    here = {ev.program.source.locate(n) for n in list_nodes(inner.test)}
+    with ev.speculate() as found:
+        ev.evaluate_branches([first.body])
     if not found.is_untraced_at(here):
         return None
     both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
-    return walk.port_block([place_at(walk, both, first), *rest]), 1 + len(rest)
+    return ev.port_block([place_at(ev, both, first), *rest]), 1 + len(rest)
 
 
-def _port_returning_loop(walk: Walk, loop: Loop, rest: list[Any]) -> Made:
-    """Return a loop that returns as one that breaks, and behind it what it returns."""
+def _port_returning_loop(ev: Evaluator, loop: Loop, rest: list[Any]) -> Made:
+    """Return a loop that returns as one that breaks, and after it what it returns."""
     if find_last_return(rest) is None and not _is_endless(loop):
         return None
-    if not is_left_on_value(walk, loop):
+    if not is_left_on_value(ev, loop):
         return None
-    found = walk.keep_one(("returns", loop), lambda: _break_off(walk, loop, rest))
+    found = ev.keep_one(("returns", loop), lambda: _break_off(ev, loop, rest))
     if found is None:
         return None
     made, kept = found
-    with walk.await_reads(kept), walk.walk_apart() as whole:
-        whole.made = walk.port_block([*made, *rest])
-    return None if whole.untraced else (walk.adopt_region(whole), 1 + len(rest))
+    with ev.await_reads(kept), ev.speculate() as whole:
+        whole.made = ev.port_block([*made, *rest])
+    return None if whole.untraced else (ev.commit(whole), 1 + len(rest))
 
 
 def _is_endless(loop: Loop) -> bool:
     return isinstance(loop, cst.While) and unparse(loop.test) in {"True", "1"} and not _list_own(loop, cst.Break)
 
 
-def _break_off(walk: Walk, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[str]] | None:
-    """Return a loop with breaks and, behind it, its returns; with the variables that these read."""
+def _break_off(ev: Evaluator, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[str]] | None:
+    """Return a loop with breaks and, after it, its returns; with the variables that these read."""
     flags: dict[str, str] = {}  # by what is returned
     ends: list[Any] = []
 
@@ -290,7 +290,7 @@ def _break_off(walk: Walk, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[
         assert isinstance(node.value, Kept)
         text = unparse(node.value.node).strip()
         if text not in flags:
-            flags[text] = _name_flag(walk, "ended", flags.values())
+            flags[text] = _name_flag(ev, "ended", flags.values())
             ends.append(node.value.node)
         return [assign(flags[text], ast.Constant(True))]
 
@@ -302,16 +302,16 @@ def _break_off(walk: Walk, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[
     if opened is None:
         return None
     lowered = Returns(leave, left).lower(opened, in_loop=False)
-    behind: list[Any] = [
+    after: list[Any] = [
         ast.If(load(flag), [ast.Expr(Kept(end))], []) for flag, end in zip(flags.values(), ends, strict=True)
     ]
     if _is_endless(loop):
-        behind[-1:] = behind[-1].body
+        after[-1:] = after[-1].body
     elif len(ends) == 1 and unparse(rest[0]).strip() in flags:
-        behind = []
+        after = []
     opening = [assign(flag, ast.Constant(False)) for flag in flags.values()]
-    block = [*opening, *lowered, *behind]
+    block = [*opening, *lowered, *after]
     read = {*flags.values()} & _list_read(block)
-    made = [place_at(walk, s, loop) for s in close_blocks(_tidy(block, read, {*flags.values()} - read))]
-    walk.asking |= {s: True for s in made if isinstance(s, type(loop))}
+    made = [place_at(ev, s, loop) for s in close_blocks(_tidy(block, read, {*flags.values()} - read))]
+    ev.asking |= {s: True for s in made if isinstance(s, type(loop))}
     return made, {*flags.values(), *(name for end in ends for name in find_names(end))}

@@ -15,12 +15,12 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements, parse_line, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, parse_line, place_at
 from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
-from fnjax.port.rewrite.statements.views import Views, add_counter, find_views, forget_round
+from fnjax.port.rewrite.statements.views import Views, add_counter, find_views, forget_iteration
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.rewrite.values.conditions import split_condition
 from fnjax.port.source.naming import iter_targets
@@ -30,18 +30,18 @@ ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-j
 
 
 @statement(cst.For, general=True)
-def port_for_loop(walk: Walk, node: cst.For) -> Statements | None:
+def port_for_loop(ev: Evaluator, node: cst.For) -> Statements | None:
     """Translate `for i in range(n):`."""
-    items = walk.port(node.iter)
-    one = iterate_over(walk, node.iter, items.value)
-    if is_left_on_value(walk, node) and (lowered := _port_lowered(walk, node)) is not None:
+    items = ev.port(node.iter)
+    one = iterate_over(ev, node.iter, items.value)
+    if is_left_on_value(ev, node) and (lowered := _port_lowered(ev, node)) is not None:
         return lowered
-    views = find_views(walk, node)
+    views = find_views(ev, node)
     if views is not None:
-        return _port_loop_over_views(walk, node, items, views)
-    body = walk.walk_loop(node, lambda: bind_target(walk, node.target, one, node), node.body).made
-    orelse = node.orelse and node.orelse.with_changes(body=walk.port_body(node.orelse.body))
-    if orelse is None and _can_be_dropped(walk, node, body):
+        return _port_loop_over_views(ev, node, items, views)
+    body = ev.evaluate_loop(node, lambda: bind_target(ev, node.target, one, node), node.body).made
+    orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
+    if orelse is None and _can_be_dropped(ev, node, body):
         return []
     if body is node.body and items.node is node.iter and orelse is node.orelse:
         return [node]
@@ -54,110 +54,108 @@ def only_passes(block: cst.BaseSuite) -> bool:
     return all(isinstance(s, cst.SimpleStatementLine) and all(isinstance(n, cst.Pass) for n in s.body) for s in lines)
 
 
-def _can_be_dropped(walk: Walk, node: cst.For, body: cst.BaseSuite) -> bool:
+def _can_be_dropped(ev: Evaluator, node: cst.For, body: cst.BaseSuite) -> bool:
     """Return whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
     pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in list_nodes(node.iter))
-    return (
-        pure and only_passes(body) and body is not node.body and not any(map(walk.is_live, iter_targets(node.target)))
-    )
+    return pure and only_passes(body) and body is not node.body and not any(map(ev.is_live, iter_targets(node.target)))
 
 
-def _port_loop_over_views(walk: Walk, node: cst.For, items: Term, views: Views) -> Statements:
+def _port_loop_over_views(ev: Evaluator, node: cst.For, items: Expr, views: Views) -> Statements:
     """Return a loop that may write to the views that it iterates over."""
 
     def enter() -> None:
-        forget_round(walk, views)
-        bind_target(walk, node.target, views.value, node)
+        forget_iteration(ev, views)
+        bind_target(ev, node.target, views.value, node)
 
-    with walk.await_reads({views.counter}):
-        body = walk.walk_loop(node, enter, node.body).made
-    forget_round(walk, views)
-    orelse = node.orelse and node.orelse.with_changes(body=walk.port_body(node.orelse.body))
+    with ev.await_reads({views.counter}):
+        body = ev.evaluate_loop(node, enter, node.body).made
+    forget_iteration(ev, views)
+    orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     same = body is node.body and items.node is node.iter and orelse is node.orelse
     made = node if same else node.with_changes(iter=items.node, body=body, orelse=orelse)
     return [add_counter(views, made)]
 
 
 @statement(cst.While, general=True)
-def port_while_loop(walk: Walk, node: cst.While, runs: str = "") -> Statements | None:
-    """Translate `while c: ...`; `runs` is what says that it has a first round, where that is known."""
-    guarded = _port_guarded_loop(walk, node)
+def port_while_loop(ev: Evaluator, node: cst.While, runs: str = "") -> Statements | None:
+    """Translate `while c: ...`; `runs` is what says that it has a first iteration, where that is known."""
+    guarded = _port_guarded_loop(ev, node)
     if guarded is not None:
         return guarded
-    if is_left_on_value(walk, node) and (lowered := _port_lowered(walk, node)) is not None:
+    if is_left_on_value(ev, node) and (lowered := _port_lowered(ev, node)) is not None:
         return lowered
-    tests: list[Term] = []
+    tests: list[Expr] = []
 
     def enter() -> None:
-        tests.append(walk.port(node.test))
+        tests.append(ev.port(node.test))
 
-    probing = walk.here.probing
-    if _tests_tensor(walk, node, enter) and not probing and (made := port_carried_loop(walk, node, runs)) is not None:
+    probing = ev.here.probing
+    if _tests_tensor(ev, node, enter) and not probing and (made := port_carried_loop(ev, node, runs)) is not None:
         return made
-    with walk.walk_apart() as found:
-        body = walk.walk_loop(node, enter, node.body).made
+    with ev.speculate() as found:
+        body = ev.evaluate_loop(node, enter, node.body).made
     test = tests[-1]
-    if not walk.asking[node.test] and not probing:
-        walk.asking[node.test] = walk.is_traced(test.value)  # behind several rounds
-        if walk.asking[node.test] and (made := port_carried_loop(walk, node, runs)) is not None:
+    if not ev.asking[node.test] and not probing:
+        ev.asking[node.test] = ev.is_traced(test.value)  # after several rounds
+        if ev.asking[node.test] and (made := port_carried_loop(ev, node, runs)) is not None:
             return made
-    walk.adopt_region(found)
-    if walk.asking[node.test]:
-        walk.report(node.test, "untraced", f"this `while` {ONLY}")
-    orelse = node.orelse and node.orelse.with_changes(body=walk.port_body(node.orelse.body))
+    ev.commit(found)
+    if ev.asking[node.test]:
+        ev.report(node.test, "untraced", f"this `while` {ONLY}")
+    orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
         return [node]
     return [node.with_changes(test=test.node, body=body, orelse=orelse)]
 
 
-def _tests_tensor(walk: Walk, node: cst.While, enter: Callable[[], None]) -> bool:
-    """Return whether the test asks for a tensor's value, at once or when the first round is over."""
-    if not walk.asking.get(node.test):
-        asks = _is_test_traced(walk, node.test, walk.state)
-        if not asks and node.test not in walk.asking:  # it is not known that no later round does
-            asks = _is_test_traced(walk, node.test, walk.probe_round(node, enter).end)
-        walk.asking[node.test] = asks
-    return walk.asking[node.test]
+def _tests_tensor(ev: Evaluator, node: cst.While, enter: Callable[[], None]) -> bool:
+    """Return whether the test asks for a tensor's value, at once or when the first iteration is over."""
+    if not ev.asking.get(node.test):
+        asks = _is_test_traced(ev, node.test, ev.state)
+        if not asks and node.test not in ev.asking:  # it is not known that no later round does
+            asks = _is_test_traced(ev, node.test, ev.probe_iteration(node, enter).end)
+        ev.asking[node.test] = asks
+    return ev.asking[node.test]
 
 
-def _is_test_traced(walk: Walk, test: cst.BaseExpression, start: State) -> bool:
-    with walk.walk_apart(start):
-        return walk.is_traced(walk.port(test).value)
+def _is_test_traced(ev: Evaluator, test: cst.BaseExpression, start: State) -> bool:
+    with ev.speculate(start):
+        return ev.is_traced(ev.port(test).value)
 
 
-def _port_lowered(walk: Walk, node: cst.For | cst.While) -> Statements | None:
+def _port_lowered(ev: Evaluator, node: cst.For | cst.While) -> Statements | None:
     """Translate a loop with jumps as the loop without them; None where it stays one of Python's."""
-    lowered = lower_loop(walk, node)
+    lowered = lower_loop(ev, node)
     if lowered is None:
         return None
     carries, begins = isinstance(lowered.loop, cst.While), lowered.begins
     if isinstance(lowered.loop, cst.For) and begins:  # it goes on through its items when it has ended
-        if any(map(walk.is_live, iter_targets(lowered.loop.target))):
+        if any(map(ev.is_live, iter_targets(lowered.loop.target))):
             return None
         begins = {name: f"jnp.array({value})" for name, value in begins.items()}
-    with walk.walk_apart() as found, walk.await_reads({*begins}):
-        walk.current = lowered.loop
-        walk.sink.imports |= set() if carries or not begins else {"jnp"}
+    with ev.speculate() as found, ev.await_reads({*begins}):
+        ev.current = lowered.loop
+        ev.diagnostics.imports |= set() if carries or not begins else {"jnp"}
         for name, value in begins.items():
             dtype = "bool" if "False" in value else "int"
-            walk.bind_name(name, Value("static", dtype) if carries else Value("tensor", dtype, 0), node)
-        made = port_carried_loop(walk, lowered.loop, lowered.runs) if carries else walk.port_statement(lowered.loop)
+            ev.bind_name(name, Value("static", dtype) if carries else Value("tensor", dtype, 0), node)
+        made = port_carried_loop(ev, lowered.loop, lowered.runs) if carries else ev.port_statement(lowered.loop)
         opening = [parse_line(f"{name} = {value}") for name, value in begins.items()]
-        found.made = None if made is None else [*opening, *made, *walk.port_block(lowered.ending)]
-    return None if found.made is None or found.untraced else walk.adopt_region(found)
+        found.made = None if made is None else [*opening, *made, *ev.port_block(lowered.ending)]
+    return None if found.made is None or found.untraced else ev.commit(found)
 
 
-def _port_guarded_loop(walk: Walk, node: cst.While) -> Statements | None:
-    """Translate `while k is not None and t: ...`, where the rounds leave Python's part of the test as it is."""
-    found = split_condition(walk, node.test) if node.orelse is None else None
+def _port_guarded_loop(ev: Evaluator, node: cst.While) -> Statements | None:
+    """Translate `while k is not None and t: ...`, where the iterations leave Python's part of the test as it is."""
+    found = split_condition(ev, node.test) if node.orelse is None else None
     if (
         found is None
         or found[2] is not False
-        or find_names(found[0]) & (walk.program.list_bound(node) | _list_handled(node))
+        or find_names(found[0]) & (ev.program.list_bound(node) | _list_handled(node))
     ):
         return None
     loop = node.with_changes(test=found[1], leading_lines=[])
-    return walk.port_statement(place_at(walk, cst.If(found[0], cst.IndentedBlock([loop])), node))
+    return ev.port_statement(place_at(ev, cst.If(found[0], cst.IndentedBlock([loop])), node))
 
 
 def _list_handled(node: cst.While) -> set[str]:

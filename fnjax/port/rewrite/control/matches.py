@@ -4,7 +4,7 @@ What: the blocks of the cases are translated; one of them runs.
 Before: `case "relu": return x.relu()`
 After: `case "relu": return jax.nn.relu(x)`
 Safety: what a pattern binds is unknown.
-Limits: a tensor as the subject runs un-jitted only; torch's names in patterns are findings.
+Limits: a tensor as the subject runs outside jit only; torch's names in patterns are findings.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Walk
 from fnjax.port.known.facts import UNKNOWN
 from fnjax.port.rewrite.control.loops import ONLY
 from fnjax.port.torch import bracket, unparse
@@ -22,20 +22,20 @@ from fnjax.port.tree.located import list_nodes
 
 
 @statement(cst.Match, general=True)
-def port_match(walk: Walk, node: cst.Match) -> Statements | None:
+def port_match(ev: Evaluator, node: cst.Match) -> Statements | None:
     """Translate `match mode: case "a": ...`."""
-    subject = walk.port(node.subject)
-    if walk.is_traced(subject.value):
-        walk.report(node.subject, "untraced", f"this `match` {ONLY}")
+    subject = ev.port(node.subject)
+    if ev.is_traced(subject.value):
+        ev.report(node.subject, "untraced", f"this `match` {ONLY}")
     for part in (n for case in node.cases for n in list_nodes(case.pattern)):
-        if isinstance(part, (cst.Name, cst.Attribute)) and walk.find_name(part).startswith("torch."):
+        if isinstance(part, (cst.Name, cst.Attribute)) and ev.find_name(part).startswith("torch."):
             raise Stop(part, "unknown", f"{unparse(part)} in a pattern: ask for it with `if`")
         bound = getattr(part, "rest" if isinstance(part, cst.MatchMapping) else "name", None)
         if isinstance(part, (cst.MatchAs, cst.MatchStar, cst.MatchMapping)) and isinstance(bound, cst.Name):
-            walk.bind_name(bound.value, UNKNOWN, node)
+            ev.bind_name(bound.value, UNKNOWN, node)
     last = node.cases[-1]
     always = isinstance(last.pattern, cst.MatchAs) and last.pattern.pattern is None and last.guard is None
-    guards: list[Any] = [case.guard and walk.port(case.guard).node for case in node.cases]
-    bodies = walk.walk_branches([*(case.body for case in node.cases), *([] if always else [None])])
+    guards: list[Any] = [case.guard and ev.port(case.guard).node for case in node.cases]
+    bodies = ev.evaluate_branches([*(case.body for case in node.cases), *([] if always else [None])])
     cases = [c.with_changes(body=b, guard=g) for c, b, g in zip(node.cases, bodies, guards, strict=False)]
     return [node.with_changes(subject=bracket(subject.node, 1), cases=cases)]

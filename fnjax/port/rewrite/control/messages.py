@@ -5,15 +5,15 @@ so does what prints a tensor's value as a number.
 Before: `if random.random() < 0.01: logging.info(f"loss {loss.item()}")`
 After: nothing
 Safety: only where nothing else reads what the block computes; messages that need no value stay.
-Limits: a message that stands beside other statements stays, and is a finding if it needs a value.
+Limits: a message that stands next to other statements stays, and is a finding if it needs a value.
 """
 
 from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Walk
 from fnjax.port.rewrite.control.branches import port_if
 from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message
 from fnjax.port.source.naming import iter_targets
@@ -21,24 +21,24 @@ from fnjax.port.tree.located import list_nodes
 
 
 @statement(cst.If)
-def port_message_if(walk: Walk, node: cst.If) -> Statements | None:
+def port_message_if(ev: Evaluator, node: cst.If) -> Statements | None:
     """Translate `if step % 100 == 0: print(x.mean().item())`."""
-    if node.orelse is not None or not _only_tells(walk, node):
+    if node.orelse is not None or not _only_tells(ev, node):
         return None
     try:
-        with walk.walk_apart() as told:
-            port_if(walk, node)
-        needless = any(f.severity == "error" for f in told.sink.findings)
+        with ev.speculate() as told:
+            port_if(ev, node)
+        needless = any(f.severity == "error" for f in told.diagnostics.findings)
     except Stop:
         needless = True
     if not needless:
         return None
-    walk.note(node, "dropped", DROPPED)
+    ev.note(node, "dropped", DROPPED)
     return []
 
 
 @statement(cst.Expr)
-def port_formatted_message(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_formatted_message(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `print("{:.3f}".format(x.mean()))`, which needs a number."""
     if not is_message(node):
         return None
@@ -50,21 +50,21 @@ def port_formatted_message(walk: Walk, node: cst.Expr) -> Statements | None:
             shown += [e.value for e in n.right.elements] if isinstance(n.right, cst.Tuple) else [n.right]
         elif isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value == "format":
             shown += [a.value for a in n.args]
-    if not any(walk.port(s).value.is_tensor for s in shown):
+    if not any(ev.port(s).value.is_tensor for s in shown):
         return None
-    walk.note(node, "dropped", DROPPED)
+    ev.note(node, "dropped", DROPPED)
     return []
 
 
-def _only_tells(walk: Walk, node: cst.If) -> bool:
+def _only_tells(ev: Evaluator, node: cst.If) -> bool:
     """Return whether the block says something, and does nothing else."""
-    inside = walk.routine.list_names_in(node)
+    inside = ev.routine.list_names_in(node)
     small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
     calls = [x for x in small if isinstance(x, cst.Expr)]
     for x in small:
         if isinstance(x, cst.Assign):
             bound = [name for t in x.targets for name in iter_targets(t.target)]
-            if not bound or any(id(n) not in inside for name in bound for n in walk.routine.reads.get(name, ())):
+            if not bound or any(id(n) not in inside for name in bound for n in ev.routine.reads.get(name, ())):
                 return False
         elif not is_message(x):
             return False

@@ -16,9 +16,9 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_flow
-from fnjax.port.analysis.terms import list_else_blocks
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements, parse, parse_line
+from fnjax.port.analysis.expr import list_else_blocks
 from fnjax.port.analysis.traces import Region
-from fnjax.port.analysis.walk import Statements, Term, Walk, find_names, list_statements, parse, parse_line
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.branch_values import (
     Ends,
@@ -41,7 +41,7 @@ from fnjax.port.tree.located import find_small_statement, list_nodes
 
 @dataclass(slots=True)
 class Choice:
-    """An `if` on a tensor whose blocks have been walked.
+    """An `if` on a tensor whose blocks have been evaluated.
 
     Attributes:
         node: the `if`.
@@ -55,9 +55,9 @@ class Choice:
     """
 
     node: cst.If
-    test: Term
+    test: Expr
     blocks: list[cst.BaseSuite | None]
-    ways: list[Region]
+    branches: list[Region]
     whole: Region
     start: dict[str, Value]
     ends: Ends
@@ -66,45 +66,45 @@ class Choice:
     @property
     def made(self) -> list[cst.BaseSuite | None]:
         """The translations of the blocks."""
-        return [way.made for way in self.ways]
+        return [branch.made for branch in self.branches]
 
 
-def port_traced_branch(walk: Walk, node: cst.If, test: Term) -> Statements | None:
+def port_traced_branch(ev: Evaluator, node: cst.If, test: Expr) -> Statements | None:
     """Return the form of an `if` on a tensor that jit can trace."""
     if only_raises(node):
-        return _port_check(walk, node, test)
+        return _port_check(ev, node, test)
     if test.value.guard is not None:  # Python's part could not be asked first
         return None
-    blocks = [node.body, walk.find_else_block(node)]
+    blocks = [node.body, ev.find_else_block(node)]
     said = [s for block in blocks if block for s in list_statements(block) if _is_message_line(s)]
     if said and not isinstance(node.orelse, cst.If):
-        made = port_traced_branch(walk, _drop_messages(node, said), test)
+        made = port_traced_branch(ev, _drop_messages(node, said), test)
         for statement in said if made is not None else ():
-            walk.note(statement, "dropped", DROPPED)
+            ev.note(statement, "dropped", DROPPED)
         return made
-    with walk.walk_apart() as whole:
-        ways = walk.walk_ways(blocks)
-        walk.join_ways(ways)
-    start = walk.state
-    ends = [(start if way.leaves else way.end).variables for way in ways]
-    choice = Choice(node, test, blocks, ways, whole, start.variables, ends)
-    if whole.untraced or not _are_blocks_alike(walk, choice):  # jax.lax.cond traces outside jit, too
+    with ev.speculate() as whole:
+        branches = ev.evaluate_each_branch(blocks)
+        ev.join_branches(branches)
+    start = ev.state
+    ends = [(start if branch.leaves else branch.end).variables for branch in branches]
+    choice = Choice(node, test, blocks, branches, whole, start.variables, ends)
+    if whole.untraced or not _are_blocks_alike(ev, choice):  # jax.lax.cond traces outside jit, too
         return None
-    made = _port_as_cond(walk, choice) or _port_as_functions(walk, choice)
+    made = _port_as_cond(ev, choice) or _port_as_functions(ev, choice)
     if made is None:
         return None
     whole.effects = NOTHING  # but for what the translation does
-    walk.adopt_region(whole)
+    ev.commit(whole)
     for name, value in choice.new.items():
-        walk.bind_name(name, value, node)
+        ev.bind_name(name, value, node)
     return made
 
 
-def _are_blocks_alike(walk: Walk, choice: Choice) -> bool:
+def _are_blocks_alike(ev: Evaluator, choice: Choice) -> bool:
     """Return whether either block gives arrays of one dtype and shape, as far as they are known."""
     first, second = choice.ends
-    written = {n for n in walk.program.list_bound(choice.node) if n in first and n in second and walk.is_live(n)}
-    given = all(are_alike(a, b) for a in choice.ways[0].returns for b in choice.ways[1].returns)
+    written = {n for n in ev.program.list_bound(choice.node) if n in first and n in second and ev.is_live(n)}
+    given = all(are_alike(a, b) for a in choice.branches[0].returns for b in choice.branches[1].returns)
     return given and all(are_alike(first[n], second[n]) for n in written)
 
 
@@ -145,16 +145,16 @@ def is_message(node: cst.CSTNode) -> bool:
     return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
 
 
-def _port_check(walk: Walk, node: cst.If, test: Term) -> Statements:
+def _port_check(ev: Evaluator, node: cst.If, test: Expr) -> Statements:
     """Return a check runs where the value is known."""
-    walk.sink.imports.add("jax")
-    body = walk.walk_branches([node.body])[0]
-    walk.note(node.test, "check", "this check of a tensor's value runs outside jit only")
+    ev.diagnostics.imports.add("jax")
+    body = ev.evaluate_branches([node.body])[0]
+    ev.note(node.test, "check", "this check of a tensor's value runs outside jit only")
     condition = unparse(bracket(test.node, 1))
     if isinstance(test.node, cst.Name):
         new = parse(f"not isinstance({condition}, jax.core.Tracer) and {condition}")
     else:
-        name = walk.make_unused_name("check")
+        name = ev.make_unused_name("check")
         new = parse(f"not isinstance({name} := {condition}, jax.core.Tracer) and {name}")
     return [node.with_changes(test=new, body=body)]
 
@@ -198,7 +198,7 @@ def _pair_names(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExp
     return pairs if isinstance(target, cst.Tuple) and all(isinstance(t, cst.Name) for t, _ in pairs) else []
 
 
-def write_predicate(test: Term) -> str:
+def write_predicate(test: Expr) -> str:
     """Return a condition for jax.lax.cond, which takes no array of one entry."""
     if test.value.rank == 0 or not test.value.is_tensor:
         return unparse(bracket(test.node, 1))
@@ -210,52 +210,52 @@ def _find_single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
     return small.value if isinstance(small, cst.Return) else None
 
 
-def _port_as_cond(walk: Walk, choice: Choice) -> Statements | None:
-    """jax.lax.cond of lambdas, or jnp.where where numbers stand beside arrays."""
+def _port_as_cond(ev: Evaluator, choice: Choice) -> Statements | None:
+    """jax.lax.cond of lambdas, or jnp.where where numbers stand next to arrays."""
     start, ends, test = choice.start, choice.ends, choice.test
     plain = [_collect_assigned(block) for block in choice.made]
-    first, second = put_in_shape(walk, choice.made, start, ends)
+    first, second = put_in_shape(ev, choice.made, start, ends)
     assert first is not None
     returns = [_find_single_return(first), _find_single_return(second) if second else None]
     if all(r is not None for r in returns):
-        return _port_chosen_return(walk, choice, [r for r in returns if r is not None])
+        return _port_chosen_return(ev, choice, [r for r in returns if r is not None])
     sides = [_collect_assigned(first), _collect_assigned(second)]
     if any(s is None for s in sides):
         return None
     changed = list(dict.fromkeys(n for s in sides if s for n in s))
     if any(n not in start and not all(s and n in s for s in sides) for n in changed):
         return None
-    unset = {n for n in changed if _is_first_bound_here(walk, choice.node, n) and sum(n in s for s in sides if s) == 1}
+    unset = {n for n in changed if _is_first_bound_here(ev, choice.node, n) and sum(n in s for s in sides if s) == 1}
     # What only later rounds know is None before, which no loop of JAX's carries.
     if unset and (
-        walk.here.filling or not all(isinstance(loop, cst.For) for loop in walk.here.loops)
+        ev.here.filling or not all(isinstance(loop, cst.For) for loop in ev.here.loops)
     ):  # no loops of Python
         return None
     open_ = {n for n in changed if may_be_number_choice(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
-    chosen = {
+    selected = {
         n for n in changed if is_number_choice(ends[0][n], ends[1][n]) or are_unlike_scalars(ends[0][n], ends[1][n])
     }
-    chosen |= open_
+    selected |= open_
     arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
-    if chosen and not set(changed) <= arrays | chosen:
+    if selected and not set(changed) <= arrays | selected:
         return None
     known = [v for n in changed for v in (choice.whole.end.variables[n], start.get(n)) if v is not None]
-    if not chosen and not all(v.kind in {"tensor", "unknown"} for v in known):
+    if not selected and not all(v.kind in {"tensor", "unknown"} for v in known):
         return None
     # All values of a lambda are of the variables as they were: none may read what another one just took.
     used = {n for s in sides if s for k, v in s.items() for n in find_names(v) if n in s and n != k}
-    if used or len(changed) > 3 or not changed or (not chosen and unset and len(changed) > 1):
+    if used or len(changed) > 3 or not changed or (not selected and unset and len(changed) > 1):
         return None
-    walk.unset |= unset
-    if chosen:  # jnp.where gives both sides one dtype, and one shape
-        walk.sink.imports.add("jnp")
+    ev.unset |= unset
+    if selected:  # jnp.where gives both sides one dtype, and one shape
+        ev.diagnostics.imports.add("jnp")
         condition, values = unparse(bracket(test.node, 1)), []
         for n in changed:
             texts = [unparse(bracket((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
             values.append(_write_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
             choice.new[n] = describe_choice(ends[0][n], ends[1][n])
         return [parse_line(f"{', '.join(changed)} = {', '.join(values)}")]
-    walk.sink.imports.add("jax")
+    ev.diagnostics.imports.add("jax")
     lambdas = []
     for side in sides:
         values = [unparse(bracket((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
@@ -265,52 +265,52 @@ def _port_as_cond(walk: Walk, choice: Choice) -> Statements | None:
     return [parse_line(f"{', '.join(changed)} = {made}")]
 
 
-def _port_chosen_return(walk: Walk, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
+def _port_chosen_return(ev: Evaluator, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
     """Return what either block returns, in one expression."""
     test, given = choice.test, choice.whole.returns
     first, second = given[-2:]
-    agreed = match_results(walk, given, returns, choice.start)
+    agreed = match_results(ev, given, returns, choice.start)
     if agreed is None:
         return None
     yes, no = (unparse(bracket(r, 1)) for r in agreed)
     if is_number_choice(first, second) or may_be_number_choice(first, second, *returns):
-        walk.sink.imports.add("jnp")
-        given[-2:] = [replace(describe_choice(first, second), place=walk.make_place(walk.current))]
+        ev.diagnostics.imports.add("jnp")
+        given[-2:] = [replace(describe_choice(first, second), memref=ev.make_memref(ev.current))]
         return [parse_line(f"return jnp.where({unparse(bracket(test.node, 1))}, {yes}, {no})")]
-    walk.sink.imports.add("jax")
+    ev.diagnostics.imports.add("jax")
     return [parse_line(f"return jax.lax.cond({write_predicate(test)}, lambda: {yes}, lambda: {no})")]
 
 
-def _write_unless_first(name: str, unset: set[str], sides: list[str], chosen: str) -> str:
+def _write_unless_first(name: str, unset: set[str], sides: list[str], selected: str) -> str:
     """Return what a variable takes that has no value before the loop: there it is what the branch gives it."""
     new = sides[0] if sides[0] != name else sides[1]
-    return f"{new} if {name} is None else {chosen}" if name in unset else chosen
+    return f"{new} if {name} is None else {selected}" if name in unset else selected
 
 
-def _is_first_bound_here(walk: Walk, node: cst.If, name: str) -> bool:
-    """Return whether only this branch of a loop binds a variable, which the first round does not know then."""
-    if not walk.here.loops or any(p.name.value == name for p in walk.routine.parameters):
+def _is_first_bound_here(ev: Evaluator, node: cst.If, name: str) -> bool:
+    """Return whether only this branch of a loop binds a variable, which the first iteration does not know then."""
+    if not ev.here.loops or any(p.name.value == name for p in ev.routine.parameters):
         return False
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
     here, all_ = (
         sum(name in iter_targets(n.target) for n in list_nodes(part) if isinstance(n, kinds))
-        for part in (node, walk.routine.node)
+        for part in (node, ev.routine.node)
     )
     return 0 < here == all_
 
 
-def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
+def _port_as_functions(ev: Evaluator, choice: Choice) -> Statements | None:
     """Return the two blocks as functions, of which jax.lax.cond calls one."""
     node, start, ends, after = choice.node, choice.start, choice.ends, choice.whole.end.variables
     blocks = [b for b in choice.blocks if b is not None]
-    bodies = [list_statements(b) for b in put_in_shape(walk, choice.made, start, ends) if b is not None]
+    bodies = [list_statements(b) for b in put_in_shape(ev, choice.made, start, ends) if b is not None]
     returns = [find_last_return(b) for b in bodies]
     if len(bodies) == 2 and all(r is not None for r in returns):
         bodies = [b[:-1] for b in bodies]
     elif any(r is not None for r in returns):
         return None
-    ending, effects = all(r is not None for r in returns), [way.effects for way in choice.ways]
-    draws = choice.whole.sink.keys != walk.sink.keys
+    ending, effects = all(r is not None for r in returns), [branch.effects for branch in choice.branches]
+    draws = choice.whole.diagnostics.keys != ev.diagnostics.keys
     if any(e.acts or e.jumps or (e.returns and not ending) for e in effects) or (draws and not ending):
         return None
     every = effects[0].gives | effects[1].gives
@@ -319,19 +319,19 @@ def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
     named = {n.value for b in blocks for n in list_nodes(b) if isinstance(n, cst.Name)}
     unnamed = (reads for b in bodies for reads in find_flow(cst.IndentedBlock(b))[0])
     first |= {n for n in unnamed if n in every and n not in named}  # the memory of others that are written to
-    own = {n for n in every - first if _is_only_read_in(walk, node, n)}
+    own = {n for n in every - first if _is_only_read_in(ev, node, n)}
     both = effects[0].gives & effects[1].gives
     anew = {n for n in both - first if all(n in given for _, given in flows)}  # whatever they were before
-    changed = sorted(n for n in every if walk.is_live(n) and n not in own)
-    if any(_is_first_bound_here(walk, node, n) and n not in both for n in changed):
+    changed = sorted(n for n in every if ev.is_live(n) and n not in own)
+    if any(_is_first_bound_here(ev, node, n) and n not in both for n in changed):
         return None
-    ours = walk.program.key_name  # of which the source's blocks tell nothing
+    ours = ev.program.key_name  # of which the source's blocks tell nothing
     # Arguments are what the variables were before: who gives a value before reading needs none, and may have none yet.
     passing = every - first - {ours}  # only made there
     unneeded = own | anew | (passing if ending else passing - set(changed))
     given = sorted(n for n in every - unneeded if n in start or n == ours)
     if ending:
-        agreed = match_results(walk, choice.whole.returns, [r for r in returns if r is not None], start)
+        agreed = match_results(ev, choice.whole.returns, [r for r in returns if r is not None], start)
         if agreed is None:
             return None
         results = [unparse(bracket(r, 1)) for r in agreed]
@@ -347,12 +347,12 @@ def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
         results = [", ".join(changed)] * 2
         taken = f"{', '.join(changed)} ="
         for n, value in new.items():
-            if value.place is None:
+            if value.memref is None:
                 choice.new[n] = Value("tensor", value.dtype, 0)
             elif not value.is_tensor:
-                after[n] = Value("tensor", value.dtype, value.rank, place=value.place)
-    walk.sink.imports.add("jax")
-    own_names = [walk.make_unused_name("positive"), walk.make_unused_name("negative")]
+                after[n] = Value("tensor", value.dtype, value.rank, memref=value.memref)
+    ev.diagnostics.imports.add("jax")
+    own_names = [ev.make_unused_name("positive"), ev.make_unused_name("negative")]
     functions = [
         make_function(name, ", ".join(given), [*block, parse_line(f"return {result}")])
         for name, block, result in zip(own_names, [*bodies, []], results, strict=False)
@@ -362,9 +362,9 @@ def _port_as_functions(walk: Walk, choice: Choice) -> Statements | None:
     return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-def _is_only_read_in(walk: Walk, node: cst.If, name: str) -> bool:
+def _is_only_read_in(ev: Evaluator, node: cst.If, name: str) -> bool:
     """Return whether a variable of the source is read in these blocks alone."""
-    inside, found = walk.routine.list_names_in(node), walk.routine.reads.get(name, ())
+    inside, found = ev.routine.list_names_in(node), ev.routine.reads.get(name, ())
     return bool(found) and all(id(n) in inside for n in found)
 
 

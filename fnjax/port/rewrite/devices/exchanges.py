@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.devices.collectives import EXCHANGES
-from fnjax.port.rewrite.devices.filled import find_memory, write_argument, write_result
 from fnjax.port.rewrite.devices.groups import HANDED_ON, name_distributed, write_axis
+from fnjax.port.rewrite.devices.outputs import find_memory, write_argument, write_result
 from fnjax.port.torch import unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
@@ -26,37 +26,35 @@ _Exchange = tuple[bool, cst.BaseExpression, cst.BaseExpression, cst.BaseExpressi
 
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
-def port_exchange(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_exchange(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `dist.send(x, right)`, `dist.P2POp(dist.irecv, y, left)` and `dist.batch_isend_irecv(ops)`."""
-    last, returning = name_distributed(walk.program, name)
+    last, returning = name_distributed(ev.program, name)
     if last in EXCHANGES | {"P2POp"} and not returning:
-        return _port_point_to_point(walk, node, last)
+        return _port_point_to_point(ev, node, last)
     if last == "batch_isend_irecv" and not returning:
-        return Term(parse("[]"), Value("static", name=LIST, parts=()))
+        return Expr(parse("[]"), Value("static", name=LIST, parts=()))
     return None
 
 
-def _port_point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
+def _port_point_to_point(ev: Evaluator, node: cst.Call, last: str) -> Expr:
     """Translate a pair: a send is nothing by itself; a receive returns what the sender's own call has sent."""
-    handle = Term(parse("None"), Value("static", literal=None))
-    own = _read_exchange(walk, node)
+    handle = Expr(parse("None"), Value("static", literal=None))
+    own = _read_exchange(ev, node)
     if own is None:
         raise Stop(node, "absent", f"{last} of what the porter does not know")
     block = next(
-        (b for b in list_nodes(walk.routine.node) if isinstance(b, cst.IndentedBlock) and _stands_directly_in(b, node)),
+        (b for b in list_nodes(ev.routine.node) if isinstance(b, cst.IndentedBlock) and _stands_directly_in(b, node)),
         None,
     )
     calls = [c for s in (block.body if block is not None else ()) for c in list_nodes(s) if isinstance(c, cst.Call)]
-    around = [(c, e) for c in calls if _stands_directly_in(block, c) and (e := _read_exchange(walk, c)) is not None]
+    around = [(c, e) for c in calls if _stands_directly_in(block, c) and (e := _read_exchange(ev, c)) is not None]
     received, sent = ([x for x in around if x[1][0] is kind] for kind in (True, False))
-    inside = [
-        c for c in list_nodes(walk.routine.node) if isinstance(c, cst.Call) and _read_exchange(walk, c) is not None
-    ]
-    if len(received) != len(sent) or len(inside) != len(around) or walk.here.loops:
+    inside = [c for c in list_nodes(ev.routine.node) if isinstance(c, cst.Call) and _read_exchange(ev, c) is not None]
+    if len(received) != len(sent) or len(inside) != len(around) or ev.here.loops:
         message = "send and recv that are no pair in lines one behind the other: write collectives.permute by hand"
         raise Stop(node, "absent", message)
     buffers = frozenset().union(*(find_names(e[1]) for _, e in received))
-    _check_unchanged(walk, node, around, buffers)
+    _check_unchanged(ev, node, around, buffers)
     if not own[0]:
         return handle
     _, buffer, source, group = own
@@ -66,31 +64,31 @@ def _port_point_to_point(walk: Walk, node: cst.Call, last: str) -> Term:
     sends = []
     for _, tensor, peer, _ in meant:
         what = find_memory(tensor)
-        if not isinstance(what, (cst.Name, cst.Attribute)) or walk.port(what).value.kind == "static":
+        if not isinstance(what, (cst.Name, cst.Attribute)) or ev.port(what).value.kind == "static":
             raise Stop(node, "absent", f"what is sent, {unparse(tensor)}, is to have a name before recv")
-        sends.append((write_argument(walk, what), write_argument(walk, peer)))
-    place, axis = write_argument(walk, source), write_axis(walk, group)
+        sends.append((write_argument(ev, what), write_argument(ev, peer)))
+    memref, axis = write_argument(ev, source), write_axis(ev, group)
     if len(sends) == 1:
-        new = f"collectives.permute({sends[0][0]}, {place}, {axis})"
+        new = f"collectives.permute({sends[0][0]}, {memref}, {axis})"
     else:
-        earlier = [_write_receive(walk, e) for c, e in received if c in before]
+        earlier = [_write_receive(ev, e) for c, e in received if c in before]
         taken = [_write_pairs(earlier)] if earlier else []
-        like, _ = _write_receive(walk, own)
-        new = f"collectives.receive({', '.join([like, place, _write_pairs(sends), axis, *taken])})"
-    write_result(walk, node, buffer, new)
+        like, _ = _write_receive(ev, own)
+        new = f"collectives.receive({', '.join([like, memref, _write_pairs(sends), axis, *taken])})"
+    write_result(ev, node, buffer, new)
     return handle
 
 
-def _write_receive(walk: Walk, own: _Exchange) -> tuple[str, str]:
-    return write_argument(walk, find_memory(own[1])), write_argument(walk, own[2])
+def _write_receive(ev: Evaluator, own: _Exchange) -> tuple[str, str]:
+    return write_argument(ev, find_memory(own[1])), write_argument(ev, own[2])
 
 
 def _write_pairs(pairs: list[tuple[str, str]]) -> str:
-    return "[{}]".format(", ".join(f"({x}, {place})" for x, place in pairs))
+    return "[{}]".format(", ".join(f"({x}, {memref})" for x, memref in pairs))
 
 
 def _check_unchanged(
-    walk: Walk, node: cst.Call, around: list[tuple[cst.Call, _Exchange]], buffers: frozenset[str]
+    ev: Evaluator, node: cst.Call, around: list[tuple[cst.Call, _Exchange]], buffers: frozenset[str]
 ) -> None:
     """Refuse variables that are written between the sends and receives of a block: all is read where they begin.
 
@@ -98,23 +96,23 @@ def _check_unchanged(
     """
     here = [c for c, _ in around].index(node)
     for at, (call, (receives, tensor, peer, _)) in enumerate(around):
-        reads = walk.list_reads(peer) if receives else walk.list_reads(tensor) | walk.list_reads(peer)
+        reads = ev.list_reads(peer) if receives else ev.list_reads(tensor) | ev.list_reads(peer)
         begins = at if not receives and find_names(tensor) & buffers else 0
         if here == begins:
-            walk.standing["exchange", call] = reads
-        elif here > begins and walk.standing["exchange", call] != reads:
-            changed = sorted({name for name, _ in reads ^ walk.standing["exchange", call]})
+            ev.substitutes["exchange", call] = reads
+        elif here > begins and ev.substitutes["exchange", call] != reads:
+            changed = sorted({name for name, _ in reads ^ ev.substitutes["exchange", call]})
             message = f"{' and '.join(changed)} changes between send and recv: give what is sent a name of its own"
             raise Stop(node, "absent", message)
 
 
-def _read_exchange(walk: Walk, node: cst.Call) -> _Exchange | None:
+def _read_exchange(ev: Evaluator, node: cst.Call) -> _Exchange | None:
     """Of a send or a recv: whether it receives, the tensor, the other side's rank and the group."""
-    last, returning = name_distributed(walk.program, walk.find_name(node.func))
+    last, returning = name_distributed(ev.program, ev.find_name(node.func))
     plain = [a for a in node.args if a.keyword is None]
     named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
     if last == "P2POp" and plain:
-        last, returning = name_distributed(walk.program, walk.find_name(plain.pop(0).value))
+        last, returning = name_distributed(ev.program, ev.find_name(plain.pop(0).value))
     if returning or last not in EXCHANGES:
         return None
     given = dict(zip(("tensor", "peer", "group"), (a.value for a in plain), strict=False)) | named

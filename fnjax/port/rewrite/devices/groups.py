@@ -17,9 +17,9 @@ import re
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_answer, parse
 from fnjax.port.analysis.program import GROUP, Program
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, make_answer, parse
 from fnjax.port.known.facts import Value
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 from fnjax.port.torch.expressions import drop_parentheses
@@ -95,36 +95,36 @@ def name_distributed(program: Program, name: str) -> tuple[str, bool]:
     return "", False
 
 
-def write_axis(walk: Walk, node: cst.BaseExpression | None) -> str:
+def write_axis(ev: Evaluator, node: cst.BaseExpression | None) -> str:
     """Return the text for the mesh axis that stands for a group."""
-    walk.sink.imports |= {"collectives", "AXIS_NAME"}
+    ev.diagnostics.imports |= {"collectives", "AXIS_NAME"}
     if node is None or read_literal(node) is None:
         return "AXIS_NAME"
-    term = walk.port(node)
-    if term.value.literal is None:
+    expr = ev.port(node)
+    if expr.value.literal is None:
         return "AXIS_NAME"
-    if term.value.name == AXIS:
-        return unparse(bracket(drop_parentheses(term.node), 1))
-    return f"{unparse(bracket(term.node, 1))} or AXIS_NAME"
+    if expr.value.name == AXIS:
+        return unparse(bracket(drop_parentheses(expr.node), 1))
+    return f"{unparse(bracket(expr.node, 1))} or AXIS_NAME"
 
 
-def _write_own_axis(walk: Walk, own: str, given: str = "") -> str:
+def _write_own_axis(ev: Evaluator, own: str, given: str = "") -> str:
     """Return the text for the axis that a constant names, or for the one that is given where there is one."""
-    walk.sink.imports |= {"collectives", "AXIS_NAME", own}
+    ev.diagnostics.imports |= {"collectives", "AXIS_NAME", own}
     return " or ".join([*([given] if given else []), *([own] if own != "AXIS_NAME" else []), "AXIS_NAME"])
 
 
-def is_group(walk: Walk, node: cst.BaseExpression) -> bool:
+def is_group(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a process group."""
-    if isinstance(node, (cst.Name, cst.Attribute)) and not walk.find_name(node).startswith("torch."):
+    if isinstance(node, (cst.Name, cst.Attribute)) and not ev.find_name(node).startswith("torch."):
         last = node.value if isinstance(node, cst.Name) else node.attr.value
-        if last in walk.program.groups:
+        if last in ev.program.groups:
             return True
     if not isinstance(node, (cst.Name, cst.Attribute, cst.Call)):
         return False
     if isinstance(node, cst.Call):
-        return _find_question(walk, node) in {"group", "process_group"}
-    return walk.port(node).value.name in {GROUP, AXIS}
+        return _find_question(ev, node) in {"group", "process_group"}
+    return ev.port(node).value.name in {GROUP, AXIS}
 
 
 def name_axis_constant(name: str) -> str:
@@ -159,116 +159,116 @@ def _reads_globals(program: Program, node: cst.FunctionDef) -> bool:
     return any(re.search(rf"\b{re.escape(n)}\b", text) for n in kept) or "get_" in text
 
 
-def _find_question(walk: Walk, node: cst.Call) -> str:
-    last = name_getter(walk.program, node)
+def _find_question(ev: Evaluator, node: cst.Call) -> str:
+    last = name_getter(ev.program, node)
     found = _GETTER.match(last)
     return found["what"] if found else ""
 
 
 @call_of("torch.distributed.", like=_QUESTIONS, only="collective")
-def port_group_question(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_group_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `get_tensor_model_parallel_rank()`, `group.size()`, `dist.get_rank(group)`."""
     func = node.func
     asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
-    if asks and is_group(walk, func.value):  # type: ignore[attr-defined] # an attribute
-        return _answer_group_question(walk, write_axis(walk, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
-    what = _find_question(walk, node)
+    if asks and is_group(ev, func.value):  # type: ignore[attr-defined] # an attribute
+        return _answer_group_question(ev, write_axis(ev, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
+    what = _find_question(ev, node)
     if what:
-        return _port_getter(walk, node, what)
-    last, _ = name_distributed(walk.program, name)
+        return _port_getter(ev, node, what)
+    last, _ = name_distributed(ev.program, name)
     group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in {"group", "pg"}), None)
     match last:
         case "get_world_size":
-            return _answer_group_question(walk, write_axis(walk, group), "size")
+            return _answer_group_question(ev, write_axis(ev, group), "size")
         case "get_rank":
-            return _answer_group_question(walk, write_axis(walk, group), "rank")
-        case "is_initialized" if _only_default_group(walk):
-            walk.sink.imports |= {"collectives", "AXIS_NAME"}
-            return Term(parse("AXIS_NAME is not None"), Value("static", "bool"))
+            return _answer_group_question(ev, write_axis(ev, group), "rank")
+        case "is_initialized" if _only_default_group(ev):
+            ev.diagnostics.imports |= {"collectives", "AXIS_NAME"}
+            return Expr(parse("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
             return make_answer(True)
         case "get_backend":
-            return Term(parse("'xla'"), Value("static", literal="xla"))
+            return Expr(parse("'xla'"), Value("static", literal="xla"))
         case "get_global_rank" if len(node.args) == 2:
-            return walk.port(node.args[1].value)
+            return ev.port(node.args[1].value)
         case "get_group_rank" if len(node.args) == 2:
-            return walk.port(node.args[1].value)
+            return ev.port(node.args[1].value)
         case "_get_default_group":
-            return Term(parse("None"), DEFAULT)
+            return Expr(parse("None"), DEFAULT)
         case "new_group" | "init_device_mesh" | "new_subgroups" | "get_process_group_ranks":
             message = "groups are the axes of a mesh, which the caller makes: take the name of an axis in its place"
             raise Stop(node, "absent", f"{last}: {message}")
     return None
 
 
-def _only_default_group(walk: Walk) -> bool:
+def _only_default_group(ev: Evaluator) -> bool:
     """Whether a function speaks of the default group alone: without an axis it runs on one device, as in PyTorch."""
-    inside = list(list_nodes(walk.routine.node))
-    named = any(isinstance(n, cst.Name) and n.value in walk.program.groups for n in inside)
-    return not named and not any(isinstance(n, cst.Call) and _find_question(walk, n) for n in inside)
+    inside = list(list_nodes(ev.routine.node))
+    named = any(isinstance(n, cst.Name) and n.value in ev.program.groups for n in inside)
+    return not named and not any(isinstance(n, cst.Call) and _find_question(ev, n) for n in inside)
 
 
-def _answer_group_question(walk: Walk, text: str, what: str) -> Term:
+def _answer_group_question(ev: Evaluator, text: str, what: str) -> Expr:
     if what == "rank":
-        walk.sink.ranked = True
-        return Term(parse(f"collectives.axis_index({text})"), RANK)
-    return Term(parse(f"collectives.axis_size({text})"), SIZE)
+        ev.diagnostics.ranked = True
+        return Expr(parse(f"collectives.axis_index({text})"), RANK)
+    return Expr(parse(f"collectives.axis_size({text})"), SIZE)
 
 
-def _port_getter(walk: Walk, node: cst.Call, what: str) -> Term:
-    own = name_axis_constant(name_getter(walk.program, node))
+def _port_getter(ev: Evaluator, node: cst.Call, what: str) -> Expr:
+    own = name_axis_constant(name_getter(ev.program, node))
     if what == "src_rank":
-        return Term(parse("0"), Value("static", "int", literal=0))
+        return Expr(parse("0"), Value("static", "int", literal=0))
     if what not in {"group", "process_group"}:
-        return _answer_group_question(walk, _write_own_axis(walk, own), "rank" if what == "rank" else "size")
-    given = walk.port(node.args[0].value) if node.args and read_literal(node.args[0].value) is MISSING else None
+        return _answer_group_question(ev, _write_own_axis(ev, own), "rank" if what == "rank" else "size")
+    given = ev.port(node.args[0].value) if node.args and read_literal(node.args[0].value) is MISSING else None
     flag = given is None or given.value.dtype != "unknown"  # or `get_..._if_none(group)`
-    text = _write_own_axis(walk, own, "" if given is None or flag else unparse(bracket(given.node, 1)))
-    return Term(parse(f"({text})"), Value("static", name=AXIS))
+    text = _write_own_axis(ev, own, "" if given is None or flag else unparse(bracket(given.node, 1)))
+    return Expr(parse(f"({text})"), Value("static", name=AXIS))
 
 
 @expression(cst.Attribute, only="collective")
-def port_group_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_group_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""
-    name = walk.find_name(node)
+    name = ev.find_name(node)
     if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
-        return Term(parse("None"), DEFAULT)
+        return Expr(parse("None"), DEFAULT)
     if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name) or re.search(r"\bReduceOp\.[A-Z]+$", unparse(node)):
         known = name_operation(node.attr.value)
-        return Term(parse(repr(known)), Value("static", literal=known))
+        return Expr(parse(repr(known)), Value("static", literal=known))
     attr = node.attr.value
-    of = _find_question(walk, node.value) if isinstance(node.value, cst.Call) else ""
+    of = _find_question(ev, node.value) if isinstance(node.value, cst.Call) else ""
     if of not in {"group", "process_group"} or attr not in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES:
         return None
     if attr in _GROUP_ATTRIBUTES:
-        return walk.port(node.value)
-    return _answer_group_question(walk, write_axis(walk, node.value), "rank" if attr == "rank_in_group" else "size")
+        return ev.port(node.value)
+    return _answer_group_question(ev, write_axis(ev, node.value), "rank" if attr == "rank_in_group" else "size")
 
 
 @expression(cst.Name, cst.Attribute, only="collective")
-def port_told_rank(walk: Walk, node: cst.Name | cst.Attribute) -> Term | None:
+def port_told_rank(ev: Evaluator, node: cst.Name | cst.Attribute) -> Expr | None:
     """Return a parameter `rank`, or `args.rank`: the caller passes `lax.axis_index`, or a Python int."""
     last = node.value if isinstance(node, cst.Name) else node.attr.value
     if not _RANK.fullmatch(last):
         return None
     if isinstance(node, cst.Name):
-        known = walk.state.variables.get(node.value)
-        asked = known is not None and known.kind == "unknown" and known.place is not None
+        known = ev.state.variables.get(node.value)
+        asked = known is not None and known.kind == "unknown" and known.memref is not None
     else:
         base = node.value
-        known = walk.state.variables.get(base.value) if isinstance(base, cst.Name) else None
-        asked = known is not None and known.kind == "unknown" and base.value != walk.routine.context  # type: ignore[attr-defined] # a name
-    parameters = {p.name.value for p in walk.routine.parameters}
+        known = ev.state.variables.get(base.value) if isinstance(base, cst.Name) else None
+        asked = known is not None and known.kind == "unknown" and base.value != ev.routine.context  # type: ignore[attr-defined] # a name
+    parameters = {p.name.value for p in ev.routine.parameters}
     first = last if isinstance(node, cst.Name) else unparse(node.value)
-    return Term(node, RANK) if asked and first in parameters else None
+    return Expr(node, RANK) if asked and first in parameters else None
 
 
 @expression(cst.Name, only="collective")
-def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
+def port_kept_group(ev: Evaluator, node: cst.Name) -> Expr | None:
     """Translate a global variable that holds a group, as `_TP_GROUP`: a constant of the port, as for a getter."""
-    if node.value not in walk.program.groups or node.value in walk.state.variables:
+    if node.value not in ev.program.groups or node.value in ev.state.variables:
         return None
-    found = walk.program.source.find_definition(node.value)
+    found = ev.program.source.find_definition(node.value)
     if found is None or found.value is None:
         return None
     own = name_axis_constant(
@@ -276,7 +276,7 @@ def port_kept_group(walk: Walk, node: cst.Name) -> Term | None:
         + re.sub(r"_?(process_)?groups?$", "", re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower())
         + "_group"
     )
-    return Term(parse(f"({_write_own_axis(walk, own)})"), Value("static", name=AXIS))
+    return Expr(parse(f"({_write_own_axis(ev, own)})"), Value("static", name=AXIS))
 
 
 def name_operation(name: str) -> str:

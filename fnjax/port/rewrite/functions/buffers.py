@@ -1,4 +1,4 @@
-"""Buffers that forward writes to, as running statistics: apply returns their new arrays behind its results.
+"""Buffers that forward writes to, as running statistics: apply returns their new arrays after its results.
 
 What: the names of the buffers follow what forward returns, and backward takes their gradients, which it does not read.
 Before: `running_mean.mul_(1 - m).add_(m * mean)` and `return y`; `def backward(ctx, g)`
@@ -11,45 +11,45 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, parse_line
+from fnjax.port.analysis.expr import list_statements
 from fnjax.port.analysis.program import Routine, list_nodes
-from fnjax.port.analysis.terms import list_statements
-from fnjax.port.analysis.walk import Walk, parse_line
-from fnjax.port.known.facts import Place, list_places
+from fnjax.port.known.facts import MemRef, list_memrefs
 from fnjax.port.torch import bracket, unparse
 
 
-def find_buffers(walk: Walk, routine: Routine) -> tuple[str, ...]:
+def find_buffers(ev: Evaluator, routine: Routine) -> tuple[str, ...]:
     """Return the inputs without gradient that forward writes to and does not return: it may return these too."""
     owner = routine.owner
     found = tuple(p.name.value for p in routine.parameters if p.name.value in routine.writes)
-    found = tuple(n for n in found if _is_buffer(walk, routine, n))
+    found = tuple(n for n in found if _is_buffer(ev, routine, n))
     if not found or owner is None or {"setup_context", "jvp", "vmap"} & set(owner.methods):
         return ()
-    alone = len(walk.program.list_related(owner)) == 1 and routine.node not in walk.program.mutating
+    alone = len(ev.program.list_related(owner)) == 1 and routine.node not in ev.program.mutating
     backward = owner.methods.get("backward")
     if not alone or backward is None or not _can_take_more(backward, found):
         return ()
     ends = [n for n in list_nodes(routine.node.body) if isinstance(n, cst.Return)]
-    rebound = walk.program.list_rebound(routine.node.body) & set(found)
-    several = all(v.parts is not None for v in walk.returns)
-    plain = several or all(v.is_tensor for v in walk.returns)
+    rebound = ev.program.list_rebound(routine.node.body) & set(found)
+    several = all(v.parts is not None for v in ev.returns)
+    plain = several or all(v.is_tensor for v in ev.returns)
     last = list_statements(routine.node.body)[-1]
-    behind = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], (cst.Return, cst.Raise))
+    after = isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], (cst.Return, cst.Raise))
     inner = any(isinstance(n, cst.FunctionDef) for n in list_nodes(routine.node.body))
-    return found if ends and walk.returns and plain and behind and not rebound and not inner else ()
+    return found if ends and ev.returns and plain and after and not rebound and not inner else ()
 
 
-def _is_buffer(walk: Walk, routine: Routine, name: str) -> bool:
+def _is_buffer(ev: Evaluator, routine: Routine, name: str) -> bool:
     param = next(p for p in routine.parameters if p.name.value == name)
     index = routine.parameters.index(param) - routine.first
-    returned = any(f"arg:{name}" in p.storage for v in walk.returns for p in list_places(v))
-    value = walk.state.variables.get(name)
-    place = value.place if value else None
+    returned = any(f"arg:{name}" in p.storage for v in ev.returns for p in list_memrefs(v))
+    value = ev.state.variables.get(name)
+    memref = value.memref if value else None
     still = (
-        place is not None
-        and place.certain
-        and place.is_same_view_as(Place(frozenset()))
-        and place.storage == {f"arg:{name}"}
+        memref is not None
+        and memref.certain
+        and memref.is_same_view_as(MemRef(frozenset()))
+        and memref.storage == {f"arg:{name}"}
     )
     backward = routine.owner.methods.get("backward") if routine.owner else None
     return backward is not None and index >= 0 and _has_no_gradient(backward, index) and not returned and still
@@ -69,9 +69,9 @@ def _can_take_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
     return plain and not taken & {f"_{n}" for n in buffers}
 
 
-def return_buffers(walk: Walk, made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
+def return_buffers(ev: Evaluator, made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
     """Return a forward that returns them."""
-    several = any(v.parts is not None for v in walk.returns)
+    several = any(v.parts is not None for v in ev.returns)
     changed = made.visit(ReturnAppender(buffers, several))
     assert isinstance(changed, cst.FunctionDef)
     return changed
@@ -85,10 +85,10 @@ def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.Funct
 
 
 class ReturnAppender(cst.CSTTransformer):
-    """`return y` with variables behind what is returned."""
+    """`return y` with variables after what is returned."""
 
     def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
-        """With None the result stays one, whatever it is, in front of them; a block is walked then, no function."""
+        """With None the result stays one, whatever it is, in front of them; a block is evaluated then, no function."""
         super().__init__()
         self.names, self.several, self.depth = names, several, int(several is None)
 

@@ -18,9 +18,9 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, parse_line, place_at
 from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, list_nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Walk, parse_line, place_at
 from fnjax.port.known.facts import State, Value
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.function_definitions import port_routine
@@ -34,17 +34,17 @@ _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.Fu
 
 
 @statement(cst.ClassDef, general=True)
-def port_inner_class(walk: Walk, node: cst.ClassDef) -> Statements | None:
+def port_inner_class(ev: Evaluator, node: cst.ClassDef) -> Statements | None:
     """Return a class inside a function, or at the top level."""
-    cls = walk.program.by_node.get(node)
+    cls = ev.program.by_node.get(node)
     if cls is None:
         raise Stop(node, "unknown", f"the porter does not see the class {node.name.value!r} from here")
-    closure = walk.state.copy() if walk.routine.role != "module" else None
+    closure = ev.state.copy() if ev.routine.role != "module" else None
     if closure is not None:
         closure.variables[node.name.value] = Value("object", name=f"file:{cls.name}")
-    made = port_class(walk, cls, closure)
+    made = port_class(ev, cls, closure)
     if closure is not None:
-        walk.bind_name(node.name.value, Value("object", name=f"file:{cls.name}"), node)
+        ev.bind_name(node.name.value, Value("object", name=f"file:{cls.name}"), node)
     return [made]
 
 
@@ -55,23 +55,23 @@ def _set_off(statements: list[Any]) -> list[Any]:
     return [statements[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)]), *statements[1:]]
 
 
-def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
+def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef:
     """Return the translation of a class."""
     node = cls.node
-    program = walk.program
+    program = ev.program
     body: list[Any] = []
     container = not cls.is_function and any(
         c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values()
     )
-    # Not in the order of the text: backward is walked with what forward has left on ctx.
+    # Not in the order of the text: backward is evaluated with what forward has left on ctx.
     order = sorted(range(len(node.body.body)), key=lambda i: _rank_member(node.body.body[i]))
     made: dict[int, list[Any]] = {}
     scope = closure.copy() if closure else State()  # what the statements of the class see, and its methods do not
 
     def port_member(i: int) -> None:
         if i not in made:
-            made[i] = []  # while it is walked: it may call itself
-            made[i] = _port_member(walk, cls, node.body.body[i], closure, container, scope)
+            made[i] = []  # while it is evaluated: it may call itself
+            made[i] = _port_member(ev, cls, node.body.body[i], closure, container, scope)
 
     program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are asked for first
     for i in order:
@@ -93,8 +93,8 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
         name = cls.bases[index] if index < len(cls.bases) else own
         if name in FUNCTION_BASES:
             if own and own not in FUNCTION_BASES:
-                walk.note(arg, "base", f"{own} is taken for torch.autograd.Function")
-            walk.sink.imports.add("fnjax")
+                ev.note(arg, "base", f"{own} is taken for torch.autograd.Function")
+            ev.diagnostics.imports.add("fnjax")
             bases.append(
                 arg
                 if unparse(arg.value) == "fnjax.Function"
@@ -108,12 +108,12 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
             or name == "fnjax.Function"
         ):
             if name.startswith("file:"):
-                walk.called.add(name)
+                ev.called.add(name)
             bases.append(arg)
         elif name in _CONTEXTS:  # of a class that says what is kept on ctx, for annotations
             continue
         elif not container:
-            walk.report(
+            ev.report(
                 arg,
                 "supply",
                 f"the base class {unparse(arg.value)} is not of this file; put a class of that name in its place",
@@ -134,9 +134,9 @@ def port_class(walk: Walk, cls: Class, closure: State | None) -> cst.ClassDef:
             node.body.with_changes(body=body) if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock(body)
         )
     try:
-        kept = port_decorators(walk, list(node.decorators))
+        kept = port_decorators(ev, list(node.decorators))
     except Stop as e:
-        walk.report(e.node, e.kind, e.message)
+        ev.report(e.node, e.kind, e.message)
         kept = []
     if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
         changes["decorators"] = kept
@@ -151,17 +151,19 @@ def _rank_member(node: cst.CSTNode) -> int:
     return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
 
 
-def _repeats_base(walk: Walk, node: Any) -> bool:
+def _repeats_base(ev: Evaluator, node: Any) -> bool:
     """Return whether this is `jvp = torch.autograd.Function.jvp`, which the base class says already."""
     small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.Attribute):
         return False
-    base, _, name = walk.find_name(small.value).rpartition(".")
+    base, _, name = ev.find_name(small.value).rpartition(".")
     return base in FUNCTION_BASES and unparse(small.targets[0].target) == name
 
 
-def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, container: bool, scope: State) -> list[Any]:
-    program = walk.program
+def _port_member(
+    ev: Evaluator, cls: Class, node: Any, closure: State | None, container: bool, scope: State
+) -> list[Any]:
+    program = ev.program
     if node in program.kernel_nodes:
         return [node]
     if isinstance(node, cst.FunctionDef):
@@ -171,17 +173,17 @@ def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, conta
         inside = [program.classes[name] for name in names if name in program.classes]
         kept = container and node.name.value in _collect_read_members(program, cls)
         if container and not kept and not _makes_class(node, {c.node.name.value for c in inside if c.is_function}):
-            return [_move_class(walk, cls, node, c) for c in inside if c.is_function]
+            return [_move_class(ev, cls, node, c) for c in inside if c.is_function]
         if cls.is_function and node.name.value == "symbolic":
-            walk.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
+            ev.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
             return []
-        if cls.is_function and node.name.value == "jvp" and _only_calls_base(walk, node):
-            walk.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
+        if cls.is_function and node.name.value == "jvp" and _only_calls_base(ev, node):
+            ev.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
             return []
         routine = program.make_routine(node, f"{cls.name}.{node.name.value}", cls)
         routine.closure = closure
         made, inner = port_routine(program, routine)
-        walk.take_over(inner)
+        ev.take_over(inner)
         return [made]
     if isinstance(node, cst.ClassDef):
         inner_cls = program.by_node[node]
@@ -190,8 +192,8 @@ def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, conta
             or inner_cls.is_function
             or any(c.is_function and c.name.startswith(f"{inner_cls.name}.") for c in program.classes.values())
         )
-        return [port_class(walk, inner_cls, closure)] if wanted else []
-    if cls.is_function and _repeats_base(walk, node):
+        return [port_class(ev, inner_cls, closure)] if wanted else []
+    if cls.is_function and _repeats_base(ev, node):
         return []
     if container:
         is_text = (
@@ -202,24 +204,21 @@ def _port_member(walk: Walk, cls: Class, node: Any, closure: State | None, conta
         bound = program.list_bound(node) if isinstance(node, cst.SimpleStatementLine) else set()
         if is_text or not bound & _collect_read_members(program, cls):
             return [node] if is_text else []
-    inner_walk = Walk(program, walk.routine, scope)
-    inner_walk.importing = True
-    lines: list[Any] = list(inner_walk.port_statement(_port_field(walk, node)))
-    scope.variables, scope.versions = inner_walk.state.variables, inner_walk.state.versions
-    walk.take_over(inner_walk)
+    inner_ev = Evaluator(program, ev.routine, scope)
+    inner_ev.importing = True
+    lines: list[Any] = list(inner_ev.port_statement(_port_field(ev, node)))
+    scope.variables, scope.versions = inner_ev.state.variables, inner_ev.state.versions
+    ev.take_over(inner_ev)
     return lines
 
 
-def _port_field(walk: Walk, node: Any) -> Any:
+def _port_field(ev: Evaluator, node: Any) -> Any:
     """Translate `dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
     small = find_small_statement(node)
-    if (
-        not isinstance(small, cst.AnnAssign)
-        or walk.program.port_annotation(small.annotation.annotation, walk) is not None
-    ):
+    if not isinstance(small, cst.AnnAssign) or ev.program.port_annotation(small.annotation.annotation, ev) is not None:
         return node
     plain = small.with_changes(annotation=cst.Annotation(cst.Name("object")))
-    return place_at(walk, node.with_changes(body=[plain]), node)
+    return place_at(ev, node.with_changes(body=[plain]), node)
 
 
 def _collect_read_members(program: Program, cls: Class) -> set[str]:
@@ -249,21 +248,21 @@ def _makes_class(node: cst.FunctionDef, classes: set[str]) -> bool:
     return any(unparse(r).removesuffix(".apply") in classes for r in returned)
 
 
-def _move_class(walk: Walk, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
+def _move_class(ev: Evaluator, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
     """Return a Function that a method of some other class makes for itself, as one of that class: the method goes."""
-    program, name = walk.program, f"{outer.name}.{method.name.value}"
+    program, name = ev.program, f"{outer.name}.{method.name.value}"
     new = f"{outer.name}.{cls.node.name.value}"
-    walk.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
+    ev.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
     defined = (n for n in list_nodes(method.body) if isinstance(n, (cst.FunctionDef, cst.ClassDef)))
     local = program.list_bound(method.body) | {n.name.value for n in (*defined, *iter_parameters(method))}
     local &= collect_read_names([cls.node])
-    return port_class(walk, cls, State({n: Value("object", name=f"?{name} {n}") for n in local}))
+    return port_class(ev, cls, State({n: Value("object", name=f"?{name} {n}") for n in local}))
 
 
-def _only_calls_base(walk: Walk, node: cst.FunctionDef) -> bool:
+def _only_calls_base(ev: Evaluator, node: cst.FunctionDef) -> bool:
     """Return whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
     calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
-    asks = len(calls) == 1 and walk.find_name(calls[0].func) == "torch.autograd.Function.jvp"
+    asks = len(calls) == 1 and ev.find_name(calls[0].func) == "torch.autograd.Function.jvp"
     return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in list_nodes(s))]) == len(
         node.body.body
     )

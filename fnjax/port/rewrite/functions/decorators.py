@@ -1,7 +1,7 @@
 """Decorators.
 
 What: staticmethod and classmethod stay; once_differentiable, custom_fwd and custom_bwd become fnjax's; compilers
-(Numba's too), gradient modes and profilers go away, also behind a name of the file's own (`jit_fuser =
+(Numba's too), gradient modes and profilers go away, also after a name of the file's own (`jit_fuser =
 torch.jit.script`), and compilers where a function is given to them (`step = torch.compile(step)`).
 Before: `@torch.cuda.amp.custom_fwd(cast_inputs=torch.float16)`
 After: `@fnjax.custom_fwd`
@@ -15,10 +15,10 @@ import sys
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.guards import find_amp_decorator, is_guard_decorator
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import RESULT, call_of
-from fnjax.port.analysis.walk import Stop, Term, Walk, parse
 from fnjax.port.rewrite.calls.custom_operators import port_library_call
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import COMPILERS
@@ -31,58 +31,58 @@ _MAPPED = {
 
 
 @call_of("torch.compile", "torch.jit.script", RESULT)
-def port_compiled(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_compiled(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """`torch.compile(f)` is f: what calls the Function is compiled as a whole; and so is `torch.no_grad()(f)`."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
-    mode = walk.find_name(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
-    without = mode in {"torch.no_grad", "torch.inference_mode"} and not walk.here.differentiated
+    mode = ev.find_name(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
+    without = mode in {"torch.no_grad", "torch.inference_mode"} and not ev.here.differentiated
     if not plain or (name == RESULT and not without):
         return None
-    return walk.port(plain[0])
+    return ev.port(plain[0])
 
 
-def is_infrastructure(walk: Walk, name: str) -> bool:
+def is_infrastructure(ev: Evaluator, name: str) -> bool:
     """Return whether a name is one of torch's compilers, gradient modes or profilers."""
     return name.startswith(COMPILERS)
 
 
-def _find_amp_decorator(walk: Walk, node: cst.BaseExpression) -> str:
+def _find_amp_decorator(ev: Evaluator, node: cst.BaseExpression) -> str:
     """Return the decorator of torch.amp that the file has made its own of: `fwd = wrapped(custom_fwd, deprecated)`."""
-    given = walk.program.source.definitions.get(unparse(node), ())
+    given = ev.program.source.definitions.get(unparse(node), ())
     calls = [d.value for d in given if isinstance(d.value, cst.Call)]
     parts = [part for c in calls for part in (c.func, *(a.value for a in c.args[:1]))]
-    known = {m for p in parts for m in {walk.program.resolve_name(p), *walk.program.list_meanings(unparse(p))}}
+    known = {m for p in parts for m in {ev.program.resolve_name(p), *ev.program.list_meanings(unparse(p))}}
     return next((m for m in sorted(known) if m in _MAPPED), "")
 
 
-def port_decorators(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
+def port_decorators(ev: Evaluator, decorators: list[cst.Decorator]) -> list[cst.Decorator]:
     """Return the decorators that stay, translated."""
     kept = []
     for decorator in decorators:
         node = decorator.decorator
         called = node.func if isinstance(node, cst.Call) else node
-        name = walk.program.resolve_name(called) or walk.find_name(called)
-        options = walk.program.list_meanings(called.value) if isinstance(called, cst.Name) else set()
-        if node in walk.program.lifted:
+        name = ev.program.resolve_name(called) or ev.find_name(called)
+        options = ev.program.list_meanings(called.value) if isinstance(called, cst.Name) else set()
+        if node in ev.program.lifted:
             continue
-        if (made := port_library_call(walk, node)) is not None:
+        if (made := port_library_call(ev, node)) is not None:
             kept.append(decorator.with_changes(decorator=made))
             continue
-        if any(is_infrastructure(walk, o) for o in {name, *options}) or _only_wraps_compiler(walk, name):
+        if any(is_infrastructure(ev, o) for o in {name, *options}) or _only_wraps_compiler(ev, name):
             continue
-        if walk.program.kernels and is_guard_decorator(walk.program, name.removeprefix("file:")):
+        if ev.program.kernels and is_guard_decorator(ev.program, name.removeprefix("file:")):
             continue
         name = (
             name
             if name in _MAPPED
-            else _find_amp_decorator(walk, called) or find_amp_decorator(walk.program, unparse(called)) or name
+            else _find_amp_decorator(ev, called) or find_amp_decorator(ev.program, unparse(called)) or name
         )
         if name in _MAPPED:
-            kept.append(decorator.with_changes(decorator=_port_vmap(walk, node, name)))
-            walk.sink.imports.add("fnjax")
+            kept.append(decorator.with_changes(decorator=_port_vmap(ev, node, name)))
+            ev.diagnostics.imports.add("fnjax")
             continue
-        if name in {"functools.cache", "functools.lru_cache"} and _makes_arrays(walk):
-            walk.note(decorator, "dropped", f"{name} is dropped: it would keep arrays of a trace that has ended")
+        if name in {"functools.cache", "functools.lru_cache"} and _makes_arrays(ev):
+            ev.note(decorator, "dropped", f"{name} is dropped: it would keep arrays of a trace that has ended")
             continue
         root = name.split(".")[0]
         if (
@@ -93,29 +93,29 @@ def port_decorators(walk: Walk, decorators: list[cst.Decorator]) -> list[cst.Dec
             and name not in {"staticmethod", "classmethod", "property"}
         ):
             raise Stop(decorator, "supply", f"the decorator {name} is of another module")
-        if isinstance(called, cst.Name) and not name and called.value not in walk.state.variables:
+        if isinstance(called, cst.Name) and not name and called.value not in ev.state.variables:
             raise Stop(decorator, "unknown", f"the file does not say what the decorator {called.value!r} is")
         if isinstance(node, cst.Call):
-            kept.append(decorator.with_changes(decorator=walk.port_parts(node).with_changes(func=node.func)))
+            kept.append(decorator.with_changes(decorator=ev.port_parts(node).with_changes(func=node.func)))
         else:
             kept.append(decorator)
         if name.startswith("file:"):
-            walk.called.add(name)
+            ev.called.add(name)
     return kept
 
 
-def _makes_arrays(walk: Walk) -> bool:
+def _makes_arrays(ev: Evaluator) -> bool:
     """Return whether the function that is decorated computes with tensors."""
-    inner = (n for n in list_nodes(walk.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
-    return any(walk.program.resolve_name(n).startswith("torch.") for n in inner)
+    inner = (n for n in list_nodes(ev.routine.node.body) if isinstance(n, (cst.Name, cst.Attribute)))
+    return any(ev.program.resolve_name(n).startswith("torch.") for n in inner)
 
 
-def _port_vmap(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
+def _port_vmap(ev: Evaluator, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
     made = parse(_MAPPED[name])
     if not isinstance(node, cst.Call):
         return made
     if any(a.keyword and a.keyword.value == "cast_inputs" and unparse(a.value) != "None" for a in node.args):
-        walk.note(
+        ev.note(
             node,
             "dropped",
             "cast_inputs is dropped: PyTorch casts inside autocast only, fnjax.custom_fwd(cast_inputs=...) would "
@@ -124,22 +124,22 @@ def _port_vmap(walk: Walk, node: cst.BaseExpression, name: str) -> cst.BaseExpre
     return made
 
 
-def _only_wraps_compiler(walk: Walk, name: str) -> bool:
+def _only_wraps_compiler(ev: Evaluator, name: str) -> bool:
     """Return whether a decorator of the file only reaches for torch's compilers or a profiler."""
     if not name.startswith("file:"):
         return False
-    found = walk.program.source.find_definition(name.removeprefix("file:"))
+    found = ev.program.source.find_definition(name.removeprefix("file:"))
     function = found.function if found else None
     if function is None:
         return False
     foreign = set()
     for inner in list_nodes(function.body):
         if isinstance(inner, (cst.Attribute, cst.Name)):
-            full = walk.program.resolve_name(inner)
+            full = ev.program.resolve_name(inner)
             root = full.split(".")[0]
             if "." in full and not full.startswith(("file:", "builtins.")) and root not in sys.stdlib_module_names:
                 foreign.add(full)
         if isinstance(inner, cst.Attribute) and (text := unparse(inner)).split(".")[0] == "nvtx":
             foreign.add(text)
     wanted = {f for f in foreign if f not in {"torch", "torch.jit", "torch.cuda", "torch.cuda.nvtx", "nvtx"}}
-    return bool(wanted) and all(is_infrastructure(walk, f) for f in wanted)
+    return bool(wanted) and all(is_infrastructure(ev, f) for f in wanted)

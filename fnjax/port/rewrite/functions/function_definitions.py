@@ -2,7 +2,7 @@
 
 What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
 reads any more is dropped; a helper that writes to what it is given returns it; buffers that forward writes to, as
-running statistics, come behind its results, with a note; what draws random numbers takes a key.
+running statistics, come after its results, with a note; what draws random numbers takes a key.
 Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
 After: `def scale_(x: jax.Array, k): x = x * k; return x`
 Safety: what a caller reads of a written argument is what the function returns.
@@ -17,11 +17,11 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.entry_states import make_start_state
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, ends_with_jump, list_statements, parse_line
 from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.starts import make_start_state
-from fnjax.port.analysis.walk import Statements, Stop, Walk, ends_with_jump, list_statements, parse_line
-from fnjax.port.known.facts import LIST, Place, State, Value, list_places, rename_storages
+from fnjax.port.known.facts import LIST, MemRef, State, Value, list_memrefs, rename_storages
 from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
@@ -33,62 +33,62 @@ from fnjax.port.torch.machinery import ENABLING
 from fnjax.port.tree.located import Rewriter, find_small_statement
 
 
-def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Walk]:
+def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Evaluator]:
     """Return the translation of a function; what its body tells goes into the routine."""
     node = routine.node
-    walk = Walk(program, routine, make_start_state(program, routine))
+    ev = Evaluator(program, routine, make_start_state(program, routine))
     # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
-    outer = Walk(program, routine, routine.closure.copy() if routine.closure else State())
-    outer.sink = walk.sink
+    outer = Evaluator(program, routine, routine.closure.copy() if routine.closure else State())
+    outer.diagnostics = ev.diagnostics
     try:
         kept = port_decorators(outer, list(node.decorators))
     except Stop as e:
-        walk.report(e.node, e.kind, e.message)
+        ev.report(e.node, e.kind, e.message)
         kept = [d for d in node.decorators if unparse(d.decorator) in {"staticmethod", "classmethod"}]
     params = _port_parameters(outer, node.params)
     decorators = [d.decorator.func if isinstance(d.decorator, cst.Call) else d.decorator for d in node.decorators]
     off = any(switches_gradients_off(outer, d.decorator) for d in node.decorators)
     enabled = not off and any(outer.find_name(d) in ENABLING for d in decorators)
-    walk.here = replace(walk.here, grad_enabled=enabled, stop_gradients=walk.derived and off)
-    body = walk.port_body(node.body)
-    walk.called |= outer.called
-    for value in walk.returns if routine.taken_out == walk.taken_out else ():  # else these are no entries yet
+    ev.here = replace(ev.here, grad_enabled=enabled, stop_gradients=ev.derived and off)
+    body = ev.port_body(node.body)
+    ev.called |= outer.called
+    for value in ev.returns if routine.materialised == ev.materialised else ():  # else these are no entries yet
         routine.add_result(value)
-    answers = [v.literal for v in walk.returns if isinstance(v.literal, bool)]
-    one = len(answers) == len(walk.returns) and len(set(answers)) == 1 and ends_with_jump(body)
+    answers = [v.literal for v in ev.returns if isinstance(v.literal, bool)]
+    one = len(answers) == len(ev.returns) and len(set(answers)) == 1 and ends_with_jump(body)
     routine.answer = answers[0] if one else None
     if any(isinstance(n, (cst.Yield, cst.From)) for n in list_nodes(node.body)):  # views, perhaps
         storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
-        routine.result = Value("static", element=Value(place=Place(storage, certain=False)))
-    routine.views = _find_viewed_parameter(walk.returns)
-    if routine.owner is not None and walk.kept:
-        routine.owner.keep_on_ctx(routine.role, dict(walk.kept))
+        routine.result = Value("static", element=Value(memref=MemRef(storage, certain=False)))
+    routine.views = _find_viewed_parameter(ev.returns)
+    if routine.owner is not None and ev.kept:
+        routine.owner.keep_on_ctx(routine.role, dict(ev.kept))
     if routine.role in {"forward", "helper"}:
         if routine.role == "forward" and (routine.writes or routine.gives):
-            routine.gives = find_buffers(walk, routine)
-        _note_written_inputs(walk, routine)
+            routine.gives = find_buffers(ev, routine)
+        _note_written_inputs(ev, routine)
     traversed = routine.owner is not None and routine.owner.containers
-    if routine.role == "forward" and any(map(_has_nested_tensors, walk.returns)) and not traversed:
+    if routine.role == "forward" and any(map(_has_nested_tensors, ev.returns)) and not traversed:
         message = "an output that holds arrays in a list or a dictionary: return them one by one, or set pytree = True"
-        walk.report(node.name, "output", message)
+        ev.report(node.name, "output", message)
     wrapping = [d for d in kept if outer.find_name(d.decorator).startswith("file:")]
     if routine.role in METHODS and routine.writes and wrapping:
-        walk.report(
+        ev.report(
             wrapping[0],
             "alias",
             f"{routine.role} writes to an argument, which {unparse(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
-    # Only what the walk has found tells whether a body can be traced at all.
-    body = port_callback_body(walk, program.by_node.get(node), body)
+    # Only what the evaluation has found tells whether a body can be traced at all.
+    body = port_callback_body(ev, program.by_node.get(node), body)
     floats = [
         n
         for n in sorted(routine.writes)
         if make_start_state(program, routine).variables[n].dtype not in {"int", "bool"}
     ]
-    if walk.here.stop_gradients and routine.role == "helper" and floats:
+    if ev.here.stop_gradients and routine.role == "helper" and floats:
         message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
-        walk.report(node.name, "autograd", message)
+        ev.report(node.name, "autograd", message)
     changes: dict[str, Any] = {}
     if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
         changes["decorators"] = kept
@@ -99,31 +99,31 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
         changes["params"] = params
     ends = routine.gives_value
     if routine.role == "helper" and routine.writes and (not ends or _may_return_written(program, routine)):
-        routine.gives = tuple(p.name.value for p in routine.parameters if _is_still_given(walk, routine, p.name.value))
+        routine.gives = tuple(p.name.value for p in routine.parameters if _is_still_given(ev, routine, p.name.value))
         if routine.gives:
-            # Walked once more: what it gives back is read at each of its ends now.
+            # evaluated once more: what it gives back is read at each of its ends now.
             body = (_return_written_behind if ends else _return_written)(
-                routine, list_statements(walk.port_body(node.body))
+                routine, list_statements(ev.port_body(node.body))
             )
             changes |= {"returns": None} if ends else {}
     if body is not node.body:
-        changes["body"] = _drop_devices(walk, body)
+        changes["body"] = _drop_devices(ev, body)
     if node.returns is not None and "returns" not in changes:
-        annotation = program.port_annotation(node.returns.annotation, walk)
+        annotation = program.port_annotation(node.returns.annotation, ev)
         if annotation is None:
             changes["returns"] = None
         elif annotation is not node.returns.annotation:
             changes["returns"] = node.returns.with_changes(annotation=annotation)
     made = node.with_changes(**changes) if changes else node
-    made = _return_mutated(walk, routine, made)
+    made = _return_mutated(ev, routine, made)
     if routine.role == "forward" and routine.gives and made is not node:
-        made = return_buffers(walk, made, routine.gives)
+        made = return_buffers(ev, made, routine.gives)
     forward = program.find_method(routine.owner, "forward") if routine.owner and routine.role == "backward" else None
     if forward is not None and forward.gives:
         made = take_gradients(made, forward.gives)
-    if walk.derived and any(outer.find_name(d).startswith("torch.jit.script") for d in decorators):
+    if ev.derived and any(outer.find_name(d).startswith("torch.jit.script") for d in decorators):
         for name in _list_scripted_numbers(routine):
-            walk.sink.imports.add("jax")
+            ev.diagnostics.imports.add("jax")
             made = insert_at_top(made, f"{name} = jax.lax.stop_gradient({name})")
             changes["body"] = made.body
     named = routine.context == "ctx" or any(isinstance(n, cst.Name) and n.value == "ctx" for n in list_nodes(node))
@@ -136,21 +136,21 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, W
         or (routine.role in METHODS and program.draws_random_numbers(routine))
         or draws_beside(program, routine)
     ):
-        made = add_key(walk, program, routine, made)
-    return made, walk
+        made = add_key(ev, program, routine, made)
+    return made, ev
 
 
-def _return_mutated(walk: Walk, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+def _return_mutated(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """Return the body of an operator, or its register_fake, with the new values of mutated arguments as results."""
-    names = walk.program.mutating.get(routine.node, ())
+    names = ev.program.mutating.get(routine.node, ())
     if not names or routine.gives == names:
         return made
-    rebound = walk.program.list_rebound(routine.node.body) & set(names)
-    if rebound or any(n in routine.writes and not _is_still_given(walk, routine, n) for n in names):
+    rebound = ev.program.list_rebound(routine.node.body) & set(names)
+    if rebound or any(n in routine.writes and not _is_still_given(ev, routine, n) for n in names):
         lost = ", ".join(sorted(rebound or names))
         message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
-        walk.report(routine.node.name, "alias", message)
-    several = any(v.parts is not None for v in walk.returns)
+        ev.report(routine.node.name, "alias", message)
+    several = any(v.parts is not None for v in ev.returns)
     changed = made.visit(ReturnAppender(names, several))
     assert isinstance(changed, cst.FunctionDef)
     body = list_statements(changed.body)
@@ -187,32 +187,32 @@ def _may_return_written(program: Program, routine: Routine) -> bool:
 
 
 def _return_written_behind(routine: Routine, body: list[Any]) -> cst.BaseSuite:
-    """Return a body that returns its result, and behind it what the function writes to."""
+    """Return a body that returns its result, and after it what the function writes to."""
     made = cst.IndentedBlock(body).visit(ReturnAppender(routine.gives, None))
     assert isinstance(made, cst.IndentedBlock)
     back = parse_line(f"return None, {', '.join(routine.gives)}")
     return made if ends_with_jump(made) else made.with_changes(body=[*made.body, back])
 
 
-def _drop_devices(walk: Walk, body: cst.BaseSuite) -> cst.BaseSuite:
+def _drop_devices(ev: Evaluator, body: cst.BaseSuite) -> cst.BaseSuite:
     """Without `device = "cpu"` where nothing reads it: the arguments that took it have vanished."""
     named = Counter(n.value for n in list_nodes(body) if isinstance(n, cst.Name))
-    taking = Counter(_find_device_variable(walk, s) for s in body.body)
-    kept = [s for s in body.body if not (name := _find_device_variable(walk, s)) or taking[name] < named[name]]
+    taking = Counter(_find_device_variable(ev, s) for s in body.body)
+    kept = [s for s in body.body if not (name := _find_device_variable(ev, s)) or taking[name] < named[name]]
     return body.with_changes(body=kept) if kept and len(kept) < len(body.body) else body
 
 
-def _find_device_variable(walk: Walk, node: Any) -> str:
+def _find_device_variable(ev: Evaluator, node: Any) -> str:
     """Return the variable that a line gives the name of a device."""
     small = find_small_statement(node)
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
         return ""
-    value = walk.state.variables.get(name := unparse(small.targets[0].target))
+    value = ev.state.variables.get(name := unparse(small.targets[0].target))
     return name if value is not None and value.name == "instance:torch.device" else ""
 
 
 class _CtxRenamer(cst.CSTTransformer):
-    """`ctx`, as the walk calls it, under the name that it has in a method."""
+    """`ctx`, as the evaluation calls it, under the name that it has in a method."""
 
     def __init__(self, context: str) -> None:
         super().__init__()
@@ -230,17 +230,19 @@ def _has_nested_tensors(value: Value, inside: bool = False) -> bool:
     return any(_has_nested_tensors(v, inside=True) for v in held)
 
 
-def _is_still_given(walk: Walk, routine: Routine, name: str) -> bool:
+def _is_still_given(ev: Evaluator, routine: Routine, name: str) -> bool:
     """Return whether a parameter is written to, and its variable still is that memory when the function ends."""
-    value = walk.state.variables.get(name)
-    place = value.place if value else None
+    value = ev.state.variables.get(name)
+    memref = value.memref if value else None
     early = any(isinstance(n, cst.Return) for n in list_nodes(routine.node.body))
-    if early and name in walk.program.list_rebound(routine.node.body):
+    if early and name in ev.program.list_rebound(routine.node.body):
         return False
-    return name in routine.writes and place is not None and place.is_same_view_as(Place(frozenset())) and place.certain
+    return (
+        name in routine.writes and memref is not None and memref.is_same_view_as(MemRef(frozenset())) and memref.certain
+    )
 
 
-def _note_written_inputs(walk: Walk, routine: Routine) -> None:
+def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
     """Note or report inputs of forward that PyTorch would have changed for the caller."""
     if routine.role != "forward":
         return
@@ -248,8 +250,8 @@ def _note_written_inputs(walk: Walk, routine: Routine) -> None:
         param = next((p for p in routine.parameters if p.name.value == name), None)
         if param is None:
             continue
-        if any(f"arg:{name}" in p.storage for v in walk.returns for p in list_places(v)):
-            walk.note(
+        if any(f"arg:{name}" in p.storage for v in ev.returns for p in list_memrefs(v)):
+            ev.note(
                 param,
                 "in-place",
                 f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
@@ -257,15 +259,13 @@ def _note_written_inputs(walk: Walk, routine: Routine) -> None:
             )
         elif name in routine.gives:
             message = f"forward writes to its input {name!r}: apply returns the new array behind its results"
-            walk.note(param, "in-place", message)
-        elif any(v.literal is not None for v in walk.returns) and (
-            routine.parameters.index(param) - routine.first in walk.program.find_differentiated_inputs(routine)
+            ev.note(param, "in-place", message)
+        elif any(v.literal is not None for v in ev.returns) and (
+            routine.parameters.index(param) - routine.first in ev.program.find_differentiated_inputs(routine)
         ):
-            walk.note(
-                param, "in-place", f"forward writes to its input {name!r}: the caller's own array stays as it was"
-            )
+            ev.note(param, "in-place", f"forward writes to its input {name!r}: the caller's own array stays as it was")
         else:  # a buffer, whose new entries are meant for the caller
-            walk.report(
+            ev.report(
                 param,
                 "in-place",
                 f"forward writes to its input {name!r}, which the caller would see, and does not return it: "
@@ -273,14 +273,14 @@ def _note_written_inputs(walk: Walk, routine: Routine) -> None:
             )
 
 
-def _port_parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:
+def _port_parameters(ev: Evaluator, params: cst.Parameters) -> cst.Parameters:
     changes: dict[str, Any] = {}
     for group in ("params", "posonly_params", "kwonly_params", "star_arg", "star_kwarg"):
         value = getattr(params, group)
         if isinstance(value, cst.Param):
-            new: Any = _port_parameter(walk, value)
+            new: Any = _port_parameter(ev, value)
         elif isinstance(value, (tuple, list)):
-            new = [_port_parameter(walk, p) for p in value]
+            new = [_port_parameter(ev, p) for p in value]
             new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
         else:
             continue
@@ -289,25 +289,23 @@ def _port_parameters(walk: Walk, params: cst.Parameters) -> cst.Parameters:
     return params.with_changes(**changes) if changes else params
 
 
-def _port_parameter(walk: Walk, param: cst.Param) -> cst.Param:
+def _port_parameter(ev: Evaluator, param: cst.Param) -> cst.Param:
     changes: dict[str, Any] = {}
     name = param.name.value
-    if name.endswith("_") and name[:-1] in walk.program.renamed:
-        walk.note(
-            param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own"
-        )
+    if name.endswith("_") and name[:-1] in ev.program.renamed:
+        ev.note(param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own")
     if param.annotation is not None:
-        annotation = walk.program.port_annotation(param.annotation.annotation, walk)
+        annotation = ev.program.port_annotation(param.annotation.annotation, ev)
         if annotation is None:
             changes["annotation"] = None
         elif annotation is not param.annotation.annotation:
             changes["annotation"] = param.annotation.with_changes(annotation=annotation)
     if param.default is not None:
         try:
-            typed = walk.find_name(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
-            default = walk.program.port_annotation(param.default, walk) if typed else walk.port(param.default).node
+            typed = ev.find_name(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
+            default = ev.program.port_annotation(param.default, ev) if typed else ev.port(param.default).node
         except Stop as e:
-            walk.report(e.node, e.kind, e.message)
+            ev.report(e.node, e.kind, e.message)
             default = cst.Name("None")
         if default is not param.default:
             changes["default"] = default
@@ -323,42 +321,42 @@ def _list_scripted_numbers(routine: Routine) -> list[str]:
 
 def _find_viewed_parameter(returns: list[Value]) -> str:
     """Return the parameter of which all that a function returns is a view."""
-    known = {p.storage for v in returns if (p := v.place) and p.certain and not any(s.assumed for s in p.steps)}
-    views = returns and len(known) == 1 and all(v.place and v.place.certain for v in returns)
+    known = {p.storage for v in returns if (p := v.memref) and p.certain and not any(s.assumed for s in p.steps)}
+    views = returns and len(known) == 1 and all(v.memref and v.memref.certain for v in returns)
     only = next(iter(known)) if views else frozenset()
     return next(iter(only)).removeprefix("arg:") if len(only) == 1 and next(iter(only)).startswith("arg:") else ""
 
 
-def add_registrations(walk: Walk, routine: Routine, made: cst.FunctionDef) -> Statements:
+def add_registrations(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> Statements:
     """Return a function with the lines that register it as the body of a custom operator, where it has such lines."""
-    program = walk.program
+    program = ev.program
     for cls in program.classes.values():
-        if cls.methods.get("forward") is routine.node and cls.beside:
+        if cls.methods.get("forward") is routine.node and cls.next_to:
             program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
-    behind = program.following.get(routine.node, ())
-    walk.sink.imports |= {"fnjax"} if behind else set()
+    after = program.following.get(routine.node, ())
+    ev.diagnostics.imports |= {"fnjax"} if after else set()
     gap = [cst.EmptyLine(indent=False)] * 2
     return [
         made,
-        *(parse_line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(behind)),
+        *(parse_line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(after)),
     ]
 
 
 @statement(cst.FunctionDef, general=True)
-def port_inner_function(walk: Walk, node: cst.FunctionDef) -> Statements | None:
+def port_inner_function(ev: Evaluator, node: cst.FunctionDef) -> Statements | None:
     """Return a function inside a function."""
-    if node in walk.program.kernel_nodes:
+    if node in ev.program.kernel_nodes:
         return [node]
-    routine = walk.program.make_routine(node, node.name.value)
-    routine.closure = walk.state.copy()
-    routine.add_call(walk.here.differentiated, perhaps=walk.here.perhaps)
-    storages = {s for v in walk.state.variables.values() for p in list_places(v) for s in p.storage}
+    routine = ev.program.make_routine(node, node.name.value)
+    routine.closure = ev.state.copy()
+    routine.add_call(ev.here.differentiated, perhaps=ev.here.perhaps)
+    storages = {s for v in ev.state.variables.values() for p in list_memrefs(v) for s in p.storage}
     outside = {s: f"outer {s}" for s in storages}
-    for name, value in walk.state.variables.items():
+    for name, value in ev.state.variables.items():
         routine.closure.variables[name] = rename_storages(value, outside)
-    made, inner = port_routine(walk.program, routine)
-    walk.take_over(inner)
-    walk.program.inner[f"{node.name.value} at {walk.program.source.locate(node)[0]}"] = routine
-    name = f"file:{node.name.value} at {walk.program.source.locate(node)[0]}"
-    walk.bind_name(node.name.value, Value("object", name=name), node)
-    return add_registrations(walk, routine, made)
+    made, inner = port_routine(ev.program, routine)
+    ev.take_over(inner)
+    ev.program.inner[f"{node.name.value} at {ev.program.source.locate(node)[0]}"] = routine
+    name = f"file:{node.name.value} at {ev.program.source.locate(node)[0]}"
+    ev.bind_name(node.name.value, Value("object", name=name), node)
+    return add_registrations(ev, routine, made)

@@ -13,8 +13,17 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import (
+    Evaluator,
+    Expr,
+    Statements,
+    Stop,
+    list_statements,
+    make_answer,
+    parse_line,
+    place_at,
+)
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, list_statements, make_answer, parse_line, place_at
 from fnjax.port.known.facts import UNKNOWN
 from fnjax.port.rewrite.calls.gpu import only_holds_device
 from fnjax.port.torch import bracket, unparse
@@ -26,9 +35,9 @@ _OF_GRADIENTS = (
 )
 
 
-def switches_gradients_off(walk: Walk, node: cst.BaseExpression) -> bool:
+def switches_gradients_off(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Whether a `with`, or a decorator, switches gradients off: `torch.no_grad()`, `torch.set_grad_enabled(False)`."""
-    name = walk.find_name(node.func if isinstance(node, cst.Call) else node)
+    name = ev.find_name(node.func if isinstance(node, cst.Call) else node)
     values = [unparse(a.value) for a in node.args] if isinstance(node, cst.Call) else []
     if name in NO_GRAD:
         return values != ["False"]  # inference_mode(False) leaves them as they are
@@ -36,15 +45,15 @@ def switches_gradients_off(walk: Walk, node: cst.BaseExpression) -> bool:
 
 
 @statement(cst.With, general=True)
-def port_with(walk: Walk, node: cst.With) -> Statements | None:
+def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
     """Translate `with torch.no_grad():`."""
     kept, gone = [], []
     for item in node.items:
         call = item.item
-        name = walk.find_name(call.func) if isinstance(call, cst.Call) else walk.find_name(call)
-        if switches_gradients_off(walk, call):
+        name = ev.find_name(call.func) if isinstance(call, cst.Call) else ev.find_name(call)
+        if switches_gradients_off(ev, call):
             name = "torch.no_grad"
-        if name in NO_GRAD | PLAIN or only_holds_device(walk.program, name):
+        if name in NO_GRAD | PLAIN or only_holds_device(ev.program, name):
             gone.append(name)
             if "autocast" in name:
                 enabled = (
@@ -53,61 +62,59 @@ def port_with(walk: Walk, node: cst.With) -> Statements | None:
                     else []
                 )
                 if not enabled or unparse(enabled[0].value) != "False":
-                    walk.note(
+                    ev.note(
                         item,
                         "dropped",
                         "autocast is dropped: JAX has no autocast regions, the block computes in the dtypes of "
                         "its inputs",
                     )
         else:
-            kept.append(item.with_changes(item=walk.port(item.item).node))
+            kept.append(item.with_changes(item=ev.port(item.item).node))
             if item.asname is not None:
-                for bound in walk.program.list_bound(item):
-                    walk.bind_name(bound, UNKNOWN, item)
+                for bound in ev.program.list_bound(item):
+                    ev.bind_name(bound, UNKNOWN, item)
     # Nothing switches gradients off in JAX: the variables that leave the block are made constants, where JAX may ask
     # for second derivatives.
-    silent = any(g == "torch.no_grad" for g in gone) and (
-        walk.derived or walk.routine.role in {"backward", "vjp", "jvp"}
-    )
-    before = set(walk.program.list_bound(node.body))
+    silent = any(g == "torch.no_grad" for g in gone) and (ev.derived or ev.routine.role in {"backward", "vjp", "jvp"})
+    before = set(ev.program.list_bound(node.body))
     enabling = bool(ENABLING.intersection(gone))
-    silenced = silent or (walk.here.stop_gradients and not enabling)
-    with walk.enter(stop_gradients=silenced, grad_enabled=enabling):
-        body = walk.port_body(node.body)
+    silenced = silent or (ev.here.stop_gradients and not enabling)
+    with ev.enter(stop_gradients=silenced, grad_enabled=enabling):
+        body = ev.port_body(node.body)
     if kept:
         kept[-1] = kept[-1].with_changes(comma=node.items[-1].comma)
         return [node.with_changes(items=kept, body=body)]
     made = list_statements(body)
     if silent:
         for name in sorted(before):
-            value = walk.state.variables.get(name, UNKNOWN)
-            if value.is_tensor and walk.is_live(name):
-                walk.sink.imports.add("jax")
+            value = ev.state.variables.get(name, UNKNOWN)
+            if value.is_tensor and ev.is_live(name):
+                ev.diagnostics.imports.add("jax")
                 made.append(parse_line(f"{name} = jax.lax.stop_gradient({name})"))
-        written = walk.program.list_bound(cst.IndentedBlock(made)) - before
-        if walk.surely_differentiated and any(walk.is_live(name) for name in written):
+        written = ev.program.list_bound(cst.IndentedBlock(made)) - before
+        if ev.surely_differentiated and any(ev.is_live(name) for name in written):
             message = "this writes under no_grad, in a forward that backward computes again; write to a copy"
             raise Stop(node, "autograd", message)
     return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
 
 
 @statement(cst.Expr)
-def port_silent_call(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_silent_call(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `torch.cuda.synchronize()`, `x.storage().resize_(0)`, `x.set_()`."""
-    name = walk.find_name(node.value.func) if isinstance(node.value, cst.Call) else ""
-    if isinstance(node.value, cst.Call) and (_resizes_storage(node.value.func) or _gives_memory_back(walk, node.value)):
+    name = ev.find_name(node.value.func) if isinstance(node.value, cst.Call) else ""
+    if isinstance(node.value, cst.Call) and (_resizes_storage(node.value.func) or _gives_memory_back(ev, node.value)):
         name = unparse(node.value.func)
     elif name not in SILENT:
         return None
-    walk.note(node, "dropped", f"{name} is dropped: it computes nothing")
+    ev.note(node, "dropped", f"{name} is dropped: it computes nothing")
     return []
 
 
-def _gives_memory_back(walk: Walk, node: cst.Call) -> bool:
+def _gives_memory_back(ev: Evaluator, node: cst.Call) -> bool:
     """Return whether this is `x.set_()` on a tensor, which has no entries afterwards."""
     if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "set_" or node.args:
         return False
-    return walk.port(node.func.value).value.is_tensor
+    return ev.port(node.func.value).value.is_tensor
 
 
 def _resizes_storage(function: cst.BaseExpression) -> bool:
@@ -121,7 +128,7 @@ def _resizes_storage(function: cst.BaseExpression) -> bool:
 
 
 @call_of(*FALSE, *_OF_GRADIENTS)
-def port_gradient_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_gradient_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Return a call of torch.autograd.grad that no pattern has taken."""
     if name in {"torch.autograd.grad", "torch.autograd.backward"}:
         raise Stop(
@@ -130,22 +137,22 @@ def port_gradient_call(walk: Walk, node: cst.Call, name: str) -> Term | None:
             f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
         )
     if name in FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
-        enabled = name not in FALSE and (walk.here.grad_enabled or walk.surely_differentiated)
+        enabled = name not in FALSE and (ev.here.grad_enabled or ev.surely_differentiated)
         return make_answer(enabled)
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value
         leaf = any(a.keyword and a.keyword.value == "requires_grad" and unparse(a.value) == "True" for a in node.args)
-        made = isinstance(of, cst.Call) and not walk.here.differentiated
-        if not walk.derived or leaf or made or not walk.port(of).value.is_tensor:
-            return walk.port(of)
-        return walk.port(place_at(walk, cst.Call(cst.Attribute(bracket(of), cst.Name("detach"))), node))
+        made = isinstance(of, cst.Call) and not ev.here.differentiated
+        if not ev.derived or leaf or made or not ev.port(of).value.is_tensor:
+            return ev.port(of)
+        return ev.port(place_at(ev, cst.Call(cst.Attribute(bracket(of), cst.Name("detach"))), node))
     if name in {"torch.enable_grad", "torch.no_grad"}:
         raise Stop(node, "autograd", f"{name} as a value has no meaning in JAX")
     return None
 
 
 @expression(cst.UnaryOperation)
-def port_known_not(walk: Walk, node: cst.UnaryOperation) -> Term | None:
+def port_known_not(ev: Evaluator, node: cst.UnaryOperation) -> Expr | None:
     """Translate `not` of what the port knows."""
-    term = walk.port(node.expression) if isinstance(node.operator, cst.Not) else None
-    return None if term is None or term.answer is None else make_answer(not term.answer)
+    expr = ev.port(node.expression) if isinstance(node.operator, cst.Not) else None
+    return None if expr is None or expr.answer is None else make_answer(not expr.answer)

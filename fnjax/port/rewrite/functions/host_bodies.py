@@ -15,15 +15,15 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.terms import list_statements, parse
-from fnjax.port.analysis.walk import Walk
+from fnjax.port.analysis.evaluator import Evaluator
+from fnjax.port.analysis.expr import list_statements, parse
 from fnjax.port.source.records import Class
 from fnjax.port.torch import read_literal, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
 _COMING = frozenset({"detach", "cpu", "contiguous", "clone"})  # before `.numpy()`
-_GOING = frozenset({"cuda", "cpu", "contiguous", "clone", "to", "type"})  # behind `torch.from_numpy(a)`
+_GOING = frozenset({"cuda", "cpu", "contiguous", "clone", "to", "type"})  # after `torch.from_numpy(a)`
 _MAKING = frozenset({"torch.from_numpy", "torch.tensor", "torch.as_tensor"})
 _SEEN = frozenset({"shape", "dtype", "ndim", "device"})
 _MESSAGE = "this computes with NumPy: under jit the body of the operator runs as a callback, with the shapes registered"
@@ -33,26 +33,26 @@ class _NotOnHost(Exception):  # noqa: N818 - caught right here
     """Something is of torch, and no conversion."""
 
 
-def port_callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) -> cst.BaseSuite:
+def port_callback_body(ev: Evaluator, operator: Class | None, body: cst.BaseSuite) -> cst.BaseSuite:
     """Return the body of an operator: one that asks for numbers, or that stays NumPy's, will be a callback."""
-    node = walk.routine.node
-    nothing = node.returns is not None and unparse(node.returns.annotation) == "None" and node in walk.program.mutating
+    node = ev.routine.node
+    nothing = node.returns is not None and unparse(node.returns.annotation) == "None" and node in ev.program.mutating
     if operator is None or not (operator.shaped or nothing) or operator.methods.get("forward") is not node:
         return body
-    if any(f.code == "untraced" for f in walk.sink.findings):
-        walk.routine.concrete = True
+    if any(f.code == "untraced" for f in ev.diagnostics.findings):
+        ev.routine.concrete = True
     # The host is the second choice: only a body that has no translation goes there, and its findings go then.
-    wrong = [f for f in walk.sink.findings if f.severity == "error" and f.code != "untraced"]
+    wrong = [f for f in ev.diagnostics.findings if f.severity == "error" and f.code != "untraced"]
     tensors = [
         p.name.value for p in node.params.params if p.annotation and "Tensor" in unparse(p.annotation.annotation)
     ]
-    files = {n for n in find_names(node.body) if walk.find_name(cst.Name(n)).startswith("file:")}
+    files = {n for n in find_names(node.body) if ev.find_name(cst.Name(n)).startswith("file:")}
     if not wrong or not tensors or files:
         return body
-    host = _HostRewriter(walk, tensors)
+    host = _HostRewriter(ev, tensors)
     try:
         made: Any = node.body.visit(host)
-        read = {walk.program.resolve_name(cst.Name(n)) for n in find_names(made)} | {
+        read = {ev.program.resolve_name(cst.Name(n)) for n in find_names(made)} | {
             unparse(n) for n in list_nodes(made) if isinstance(n, (cst.Import, cst.ImportFrom))
         }
         if any(full.startswith(".") or re.search(r"\btorch\b", full) for full in read):
@@ -61,14 +61,14 @@ def port_callback_body(walk: Walk, operator: Class | None, body: cst.BaseSuite) 
             raise _NotOnHost
     except _NotOnHost:
         return body
-    walk.sink.findings[:] = [f for f in walk.sink.findings if f.severity != "error"]
-    walk.note(node.name, "callback", _MESSAGE)
+    ev.diagnostics.findings[:] = [f for f in ev.diagnostics.findings if f.severity != "error"]
+    ev.note(node.name, "callback", _MESSAGE)
     imported = {
-        d.imported for n in find_names(made) if (d := walk.program.source.find_definition(n)) is not None and d.imported
+        d.imported for n in find_names(made) if (d := ev.program.source.find_definition(n)) is not None and d.imported
     }
-    walk.program.used |= {full.split(".")[0] for full in imported}
-    walk.sink.imports |= {"np", "jnp"}
-    walk.sink.needs.clear()
+    ev.program.used |= {full.split(".")[0] for full in imported}
+    ev.diagnostics.imports |= {"np", "jnp"}
+    ev.diagnostics.needs.clear()
     optional = {p.name.value for p in node.params.params if p.annotation and _may_be_none(p.annotation.annotation)}
     copies = [
         f"{x} = None if {x} is None else np.array({x})" if x in optional else f"{x} = np.array({x})" for x in tensors
@@ -90,9 +90,9 @@ class _HostRewriter(cst.CSTTransformer):
         _Torch: a tensor is used otherwise than by its numbers.
     """
 
-    def __init__(self, walk: Walk, tensors: list[str]) -> None:
+    def __init__(self, ev: Evaluator, tensors: list[str]) -> None:
         super().__init__()
-        self.walk, self.tensors, self.used = walk, frozenset(tensors), set[str]()
+        self.ev, self.tensors, self.used = ev, frozenset(tensors), set[str]()
         self.expected: set[cst.CSTNode] = set()  # names of tensors, and conversions, where they are right
         self.arrays: set[cst.CSTNode] = set()  # what conversions to arrays have become
 
@@ -117,11 +117,11 @@ class _HostRewriter(cst.CSTTransformer):
             while isinstance(inner, cst.Call) and isinstance(inner.func, cst.Attribute):
                 inner = inner.func.value
             return inner
-        if self.walk.program.resolve_name(original_node.func) in _MAKING:
-            return self._note_array(_port_made_tensor(self.walk, original_node, updated_node))
+        if self.ev.program.resolve_name(original_node.func) in _MAKING:
+            return self._note_array(_port_made_tensor(self.ev, original_node, updated_node))
         func = updated_node.func
         if isinstance(func, cst.Attribute) and func.attr.value in _GOING and func.value in self.arrays:
-            return self._note_array(_port_moved_tensor(self.walk, original_node, func.value))
+            return self._note_array(_port_moved_tensor(self.ev, original_node, func.value))
         return updated_node
 
     def _note_array(self, made: cst.BaseExpression) -> cst.BaseExpression:
@@ -159,29 +159,29 @@ def _list_methods(call: cst.BaseExpression) -> list[str]:
     return found
 
 
-def _port_made_tensor(walk: Walk, node: cst.Call, made: cst.Call) -> cst.BaseExpression:
+def _port_made_tensor(ev: Evaluator, node: cst.Call, made: cst.Call) -> cst.BaseExpression:
     """Translate `torch.tensor(a, dtype=torch.int32, device=x.device)`."""
     given = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
     if not node.args or node.args[0].keyword is not None or given.keys() - {"dtype", "device"}:
         raise _NotOnHost
-    dtype = f", dtype={_name_dtype(walk, given['dtype'])}" if "dtype" in given else ""
+    dtype = f", dtype={_name_dtype(ev, given['dtype'])}" if "dtype" in given else ""
     return parse(f"jnp.asarray({unparse(made.args[0].value)}{dtype})")
 
 
-def _port_moved_tensor(walk: Walk, node: cst.Call, array: cst.BaseExpression) -> cst.BaseExpression:
+def _port_moved_tensor(ev: Evaluator, node: cst.Call, array: cst.BaseExpression) -> cst.BaseExpression:
     """Translate `.to(x.device)`, `.to("cuda")`, `.to(torch.int32)`, `.to(dtype=x.dtype)` of an array."""
     for arg in node.args:
         is_device = arg.keyword is not None and arg.keyword.value == "device"
         if is_device or isinstance(read_literal(arg.value), str) or unparse(arg.value).endswith("device"):
             continue
-        array = parse(f"{unparse(array)}.astype({_name_dtype(walk, arg.value)})")
+        array = parse(f"{unparse(array)}.astype({_name_dtype(ev, arg.value)})")
     return array
 
 
-def _name_dtype(walk: Walk, node: cst.BaseExpression) -> str:
+def _name_dtype(ev: Evaluator, node: cst.BaseExpression) -> str:
     if unparse(node).endswith(".dtype"):
         return unparse(node)
     try:
-        return unparse(walk.port(node).node)
+        return unparse(ev.port(node).node)
     except Exception as e:
         raise _NotOnHost from e

@@ -1,6 +1,6 @@
 """The key of what draws random numbers, as an argument of the port.
 
-What: forward takes a key as its last argument, a helper one by name, an operator one behind its tensors; backward finds
+What: forward takes a key as its last argument, a helper one by name, an operator one after its tensors; backward finds
 it on ctx.
 Before: `def forward(ctx, x, p):` of a Function that draws
 After: `def forward(ctx, x, p, key):`
@@ -12,27 +12,27 @@ from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, list_statements, parse_line
+from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Program, Routine
-from fnjax.port.analysis.terms import EQUAL
-from fnjax.port.analysis.walk import Walk, list_statements, parse_line
 
 
 def draws_beside(program: Program, routine: Routine) -> bool:
     """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
-    bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.beside]
+    bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.next_to]
     return routine.role == "helper" and any(b.draws for b in bodies)
 
 
-def _add_key_to_schema(walk: Walk, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
+def _add_key_to_schema(ev: Evaluator, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
     """Return an operator's parameters and its key, which is an array and so positional, as its schema wants it."""
     operator = program.by_node.get(routine.node)
     if operator is not None and "setup_context" in operator.methods:
-        walk.report(
+        ev.report(
             routine.node.name,
             "random",
             "an operator with a derivative draws random numbers: give it a key by hand, and backward a gradient of it",
         )
-    walk.sink.imports.add("jax")
+    ev.diagnostics.imports.add("jax")
     optional = any(p.default for p in params.params)
     last = cst.Param(cst.Name(program.key_name))
     last = last.with_changes(
@@ -43,7 +43,7 @@ def _add_key_to_schema(walk: Walk, program: Program, routine: Routine, params: c
     return params.with_changes(params=[*old, last])
 
 
-def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
+def add_key(ev: Evaluator, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """Return the function with its new argument."""
     key = program.key_name
     # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
@@ -53,18 +53,18 @@ def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDe
             return insert_at_top(made, f"{key} = {ctx}.{key}")
         return made
     if routine.role == "vmap":
-        walk.report(
+        ev.report(
             routine.node, "random", "a vmap method of a Function that draws random numbers has to split its key by hand"
         )
         return made
     if routine.role == "setup_context":
         backward = program.find_method(routine.owner, "backward") if routine.owner else None
         if backward is not None and backward.draws:
-            walk.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
+            ev.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
         return made
     params = made.params
     if routine.role == "helper" and (draws_beside(program, routine) or routine.node in program.by_node):
-        return made.with_changes(params=_add_key_to_schema(walk, program, routine, params))
+        return made.with_changes(params=_add_key_to_schema(ev, program, routine, params))
     if routine.role == "helper":
         comma = (
             cst.ParamStar()
@@ -74,7 +74,7 @@ def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDe
         new = params.with_changes(kwonly_params=[*params.kwonly_params, cst.Param(cst.Name(key))], star_arg=comma)
         return made.with_changes(params=new)
     if isinstance(params.star_arg, cst.Param):
-        walk.report(
+        ev.report(
             routine.node, "random", "forward draws random numbers, and no key can follow *args: give it a key by hand"
         )
         return made
@@ -86,7 +86,7 @@ def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDe
         last = last.with_changes(comma=old[-1].comma)
         old[-1] = old[-1].with_changes(comma=old[-2].comma if len(old) > 1 else space)
     made = made.with_changes(params=params.with_changes(params=[*old, last]))
-    walk.note(
+    ev.note(
         routine.node,
         "random-key",
         f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
@@ -105,7 +105,7 @@ def add_key(walk: Walk, program: Program, routine: Routine, made: cst.FunctionDe
 
 
 def insert_at_top(node: cst.FunctionDef, text: str) -> cst.FunctionDef:
-    """Return a function that begins with this line, behind its docstring."""
+    """Return a function that begins with this line, after its docstring."""
     body = list_statements(node.body)
     at = 1 if node.get_docstring() is not None else 0
     block = node.body if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock([])

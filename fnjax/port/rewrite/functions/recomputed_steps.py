@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk, find_names
-from fnjax.port.known.facts import list_places
+from fnjax.port.analysis.evaluator import Evaluator, find_names
+from fnjax.port.known.facts import list_memrefs
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 
 def read_container(
-    walk: Walk, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
+    ev: Evaluator, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
 ) -> cst.BaseExpression | None:
     """Return what stands for the inputs of a computation: their container, or the variables that its entries have.
 
@@ -22,16 +22,16 @@ def read_container(
     other would be lost, or where it cannot be told which variables the entries are.
 
     Args:
-        walk: the walk.
+        ev: the evaluation.
         container: the variable of the container.
         read: the names that the computation reads.
         head: its first statement.
         steps: its statements.
     """
-    position, found = walk.program.source.locate, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
-    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in steps))
-    for n in (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Assign)):
-        for target in (t.target for t in n.targets if not (walk.routine.list_names_in(t) & inside)):
+    position, found = ev.program.source.locate, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
+    inside = frozenset().union(*(ev.routine.list_names_in(s) for s in steps))
+    for n in (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Assign)):
+        for target in (t.target for t in n.targets if not (ev.routine.list_names_in(t) & inside)):
             if unparse(target) == container.value and isinstance(n.value, (cst.Tuple, cst.List)):
                 found.append((n, [_read_marked(e.value) for e in n.value.elements]))
             elif unparse(n.value) == container.value and isinstance(target, cst.Tuple):
@@ -41,37 +41,35 @@ def read_container(
     used = [(n, entries) for n, entries in found if read & {e.value for e in entries if isinstance(e, cst.Name)}]
     if not used:
         whole = [entries for _, entries in found if all(isinstance(e, cst.Name) for e in entries)]
-        listed = (
-            len(whole) == 1 and container.value not in read and {unparse(e) for e in whole[0]} <= list_tensors(walk)
-        )
+        listed = len(whole) == 1 and container.value not in read and {unparse(e) for e in whole[0]} <= list_tensors(ev)
         return cst.Tuple([cst.Element(e) for e in whole[0]]) if listed else container
     (made, entries), *others = used
     variables = {e.value for e in entries if isinstance(e, cst.Name)}
-    if others or container.value in read or len(variables) < len(entries) or not variables <= list_tensors(walk):
+    if others or container.value in read or len(variables) < len(entries) or not variables <= list_tensors(ev):
         return None
-    again = (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
-    if any(variables & walk.program.list_bound(n) for n in again if position(made) < position(n) < position(head)):
+    again = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
+    if any(variables & ev.program.list_bound(n) for n in again if position(made) < position(n) < position(head)):
         return None
     return cst.Tuple([cst.Element(e) for e in entries])
 
 
 def is_read_by_other_name(
-    walk: Walk, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]
+    ev: Evaluator, wanted: list[str], read: frozenset[str], steps: Sequence[cst.BaseStatement]
 ) -> bool:
     """Return whether the computation reads an input by another name too: `z = x`, or an entry of `args = [x, w]`."""
-    position = walk.program.source.locate
-    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in steps))
-    assigned = [n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Assign)]
+    position = ev.program.source.locate
+    inside = frozenset().union(*(ev.routine.list_names_in(s) for s in steps))
+    assigned = [n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Assign)]
     same = set(wanted)  # the inputs, and what is made of them as they are
-    for n in (n for n in assigned if not walk.routine.list_names_in(n) & inside):
+    for n in (n for n in assigned if not ev.routine.list_names_in(n) & inside):
         value = n.value.value if isinstance(n.value, cst.Subscript) else n.value
         parts = [_read_marked(e.value) for e in value.elements] if isinstance(value, (cst.Tuple, cst.List)) else [value]
         sources = {e.value for e in parts if isinstance(e, cst.Name)}
         given = {name for t in n.targets for name in iter_targets(t.target)}
         entry = isinstance(n.value, cst.Subscript) or isinstance(n.targets[0].target, cst.Tuple)
         if entry:  # that of a tensor is a new one
-            sources -= {s for s in sources if walk.look_up(s).is_tensor}
-        anew = {w for m in assigned if position(m) > position(n) for w in walk.program.list_bound(m)}
+            sources -= {s for s in sources if ev.look_up(s).is_tensor}
+        anew = {w for m in assigned if position(m) > position(n) for w in ev.program.list_bound(m)}
         if (given - anew) & set(wanted) and sources & read - set(wanted):
             return True
         same |= given if sources & same - anew else set()
@@ -85,69 +83,68 @@ def _read_marked(node: cst.BaseExpression) -> cst.BaseExpression:
     return _read_marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
 
 
-def list_tensors(walk: Walk) -> set[str]:
+def list_tensors(ev: Evaluator) -> set[str]:
     """Return the variables that are tensors here, or may be."""
-    return {n for n, v in walk.state.variables.items() if v.kind in {"tensor", "unknown"}}
+    return {n for n, v in ev.state.variables.items() if v.kind in {"tensor", "unknown"}}
 
 
-def is_read_later(walk: Walk, name: str, done: list[cst.BaseStatement]) -> bool:
+def is_read_later(ev: Evaluator, name: str, done: list[cst.BaseStatement]) -> bool:
     """Return whether a variable of the last of these statements' block is read after them."""
-    inside = frozenset().union(*(walk.routine.list_names_in(s) for s in done))
-    here = walk.program.source.locate(done[0])
-    return any(id(n) not in inside and walk.program.source.locate(n) > here for n in walk.routine.reads.get(name, ()))
+    inside = frozenset().union(*(ev.routine.list_names_in(s) for s in done))
+    here = ev.program.source.locate(done[0])
+    return any(id(n) not in inside and ev.program.source.locate(n) > here for n in ev.routine.reads.get(name, ()))
 
 
 def split_steps(
-    walk: Walk, steps: Sequence[cst.BaseStatement], wanted: list[str]
+    ev: Evaluator, steps: Sequence[cst.BaseStatement], wanted: list[str]
 ) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
     """Return the statements up to the last that makes one of the wanted variables, and those that are differentiated.
 
     A statement in between that computes with a wanted variable comes after them, if none of them has to do with it.
     """
-    last = max((i for i, s in enumerate(steps) if _makes_leaf(walk, s, wanted)), default=-1)
+    last = max((i for i, s in enumerate(steps) if _makes_leaf(ev, s, wanted)), default=-1)
     opening: list[cst.BaseStatement] = []
     computing: list[cst.BaseStatement] = []
-    made = {w for w in wanted if not any(_makes_leaf(walk, s, [w]) for s in steps)}  # those that there are already
+    made = {w for w in wanted if not any(_makes_leaf(ev, s, [w]) for s in steps)}  # those that there are already
     for i, s in enumerate(steps):
-        bound, read = walk.program.list_bound(s), find_names(s)
+        bound, read = ev.program.list_bound(s), find_names(s)
         if i > last:
             computing.append(s)
-        elif _makes_leaf(walk, s, wanted):
+        elif _makes_leaf(ev, s, wanted):
             if any(
-                bound & (find_names(c) | walk.program.list_bound(c)) or read & walk.program.list_bound(c)
-                for c in computing
+                bound & (find_names(c) | ev.program.list_bound(c)) or read & ev.program.list_bound(c) for c in computing
             ):
                 return None
             opening.append(s)
             made |= {w for w in wanted if w in bound | read}
-        elif read & (made | {n for c in computing for n in walk.program.list_bound(c)}):
+        elif read & (made | {n for c in computing for n in ev.program.list_bound(c)}):
             computing.append(s)
         else:
             opening.append(s)
     return opening, computing
 
 
-def list_shape_steps(walk: Walk, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+def list_shape_steps(ev: Evaluator, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
     """Those of the steps that give Python's values, and need none of the others."""
     found, others = [], set[str]()
-    with walk.walk_apart():
+    with ev.speculate():
         for s in steps:
-            walk.port_block([s])
-            bound = walk.program.list_bound(s)
+            ev.port_block([s])
+            bound = ev.program.list_bound(s)
             plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
-            values = [walk.state.variables[n] for n in bound if n in walk.state.variables]
+            values = [ev.state.variables[n] for n in bound if n in ev.state.variables]
             if (
                 plain
                 and not find_names(s) & others
                 and values
-                and all(v.kind == "static" and not list_places(v) for v in values)
+                and all(v.kind == "static" and not list_memrefs(v) for v in values)
             ):
                 found.append(s)
             others |= bound if s not in found else set()
     return found
 
 
-def _makes_leaf(walk: Walk, node: cst.BaseStatement, wanted: list[str]) -> bool:
+def _makes_leaf(ev: Evaluator, node: cst.BaseStatement, wanted: list[str]) -> bool:
     """Translate `x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
     marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in list_nodes(node))
-    return bool(walk.program.list_bound(node) & set(wanted)) or (marks and bool(find_names(node) & set(wanted)))
+    return bool(ev.program.list_bound(node) & set(wanted)) or (marks and bool(find_names(node) & set(wanted)))

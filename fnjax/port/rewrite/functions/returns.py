@@ -5,32 +5,32 @@ returns under no_grad is constant to further derivatives.
 Before: `return grad_output * mask`
 After: `return grad_output * mask, None`
 Safety: a tuple literal takes the None as its last element; any other result is opened into one.
-Limits: what is returned while a mask's entries are stood for by all entries is taken out again.
+Limits: what is returned while a mask's entries are stood for by all entries is materialised again.
 """
 
 from __future__ import annotations
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Term, Walk, parse
-from fnjax.port.known.facts import TENSOR, Value, list_places
+from fnjax.port.known.facts import TENSOR, Value, list_memrefs
 from fnjax.port.torch import bracket, fill, unparse
 
 
 @statement(cst.Return, general=True)
-def port_return(walk: Walk, node: cst.Return) -> Statements | None:
+def port_return(ev: Evaluator, node: cst.Return) -> Statements | None:
     """Translate `return y`."""
     if node.value is None:
-        walk.returns.append(Value("static", literal=None))
+        ev.returns.append(Value("static", literal=None))
         return [cst.SimpleStatementLine([node])]
-    term = walk.port(node.value)
-    if walk.routine.role == "forward" and walk.routine.owner is not None and _holds_objects(walk, node.value):
-        walk.routine.owner.containers = True
-    return make_return(walk, node, term)
+    expr = ev.port(node.value)
+    if ev.routine.role == "forward" and ev.routine.owner is not None and _holds_objects(ev, node.value):
+        ev.routine.owner.containers = True
+    return make_return(ev, node, expr)
 
 
-def _holds_objects(walk: Walk, node: cst.BaseExpression) -> bool:
+def _holds_objects(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether outputs hold arrays in tuples or objects of the file's classes, none an input that has a gradient.
 
     To PyTorch such arrays are no outputs: they have no gradient. With `pytree = True` they have one, which backward
@@ -38,44 +38,42 @@ def _holds_objects(walk: Walk, node: cst.BaseExpression) -> bool:
     """
     if isinstance(node, cst.Tuple):
         outputs = [e.value for e in node.elements]
-    elif isinstance(node, cst.Call) and _makes_own_object(walk, node):
+    elif isinstance(node, cst.Call) and _makes_own_object(ev, node):
         outputs = [a.value for a in node.args]
     else:
         return False
-    names = [p.name.value for p in walk.routine.parameters[walk.routine.first :]]
-    inputs = {f"arg:{names[i]}" for i in walk.program.find_differentiated_inputs(walk.routine) if i < len(names)}
-    objects = [
-        n for n in outputs if isinstance(n, cst.Tuple) or (isinstance(n, cst.Call) and _makes_own_object(walk, n))
-    ]
-    held = [p for n in objects for p in list_places(walk.port(n).value)]
+    names = [p.name.value for p in ev.routine.parameters[ev.routine.first :]]
+    inputs = {f"arg:{names[i]}" for i in ev.program.find_differentiated_inputs(ev.routine) if i < len(names)}
+    objects = [n for n in outputs if isinstance(n, cst.Tuple) or (isinstance(n, cst.Call) and _makes_own_object(ev, n))]
+    held = [p for n in objects for p in list_memrefs(ev.port(n).value)]
     return bool(held) and not any(inputs & p.storage and not p.steps for p in held)
 
 
-def _makes_own_object(walk: Walk, node: cst.Call) -> bool:
-    name = walk.find_name(node.func)
-    return name.startswith("file:") and name.removeprefix("file:") in walk.program.classes
+def _makes_own_object(ev: Evaluator, node: cst.Call) -> bool:
+    name = ev.find_name(node.func)
+    return name.startswith("file:") and name.removeprefix("file:") in ev.program.classes
 
 
-def make_return(walk: Walk, node: cst.Return, term: Term) -> Statements:
+def make_return(ev: Evaluator, node: cst.Return, expr: Expr) -> Statements:
     """Return the statement that returns a term in a source's place."""
-    walk.need_entries(term.value)
-    walk.returns.append(term.value)
-    made = term.node
-    if walk.here.stop_gradients and term.value.kind != "object":
-        walk.sink.imports.add("jax")
-        made = _stop_gradients(walk, made, term.value)
-    if walk.routine.role in {"backward", "vjp"} and walk.program.draws_random_numbers(walk.routine):
-        made = _add_none(made, term.value, _count_inputs(walk))
+    ev.need_entries(expr.value)
+    ev.returns.append(expr.value)
+    made = expr.node
+    if ev.here.stop_gradients and expr.value.kind != "object":
+        ev.diagnostics.imports.add("jax")
+        made = _stop_gradients(ev, made, expr.value)
+    if ev.routine.role in {"backward", "vjp"} and ev.program.draws_random_numbers(ev.routine):
+        made = _add_none(made, expr.value, _count_inputs(ev))
     if made is node.value:
         return [cst.SimpleStatementLine([node])]
     space = cst.SimpleWhitespace(" ")
     return [cst.SimpleStatementLine([node.with_changes(value=bracket(made, 0), whitespace_after_return=space)])]
 
 
-def _count_inputs(walk: Walk) -> int:
+def _count_inputs(ev: Evaluator) -> int:
     """Return how many inputs forward has, without the key."""
-    owner = walk.routine.owner
-    forward = walk.program.find_method(owner, "forward") if owner else None
+    owner = ev.routine.owner
+    forward = ev.program.find_method(owner, "forward") if owner else None
     return len(forward.parameters[forward.first :]) if forward else 0
 
 
@@ -92,15 +90,15 @@ def _add_none(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseEx
     return parse(f"{unparse(bracket(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
 
 
-def _stop_gradients(walk: Walk, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
+def _stop_gradients(ev: Evaluator, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
     """Return what is computed without gradients; an argument that is handed back keeps its history."""
     if isinstance(node, cst.Tuple):
         known = value.parts if value.parts and len(value.parts) == len(node.elements) else [TENSOR] * len(node.elements)
-        stopped = [_stop_gradients(walk, e.value, part) for e, part in zip(node.elements, known, strict=True)]
+        stopped = [_stop_gradients(ev, e.value, part) for e, part in zip(node.elements, known, strict=True)]
         return node.with_changes(
             elements=[e.with_changes(value=s) for e, s in zip(node.elements, stopped, strict=True)]
         )
-    given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in walk.routine.parameters)
-    if value.literal is None or (given and unparse(node) not in walk.program.list_rebound(walk.routine.node.body)):
+    given = isinstance(node, cst.Name) and any(node.value == p.name.value for p in ev.routine.parameters)
+    if value.literal is None or (given and unparse(node) not in ev.program.list_rebound(ev.routine.node.body)):
         return node
     return fill("jax.lax.stop_gradient(A)", A=node)

@@ -14,8 +14,8 @@ import string
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.analysis.walk import Stop, Term, Walk
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import list_values
 from fnjax.port.rewrite.calls.torch_calls import port_operation
@@ -23,7 +23,7 @@ from fnjax.port.torch import Operation, find_operation, read_literal
 
 
 @call_of("einops.einsum")
-def port_einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_einsum(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `einsum(q, k, "b q d, b k d -> b q k")`."""
     pattern = read_literal(node.args[-1].value) if node.args else None
     if not isinstance(pattern, str) or any(a.keyword or a.star for a in node.args):
@@ -34,18 +34,18 @@ def port_einsum(walk: Walk, node: cst.Call, name: str) -> Term | None:
     equation = re.sub(r"\w+", lambda m: letters[m[0]], pattern).replace(" ", "")
     operation = find_operation("torch.einsum")
     assert isinstance(operation, Operation)
-    return port_operation(walk, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
+    return port_operation(ev, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
 
 
 @call_of("einops.rearrange", "einops.repeat", "einops.reduce")
-def port_einops(walk: Walk, node: cst.Call, name: str) -> Term | None:
+def port_einops(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `rearrange(x, "b c h w -> b (h w) c")`."""
     if name == "einops.reduce":
         given = [a.value for a in node.args if a.keyword is None or a.keyword.value == "reduction"][2:3]
         if not given or read_literal(given[0]) not in {"sum", "mean", "max", "min", "prod", "any", "all"}:
             raise Stop(node, "operation", "einops.reduce: name the reduction, 'sum' for example")
-    value = next(iter(list_values(walk, node)), UNKNOWN)
-    walk.sink.needs.add("_rearrange")
-    made = cst.Call(cst.Name("_rearrange"), [walk.port_parts(a) for a in node.args])
-    place = value.place.doubtful if value.place else walk.make_place(node)  # a view where that is possible
-    return Term(made, Value("tensor", value.dtype, place=place, exact=value.exact))
+    value = next(iter(list_values(ev, node)), UNKNOWN)
+    ev.diagnostics.needs.add("_rearrange")
+    made = cst.Call(cst.Name("_rearrange"), [ev.port_parts(a) for a in node.args])
+    memref = value.memref.doubtful if value.memref else ev.make_memref(node)  # a view where that is possible
+    return Expr(made, Value("tensor", value.dtype, memref=memref, exact=value.exact))

@@ -5,7 +5,7 @@ stood for by all entries as long as only entrywise operations and reductions fol
 Before: `x[[0, 2]]`
 After: `x[jnp.array([0, 2])]`
 Safety: slices are views, and are followed as such; an index out of bounds, an error in PyTorch, is clamped in JAX.
-Limits: a mask whose entries are taken out for good has a shape that depends on values: it runs un-jitted only.
+Limits: a mask whose entries are materialised for good has a shape that depends on values: it runs outside jit only.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
+from fnjax.port.analysis.expr import Selection
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.terms import Selection
-from fnjax.port.analysis.walk import Term, Walk, parse
 from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, find_entry, join_elements
 from fnjax.port.rewrite.memory.indices import is_position, is_python_number, list_indices, split_indices
 from fnjax.port.source.naming import iter_targets
@@ -25,78 +25,78 @@ from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
 
-def find_mask(walk: Walk, node: cst.Subscript) -> Term | None:
+def find_mask(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     """Return the one boolean mask that a subscript consists of."""
     indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None:
         return None
-    term = walk.port(indices[0])
-    if term.value.kind not in {"tensor", "unknown"}:
+    expr = ev.port(indices[0])
+    if expr.value.kind not in {"tensor", "unknown"}:
         return None
-    if term.value.dtype == "bool":
-        return replace(term, value=replace(term.value, number=number_index(walk, term)))
-    if term.value.dtype == "unknown" and _is_mask_by_name(indices[0]):  # _mask looks at the dtype when the port runs
-        return Term(
-            term.node, replace(term.value, dtype="bool", like="", rank=None, number=walk.number_expression(indices[0]))
+    if expr.value.dtype == "bool":
+        return replace(expr, value=replace(expr.value, number=number_index(ev, expr)))
+    if expr.value.dtype == "unknown" and _is_mask_by_name(indices[0]):  # _mask looks at the dtype when the port runs
+        return Expr(
+            expr.node, replace(expr.value, dtype="bool", like="", rank=None, number=ev.number_expression(indices[0]))
         )
     return None
 
 
-def find_mask_among(walk: Walk, node: cst.Subscript, new: Value | None = None) -> Term | None:
-    """Return the mask over all entries of what is indexed, for one boolean mask among slices and whole numbers.
+def find_mask_among(ev: Evaluator, node: cst.Subscript, new: Value | None = None) -> Expr | None:
+    """Return the mask over all entries of what is indexed, for one boolean mask among slices and integers.
 
     Args:
-        walk: the walk.
+        ev: the evaluation.
         node: the subscript.
         new: what is written there: one value for all entries, or what stands for the entries of the same index.
     """
     indices = list_indices(node)
-    masks = [i for i in indices if i is not None and is_mask(walk, i)]
+    masks = [i for i in indices if i is not None and is_mask(ev, i)]
     if (
         len(indices) < 2
         or len(masks) != 1
-        or not all(i is None or i is masks[0] or is_position(walk, i) for i in indices)
+        or not all(i is None or i is masks[0] or is_position(ev, i) for i in indices)
     ):
         return None
-    base = walk.port(node.value)
-    number = walk.number_expression(node.with_changes(value=cst.Name("_")))
+    base = ev.port(node.value)
+    number = ev.number_expression(node.with_changes(value=cst.Name("_")))
     single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or is_python_number(new)))
-    if new is None and not walk.may_stand_for_selected(number):
+    if new is None and not ev.may_stand_for_selected(number):
         return None
     if not single and new is not None and new.mask != number:
         return None
-    walk.sink.needs.add("_selected")
-    walk.sink.imports.add("jnp")
-    index = port_indices(walk, node, parse("jnp.s_"))
+    ev.diagnostics.needs.add("_selected")
+    ev.diagnostics.imports.add("jnp")
+    index = port_indices(ev, node, parse("jnp.s_"))
     made = parse(f"_selected({unparse(bracket(base.node, 1))}, {unparse(index.with_changes(lpar=[], rpar=[]))})")
-    return Term(made, Value("tensor", "bool", base.value.rank, like=base.value.like, number=number))
+    return Expr(made, Value("tensor", "bool", base.value.rank, like=base.value.like, number=number))
 
 
-def is_mask(walk: Walk, node: cst.BaseExpression) -> bool:
+def is_mask(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether one of several indices is a boolean mask."""
-    value = walk.port(node).value
+    value = ev.port(node).value
     truth = value.dtype == "bool" or (value.dtype == "unknown" and _is_mask_by_name(node))
     return truth and not value.mask and value.kind in {"tensor", "unknown"}
 
 
-def check_whole_write(walk: Walk, base: Value, mask: Value | None) -> None:
+def check_whole_write(ev: Evaluator, base: Value, mask: Value | None) -> None:
     """Check a write to entries that a mask has selected: it counts among these, unless its mask was made of them."""
     if base.mask != (mask.mask if mask else ""):
-        walk.need_entries(base, mask or UNKNOWN)
+        ev.need_entries(base, mask or UNKNOWN)
 
 
-def find_open_index(walk: Walk, node: cst.Subscript) -> Term | None:
-    """Return the one index of a subscript, where it may be a boolean mask or whole numbers."""
+def find_open_index(ev: Evaluator, node: cst.Subscript) -> Expr | None:
+    """Return the one index of a subscript, where it may be a boolean mask or integers."""
     indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None or isinstance(indices[0], (cst.List, cst.ListComp)):
         return None
-    term = walk.port(indices[0])
-    return term if term.value.kind in {"tensor", "unknown"} and term.value.dtype == "unknown" else None
+    expr = ev.port(indices[0])
+    return expr if expr.value.kind in {"tensor", "unknown"} and expr.value.dtype == "unknown" else None
 
 
-def number_index(walk: Walk, index: Term) -> str:
+def number_index(ev: Evaluator, index: Expr) -> str:
     """Return a text that two indices share only if they have the same value."""
-    return index.value.number or walk.number_expression(index.node)
+    return index.value.number or ev.number_expression(index.node)
 
 
 def _is_mask_by_name(node: cst.BaseExpression) -> bool:
@@ -109,25 +109,25 @@ def _is_mask_by_name(node: cst.BaseExpression) -> bool:
     return "mask" in name.value.lower().replace("masked", "")
 
 
-def port_indices(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
+def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
     """Return the subscript with translated indices, lists made arrays."""
     made = []
     changed = False
     for e in node.slice:
         if isinstance(e.slice, cst.Index):
-            index = walk.port(e.slice.value)
-            walk.need_entries(index.value)
-            new = _port_index(walk, index)
-            if new is index.node and _may_be_list(walk, node, e.slice.value):
-                walk.sink.needs.add("_index")
+            index = ev.port(e.slice.value)
+            ev.need_entries(index.value)
+            new = _port_index(ev, index)
+            if new is index.node and _may_be_list(ev, node, e.slice.value):
+                ev.diagnostics.needs.add("_index")
                 new = fill("_index(A)", A=new)
             changed = changed or new is not e.slice.value
             made.append(e.with_changes(slice=e.slice.with_changes(value=bracket(new, 1))))
         else:
-            parts = {f: walk.port(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
+            parts = {f: ev.port(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
             for f in parts:
-                if walk.port(getattr(e.slice, f)).value.traced:
-                    walk.report(
+                if ev.port(getattr(e.slice, f)).value.traced:
+                    ev.report(
                         node,
                         "untraced",
                         "a slice whose bounds are tensors has no fixed shape; this runs un-jitted only",
@@ -141,36 +141,36 @@ def port_indices(walk: Walk, node: cst.Subscript, base: cst.BaseExpression) -> c
     )
 
 
-def make_hashable(walk: Walk, term: Term) -> cst.BaseExpression:
+def make_hashable(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
     """Return a dtype as a key or a member: `jnp.float16` equals the dtype of an array, and has another hash."""
-    if term.value.name != "instance:torch.dtype" or unparse(term.node).endswith(".dtype"):
-        return term.node
-    walk.sink.imports.add("jnp")
-    return fill("jnp.dtype(A)", A=term.node)
+    if expr.value.name != "instance:torch.dtype" or unparse(expr.node).endswith(".dtype"):
+        return expr.node
+    ev.diagnostics.imports.add("jnp")
+    return fill("jnp.dtype(A)", A=expr.node)
 
 
-def _port_index(walk: Walk, term: Term) -> cst.BaseExpression:
-    node = make_hashable(walk, term)
+def _port_index(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
+    node = make_hashable(ev, expr)
     made_list = isinstance(node, cst.Call) and unparse(node.func) == "list"
-    listed = isinstance(node, (cst.List, cst.ListComp)) or term.value.name == LIST or made_list
-    if listed and _holds_tensors(term.value):  # one index for each axis
+    listed = isinstance(node, (cst.List, cst.ListComp)) or expr.value.name == LIST or made_list
+    if listed and _holds_tensors(expr.value):  # one index for each axis
         comma = "," * (isinstance(node, cst.List) and len(node.elements) == 1)
         return parse(f"({unparse(node)[1:-1]}{comma})" if isinstance(node, cst.List) else f"tuple({unparse(node)})")
-    entries = (*(term.value.parts or ()), *([term.value.element] if term.value.element else []))
+    entries = (*(expr.value.parts or ()), *([expr.value.element] if expr.value.element else []))
     if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
-        walk.sink.needs.add("_index")
+        ev.diagnostics.needs.add("_index")
         return fill("_index(A)", A=node)
     if listed:
-        kinds = {v.dtype for v in (*(term.value.parts or ()), term.value.element or UNKNOWN)}
+        kinds = {v.dtype for v in (*(expr.value.parts or ()), expr.value.element or UNKNOWN)}
         root = "np" if "bool" in kinds else "jnp"  # a mask has to be known under jit
-        walk.sink.imports.add(root)
-        whole = ", int" if kinds == {"int"} and not term.value.parts else ""  # of an empty list too
+        ev.diagnostics.imports.add(root)
+        whole = ", int" if kinds == {"int"} and not expr.value.parts else ""  # of an empty list too
         return parse(f"{root}.array({unparse(bracket(node, 1))}{whole})")
     if isinstance(node, cst.Tuple):
-        values = term.value.parts or ()
+        values = expr.value.parts or ()
         known = values if len(values) == len(node.elements) else (UNKNOWN,) * len(node.elements)
         parts = [
-            e.with_changes(value=_port_index(walk, Term(e.value, v))) if isinstance(e, cst.Element) else e
+            e.with_changes(value=_port_index(ev, Expr(e.value, v))) if isinstance(e, cst.Element) else e
             for e, v in zip(node.elements, known, strict=True)
         ]
         same = all(a.value is b.value for a, b in zip(parts, node.elements, strict=True))
@@ -178,11 +178,11 @@ def _port_index(walk: Walk, term: Term) -> cst.BaseExpression:
     return node
 
 
-def _may_be_list(walk: Walk, node: cst.Subscript, index: cst.BaseExpression) -> bool:
+def _may_be_list(ev: Evaluator, node: cst.Subscript, index: cst.BaseExpression) -> bool:
     """Return whether a list may have been passed as the one index of an array: nothing else is known of it."""
     plain = len(node.slice) == 1 and isinstance(index, (cst.Name, cst.Attribute, cst.Subscript))
-    value = walk.port(index).value
-    return plain and value.kind == value.dtype == "unknown" and walk.port(node.value).value.is_tensor
+    value = ev.port(index).value
+    return plain and value.kind == value.dtype == "unknown" and ev.port(node.value).value.is_tensor
 
 
 def _holds_tensors(value: Value) -> bool:
@@ -191,44 +191,44 @@ def _holds_tensors(value: Value) -> bool:
 
 
 @expression(cst.Subscript, general=True)
-def port_subscript(walk: Walk, node: cst.Subscript) -> Term | None:
+def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     """Translate `x[i]`."""
-    if walk.find_name(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
-        return Term(node, UNKNOWN)
-    base = walk.port(node.value)
+    if ev.find_name(node.value).startswith(("typing.", "torch.", "collections.", "builtins.")):
+        return Expr(node, UNKNOWN)
+    base = ev.port(node.value)
     value = base.value
-    walk.need_entries(value)
+    ev.need_entries(value)
     if value.kind in {"static", "object"}:
-        found = [walk.port(i).value for i in list_indices(node) if i is not None]
+        found = [ev.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
         if any(v.python or (several and v.is_tensor) for v in found):
-            walk.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
-        return Term(_make_subscript(walk, node, base), _describe_part(walk, node, value))
-    if (parted := split_indices(walk, node)) is not node:
-        return walk.port(parted)
-    alone = find_mask(walk, node)
-    mask = alone or find_mask_among(walk, node)
+            ev.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
+        return Expr(_make_subscript(ev, node, base), _describe_part(ev, node, value))
+    if (parted := split_indices(ev, node)) is not node:
+        return ev.port(parted)
+    alone = find_mask(ev, node)
+    mask = alone or find_mask_among(ev, node)
     if mask is not None:
-        walk.need_entries(mask.value)
+        ev.need_entries(mask.value)
     if mask is not None and value.kind in {"tensor", "unknown"}:
-        return port_selection(walk, node, base, mask, among=alone is None)
-    index = find_open_index(walk, node)
+        return port_selection(ev, node, base, mask, among=alone is None)
+    index = find_open_index(ev, node)
     # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
-    if index is not None and unparse(node.slice[0]) in walk.routine.written_at:
-        number = number_index(walk, index)
-        if walk.may_stand_for_selected(number):
-            return Term(base.node, replace(value, mask=number, place=walk.make_place(node), number=""))
-    made = _make_subscript(walk, node, base)
+    if index is not None and unparse(node.slice[0]) in ev.routine.written_at:
+        number = number_index(ev, index)
+        if ev.may_stand_for_selected(number):
+            return Expr(base.node, replace(value, mask=number, memref=ev.make_memref(node), number=""))
+    made = _make_subscript(ev, node, base)
     indices = list_indices(node)
-    values = [walk.port(i).value if i is not None else None for i in indices]
-    if any(i is not None and is_mask(walk, i) for i in indices):
-        walk.report(
+    values = [ev.port(i).value if i is not None else None for i in indices]
+    if any(i is not None and is_mask(ev, i) for i in indices):
+        ev.report(
             node,
             "untraced",
             "a boolean mask among other indices selects a number of entries that depends on values; this runs "
             "un-jitted only",
         )
-    values = [None if v and _is_index_tuple(walk, i, v) else v for i, v in zip(indices, values, strict=True)]
+    values = [None if v and _is_index_tuple(ev, i, v) else v for i, v in zip(indices, values, strict=True)]
     basic = all(
         v is None or (v.kind == "static" and v.element is None and v.name != LIST) or is_scalar_index(v) for v in values
     )
@@ -241,16 +241,16 @@ def port_subscript(walk: Walk, node: cst.Subscript) -> Term | None:
             for i in indices
         )
         rank = value.rank + new - gone
-    place = walk.make_place(node)
+    memref = ev.make_memref(node)
     advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
     # An index tensor copies and a number makes a view; an entry of a tensor may be taken for either.
-    doubtful = not basic and (not advanced or any(i is not None and _may_be_scalar_index(walk, i) for i in indices))
-    if (basic or doubtful) and value.place is not None:
+    doubtful = not basic and (not advanced or any(i is not None and _may_be_scalar_index(ev, i) for i in indices))
+    if (basic or doubtful) and value.memref is not None:
         hole = made.with_changes(value=cst.Name("_"), lpar=[], rpar=[])
-        taken = Step.make_step(hole, walk.list_reads(node) - walk.list_reads(node.value))
-        place = replace(value.place if basic else value.place.doubtful, steps=(*value.place.steps, taken))
+        taken = Step.make_step(hole, ev.list_reads(node) - ev.list_reads(node.value))
+        memref = replace(value.memref if basic else value.memref.doubtful, steps=(*value.memref.steps, taken))
     kind = value.kind if value.kind == "tensor" else "unknown"
-    return Term(made, Value(kind, value.dtype, rank, place=place))
+    return Expr(made, Value(kind, value.dtype, rank, memref=memref))
 
 
 def is_scalar_index(value: Value) -> bool:
@@ -258,51 +258,49 @@ def is_scalar_index(value: Value) -> bool:
     return value.is_tensor and value.rank == 0 and value.dtype == "int"
 
 
-def _may_be_scalar_index(walk: Walk, node: cst.BaseExpression) -> bool:
+def _may_be_scalar_index(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Whether an index is an entry of a tensor, `k[0]` or one that a loop goes through, which may have no axes."""
-    value = walk.port(node).value
+    value = ev.port(node).value
     if not value.is_tensor or value.rank is not None or value.dtype == "bool":
         return False
     if isinstance(node, cst.Subscript):
-        return all(i is not None and walk.port(i).value.kind == "static" for i in list_indices(node))
+        return all(i is not None and ev.port(i).value.kind == "static" for i in list_indices(node))
     return isinstance(node, cst.Name) and any(
-        isinstance(loop, cst.For) and node.value in iter_targets(loop.target) for loop in walk.here.loops
+        isinstance(loop, cst.For) and node.value in iter_targets(loop.target) for loop in ev.here.loops
     )
 
 
-def _is_index_tuple(walk: Walk, node: cst.BaseExpression | None, value: Value) -> bool:
+def _is_index_tuple(ev: Evaluator, node: cst.BaseExpression | None, value: Value) -> bool:
     """Return whether an index is a tuple of slices and numbers: `tuple(parts)`."""
     one = value.element
     plain = one is not None and one.kind == "static" and one.element is None and one.parts is None
-    return plain and node is not None and _is_tuple(walk, node)
+    return plain and node is not None and _is_tuple(ev, node)
 
 
-def _is_tuple(walk: Walk, node: cst.BaseExpression) -> bool:
+def _is_tuple(ev: Evaluator, node: cst.BaseExpression) -> bool:
     if isinstance(node, cst.Name):
-        given = walk.routine.given.get(node.value, ())
-        return (
-            bool(given) and not any(isinstance(g, cst.Name) for g in given) and all(_is_tuple(walk, g) for g in given)
-        )
+        given = ev.routine.given.get(node.value, ())
+        return bool(given) and not any(isinstance(g, cst.Name) for g in given) and all(_is_tuple(ev, g) for g in given)
     if isinstance(node, cst.BinaryOperation):
-        return _is_tuple(walk, node.left) or _is_tuple(walk, node.right)
-    if not isinstance(node, cst.Call) or walk.find_name(node.func) != "builtins.tuple":
+        return _is_tuple(ev, node.left) or _is_tuple(ev, node.right)
+    if not isinstance(node, cst.Call) or ev.find_name(node.func) != "builtins.tuple":
         return isinstance(node, cst.Tuple)
     put = [
-        walk.port(n.value).value
-        for n in list_nodes(walk.routine.node)
+        ev.port(n.value).value
+        for n in list_nodes(ev.routine.node)
         if isinstance(n, cst.Assign) and isinstance(n.targets[0].target, cst.Subscript)
         if node.args and unparse(n.targets[0].target.value) == unparse(node.args[0].value)
     ]
     return all(v.kind == "static" and v.parts is None and v.element is None for v in put)
 
 
-def _make_subscript(walk: Walk, node: cst.Subscript, base: Term) -> cst.Subscript:
-    return port_indices(walk, node, base.node)
+def _make_subscript(ev: Evaluator, node: cst.Subscript, base: Expr) -> cst.Subscript:
+    return port_indices(ev, node, base.node)
 
 
-def _describe_part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
+def _describe_part(ev: Evaluator, node: cst.Subscript, value: Value) -> Value:
     indices = list_indices(node)
-    index = walk.port(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
+    index = ev.port(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
     name = LIST if value.name == LIST else ""
     if isinstance(index, str) and index in dict(value.entries):
         return find_entry(value, index)
@@ -317,11 +315,11 @@ def _describe_part(walk: Walk, node: cst.Subscript, value: Value) -> Value:
     if len(indices) == 1 and indices[0] is None:
         return Value("static", name=name, element=value.element)
     if value.element is not None:
-        place = value.place or value.element.place
-        if place is None or not value.element.is_tensor:
+        memref = value.memref or value.element.memref
+        if memref is None or not value.element.is_tensor:
             return value.element
         known = type(index) is int and index >= 0
-        return replace(value.element, place=place.take_entry(index) if known else place.doubtful)  # type: ignore[arg-type] # an int
+        return replace(value.element, memref=memref.take_entry(index) if known else memref.doubtful)  # type: ignore[arg-type] # an int
     return join_elements(value) or UNKNOWN
 
 
@@ -330,51 +328,49 @@ def have_same_shape(a: Value, b: Value) -> bool:
     return (bool(a.like) and a.like == b.like) or (a.rank is not None and a.rank == b.rank)
 
 
-def port_selection(walk: Walk, node: cst.BaseExpression, base: Term, mask: Term, among: bool = False) -> Term:
-    """Return all entries stand for those that the mask selects, or the selection runs un-jitted only.
+def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Expr, among: bool = False) -> Expr:
+    """Return all entries stand for those that the mask selects, or the selection runs outside jit only.
 
     Args:
-        walk: the walk.
+        ev: the evaluation.
         node: the expression that selects.
         base: of what.
         mask: the mask.
         among: whether the mask stands among other indices.
     """
-    if not walk.may_stand_for_selected(mask.value.number):
-        walk.report(
+    if not ev.may_stand_for_selected(mask.value.number):
+        ev.report(
             node,
             "untraced",
             "x[mask] selects a number of entries that depends on values; write it with jnp.where, or it runs "
             "un-jitted only",
         )
         assert isinstance(node, cst.Subscript)
-        return Term(
-            _make_subscript(walk, node, base), Value("tensor", base.value.dtype, 1, place=walk.make_place(node))
-        )
+        return Expr(_make_subscript(ev, node, base), Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node)))
     number = mask.value.number
     spread = not have_same_shape(mask.value, base.value)
     condition = mask.node
     if spread:
-        walk.sink.needs.add("_mask")
+        ev.diagnostics.needs.add("_mask")
         condition = fill("_mask(M, A)", M=mask.node, A=base.node)
     one_axis = not spread and not among
-    reads = walk.list_reads(condition)
-    walk.masks[number] = Selection(condition, mask.node, base.node if spread else None, one_axis, reads)
-    return Term(base.node, replace(base.value, mask=number, place=walk.make_place(node), number=""))
+    reads = ev.list_reads(condition)
+    ev.masks[number] = Selection(condition, mask.node, base.node if spread else None, one_axis, reads)
+    return Expr(base.node, replace(base.value, mask=number, memref=ev.make_memref(node), number=""))
 
 
 def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "set") -> cst.Call:
     """Translate `x.at[i].set(value)`, for the entry `x[i]`."""
-    place = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
-    return cst.Call(cst.Attribute(place, cst.Name(method)), [cst.Arg(bracket(value, 1))])
+    memref = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
+    return cst.Call(cst.Attribute(memref, cst.Name(method)), [cst.Arg(bracket(value, 1))])
 
 
 def trim_axes(
-    walk: Walk, value: cst.BaseExpression, given: cst.BaseExpression, target: cst.BaseExpression
+    ev: Evaluator, value: cst.BaseExpression, given: cst.BaseExpression, target: cst.BaseExpression
 ) -> cst.BaseExpression:
     """Return what is put at an index without extra leading axes of size 1, which PyTorch leaves out."""
-    body, kinds = walk.routine.node.body, (cst.Call, cst.Subscript)
-    if not walk.keep_one(_has_leading_one, lambda: any(map(_has_leading_one, list_nodes(body, *kinds)))) and not any(
+    body, kinds = ev.routine.node.body, (cst.Call, cst.Subscript)
+    if not ev.keep_one(_has_leading_one, lambda: any(map(_has_leading_one, list_nodes(body, *kinds)))) and not any(
         map(_has_leading_one, list_nodes(value, *kinds))
     ):
         return given
@@ -382,11 +378,11 @@ def trim_axes(
     while waiting:
         for n in list_nodes(waiting.pop(), cst.Name, *kinds):
             if _has_leading_one(n):
-                walk.sink.needs.add("_trimmed")
+                ev.diagnostics.needs.add("_trimmed")
                 return fill("_trimmed(A, B)", A=given, B=target)
             if isinstance(n, cst.Name) and n.value not in seen:
                 seen.add(n.value)
-                waiting += walk.routine.given.get(n.value, ())
+                waiting += ev.routine.given.get(n.value, ())
     return given
 
 

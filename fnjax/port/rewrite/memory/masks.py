@@ -7,7 +7,7 @@ After: `x = jnp.where(m, y * 2, x)`
 Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
 and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]`
 take `where=m`.
-Limits: entries at which f is not defined are computed too, and not taken (see poles).
+Limits: entries at which f is not defined are computed too, and not taken (see singularities).
 """
 
 from __future__ import annotations
@@ -17,56 +17,54 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Term, Walk, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
 from fnjax.port.rewrite.memory.indexing import have_same_shape
-from fnjax.port.rewrite.memory.poles import guard_operand
+from fnjax.port.rewrite.memory.singularities import guard_operand
 from fnjax.port.torch import Bound, bracket, fill, unparse
 
 
-def write_masked(walk: Walk, target: cst.Subscript, base: Term, mask: Term, new: Term) -> cst.BaseExpression:
+def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, new: Expr) -> cst.BaseExpression:
     """Return the new value of all of `base` when the entries that `mask` selects take `new`."""
     if new.value.mask != mask.value.number:
-        walk.need_entries(new.value)
+        ev.need_entries(new.value)
     several = new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0)
     if several and not new.value.mask:
-        walk.sink.needs.add("_set")
+        ev.diagnostics.needs.add("_set")
         return fill("_set(A, M, V)", A=base.node, M=mask.node, V=new.node)
-    walk.sink.imports.add("jnp")
+    ev.diagnostics.imports.add("jnp")
     condition = mask.node
     if not have_same_shape(base.value, mask.value):
-        walk.sink.needs.add("_mask")
+        ev.diagnostics.needs.add("_mask")
         condition = fill("_mask(M, A)", M=condition, A=base.node)
     kept = (
-        guard_operand(walk, target.value, condition, taken=False)
-        if not isinstance(target.value, cst.Subscript)
-        else base
+        guard_operand(ev, target.value, condition, taken=False) if not isinstance(target.value, cst.Subscript) else base
     )
     made = fill("jnp.where(C, V, K)", C=condition, V=new.node, K=kept.node)
     return fill("A.astype(B.dtype)", A=made, B=base.node) if _may_promote(base, new) else made
 
 
-def spread_values(walk: Walk, values: Sequence[cst.BaseExpression]) -> None:
+def spread_values(ev: Evaluator, values: Sequence[cst.BaseExpression]) -> None:
     """Scatter arrays next to selected entries: one value for each of them goes to its place.
 
     Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
     """
-    terms = [(v, walk.port(v)) for v in values]
-    selected = {t.value.mask: t.value for _, t in terms if t.value.mask}
+    exprs = [(v, ev.port(v)) for v in values]
+    selected = {t.value.mask: t.value for _, t in exprs if t.value.mask}
     if len(selected) != 1:
         return
     ((number, one),) = selected.items()
-    selection = walk.find_selection(one)
+    selection = ev.find_selection(one)
     if selection is None:
         return
     given = ", ".join(unparse(bracket(n, 1)) for n in (selection.mask, selection.base) if n is not None)
-    for value, term in terms:
-        if term.value.is_tensor and not term.value.mask and term.value.rank != 0:
-            walk.sink.needs.add("_spread")
-            made = parse(f"_spread({unparse(bracket(term.node, 1))}, {given})")
-            walk.memo[id(value)] = value, Term(made, replace(term.value, mask=number))
+    for value, expr in exprs:
+        if expr.value.is_tensor and not expr.value.mask and expr.value.rank != 0:
+            ev.diagnostics.needs.add("_spread")
+            made = parse(f"_spread({unparse(bracket(expr.node, 1))}, {given})")
+            ev.memo[id(value)] = value, Expr(made, replace(expr.value, mask=number))
 
 
-def _may_promote(base: Term, new: Term) -> bool:
+def _may_promote(base: Expr, new: Expr) -> bool:
     """Return whether jnp.where might give another dtype than that of x, which keeps its own in PyTorch."""
     if new.value.mask:
         return False  # PyTorch demands the same dtype here
@@ -78,12 +76,12 @@ def _may_promote(base: Term, new: Term) -> bool:
     return new.value.dtype != base.value.dtype or (new.value.dtype == "unknown" and new.value.like != base.value.like)
 
 
-def port_masked_gather(walk: Walk, node: cst.BaseExpression, bound: Bound) -> Term | None:
+def port_masked_gather(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> Expr | None:
     """Translate `torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
     if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.read_literal("dim") != 0:
         return None
-    table, index = (walk.port(bound.values[n]) for n in ("input", "index"))
+    table, index = (ev.port(bound.values[n]) for n in ("input", "index"))
     if not index.value.mask or table.value.mask:
         return None
-    value = replace(table.value, mask=index.value.mask, place=walk.make_place(node), number="", like=index.value.like)
-    return Term(fill("T[I]", T=table.node, I=index.node), replace(value, rank=index.value.rank))
+    value = replace(table.value, mask=index.value.mask, memref=ev.make_memref(node), number="", like=index.value.like)
+    return Expr(fill("T[I]", T=table.node, I=index.node), replace(value, rank=index.value.rank))

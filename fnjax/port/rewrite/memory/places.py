@@ -5,7 +5,7 @@ axis: label smoothing and weighted losses leave out the ignored labels like this
 Before: `i = m.nonzero()`, `_, n = i.size()`, `a, *b = i.chunk(n, dim=1)`, `k = [a, torch.arange(y.size(1)), *b]`
 After: `k = jnp.broadcast_to(jnp.expand_dims(m, 1), y.shape)`, a mask
 Safety: only where nothing else reads the columns and their number.
-Limits: other forms of the columns run un-jitted only.
+Limits: other forms of the columns run outside jit only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Walk, parse_line, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Statements, parse_line, place_at
 from fnjax.port.torch import unparse
 
 _FORM = re.compile(
@@ -27,19 +27,19 @@ _FORM = re.compile(
 _READS = {"n": 2, "a": 2, "b": 2}  # where each of these stands, its assignment among them
 
 
-def port_places_of_mask(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_places_of_mask(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """Return the mask that stands for four statements."""
     if not _asks_where(body[index]):
         return None
     four = [s for s in body[index : index + 4] if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
     found = _FORM.fullmatch("".join(f"{unparse(s.body[0])}\n" for s in four))
-    if found is None or walk.look_up(found["m"]).dtype != "bool":
+    if found is None or ev.look_up(found["m"]).dtype != "bool":
         return None
-    reads = walk.routine.reads
+    reads = ev.routine.reads
     if any(len(reads.get(found[name], ())) != times for name, times in _READS.items()):
         return None
     made = parse_line(f"{found['k']} = {found['m']}.unsqueeze(1).expand_as({found['y']})")
-    return walk.port_statement(place_at(walk, made.with_changes(leading_lines=four[0].leading_lines), four[0])), 4
+    return ev.port_statement(place_at(ev, made.with_changes(leading_lines=four[0].leading_lines), four[0])), 4
 
 
 def _asks_where(node: cst.CSTNode) -> bool:

@@ -13,58 +13,58 @@ from collections.abc import Mapping
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Stop, Walk
-from fnjax.port.known.facts import SAVED, Place, Value, list_places, may_touch
+from fnjax.port.analysis.evaluator import Evaluator, Stop
+from fnjax.port.known.facts import SAVED, MemRef, Value, list_memrefs, may_touch
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_children, list_nodes
 
 
-def find_holders(walk: Walk, place: Place) -> dict[str, Place]:
+def find_holders(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
     """Return the variables that share memory with a place."""
     return {
-        name: value.place
-        for name, value in walk.state.variables.items()
-        if value.place and value.place.storage & place.storage
+        name: value.memref
+        for name, value in ev.state.variables.items()
+        if value.memref and value.memref.storage & memref.storage
     }
 
 
-def list_bound_by(walk: Walk, node: cst.CSTNode) -> list[str]:
+def list_bound_by(ev: Evaluator, node: cst.CSTNode) -> list[str]:
     """Return the variables that take a call's result."""
-    small = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    small = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
     if not isinstance(small, cst.Assign) or small.value is not node:
         return []
     return [name for t in small.targets for name in iter_targets(t.target)]
 
 
-def list_seeing(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
+def list_seeing(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[str]:
     """Return the variables that share memory with a place and are read after a call, but for its result's."""
-    bound = list_bound_by(walk, node)
-    return [n for n in find_holders(walk, place) if n not in bound and walk.is_live(n, node)]
+    bound = list_bound_by(ev, node)
+    return [n for n in find_holders(ev, memref) if n not in bound and ev.is_live(n, node)]
 
 
-def list_containers(walk: Walk, node: cst.CSTNode, place: Place) -> list[str]:
+def list_containers(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[str]:
     """Return the lists and other containers that hold what lies at a place, and are read again."""
     return [
         name
-        for name, value in walk.state.variables.items()
-        if value.place is None
-        and may_touch(value, place.storage)
-        and (name == SAVED or walk.is_live(name, node))
-        and not is_unpacked(walk, name, value, place)
-        and not _is_spent_zip(walk, name)
+        for name, value in ev.state.variables.items()
+        if value.memref is None
+        and may_touch(value, memref.storage)
+        and (name == SAVED or ev.is_live(name, node))
+        and not is_unpacked(ev, name, value, memref)
+        and not _is_spent_zip(ev, name)
     ]
 
 
-def is_left_behind(walk: Walk, name: str, container: str) -> bool:
-    """Whether each round of a loop puts a variable into a list, and gives it a new tensor before the next write."""
-    block = getattr(walk.here.loops[-1], "body", None) if walk.here.loops else None
-    given = walk.routine.given.get(container, ())
+def is_left_behind(ev: Evaluator, name: str, container: str) -> bool:
+    """Whether each iteration of a loop puts a variable into a list, and gives it a new tensor before the next write."""
+    block = getattr(ev.here.loops[-1], "body", None) if ev.here.loops else None
+    given = ev.routine.given.get(container, ())
     if not isinstance(block, cst.IndentedBlock) or [unparse(g) for g in given[:1]] != ["[]"]:
         return False
-    position, here = walk.program.source.locate, walk.program.source.locate(walk.current)
+    position, here = ev.program.source.locate, ev.program.source.locate(ev.current)
     puts = [
-        n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Attribute) and unparse(n) == f"{container}.append"
+        n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Attribute) and unparse(n) == f"{container}.append"
     ]
     lines = [s.body[0] for s in block.body if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
     put = next((i for i, s in enumerate(lines) if unparse(s) == f"{container}.append({name})"), None)
@@ -76,18 +76,18 @@ def is_left_behind(walk: Walk, name: str, container: str) -> bool:
     )
 
 
-def _is_spent_zip(walk: Walk, name: str) -> bool:
-    """Return whether this is a zip that a loop is just walked through, and nothing else reads it."""
-    made = walk.routine.given.get(name, ())
-    zips = all(isinstance(v, cst.Call) and walk.find_name(v.func) == "builtins.zip" for v in made)
-    heads = [n for loop in walk.here.loops if isinstance(loop, cst.For) for n in list_nodes(loop.iter)]
-    found = walk.routine.reads.get(name, ())
+def _is_spent_zip(ev: Evaluator, name: str) -> bool:
+    """Return whether this is a zip that a loop is just evaluated through, and nothing else reads it."""
+    made = ev.routine.given.get(name, ())
+    zips = all(isinstance(v, cst.Call) and ev.find_name(v.func) == "builtins.zip" for v in made)
+    heads = [n for loop in ev.here.loops if isinstance(loop, cst.For) for n in list_nodes(loop.iter)]
+    found = ev.routine.reads.get(name, ())
     return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
 
-def is_unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
+def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
     """Return whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
-    storages = {s for p in list_places(value) for s in p.storage}
+    storages = {s for p in list_memrefs(value) for s in p.storage}
     saved = all(s.startswith("kept:ctx.saved") for s in storages)
     if name == SAVED or (value.parts is None and not saved):  # backward reads what was saved
         return False
@@ -96,23 +96,23 @@ def is_unpacked(walk: Walk, name: str, value: Value, place: Place) -> bool:
             {"saved_tensors", "saved_variables"} if name == "ctx.saved" else set()
         )
         reads: list[cst.CSTNode] = [
-            n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
+            n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
         ]
     else:
-        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not may_touch(p, place.storage)}
-        entries = (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Subscript) and unparse(n) in others)
-        apart = {id(n.value) for n in entries}
-        reads = [n for n in walk.routine.reads.get(name, ()) if id(n) not in apart]
-    here = walk.program.source.locate(walk.current)
-    looped = {id(n) for loop in walk.here.loops for n in list_nodes(loop)}
-    again = any(walk.program.source.locate(n) > here or id(n) in looped for n in reads)
+        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not may_touch(p, memref.storage)}
+        entries = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Subscript) and unparse(n) in others)
+        disjoint = {id(n.value) for n in entries}
+        reads = [n for n in ev.routine.reads.get(name, ()) if id(n) not in disjoint]
+    here = ev.program.source.locate(ev.current)
+    looped = {id(n) for loop in ev.here.loops for n in list_nodes(loop)}
+    again = any(ev.program.source.locate(n) > here or id(n) in looped for n in reads)
     return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
 
 
-def holds_new_arrays(walk: Walk, name: str) -> bool:
+def holds_new_arrays(ev: Evaluator, name: str) -> bool:
     """Return whether each entry of a list is an array of its own, made where it is put there."""
     entries: list[cst.BaseExpression] = []
-    for n in list_nodes(walk.routine.node):
+    for n in list_nodes(ev.routine.node):
         if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and unparse(n.func.value) == name:
             entries += [a.value if n.func.attr.value == "append" else n.func.value for a in n.args]
         for target in (t.target for t in n.targets) if isinstance(n, cst.Assign) else ():
@@ -132,28 +132,26 @@ def _list_entries(node: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [e.value for e in node.elements] if isinstance(node, cst.List) else [cst.Name("_")]
 
 
-def check_reads_before(walk: Walk, node: cst.CSTNode, holders: Mapping[str, Place]) -> None:
+def check_reads_before(ev: Evaluator, node: cst.CSTNode, holders: Mapping[str, MemRef]) -> None:
     """Check what an expression computes of the memory before it writes to it: the write goes to the front."""
-    position = walk.program.source.locate
-    if not isinstance(node, cst.Call) or not isinstance(
-        walk.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)
-    ):
+    position = ev.program.source.locate
+    if not isinstance(node, cst.Call) or not isinstance(ev.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)):
         return
-    for part in list_nodes(walk.current):
+    for part in list_nodes(ev.current):
         computed = isinstance(part, (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison))
         if not computed or position(part) >= position(node) or any(n is node for n in list_nodes(part)):
             continue
-        read = _list_reads(walk, part) & set(holders)
+        read = _list_reads(ev, part) & set(holders)
         if read:
             message = f"this reads {min(read)!r} before the same statement writes to it; give it a name first"
             raise Stop(part, "alias", message)
 
 
-def _list_reads(walk: Walk, node: cst.CSTNode) -> set[str]:
+def _list_reads(ev: Evaluator, node: cst.CSTNode) -> set[str]:
     """Return the variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
     if isinstance(node, cst.Name):
         return {node.value}
-    if isinstance(node, (cst.Call, cst.Attribute)) and walk.port(node).value.kind == "static":
+    if isinstance(node, (cst.Call, cst.Attribute)) and ev.port(node).value.kind == "static":
         return set()
     parts = list(reversed(list_children(node)))
     if isinstance(node, cst.Call):
@@ -161,4 +159,4 @@ def _list_reads(walk: Walk, node: cst.CSTNode) -> set[str]:
         parts = [func, *(a.value for a in node.args)]
     elif isinstance(node, cst.Attribute):
         parts = [node.value]
-    return {name for part in parts for name in _list_reads(walk, part)}
+    return {name for part in parts for name in _list_reads(ev, part)}

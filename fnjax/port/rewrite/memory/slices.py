@@ -15,17 +15,17 @@ from collections.abc import Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk
+from fnjax.port.analysis.evaluator import Evaluator
 from fnjax.port.known.facts import HOLE, Step
 from fnjax.port.torch import bracket, read_literal, unparse
 from fnjax.port.torch.expressions import add_up, multiply
 
 
-def write_index(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> str | None:
+def write_index(ev: Evaluator, steps: Sequence[Step], new: cst.BaseExpression) -> str | None:
     """Return the index of what one view, or an entry of a list of views, shows of an array; None where it is no slice.
 
     Args:
-        walk: the walk.
+        ev: the evaluation.
         steps: the views.
         new: what the entries take: a variable, if it has their shape.
     """
@@ -37,9 +37,9 @@ def write_index(walk: Walk, steps: Sequence[Step], new: cst.BaseExpression) -> s
     if len(steps) == 1:
         return _write_part_of_axis(first)
     if len(steps) == 2 and isinstance(entry := steps[1].expression, cst.Subscript):
-        place = entry.slice[0].slice
-        if len(entry.slice) == 1 and isinstance(place, cst.Index) and unparse(entry.value) == HOLE:
-            return _write_piece(walk, first, place.value, new)
+        memref = entry.slice[0].slice
+        if len(entry.slice) == 1 and isinstance(memref, cst.Index) and unparse(entry.value) == HOLE:
+            return _write_piece(ev, first, memref.value, new)
     return None
 
 
@@ -55,7 +55,7 @@ def _write_part_of_axis(view: cst.Call) -> str | None:
     return _write_along(axis, f"{start or ''}:{add_up([cst.Integer(str(start)), values[1]])}")
 
 
-def _write_piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst.BaseExpression) -> str | None:
+def _write_piece(ev: Evaluator, view: cst.Call, which: cst.BaseExpression, new: cst.BaseExpression) -> str | None:
     """Return an entry of `x.unbind()`, `x.split(n)`, `x.split([m, n])` or `x.chunk(n)`."""
     inner = view.args[0].value
     if unparse(view.func) == "tuple" and not (isinstance(inner, cst.Call) and unparse(inner.func) == "jnp.split"):
@@ -70,7 +70,7 @@ def _write_piece(walk: Walk, view: cst.Call, which: cst.BaseExpression, new: cst
     if name == "jnp.split" and isinstance(values[0], cst.List) and type(k) is int:
         begins = ["", *(unparse(e.value) for e in values[0].elements), ""]
         return _write_along(axis, ":".join(begins[k : k + 2])) if k < len(begins) - 1 else None
-    number = walk.port(values[0]).value
+    number = ev.port(values[0]).value
     if name != "_split" or not (type(read_literal(values[0])) is int or (number.is_number and number.dtype == "int")):
         return None
     if type(k) is int:
@@ -101,7 +101,7 @@ def _write_outer_piece(axis: int, k: object, pieces: object, new: cst.BaseExpres
 
 
 def _split_arguments(view: cst.Call) -> tuple[list[cst.BaseExpression], int | None]:
-    """Return the arguments of a view behind the array, and its axis if that is a literal."""
+    """Return the arguments of a view after the array, and its axis if that is a literal."""
     named = {a.keyword.value: a.value for a in view.args if a.keyword}
     axis = read_literal(named["axis"]) if "axis" in named else 0
     known = type(axis) is int and unparse(view.args[0].value) == HOLE

@@ -18,8 +18,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Stop, Term, Walk, find_names, make_assignment, parse
-from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, Place, Step, Value, list_places, may_widen
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment, parse
+from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, MemRef, Step, Value, list_memrefs, may_widen
 from fnjax.port.rewrite.memory.sharing import (
     check_reads_before,
     find_holders,
@@ -37,27 +37,27 @@ _OWNED = " of an object"
 _NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj", ".view(")  # views whose entries are not those of the memory
 
 
-def write_memory(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
     """Write `new` to the memory of `target`, in statements in front of the present one.
 
     Returns:
         The term that stands for the written tensor afterwards.
     """
-    place = target.value.place
-    _check_not_repeated(node, place)
-    if (entry := _find_written_entry(walk, node, target)) is not None:
-        place, target = entry, replace(target, value=replace(target.value, place=entry))
-    value = replace(value, place=place, number="")
-    holders = find_holders(walk, place) if place else {}
-    _check_not_elsewhere(walk, node, target, place)
-    if not holders or place is None:
-        return _write_entry(walk, node, target, new, value)
-    if isinstance(target.node, cst.Subscript) and _is_put_back(walk, node, holders):
-        return Term(new, replace(value, place=walk.make_place(node)))
-    if (place.certain or place.choice) and _is_written_again(walk, node, target, holders):
-        return Term(new, value)
-    check_reads_before(walk, node, holders)
-    if walk.here.conditional:
+    memref = target.value.memref
+    _check_not_repeated(node, memref)
+    if (entry := _find_written_entry(ev, node, target)) is not None:
+        memref, target = entry, replace(target, value=replace(target.value, memref=entry))
+    value = replace(value, memref=memref, number="")
+    holders = find_holders(ev, memref) if memref else {}
+    _check_not_elsewhere(ev, node, target, memref)
+    if not holders or memref is None:
+        return _write_entry(ev, node, target, new, value)
+    if isinstance(target.node, cst.Subscript) and _is_put_back(ev, node, holders):
+        return Expr(new, replace(value, memref=ev.make_memref(node)))
+    if (memref.certain or memref.choice) and _is_written_again(ev, node, target, holders):
+        return Expr(new, value)
+    check_reads_before(ev, node, holders)
+    if ev.here.conditional:
         raise Stop(
             node,
             "alias",
@@ -65,82 +65,78 @@ def write_memory(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpre
         )
     # One variable is written to, the one whose view is nearest to what the source writes to; all others that see the
     # memory are then made of that one anew (`write_holders`), so that the write is computed once.
-    own, owner = _name_as_known(walk, target.node), ""
-    if isinstance(target.node, cst.Subscript) and place.steps and not may_copy(node):
-        owner = _name_as_known(
-            walk, target.node.value
-        )  # of which this is a view whatever the index is: it is written to
+    own, owner = _name_as_known(ev, target.node), ""
+    if isinstance(target.node, cst.Subscript) and memref.steps and not may_copy(node):
+        owner = _name_as_known(ev, target.node.value)  # of which this is a view whatever the index is: it is written to
     held_by = holders.get(owner)
     if held_by and (held_by.certain or held_by.choice):
-        place = replace(place, certain=held_by.certain, choice=held_by.choice)
-    if not (place.certain or place.choice) and own not in holders:
-        live = [n for n in holders if n != owner and walk.is_live(n, node)]
+        memref = replace(memref, certain=held_by.certain, choice=held_by.choice)
+    if not (memref.certain or memref.choice) and own not in holders:
+        live = [n for n in holders if n != owner and ev.is_live(n, node)]
         if live:
-            raise Stop(node, "alias", _describe_doubt(place, holders[live[0]], live[0]))
+            raise Stop(node, "alias", _describe_doubt(memref, holders[live[0]], live[0]))
         if owner not in holders:
-            return Term(new, value)
+            return Expr(new, value)
         own = owner
-    holders = {n: p for n, p in holders.items() if n == own or not p.is_apart_from(place)}
-    inner = [n for n, p in holders.items() if p.is_prefix_of(place) and walk.state.variables[n].kind != "static"]
-    if place.certain or place.choice:
-        inner = [n for n in inner if n == own or holders[n].tells_overlap_with(place)]
+    holders = {n: p for n, p in holders.items() if n == own or not p.is_disjoint_from(memref)}
+    inner = [n for n, p in holders.items() if p.is_prefix_of(memref) and ev.state.variables[n].kind != "static"]
+    if memref.certain or memref.choice:
+        inner = [n for n in inner if n == own or holders[n].tells_overlap_with(memref)]
     if not inner:
         raise Stop(
             node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
         )
     named = find_names(target.node)
-    bound = [n for n in inner if n in named or walk.is_live(n, node)]  # the others perhaps on other ways alone
+    bound = [n for n in inner if n in named or ev.is_live(n, node)]  # the others perhaps on other ways alone
     first = own if own in inner else max(bound or inner, key=lambda n: (len(holders[n].steps), n in named))
     held = holders[first]
-    _check_certain(walk, node, place, holders, first)
-    if any(s.assumed for p in [place, *holders.values()] for s in p.steps):
-        walk.note(
+    _check_certain(ev, node, memref, holders, first)
+    if any(s.assumed for p in [memref, *holders.values()] for s in p.steps):
+        ev.note(
             node,
             "alias",
             f"{own} is written to as the view that PyTorch makes it for contiguous inputs; for others it is a copy",
         )
-    rest = place.steps[len(held.steps) :]
-    _give_variable(
-        walk, node, first, write_view(walk, first, rest, new), replace(value, place=held) if not rest else None
-    )
-    write_holders(walk, node, first, holders)
-    return Term(take_view(parse(first), rest), value)
+    rest = memref.steps[len(held.steps) :]
+    _give_variable(ev, node, first, write_view(ev, first, rest, new), replace(value, memref=held) if not rest else None)
+    write_holders(ev, node, first, holders)
+    return Expr(take_view(parse(first), rest), value)
 
 
-def _check_not_elsewhere(walk: Walk, node: cst.CSTNode, target: Term, place: Place | None) -> None:
+def _check_not_elsewhere(ev: Evaluator, node: cst.CSTNode, target: Expr, memref: MemRef | None) -> None:
     """Check that no other function has, and sees written to, this memory."""
     text = unparse(target.node)
-    if walk.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
+    if ev.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
         raise Stop(node, "autograd", message)
     remedy = ""
-    if place is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
+    if memref is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
         remedy = f"{text}, which outlives the call; let the function return the new array"
-    elif place and any(s.startswith("outer ") for s in place.storage):
+    elif memref and any(s.startswith("outer ") for s in memref.storage):
         remedy = f"{text} of the enclosing function; let this one return the new array"
-    elif place and place.certain and any(s.startswith("global ") for s in place.storage):
+    elif memref and memref.certain and any(s.startswith("global ") for s in memref.storage):
         remedy = f"the global {text}; let the function return the new array"
     if remedy:
         raise Stop(node, "alias", f"this writes to {remedy}")
 
 
-def _is_written_again(walk: Walk, node: cst.CSTNode, target: Term, holders: dict[str, Place]) -> bool:
+def _is_written_again(ev: Evaluator, node: cst.CSTNode, target: Expr, holders: dict[str, MemRef]) -> bool:
     """Return whether this is the `x.add_(1)` of `x.add_(1).mul_(2)`, of which nobody sees what it has written."""
-    for outer in list_nodes(walk.current):
+    for outer in list_nodes(ev.current):
         if not isinstance(outer, cst.Call) or not isinstance(outer.func, cst.Attribute) or outer.func.value is not node:
             continue
         operation = find_operation(f"torch.Tensor.{outer.func.attr.value}")
         if not isinstance(operation, Operation) or operation.inplace is None or not operation.each:
             return False
-        seen = holders.keys() | {walk.routine.context for name in holders if name.startswith("ctx.")}
+        seen = holders.keys() | {ev.routine.context for name in holders if name.startswith("ctx.")}
         given = [a.value for a in outer.args]
-        return not any(seen & find_names(v) or may_widen(target.value, walk.port(v).value) for v in given)
+        return not any(seen & find_names(v) or may_widen(target.value, ev.port(v).value) for v in given)
     return False
 
 
-def _find_written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | None:
+def _find_written_entry(ev: Evaluator, node: cst.CSTNode, target: Expr) -> MemRef | None:
     """Return the place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
-    line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else walk.current
+    line = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
     whole: cst.CSTNode | None = None
     if isinstance(node, cst.Call) and isinstance(line, cst.Expr) and line.value is node:
         whole = node.func
@@ -149,16 +145,21 @@ def _find_written_entry(walk: Walk, node: cst.CSTNode, target: Term) -> Place | 
     entry = whole.value if isinstance(whole, (cst.Attribute, cst.Subscript)) else None
     if not isinstance(entry, cst.Subscript) or not isinstance(target.node, cst.Subscript):
         return None
-    if target.value.place is None or find_holders(walk, target.value.place):
+    if target.value.memref is None or find_holders(ev, target.value.memref):
         return None
-    index = [walk.port(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
-    owner = walk.state.variables.get(_name_as_known(walk, target.node.value))
+    index = [ev.port(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
+    owner = ev.state.variables.get(_name_as_known(ev, target.node.value))
     listed = any(v.name == LIST or v.parts is not None or v.element is not None for v in index)  # entries of their own
-    if owner is None or owner.place is None or listed or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor):
+    if (
+        owner is None
+        or owner.memref is None
+        or listed
+        or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor)
+    ):
         return None
     hole = target.node.with_changes(value=cst.Name(HOLE))
-    step = Step.make_step(hole, walk.list_reads(target.node) - walk.list_reads(target.node.value))
-    return replace(owner.place, steps=(*owner.place.steps, step))
+    step = Step.make_step(hole, ev.list_reads(target.node) - ev.list_reads(target.node.value))
+    return replace(owner.memref, steps=(*owner.memref.steps, step))
 
 
 _COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", "half", "reshape", "flatten", "ravel"})
@@ -173,9 +174,9 @@ def may_copy(node: cst.CSTNode) -> bool:
     )
 
 
-def _is_put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bool:
+def _is_put_back(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> bool:
     """Whether this is `y[i].add_(a)` of `y[i] = y[i].add_(a).mul_(b)`: whether `y[i]` is a view does not matter."""
-    line = walk.current.body[0] if isinstance(walk.current, cst.SimpleStatementLine) else None
+    line = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else None
     if not isinstance(line, cst.Assign) or len(line.targets) > 1:
         return False
     value = line.value
@@ -188,60 +189,60 @@ def _is_put_back(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> bo
     return False
 
 
-def _check_not_repeated(node: cst.CSTNode, place: Place | None) -> None:
+def _check_not_repeated(node: cst.CSTNode, memref: MemRef | None) -> None:
     """Rows of an expanded tensor, and windows, may lie in the same memory: all that do take what one of them takes."""
-    if place and (place.certain or place.choice) and any(s.repeats for s in place.steps):
+    if memref and (memref.certain or memref.choice) and any(s.repeats for s in memref.steps):
         message = "rows of this view share their memory, so that a write to one changes others: take .clone() first"
         raise Stop(node, "alias", message)
 
 
-def _name_as_known(walk: Walk, node: cst.BaseExpression) -> str:
-    """Return the name under which the walk knows a variable, or an attribute of ctx."""
-    return walk.name_variable(node) or unparse(node)
+def _name_as_known(ev: Evaluator, node: cst.BaseExpression) -> str:
+    """Return the name under which the evaluation knows a variable, or an attribute of ctx."""
+    return ev.name_variable(node) or unparse(node)
 
 
-def _write_entry(walk: Walk, node: cst.CSTNode, target: Term, new: cst.BaseExpression, value: Value) -> Term:
+def _write_entry(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
     """Return a tensor that no variable stands for takes `new`: an entry of a list, or nobody's."""
-    containers = list_containers(walk, node, value.place) if value.place else []
-    if value.place:
-        note_write(walk, value.place)
+    containers = list_containers(ev, node, value.memref) if value.memref else []
+    if value.memref:
+        note_write(ev, value.memref)
     if containers == ["ctx.saved"] and unparse(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
-        _note_lost(walk, node, unparse(target.node), value)
-        return Term(new, replace(value, place=walk.make_place(node)))
+        _note_lost(ev, node, unparse(target.node), value)
+        return Expr(new, replace(value, memref=ev.make_memref(node)))
     if not containers:
-        return Term(new, value)
+        return Expr(new, value)
     own = unparse(target.node.value) if isinstance(target.node, cst.Subscript) else ""
-    if containers != [own] or walk.here.conditional or not holds_new_arrays(walk, own):
+    if containers != [own] or ev.here.conditional or not holds_new_arrays(ev, own):
         raise Stop(
             node,
             "alias",
             f"this writes to a tensor that {containers[0]!r} holds; take a copy with .clone() first, or put the new "
             "array there",
         )
-    walk.before.append(make_assignment(unparse(target.node), new))
-    return Term(target.node, value)
+    ev.before.append(make_assignment(unparse(target.node), new))
+    return Expr(target.node, value)
 
 
-def _give_variable(walk: Walk, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
+def _give_variable(ev: Evaluator, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
     if not (isinstance(new, cst.Name) and new.value == name):
-        walk.before.append(make_assignment(name, new))
-    old = walk.state.variables[name]
-    walk.bind_name(
-        name, replace(value or old, place=old.place, number="", mask=old.mask if value is None else value.mask), node
+        ev.before.append(make_assignment(name, new))
+    old = ev.state.variables[name]
+    ev.bind_name(
+        name, replace(value or old, memref=old.memref, number="", mask=old.mask if value is None else value.mask), node
     )
-    if old.place:
-        note_write(walk, old.place)
-    if walk.routine.role == "backward":
-        _note_lost(walk, node, name, old)
+    if old.memref:
+        note_write(ev, old.memref)
+    if ev.routine.role == "backward":
+        _note_lost(ev, node, name, old)
 
 
-def note_write(walk: Walk, place: Place) -> None:
+def note_write(ev: Evaluator, memref: MemRef) -> None:
     """Note that the present statement writes to the parameters at a place, perhaps where a flag says so."""
-    routine, current = walk.routine, walk.current
-    names_ = {s.removeprefix("arg:").split(".")[0] for s in place.storage if s.startswith("arg:")}
+    routine, current = ev.routine, ev.current
+    names_ = {s.removeprefix("arg:").split(".")[0] for s in memref.storage if s.startswith("arg:")}
     if not names_:
         return
-    given = {p.name.value for p in routine.parameters} - walk.program.list_bound(routine.node.body)
+    given = {p.name.value for p in routine.parameters} - ev.program.list_bound(routine.node.body)
     asked = (n for n in list_nodes(routine.node) if isinstance(n, cst.If) and unparse(n.test) in given)
     flag = next((unparse(n.test) for n in asked if any(inner is current for inner in list_nodes(n.body))), "")
     for name in names_:
@@ -249,13 +250,13 @@ def note_write(walk: Walk, place: Place) -> None:
     routine.add_writes(names_)
 
 
-def _note_lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+def _note_lost(ev: Evaluator, node: cst.CSTNode, name: str, value: Value) -> None:
     """Note what backward writes to a buffer that was given to forward, which is meant for the caller."""
-    program, owner = walk.program, walk.routine.owner
-    index = program.find_saved_input(owner, value.place and replace(value.place, steps=()))
+    program, owner = ev.program, ev.routine.owner
+    index = program.find_saved_input(owner, value.memref and replace(value.memref, steps=()))
     forward = program.find_method(owner, "forward") if owner and index is not None else None
     if forward is not None and index not in program.find_differentiated_inputs(forward):
-        walk.report(
+        ev.report(
             node,
             "in-place",
             f"backward writes to {name!r}, an input of forward, which the caller would see: return the new array, "
@@ -263,35 +264,35 @@ def _note_lost(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
         )
 
 
-def find_owned(walk: Walk, node: cst.BaseExpression) -> Value:
+def find_owned(ev: Evaluator, node: cst.BaseExpression) -> Value:
     """Return the value of an attribute of the user's object, which keeps it."""
-    return Value(place=walk.make_place(node, _OWNED))
+    return Value(memref=ev.make_memref(node, _OWNED))
 
 
-def check_not_owned(node: cst.CSTNode, target: Term) -> None:
+def check_not_owned(node: cst.CSTNode, target: Expr) -> None:
     """Check that an object does not keep what is written to: it would keep the old entries."""
-    place = target.value.place
-    if place and any(s.endswith(_OWNED) for s in place.storage):
+    memref = target.value.memref
+    if memref and any(s.endswith(_OWNED) for s in memref.storage):
         message = f"this writes to {unparse(target.node)}, which is an object's; write the new array to its attribute"
         raise Stop(node, "alias", message)
 
 
-def _check_certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[str, Place], first: str) -> None:
+def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: dict[str, MemRef], first: str) -> None:
     """Check that it is known whether the write is seen through another variable."""
-    kept = {unparse(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    read = (n for n in holders if n != first and n not in walk.taking_back and (n in kept or walk.is_live(n, node)))
+    kept = {unparse(a.value) for a in ev.saves[-1].args} if ev.saves else set()
+    read = (n for n in holders if n != first and n not in ev.taking_back and (n in kept or ev.is_live(n, node)))
     data = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute)  # perhaps another dtype
     doubtful = [
         n
         for n in read
-        if not holders[n].tells_overlap_with(place) and (data or n in kept or walk.is_live(n, node, entries=True))
+        if not holders[n].tells_overlap_with(memref) and (data or n in kept or ev.is_live(n, node, entries=True))
     ]
     if doubtful:
-        raise Stop(node, "alias", _describe_doubt(place, holders[doubtful[0]], doubtful[0]))
+        raise Stop(node, "alias", _describe_doubt(memref, holders[doubtful[0]], doubtful[0]))
     containers = [
         n
-        for n in list_containers(walk, node, place)
-        if n not in holders and n != SAVED and not is_left_behind(walk, first, n)
+        for n in list_containers(ev, node, memref)
+        if n not in holders and n != SAVED and not is_left_behind(ev, first, n)
     ]
     if containers:
         raise Stop(
@@ -301,8 +302,8 @@ def _check_certain(walk: Walk, node: cst.CSTNode, place: Place, holders: dict[st
         )
 
 
-def _describe_doubt(place: Place, other: Place, name: str) -> str:
-    copied = next((p.choice for p in (place, other) if p.choice.startswith(COPIED)), "")
+def _describe_doubt(memref: MemRef, other: MemRef, name: str) -> str:
+    copied = next((p.choice for p in (memref, other) if p.choice.startswith(COPIED)), "")
     if not copied:
         return f"whether this write changes {name!r} cannot be told (the one may be a view of the other)"
     call = copied.rpartition(" ")[2].rstrip("'")
@@ -312,40 +313,40 @@ def _describe_doubt(place: Place, other: Place, name: str) -> str:
     )
 
 
-def write_view(walk: Walk, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
+def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the new value of a variable of which a view takes new entries."""
     if not steps:
         return new
-    _check_view_remains(walk, steps)
-    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and unparse(new) in walk.state.variables:
+    _check_view_remains(ev, steps)
+    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and unparse(new) in ev.state.variables:
         return fill("V.reshape(X.shape)", V=new, X=parse(name))
-    if (index := write_index(walk, steps, new)) is not None:
+    if (index := write_index(ev, steps, new)) is not None:
         return parse(f"{name}.at[{index}].set({unparse(bracket(new, 1))})")
     part = steps[0].text.removeprefix(HOLE)
     if len(steps) == 1 and part in {".real", ".imag"}:
         other = f"{name}.imag" if part == ".real" else f"{name}.real"
         values = [unparse(bracket(new, 1)), other] if part == ".real" else [other, unparse(bracket(new, 1))]
-        walk.sink.imports.add("jax")
+        ev.diagnostics.imports.add("jax")
         return parse(f"jax.lax.complex({', '.join(values)}).astype({name}.dtype)")
     if any(part in step.text for step in steps for part in _NO_PLACES):
         raise Stop(
-            walk.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
+            ev.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
-    walk.sink.needs.add("_write")
+    ev.diagnostics.needs.add("_write")
     return parse(f"_write({name}, lambda a: {unparse(take_view(cst.Name('a'), steps))}, {unparse(bracket(new, 1))})")
 
 
-def _check_view_remains(walk: Walk, steps: Sequence[Step]) -> None:
+def _check_view_remains(ev: Evaluator, steps: Sequence[Step]) -> None:
     """Check that the index of a view has the same value still: else the view cannot be taken again."""
     counters = {
-        n for loop in walk.here.loops if isinstance(loop, cst.For) for n in iter_targets(loop.target)
-    } | walk.here.waiting
+        n for loop in ev.here.loops if isinstance(loop, cst.For) for n in iter_targets(loop.target)
+    } | ev.here.waiting
     for name, version in (read for step in steps for read in step.reads):
-        value = walk.state.variables.get(name)
-        changed = value is not None and value.kind == "static" and walk.state.find_version(name) != version
+        value = ev.state.variables.get(name)
+        changed = value is not None and value.kind == "static" and ev.state.find_version(name) != version
         if changed and name not in counters:
             message = f"this writes through a view that was taken with {name!r}, which has changed since"
-            raise Stop(walk.current, "alias", message)
+            raise Stop(ev.current, "alias", message)
 
 
 def take_view(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpression:
@@ -357,71 +358,73 @@ def take_view(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpres
     return node
 
 
-def write_holders(walk: Walk, node: cst.CSTNode, first: str, holders: dict[str, Place]) -> None:
+def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[str, MemRef]) -> None:
     """Give the other variables that see the memory its new entries."""
     source = holders[first]
     done = {first: source}
-    saved = {unparse(a.value) for a in walk.saves[-1].args} if walk.saves else set()
-    read = [n for n in holders if walk.is_live(n, node) and n not in walk.taking_back]
+    saved = {unparse(a.value) for a in ev.saves[-1].args} if ev.saves else set()
+    read = [n for n in holders if ev.is_live(n, node) and n not in ev.taking_back]
     read = [
-        n for n in read if holders[n].tells_overlap_with(source) or walk.is_live(n, node, entries=True)
+        n for n in read if holders[n].tells_overlap_with(source) or ev.is_live(n, node, entries=True)
     ]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
-    kinds = {n: walk.state.variables[n].kind for n in others}
+    kinds = {n: ev.state.variables[n].kind for n in others}
     # The largest views first: the smaller ones are read from those, and need no write of their own.
     wholes = sorted(
         (n for n, p in others.items() if p.is_prefix_of(source) and kinds[n] != "static"),
         key=lambda n: -len(others[n].steps),
     )
     for name in wholes:
-        place = others.pop(name)
-        rest = source.steps[len(place.steps) :]
-        optional = walk.state.variables[name].optional
-        made = write_view(walk, name, rest, parse(first))
+        memref = others.pop(name)
+        rest = source.steps[len(memref.steps) :]
+        optional = ev.state.variables[name].optional
+        made = write_view(ev, name, rest, parse(first))
         _give_variable(
-            walk, node, name, _write_if_any(walk, name, made), None if rest or optional else walk.state.variables[first]
+            ev, node, name, _write_if_any(ev, name, made), None if rest or optional else ev.state.variables[first]
         )
-        done[name] = place
-    for name, place in others.items():
-        roots = [d for d in done if done[d].is_prefix_of(place)]
+        done[name] = memref
+    for name, memref in others.items():
+        roots = [d for d in done if done[d].is_prefix_of(memref)]
         if not roots:
-            found = (n for n, p in holders.items() if p.is_prefix_of(place) and p.is_prefix_of(source))
-            whole = next((n for n in found if walk.state.variables[n].kind != "static"), None)
+            found = (n for n, p in holders.items() if p.is_prefix_of(memref) and p.is_prefix_of(source))
+            whole = next((n for n in found if ev.state.variables[n].kind != "static"), None)
             if whole is None:
                 raise Stop(
                     node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
                 )
             rest = source.steps[len(holders[whole].steps) :]
-            _give_variable(walk, node, whole, write_view(walk, whole, rest, parse(first)), None)
+            _give_variable(ev, node, whole, write_view(ev, whole, rest, parse(first)), None)
             done[whole], roots = holders[whole], [whole]
         root = max(roots, key=lambda d: len(done[d].steps))
-        more = place.steps[len(done[root].steps) :]
-        _check_view_remains(walk, more)
-        _give_variable(walk, node, name, _write_if_any(walk, name, take_view(parse(root), more)), None)
-    _save_again(walk, node, holders)
+        more = memref.steps[len(done[root].steps) :]
+        _check_view_remains(ev, more)
+        _give_variable(ev, node, name, _write_if_any(ev, name, take_view(parse(root), more)), None)
+    _save_again(ev, node, holders)
 
 
-def _write_if_any(walk: Walk, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
+def _write_if_any(ev: Evaluator, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the value for a variable that may be None, and then stays so."""
-    return parse(f"None if {name} is None else {unparse(new)}") if walk.state.variables[name].optional else new
+    return parse(f"None if {name} is None else {unparse(new)}") if ev.state.variables[name].optional else new
 
 
-def _save_again(walk: Walk, node: cst.CSTNode, holders: dict[str, Place]) -> None:
+def _save_again(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> None:
     """Save again what was saved before the write: PyTorch saves the tensor, not its entries at that time."""
-    saved = walk.state.variables.get(SAVED)
+    saved = ev.state.variables.get(SAVED)
     if saved is None:
         return
     storages = {s for p in holders.values() for s in p.storage}
-    if not any(p.storage & storages for p in list_places(saved)):
+    if not any(p.storage & storages for p in list_memrefs(saved)):
         return
-    call = walk.saves[-1]
+    call = ev.saves[-1]
     assert isinstance(call, cst.Call)
-    now = [walk.state.variables.get(unparse(a.value)) for a in call.args]
+    now = [ev.state.variables.get(unparse(a.value)) for a in call.args]
     parts = saved.parts or ()
     same = len(now) == len(parts) and all(
-        v is not None and v.place == p.place and (p.place is None or p.place.certain or not p.place.storage & storages)
+        v is not None
+        and v.memref == p.memref
+        and (p.memref is None or p.memref.certain or not p.memref.storage & storages)
         for v, p in zip(now, parts, strict=True)
     )
     if saved.literal is MISSING or not same or any(a.star or not isinstance(a.value, cst.Name) for a in call.args):
         raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
-    walk.before.append(cst.SimpleStatementLine([cst.Expr(call)]))
+    ev.before.append(cst.SimpleStatementLine([cst.Expr(call)]))

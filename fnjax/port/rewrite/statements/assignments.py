@@ -15,20 +15,20 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.program import list_nodes
-from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.terms import Ahead
-from fnjax.port.analysis.walk import (
+from fnjax.port.analysis.evaluator import (
+    Evaluator,
+    Expr,
     Statements,
     Stop,
-    Term,
-    Walk,
     find_names,
     make_assignment,
     parse,
     parse_line,
     place_at,
 )
+from fnjax.port.analysis.expr import Prologue
+from fnjax.port.analysis.program import list_nodes
+from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import UNKNOWN, Value, may_widen
 from fnjax.port.rewrite.calls.arguments import only_means
 from fnjax.port.rewrite.calls.torch_names import port_part_of_pair
@@ -45,105 +45,105 @@ from fnjax.port.torch.expressions import is_same_text
 
 
 @statement(cst.Assign, general=True)
-def port_assignment(walk: Walk, node: cst.Assign) -> Statements | None:
+def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
     """Translate `a = b = value`."""
     # A write makes new arrays, which later targets see: such targets are taken one by one, before any value is bound.
-    if any(_is_written_target(walk, e) for t in node.targets for e in _list_elements(t.target)):
-        return _port_one_by_one(walk, node)
-    if len(node.targets) > 1 and any(_is_written_target(walk, t.target) for t in node.targets):
-        return _port_repeated_targets(walk, node)
-    if (parts := _split_selections(walk, node)) is not None:
-        return [s for part in parts for s in walk.port_small_statement(part)]
-    if (alone := _port_part_alone(walk, node)) is not None:
+    if any(_is_written_target(ev, e) for t in node.targets for e in _list_elements(t.target)):
+        return _port_one_by_one(ev, node)
+    if len(node.targets) > 1 and any(_is_written_target(ev, t.target) for t in node.targets):
+        return _port_repeated_targets(ev, node)
+    if (parts := _split_selections(ev, node)) is not None:
+        return [s for part in parts for s in ev.port_small_statement(part)]
+    if (alone := _port_part_alone(ev, node)) is not None:
         return alone
-    if (part := _read_complex_part(walk, node)) is not None:
-        return walk.port_small_statement(part)
-    term = _port_places_as_mask(walk, node) or walk.port(node.value)
-    if any(isinstance(t.target, cst.Subscript) or is_data(walk, t.target) for t in node.targets):
-        made = write_into(walk, node, node.targets[0].target, term)
+    if (part := _read_complex_part(ev, node)) is not None:
+        return ev.port_small_statement(part)
+    expr = _port_places_as_mask(ev, node) or ev.port(node.value)
+    if any(isinstance(t.target, cst.Subscript) or is_data(ev, t.target) for t in node.targets):
+        made = write_into(ev, node, node.targets[0].target, expr)
         if made is not None:
             return made
-    if _is_torch_attribute(walk, node.targets[0].target):
+    if _is_torch_attribute(ev, node.targets[0].target):
         return []
     if (
-        term.value.kind == "object"
-        and term.value.name.startswith("torch.")
+        expr.value.kind == "object"
+        and expr.value.name.startswith("torch.")
         and all(isinstance(t.target, cst.Name) for t in node.targets)
-        and walk.routine.role != "module"
+        and ev.routine.role != "module"
     ):
         for target in node.targets:
-            bind_target(walk, target.target, replace(term.value, number=""), node)
-        names = walk.program.list_bound(node)
-        return [] if all(only_means(walk, n, term.value.name) for n in names) else [_make_assigned(node, term)]
-    value = term.value
+            bind_target(ev, target.target, replace(expr.value, number=""), node)
+        names = ev.program.list_bound(node)
+        return [] if all(only_means(ev, n, expr.value.name) for n in names) else [_make_assigned(node, expr)]
+    value = expr.value
     if value.name.startswith("?"):
         value = UNKNOWN
-    if value.mask and isinstance(term.node, cst.Name) and unparse(node.targets[0].target) == term.node.value:
-        walk.state.variables[term.node.value] = value  # `x = x[m]`: all entries stay, so that the mask does as well
+    if value.mask and isinstance(expr.node, cst.Name) and unparse(node.targets[0].target) == expr.node.value:
+        ev.state.variables[expr.node.value] = value  # `x = x[m]`: all entries stay, so that the mask does as well
         return []
     for target in node.targets:
-        bind_target(walk, target.target, value, node)
-    _note_uses(walk, node)
-    if any(name_ctx_attribute(walk, t.target) for t in node.targets) and hides_arrays(walk, node.value):
+        bind_target(ev, target.target, value, node)
+    _note_uses(ev, node)
+    if any(name_ctx_attribute(ev, t.target) for t in node.targets) and hides_arrays(ev, node.value):
         what = unparse(node.targets[0].target)
         message = (
             f"JAX cannot see the arrays inside {what}: this runs un-jitted only; keep the arrays on ctx themselves"
         )
-        walk.report(node, "untraced", message)
-    targets = [_port_target(walk, t) for t in node.targets]
-    if walk.routine.role == "setup_context" and walk.program.draws_random_numbers(walk.routine):
-        targets = [_add_key_target(walk, node, t) for t in targets]
-    changed = term.node is not node.value
-    if changed and len(targets) == 1 and is_same_text(targets[0].target, term.node):
+        ev.report(node, "untraced", message)
+    targets = [_port_target(ev, t) for t in node.targets]
+    if ev.routine.role == "setup_context" and ev.program.draws_random_numbers(ev.routine):
+        targets = [_add_key_target(ev, node, t) for t in targets]
+    changed = expr.node is not node.value
+    if changed and len(targets) == 1 and is_same_text(targets[0].target, expr.node):
         return []
     if not changed and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
-    return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=bracket(term.node, 0))])]
+    return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=bracket(expr.node, 0))])]
 
 
-def _note_uses(walk: Walk, node: cst.Assign) -> None:
+def _note_uses(ev: Evaluator, node: cst.Assign) -> None:
     """Note what is unpacked from `*inputs`, which is known by its use, as a parameter is."""
-    star = walk.routine.node.params.star_arg
+    star = ev.routine.node.params.star_arg
     if not isinstance(star, cst.Param):
         return
     parts = _list_elements(node.value) or [node.value]
     roots = {unparse(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
     if roots != {star.name.value}:
         return
-    for name in walk.program.list_bound(node):
-        kind = describe_parameter(cst.Param(cst.Name(name)), walk.routine.node, walk.program.evidence).kind
-        value = walk.state.variables.get(name)
+    for name in ev.program.list_bound(node):
+        kind = describe_parameter(cst.Param(cst.Name(name)), ev.routine.node, ev.program.inference).kind
+        value = ev.state.variables.get(name)
         if value is not None and value.kind == "unknown" and kind in {"tensor", "static"}:
-            walk.state.variables[name] = replace(value, kind=kind)
+            ev.state.variables[name] = replace(value, kind=kind)
     pattern = node.targets[0].target
     if unparse(node.value) != star.name.value or not isinstance(pattern, cst.Tuple):
         return
     for i, target in enumerate(pattern.elements):  # each is an array of its own
-        value = walk.state.variables.get(unparse(target.value))
+        value = ev.state.variables.get(unparse(target.value))
         if isinstance(target, cst.StarredElement):
             return
-        if value is not None and value.place is not None:
-            walk.state.variables[unparse(target.value)] = replace(
-                value, place=replace(value.place, certain=True).take_entry(i)
+        if value is not None and value.memref is not None:
+            ev.state.variables[unparse(target.value)] = replace(
+                value, memref=replace(value.memref, certain=True).take_entry(i)
             )
 
 
-def _make_assigned(node: cst.Assign, term: Term) -> cst.SimpleStatementLine:
-    return cst.SimpleStatementLine([node.with_changes(value=bracket(term.node, 0))])
+def _make_assigned(node: cst.Assign, expr: Expr) -> cst.SimpleStatementLine:
+    return cst.SimpleStatementLine([node.with_changes(value=bracket(expr.node, 0))])
 
 
 def _list_elements(target: cst.BaseExpression) -> list[cst.BaseExpression]:
     return [e.value for e in target.elements] if isinstance(target, (cst.Tuple, cst.List)) else []
 
 
-def _is_written_target(walk: Walk, target: cst.BaseExpression) -> bool:
+def _is_written_target(ev: Evaluator, target: cst.BaseExpression) -> bool:
     """Return whether a target is an entry or the data of a tensor."""
     if isinstance(target, cst.Subscript):
-        return walk.port(target.value).value.kind not in {"static", "object"}
-    return is_data(walk, target) or _is_part(walk, target)
+        return ev.port(target.value).value.kind not in {"static", "object"}
+    return is_data(ev, target) or _is_part(ev, target)
 
 
-def _split_selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
+def _split_selections(ev: Evaluator, node: cst.Assign) -> list[cst.Assign] | None:
     """Translate `a, b = x[m], y[m]` as two assignments: the values are what a mask selects."""
     target, value = node.targets[0].target, node.value
     if len(node.targets) > 1 or not (isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple)):
@@ -153,82 +153,82 @@ def _split_selections(walk: Walk, node: cst.Assign) -> list[cst.Assign] | None:
     if len(names_) != len(values) or not all(isinstance(n, cst.Name) for n in names_):
         return None
     bound = {unparse(n) for n in names_}
-    if any(bound & find_names(v) for v in values) or not any(walk.port(v).value.mask for v in values):
+    if any(bound & find_names(v) for v in values) or not any(ev.port(v).value.mask for v in values):
         return None
     return [cst.Assign([cst.AssignTarget(n)], v) for n, v in zip(names_, values, strict=True)]  # type: ignore[arg-type] # names
 
 
-def _port_part_alone(walk: Walk, node: cst.Assign) -> Statements | None:
+def _port_part_alone(ev: Evaluator, node: cst.Assign) -> Statements | None:
     """Translate `largest, _ = x.max(1)`, where nothing reads the other part."""
     target = node.targets[0].target
     names_ = [e.value for e in target.elements] if isinstance(target, cst.Tuple) else []
     if len(node.targets) > 1 or len(names_) != 2 or not all(isinstance(n, cst.Name) for n in names_):
         return None
-    unread = [unparse(n) for n in names_ if _is_never_read(walk, unparse(n))]
+    unread = [unparse(n) for n in names_ if _is_never_read(ev, unparse(n))]
     if len(unread) != 1:
         return None
     wanted = 0 if unparse(names_[1]) == unread[0] else 1
-    term = port_part_of_pair(walk, node.value, wanted)
-    if term is None:
+    expr = port_part_of_pair(ev, node.value, wanted)
+    if expr is None:
         return None
     name = unparse(names_[wanted])
-    bind_target(walk, names_[wanted], term.value, node)
-    return [make_assignment(name, term.node)]
+    bind_target(ev, names_[wanted], expr.value, node)
+    return [make_assignment(name, expr.node)]
 
 
-def _is_never_read(walk: Walk, name: str) -> bool:
+def _is_never_read(ev: Evaluator, name: str) -> bool:
     """Return whether a variable is only given values."""
     given = {
         id(n)
-        for s in list_nodes(walk.routine.node)
+        for s in list_nodes(ev.routine.node)
         if isinstance(s, (cst.AssignTarget, cst.For, cst.CompFor))
         for n in list_nodes(s.target)
         if isinstance(n, cst.Name)
     }
-    deleted = any(isinstance(s, cst.Del) and name in find_names(s) for s in list_nodes(walk.routine.node))
-    return not deleted and all(id(n) in given for n in walk.routine.reads.get(name, ()))
+    deleted = any(isinstance(s, cst.Del) and name in find_names(s) for s in list_nodes(ev.routine.node))
+    return not deleted and all(id(n) in given for n in ev.routine.reads.get(name, ()))
 
 
-def _port_one_by_one(walk: Walk, node: cst.Assign) -> Statements:
+def _port_one_by_one(ev: Evaluator, node: cst.Assign) -> Statements:
     """Translate `x[0], x[1] = a, b`: the values first, then each target."""
     target = node.targets[0].target
     if len(node.targets) > 1 or any(isinstance(e, cst.StarredElement) for e in getattr(target, "elements", ())):
         raise Stop(node, "alias", "several targets of which one is an entry of a tensor; write them one by one")
     parts = _list_elements(target)
-    new = [walk.make_unused_name(f"new_{i}") for i in range(len(parts))]
+    new = [ev.make_unused_name(f"new_{i}") for i in range(len(parts))]
     together = cst.ensure_type(parse(", ".join(new)), cst.Tuple)
-    made = walk.port_small_statement(node.with_changes(targets=[cst.AssignTarget(together)]))
+    made = ev.port_small_statement(node.with_changes(targets=[cst.AssignTarget(together)]))
     for i, part in enumerate(parts):
-        with walk.await_reads(set(new[i + 1 :])):
-            made += _port_one_target(walk, part, cst.Name(new[i]))
+        with ev.await_reads(set(new[i + 1 :])):
+            made += _port_one_target(ev, part, cst.Name(new[i]))
     return made
 
 
-def _port_repeated_targets(walk: Walk, node: cst.Assign) -> Statements:
+def _port_repeated_targets(ev: Evaluator, node: cst.Assign) -> Statements:
     """Translate `x[0] = y[1] = a`: the value first, then each target."""
     value, first, made, rest = node.value, node.targets[0], [], list(node.targets)
     if not isinstance(value, cst.Name) and read_literal(value) is MISSING:
-        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(walk.make_unused_name("new"))
-        made = walk.port_small_statement(node.with_changes(targets=[first.with_changes(target=value)]))
+        value = rest.pop(0).target if isinstance(first.target, cst.Name) else cst.Name(ev.make_unused_name("new"))
+        made = ev.port_small_statement(node.with_changes(targets=[first.with_changes(target=value)]))
     for target in rest:
-        made += _port_one_target(walk, target.target, value)
+        made += _port_one_target(ev, target.target, value)
     return made
 
 
-def _port_one_target(walk: Walk, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
-    walk.before, before = Ahead(), walk.before
-    made = walk.port_small_statement(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
-    made = [*walk.before, *made]
-    walk.before = before
+def _port_one_target(ev: Evaluator, target: cst.BaseExpression, value: cst.BaseExpression) -> Statements:
+    ev.before, before = Prologue(), ev.before
+    made = ev.port_small_statement(cst.Assign([cst.AssignTarget(target)], value))  # type: ignore[arg-type] # a target
+    made = [*ev.before, *made]
+    ev.before = before
     return made
 
 
-def _port_places_as_mask(walk: Walk, node: cst.Assign) -> Term | None:
+def _port_places_as_mask(ev: Evaluator, node: cst.Assign) -> Expr | None:
     """`i = torch.where(m)` and `i = m.nonzero(as_tuple=True)` as the mask itself, where i only serves as an index."""
     call, target = node.value, node.targets[0].target
     if not isinstance(call, cst.Call) or not isinstance(target, cst.Name) or len(node.targets) > 1:
         return None
-    name, args = walk.find_name(call.func), list(call.args)
+    name, args = ev.find_name(call.func), list(call.args)
     if isinstance(call.func, cst.Attribute) and call.func.attr.value == "nonzero" and not name:
         name, args = "torch.nonzero", [cst.Arg(call.func.value), *args]
     pair = len(args) == 2 and args[1].keyword is not None and unparse(args[1].keyword) == "as_tuple"
@@ -236,21 +236,21 @@ def _port_places_as_mask(walk: Walk, node: cst.Assign) -> Term | None:
         name == "torch.nonzero" and pair and unparse(args[1].value) == "True"
     ):
         return None
-    mask = walk.port(args[0].value)
-    used = walk.routine.reads.get(target.value, [])
+    mask = ev.port(args[0].value)
+    used = ev.routine.reads.get(target.value, [])
     indices = sum(
         isinstance(n, cst.Subscript) and [unparse(e) for e in n.slice] == [target.value]
-        for n in list_nodes(walk.routine.node)
+        for n in list_nodes(ev.routine.node)
     )
     if mask.value.dtype != "bool" or len(used) != indices + 1:
         return None
-    return Term(mask.node, replace(mask.value, number=mask.value.number or walk.number_expression(args[0].value)))
+    return Expr(mask.node, replace(mask.value, number=mask.value.number or ev.number_expression(args[0].value)))
 
 
-def _add_key_target(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
+def _add_key_target(ev: Evaluator, node: cst.Assign, target: cst.AssignTarget) -> cst.AssignTarget:
     """Translate `x, n = inputs` where the inputs have a key as well."""
     inner = target.target
-    inputs = walk.routine.parameters[walk.routine.first].name.value
+    inputs = ev.routine.parameters[ev.routine.first].name.value
     if not isinstance(inner, cst.Tuple) or unparse(node.value) != inputs:
         return target
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
@@ -258,43 +258,43 @@ def _add_key_target(walk: Walk, node: cst.Assign, target: cst.AssignTarget) -> c
     return target.with_changes(target=inner.with_changes(elements=elements))
 
 
-def _port_target(walk: Walk, target: cst.AssignTarget) -> cst.AssignTarget:
+def _port_target(ev: Evaluator, target: cst.AssignTarget) -> cst.AssignTarget:
     inner = target.target
     if isinstance(inner, cst.Subscript):
-        made = walk.port_parts(inner)
+        made = ev.port_parts(inner)
         index = list_indices(inner)[0] if len(inner.slice) == 1 else None
-        if index is not None and (key := make_hashable(walk, walk.port(index))) is not walk.port(index).node:
+        if index is not None and (key := make_hashable(ev, ev.port(index))) is not ev.port(index).node:
             made = made.with_changes(slice=[cst.SubscriptElement(cst.Index(key))])
         return target if made is inner else target.with_changes(target=made)
     return target
 
 
-def _read_complex_part(walk: Walk, node: cst.Assign) -> cst.Expr | None:
+def _read_complex_part(ev: Evaluator, node: cst.Assign) -> cst.Expr | None:
     """Translate `z.imag = v` as `z.imag.copy_(v)`."""
     target = node.targets[0].target
-    if len(node.targets) > 1 or not _is_part(walk, target):
+    if len(node.targets) > 1 or not _is_part(ev, target):
         return None
     call = cst.Call(cst.Attribute(target, cst.Name("copy_")), [cst.Arg(node.value)])
-    return place_at(walk, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
+    return place_at(ev, cst.Expr(call), node)  # type: ignore[no-any-return] # the same node
 
 
-def _is_part(walk: Walk, target: cst.BaseExpression) -> bool:
+def _is_part(ev: Evaluator, target: cst.BaseExpression) -> bool:
     """Return whether this is the real or the imaginary part of an array."""
     if not isinstance(target, cst.Attribute) or target.attr.value not in {"real", "imag"}:
         return False
-    return not is_ctx(walk, target.value) and walk.port(target.value).value.kind not in {"static", "object"}
+    return not is_ctx(ev, target.value) and ev.port(target.value).value.kind not in {"static", "object"}
 
 
 _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn", "is_leaf", "retains_grad"})
 
 
-def _is_torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
+def _is_torch_attribute(ev: Evaluator, target: cst.BaseExpression) -> bool:
     """Attributes of tensors that mean something to PyTorch's machinery only."""
-    if not isinstance(target, cst.Attribute) or is_ctx(walk, target.value):
+    if not isinstance(target, cst.Attribute) or is_ctx(ev, target.value):
         return False
-    value = walk.port(target.value).value
+    value = ev.port(target.value).value
     if value.is_tensor or (value.kind == "unknown" and target.attr.value in _IGNORED):
-        walk.note(
+        ev.note(
             target, "dropped", f"the attribute {target.attr.value!r} of a tensor is dropped: JAX's arrays carry none"
         )
         return True
@@ -302,23 +302,23 @@ def _is_torch_attribute(walk: Walk, target: cst.BaseExpression) -> bool:
 
 
 @statement(cst.AnnAssign, general=True)
-def port_annotated_assignment(walk: Walk, node: cst.AnnAssign) -> Statements | None:
+def port_annotated_assignment(ev: Evaluator, node: cst.AnnAssign) -> Statements | None:
     """Translate `x: Tensor = value`."""
-    annotation = walk.program.port_annotation(node.annotation.annotation, walk)
+    annotation = ev.program.port_annotation(node.annotation.annotation, ev)
     made: dict[str, Any] = {}
     if annotation is not None and annotation is not node.annotation.annotation:
         made["annotation"] = node.annotation.with_changes(annotation=annotation)
     if node.value is not None:
-        term = walk.port(node.value)
+        expr = ev.port(node.value)
         said = (
-            read_annotation(node.annotation.annotation, walk.program.resolve_name)
-            if term.value.kind == "unknown"
+            read_annotation(node.annotation.annotation, ev.program.resolve_name)
+            if expr.value.kind == "unknown"
             else None
         )
-        known = term.value if said is None else replace(said, place=term.value.place if said.is_tensor else None)
-        bind_target(walk, node.target, known, node)
-        if term.node is not node.value:
-            made["value"] = bracket(term.node, 0)
+        known = expr.value if said is None else replace(said, memref=expr.value.memref if said.is_tensor else None)
+        bind_target(ev, node.target, known, node)
+        if expr.node is not node.value:
+            made["value"] = bracket(expr.node, 0)
     if annotation is None:  # nothing is left of the type
         value = made.get("value", node.value)
         return [] if value is None else [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(node.target)], value)])]
@@ -326,54 +326,54 @@ def port_annotated_assignment(walk: Walk, node: cst.AnnAssign) -> Statements | N
 
 
 @statement(cst.Expr, general=True)
-def port_expression_statement(walk: Walk, node: cst.Expr) -> Statements | None:
+def port_expression_statement(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `x.add_(1)`, `print(x)`; `setattr(ctx, "y", y)` and `y[0].copy_(x)` are assignments."""
-    if (assigned := _read_setattr(walk, node.value) or _read_entry_copy(walk, node.value)) is not None:
-        return walk.port_small_statement(assigned)
-    term = walk.port(node.value)
-    if term.node is node.value:
+    if (assigned := _read_setattr(ev, node.value) or _read_entry_copy(ev, node.value)) is not None:
+        return ev.port_small_statement(assigned)
+    expr = ev.port(node.value)
+    if expr.node is node.value:
         return [cst.SimpleStatementLine([node])]
-    if isinstance(term.node, (cst.Name, cst.Attribute, cst.Subscript)) and not isinstance(
+    if isinstance(expr.node, (cst.Name, cst.Attribute, cst.Subscript)) and not isinstance(
         node.value, (cst.Name, cst.SimpleString)
     ):
         return []
-    if walk.before and not isinstance(node.value, (cst.Await, cst.Yield)) and term.value.place is not None:
+    if ev.before and not isinstance(node.value, (cst.Await, cst.Yield)) and expr.value.memref is not None:
         return []
-    return [cst.SimpleStatementLine([node.with_changes(value=bracket(term.node, 0))])]
+    return [cst.SimpleStatementLine([node.with_changes(value=bracket(expr.node, 0))])]
 
 
-def _read_setattr(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
+def _read_setattr(ev: Evaluator, node: cst.BaseExpression) -> cst.Assign | None:
     """Return what `setattr(ctx, "y", y)` says."""
-    if not isinstance(node, cst.Call) or walk.find_name(node.func) != "builtins.setattr" or len(node.args) != 3:
+    if not isinstance(node, cst.Call) or ev.find_name(node.func) != "builtins.setattr" or len(node.args) != 3:
         return None
     owner, name, value = (a.value for a in node.args)
-    if not is_ctx(walk, owner) or not isinstance(read_literal(name), str):
+    if not is_ctx(ev, owner) or not isinstance(read_literal(name), str):
         return None
     return cst.Assign([cst.AssignTarget(cst.Attribute(owner, cst.Name(str(read_literal(name)))))], value)
 
 
-def _read_entry_copy(walk: Walk, node: cst.BaseExpression) -> cst.Assign | None:
+def _read_entry_copy(ev: Evaluator, node: cst.BaseExpression) -> cst.Assign | None:
     """Translate `y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
     match node:
         case cst.Call(cst.Attribute(cst.Subscript() as entries, cst.Name("copy_")), [cst.Arg(given, None, star="")]):
-            base, term, other = (walk.port(n).value for n in (entries.value, entries, given))
+            base, expr, other = (ev.port(n).value for n in (entries.value, entries, given))
         case _:
             return None
-    if base.place is None or term.place is None or not term.place.certain or not base.is_tensor:
+    if base.memref is None or expr.memref is None or not expr.memref.certain or not base.is_tensor:
         return None
-    view = len(term.place.steps) == len(base.place.steps) + 1
+    view = len(expr.memref.steps) == len(base.memref.steps) + 1
     same = other.dtype == base.dtype and not may_widen(base, other)
     if not view or other.kind not in {"tensor", "unknown"}:
         return None
     if not same:
         dtype = cst.Attribute(entries.value, cst.Name("dtype"))
         given = cst.Call(cst.Attribute(bracket(given), cst.Name("to")), [cst.Arg(dtype)])
-    made: cst.Assign = place_at(walk, cst.Assign([cst.AssignTarget(entries)], given), node)
+    made: cst.Assign = place_at(ev, cst.Assign([cst.AssignTarget(entries)], given), node)
     return made
 
 
 @statement(cst.Import, cst.ImportFrom, general=True)
-def port_import(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | None:
+def port_import(ev: Evaluator, node: cst.Import | cst.ImportFrom) -> Statements | None:
     """Drop imports of torch inside functions."""
     import sys
 
@@ -381,10 +381,10 @@ def port_import(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | N
 
     kept = False
     ours = [(n, f) for n, f in iter_imported(node) if f.startswith("fnjax.triton")]
-    if ours and walk.routine.role == "module":  # the port has them at its head
+    if ours and ev.routine.role == "module":  # the port has them at its head
         return []
     for name, full in iter_imported(node):
-        walk.bind_name(name, Value("object", name=full), node)
+        ev.bind_name(name, Value("object", name=full), node)
         root = full.split(".")[0]
         kept = kept or root in sys.stdlib_module_names or root in {"numpy", "scipy", "jax", "fnjax"}
     if ours:
@@ -394,7 +394,7 @@ def port_import(walk: Walk, node: cst.Import | cst.ImportFrom) -> Statements | N
 
 
 @statement(cst.Del, general=True)
-def port_del(walk: Walk, node: cst.Del) -> Statements | None:
+def port_del(ev: Evaluator, node: cst.Del) -> Statements | None:
     """Translate `del x`."""
     found = [node.target] if not isinstance(node.target, cst.Tuple) else [e.value for e in node.target.elements]
     if any(not isinstance(t, cst.Name) for t in found):
@@ -403,7 +403,7 @@ def port_del(walk: Walk, node: cst.Del) -> Statements | None:
 
 
 @statement(cst.Raise, general=True)
-def port_raise(walk: Walk, node: cst.Raise) -> Statements | None:
+def port_raise(ev: Evaluator, node: cst.Raise) -> Statements | None:
     """Translate `raise ValueError(x.shape)`."""
-    made = walk.port_parts(node)
+    made = ev.port_parts(node)
     return [cst.SimpleStatementLine([made])]

@@ -1,6 +1,6 @@
 """A write in one branch of a conditional expression.
 
-What: the statement is written out for either branch, behind an `if`; so is one whose `out=` is such an expression.
+What: the statement is written out for either branch, after an `if`; so is one whose `out=` is such an expression.
 Before: `y = (x.sub_(m) if inplace else x - m).exp()`
 After: `if inplace: x = x - m; y = jnp.exp(x)` with `else: y = jnp.exp(x - m)`
 Safety: only where the expression is evaluated in any case, and no other write of the statement comes before it.
@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Statements, Walk, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Statements, place_at
 from fnjax.port.tree.located import list_children, list_nodes
 
 
-def port_written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+def port_written_choice(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """Return the `if` that stands for a statement with such an expression."""
     line = body[index]
     if type(line) is not cst.SimpleStatementLine or len(line.body) != 1 or not list_nodes(line, cst.IfExp):
@@ -40,7 +40,7 @@ def port_written_choice(walk: Walk, body: Sequence[cst.BaseStatement], index: in
         one = small.visit(_ChoiceReplacer(found, value))
         blocks.append(cst.IndentedBlock([cst.SimpleStatementLine([one])]))  # type: ignore[list-item] # a statement
     made = cst.If(found.test, blocks[0], cst.Else(blocks[1]), leading_lines=line.leading_lines)
-    return walk.port_statement(place_at(walk, made, line)), 1
+    return ev.port_statement(place_at(ev, made, line)), 1
 
 
 def _iter_evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -4,7 +4,7 @@ What: arithmetic, comparisons and `not`; only what is known of their values is w
 Before: `(x > 0) & m`
 After: `(x > 0) & m`
 Safety: JAX's arrays have PyTorch's operators, with the same promotion of Python numbers.
-Limits: chained comparisons whose middle writes or names something ask for a Python bool, which runs un-jitted only.
+Limits: chained comparisons whose middle writes or names something ask for a Python bool, which runs outside jit only.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_answer, parse, place_at
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Stop, Term, Walk, find_names, make_answer, parse, place_at
 from fnjax.port.known.facts import (
     DTYPE,
     LIST,
@@ -30,7 +30,7 @@ from fnjax.port.known.facts import (
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.masks import spread_values
-from fnjax.port.rewrite.memory.poles import keep_off_poles
+from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
@@ -39,12 +39,12 @@ from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
 
-def describe_combined(walk: Walk, node: cst.BaseExpression, operands: list[Term], dtype: str = "") -> Value:
+def describe_combined(ev: Evaluator, node: cst.BaseExpression, operands: list[Expr], dtype: str = "") -> Value:
     """Return what is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
-    # Selected entries stand beside numbers, or entries that the same mask selects: others would meet at other places.
-    mask = walk.find_one_mask(values)
+    # Selected entries stand next to numbers, or entries that the same mask selects: others would meet at other places.
+    mask = ev.find_one_mask(values)
     open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
     if not tensors and not open_:
         kind = "unknown" if any(v.kind == "object" for v in values) else "static"
@@ -54,7 +54,7 @@ def describe_combined(walk: Walk, node: cst.BaseExpression, operands: list[Term]
     # A Python value in a parameter of unknown kind has no shape; an array there that would change this one is no
     # mask of it.
     likes = {v.like for v in tensors or open_ if v.rank != 0}
-    like = likes.pop() if len(likes) == 1 else walk.mark_shape(node)
+    like = likes.pop() if len(likes) == 1 else ev.mark_shape(node)
     big = [v for v in open_ if v.like == like]
     rank = (
         0
@@ -70,63 +70,63 @@ def describe_combined(walk: Walk, node: cst.BaseExpression, operands: list[Term]
         )
         if dtype == "unknown" and "unknown" not in kinds:
             dtype = "int"
-    place = walk.make_place(node)
+    memref = ev.make_memref(node)
     kind = "tensor" if tensors else "unknown"
     exact = "" if dtype == "bool" else find_common_dtype(open_)
     mixed = not tensors and any(v.mixed for v in values)
     rows = min((v.rows for v in open_ if v.rank != 0), default=0)
-    made = Value(kind, dtype, rank, place=place, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
+    made = Value(kind, dtype, rank, memref=memref, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
     return replace(made, python=any(v.python for v in values) and all(v.python or not v.is_tensor for v in values))
 
 
-def make_number(term: Term) -> Term:
+def make_number(expr: Expr) -> Expr:
     """Return a scalar of NumPy as the Python number that it is to PyTorch; JAX would promote to its float64."""
-    if term.value.name != NUMBER:
-        return term
-    return Term(fill("float(A)", A=term.node), replace(term.value, name=""))
+    if expr.value.name != NUMBER:
+        return expr
+    return Expr(fill("float(A)", A=expr.node), replace(expr.value, name=""))
 
 
 _ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
 
 
-def port_64_bits(walk: Walk, node: cst.CSTNode, term: Term, other: Term, divided: bool = False) -> Term:
-    """Return a whole number of more than 32 bits beside an array: JAX without jax_enable_x64 takes it as a float only.
+def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divided: bool = False) -> Expr:
+    """Return an integer of more than 32 bits next to an array: JAX without jax_enable_x64 takes it as a float only.
 
     Args:
-        walk: the walk.
+        ev: the evaluation.
         node: what both are operands of.
-        term: the number, if it is one: written out, or a power that may be as large.
+        expr: the number, if it is one: written out, or a power that may be as large.
         other: the array.
-        divided: one is divided by the other, so that whole numbers become floats.
+        divided: one is divided by the other, so that integers become floats.
     """
-    number = _read_whole_number(term.value)
+    number = _read_whole_number(expr.value)
     large = number is not None and not _fits_32_bits(number)
-    if not (large or term.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
-        return term
+    if not (large or expr.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
+        return expr
     floats = divided or other.value.dtype in {"float", "complex"}
     fits = floats or (other.value.dtype == "unknown" and other.named)
-    if not large and not (term.value.kind == "static" and other.value.is_tensor and fits):
+    if not large and not (expr.value.kind == "static" and other.value.is_tensor and fits):
         message = "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
-        walk.note(node, "int64", message)
-        return term
+        ev.note(node, "int64", message)
+        return expr
     if not other.value.is_tensor:
-        return term
-    walk.large = "error" if large else walk.large or "note"
+        return expr
+    ev.large = "error" if large else ev.large or "note"
     if floats:
-        return replace(term, node=fill("float(A)", A=term.node))
+        return replace(expr, node=fill("float(A)", A=expr.node))
     if other.value.dtype == "unknown":
-        walk.note(node, "int64", "beside whole numbers this needs more than 32 bits: set jax_enable_x64 for them")
-    walk.sink.imports.add("jnp")
-    return replace(term, node=parse(f"jnp.asarray({unparse(drop_parentheses(term.node))}, {_write_dtype(other)})"))
+        ev.note(node, "int64", "beside whole numbers this needs more than 32 bits: set jax_enable_x64 for them")
+    ev.diagnostics.imports.add("jnp")
+    return replace(expr, node=parse(f"jnp.asarray({unparse(drop_parentheses(expr.node))}, {_write_dtype(other)})"))
 
 
-def may_grow(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
-    """Return whether this is a whole number of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
+def may_grow(ev: Evaluator, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
+    """Return whether this is an integer of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
 
     The number of a loop's round is no such exponent: as many rounds nobody makes.
     """
     if isinstance(node.operator, (cst.Power, cst.LeftShift)):
-        counting = [loop.target for loop in walk.here.loops if isinstance(loop, cst.For)]
+        counting = [loop.target for loop in ev.here.loops if isinstance(loop, cst.For)]
         small = isinstance(node.right, cst.UnaryOperation) or any(
             find_names(t) & find_names(node.right) for t in counting
         )
@@ -136,34 +136,34 @@ def may_grow(walk: Walk, node: cst.BinaryOperation, left: Value, right: Value) -
     return kept and ((left.wide and right.kind == "static") or (right.wide and left.kind == "static"))
 
 
-def report_overflow(walk: Walk, node: cst.CSTNode, left: Term, right: Term, shift: bool = False) -> None:
+def report_overflow(ev: Evaluator, node: cst.CSTNode, left: Expr, right: Expr, shift: bool = False) -> None:
     """Report a product of 64-bit numbers that may need them all, as in a hash or a key of several indices."""
     for array, number in ((left, right), (right, left)):
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
-        if wide and _find_largest(walk, number) >= (15 if shift else 2**15):
+        if wide and _find_largest(ev, number) >= (15 if shift else 2**15):
             message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
-            walk.report(node, "int64", message)
+            ev.report(node, "int64", message)
 
 
-def _find_largest(walk: Walk, term: Term) -> int:
+def _find_largest(ev: Evaluator, expr: Expr) -> int:
     """Return the largest number that a Python number may be: of its table, or that a loop runs through."""
-    if term.value.kind != "static":
+    if expr.value.kind != "static":
         return 0
-    if type(term.value.literal) is int:
-        return abs(term.value.literal)
-    tables: list[Value] = [walk.look_up(name) for name in find_names(term.node)]
-    for loop in walk.here.loops:
-        if isinstance(loop, cst.For) and find_names(term.node) & set(iter_targets(loop.target)):
+    if type(expr.value.literal) is int:
+        return abs(expr.value.literal)
+    tables: list[Value] = [ev.look_up(name) for name in find_names(expr.node)]
+    for loop in ev.here.loops:
+        if isinstance(loop, cst.For) and find_names(expr.node) & set(iter_targets(loop.target)):
             parts = (n for n in list_nodes(loop.iter) if isinstance(n, (cst.Name, cst.Tuple, cst.List)))
-            tables += [walk.port(n).value for n in parts]
+            tables += [ev.port(n).value for n in parts]
     entries = [part.literal for table in tables for part in table.parts or ()]
     return max((abs(n) for n in entries if type(n) is int), default=0)
 
 
-def narrow_result(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpression:
+def narrow_result(made: cst.BaseExpression, exprs: list[Expr]) -> cst.BaseExpression:
     """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
-    whole = [t for t in terms if t.value.is_tensor and t.value.rank != 0]
-    single = [t.value for t in terms if t.value.is_tensor and t.value.rank == 0]
+    whole = [t for t in exprs if t.value.is_tensor and t.value.rank != 0]
+    single = [t.value for t in exprs if t.value.is_tensor and t.value.rank == 0]
     if not whole or not single:
         return made
     widest = max(whole, key=lambda t: not any(may_widen(t.value, o.value) for o in whole))
@@ -175,20 +175,20 @@ def narrow_result(made: cst.BaseExpression, terms: list[Term]) -> cst.BaseExpres
     return parse(f"{unparse(bracket(made))}.astype({_write_dtype(widest)})")
 
 
-def _write_dtype(term: Term) -> str:
-    if term.value.exact and not term.value.exact.startswith("?") and term.value.exact != "float":
-        return f"jnp.{term.value.exact}"
-    if term.named:
-        return f"{unparse(term.node)}.dtype"
-    return f"jnp.result_type({unparse(term.node)})"
+def _write_dtype(expr: Expr) -> str:
+    if expr.value.exact and not expr.value.exact.startswith("?") and expr.value.exact != "float":
+        return f"jnp.{expr.value.exact}"
+    if expr.named:
+        return f"{unparse(expr.node)}.dtype"
+    return f"jnp.result_type({unparse(expr.node)})"
 
 
 @expression(cst.BinaryOperation, general=True)
-def port_binary_operation(walk: Walk, node: cst.BinaryOperation) -> Term:
+def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
     """Translate `a + b`."""
     # `port_parts` asks for the operands by their nodes, so what is changed of these here goes into the memo.
-    spread_values(walk, (node.left, node.right))
-    left, right = walk.port(node.left), walk.port(node.right)
+    spread_values(ev, (node.left, node.right))
+    left, right = ev.port(node.left), ev.port(node.right)
     dtype = ""
     if isinstance(node.operator, cst.Divide):
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
@@ -196,59 +196,59 @@ def port_binary_operation(walk: Walk, node: cst.BinaryOperation) -> Term:
         left, right = make_number(left), make_number(right)
         if isinstance(node.operator, _ARITHMETIC):
             divided = isinstance(node.operator, cst.Divide)
-            left, right = (port_64_bits(walk, node, *p, divided) for p in ((left, right), (right, left)))
+            left, right = (port_64_bits(ev, node, *p, divided) for p in ((left, right), (right, left)))
         if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
-            report_overflow(walk, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
-        walk.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
+            report_overflow(ev, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
+        ev.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
     if foreign and (left.value.numpy or right.value.numpy):
         raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
     if isinstance(node.operator, (cst.Divide, cst.Power)):
-        keep_off_poles(walk, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
-    made = walk.port_parts(node)
+        avoid_singularities(ev, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
+    made = ev.port_parts(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
-        return Term(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
+        return Expr(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
         if right.value.traced:
-            walk.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
+            ev.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
         element = join_elements(left.value)
-        if element and element.place and isinstance(node.operator, cst.Multiply):  # one tensor in several places
-            element = replace(element, place=element.place.doubtful)
+        if element and element.memref and isinstance(node.operator, cst.Multiply):  # one tensor in several places
+            element = replace(element, memref=element.memref.doubtful)
         elif isinstance(node.operator, cst.Add):
             other = join_elements(right.value)
             element = join_values(element, other) if element and other else element or other
-        return Term(made, Value("static", name=_name_list(left.value), element=element))
+        return Expr(made, Value("static", name=_name_list(left.value), element=element))
     if left.value.kind == right.value.kind == "static":
         found = read_literal(node)
         if found is MISSING:
             found = _compute_literal(node, left.value, right.value)
-        known_as = describe_combined(walk, node, [left, right], dtype).dtype
+        known_as = describe_combined(ev, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        wide = not _fits_32_bits(found) if type(found) is int else may_grow(walk, node, left.value, right.value)
-        return Term(made, Value("static", known_as, name=name, literal=found, wide=wide))
+        wide = not _fits_32_bits(found) if type(found) is int else may_grow(ev, node, left.value, right.value)
+        return Expr(made, Value("static", known_as, name=name, literal=found, wide=wide))
     if isinstance(node.operator, cst.MatrixMultiply):
-        walk.need_entries(left.value, right.value)
+        ev.need_entries(left.value, right.value)
         known = {left.value.dtype, right.value.dtype}
-        return Term(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", place=walk.make_place(node)))
-    value = describe_combined(walk, node, [left, right], dtype)
-    if value.kind == "unknown" and may_grow(walk, node, left.value, right.value):
+        return Expr(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", memref=ev.make_memref(node)))
+    value = describe_combined(ev, node, [left, right], dtype)
+    if value.kind == "unknown" and may_grow(ev, node, left.value, right.value):
         value = replace(value, wide=True)
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
-        made = made.with_changes(left=fill("float(A)", A=left.node))  # Python's 2 ** -1 is no whole number
+        made = made.with_changes(left=fill("float(A)", A=left.node))  # Python's 2 ** -1 is no integer
         value = replace(value, dtype="float")
-    if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(walk, node):
-        walk.sink.needs.add("_difference")
+    if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(ev, node):
+        ev.diagnostics.needs.add("_difference")
         made = fill("_difference(A, B)", A=made.left, B=made.right)
-    if isinstance(node.operator, cst.Divide) and must_divide_exactly(walk, node, left.value, right.value):
-        made = write_quotient(walk, made)
+    if isinstance(node.operator, cst.Divide) and must_divide_exactly(ev, node, left.value, right.value):
+        made = write_quotient(ev, made)
     new = narrow_result(made, [left, right])
     if new is not made:
-        walk.sink.imports.add("jnp")
-        return Term(new, value)
+        ev.diagnostics.imports.add("jnp")
+        return Expr(new, value)
     if value.dtype == "bool":
-        value = replace(value, number=walk.number_expression(node))
-    return Term(made, value)
+        value = replace(value, number=ev.number_expression(node))
+    return Expr(made, value)
 
 
 def _name_list(value: Value) -> str:
@@ -265,7 +265,7 @@ _OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
 
 
 def _compute_literal(node: cst.BinaryOperation, left: Value, right: Value) -> object:
-    """Return the value of what is computed of known whole numbers, as `ndim - 1` and `2**31 - 1`."""
+    """Return the value of what is computed of known integers, as `ndim - 1` and `2**31 - 1`."""
     a, b = _read_whole_number(left), _read_whole_number(right)
     compute = _OF_WHOLE.get(type(node.operator))
     if a is None or b is None or compute is None:
@@ -281,48 +281,48 @@ def _fits_32_bits(number: int) -> bool:
 
 
 def _read_whole_number(value: Value) -> int | None:
-    """Return the whole number that a value is, if it is known."""
+    """Return the integer that a value is, if it is known."""
     return value.literal if type(value.literal) is int and value.kind == "static" else None
 
 
 @expression(cst.UnaryOperation, general=True)
-def port_unary_operation(walk: Walk, node: cst.UnaryOperation) -> Term:
+def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
     """Translate `-x`, `~m`, `not flag`; `+x` is x itself."""
-    term = walk.port(node.expression)
+    expr = ev.port(node.expression)
     if isinstance(node.operator, cst.Plus):
-        return Term(walk.port_parts(node), replace(term.value, number=""))
-    made = walk.port_parts(node)
+        return Expr(ev.port_parts(node), replace(expr.value, number=""))
+    made = ev.port_parts(node)
     if isinstance(node.operator, cst.Not):
-        if isinstance(node.expression, cst.BooleanOperation) and term.value.traced:
-            return walk.port(place_at(walk, negate(node.expression), node))
-        if term.value.is_tensor or (term.value.mixed and term.value.dtype != "unknown"):
-            value = Value("tensor", "bool", term.value.rank, number=walk.number_expression(node))
-            if term.value.is_tensor and term.value.dtype == "bool":
-                return Term(cst.UnaryOperation(cst.BitInvert(), bracket(term.node)), value)
-            walk.sink.imports.add("jnp")
-            return Term(fill("jnp.logical_not(A)", A=term.node), value)
-        if term.value.mixed:
-            walk.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
-        return Term(made, Value("unknown" if term.value.kind == "unknown" else "static", "bool"))
-    if not term.value.is_tensor and term.value.dtype != "bool":
-        number = _read_whole_number(term.value)
+        if isinstance(node.expression, cst.BooleanOperation) and expr.value.traced:
+            return ev.port(place_at(ev, negate(node.expression), node))
+        if expr.value.is_tensor or (expr.value.mixed and expr.value.dtype != "unknown"):
+            value = Value("tensor", "bool", expr.value.rank, number=ev.number_expression(node))
+            if expr.value.is_tensor and expr.value.dtype == "bool":
+                return Expr(cst.UnaryOperation(cst.BitInvert(), bracket(expr.node)), value)
+            ev.diagnostics.imports.add("jnp")
+            return Expr(fill("jnp.logical_not(A)", A=expr.node), value)
+        if expr.value.mixed:
+            ev.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
+        return Expr(made, Value("unknown" if expr.value.kind == "unknown" else "static", "bool"))
+    if not expr.value.is_tensor and expr.value.dtype != "bool":
+        number = _read_whole_number(expr.value)
         opposite = MISSING if number is None or not isinstance(node.operator, cst.Minus) else -number
         value = Value(
-            term.value.kind,
-            term.value.dtype,
-            name=NUMBER if term.value.name == NUMBER else "",
+            expr.value.kind,
+            expr.value.dtype,
+            name=NUMBER if expr.value.name == NUMBER else "",
             literal=found if (found := read_literal(node)) is not MISSING else opposite,
-            place=walk.make_place(node) if term.value.kind == "unknown" else None,
-            mixed=term.value.mixed,
-            wide=term.value.wide and isinstance(node.operator, cst.Minus),
+            memref=ev.make_memref(node) if expr.value.kind == "unknown" else None,
+            mixed=expr.value.mixed,
+            wide=expr.value.wide and isinstance(node.operator, cst.Minus),
         )
-        return Term(made, value)
-    return Term(
+        return Expr(made, value)
+    return Expr(
         made,
         replace(
-            term.value,
-            place=walk.make_place(node),
-            number=walk.number_expression(node) if term.value.dtype == "bool" else "",
+            expr.value,
+            memref=ev.make_memref(node),
+            number=ev.number_expression(node) if expr.value.dtype == "bool" else "",
         ),
     )
 
@@ -338,53 +338,49 @@ def is_dtype(value: Value) -> bool:
 _EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, cst.IsNot: cst.NotEqual}
 
 
-def _port_dtype_comparison(walk: Walk, node: cst.Comparison) -> Any:
-    """`x.dtype is torch.int64`: dtypes are equal, not identical; whole numbers have 64 bits where JAX is told so."""
-    named = [
-        n for n in list_nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and walk.find_name(n) in _OF_64_BITS
-    ]
+def _port_dtype_comparison(ev: Evaluator, node: cst.Comparison) -> Any:
+    """`x.dtype is torch.int64`: dtypes are equal, not identical; integers have 64 bits where JAX is told so."""
+    named = [n for n in list_nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and ev.find_name(n) in _OF_64_BITS]
     for n in named:
-        walk.sink.imports.add("jnp")
-        walk.memo[id(n)] = n, replace(walk.port(n), node=parse("jnp.result_type(int)"))
+        ev.diagnostics.imports.add("jnp")
+        ev.memo[id(n)] = n, replace(ev.port(n), node=parse("jnp.result_type(int)"))
     for around in (n for n in list_nodes(node) if n not in named and any(m in named for m in list_nodes(n))):
-        walk.memo.pop(id(around), None)
+        ev.memo.pop(id(around), None)
     changed = [
         t
         if type(t.operator) not in _EQUALITY or read_literal(t.comparator) is None
         else t.with_changes(operator=_EQUALITY[type(t.operator)]())
         for t in node.comparisons
     ]
-    return walk.port_parts(node.with_changes(comparisons=changed))
+    return ev.port_parts(node.with_changes(comparisons=changed))
 
 
 _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
 
 
 @expression(cst.Comparison, general=True)
-def port_comparison(walk: Walk, node: cst.Comparison) -> Term:
+def port_comparison(ev: Evaluator, node: cst.Comparison) -> Expr:
     """Translate `x > 0`."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
-    operands = [walk.port(n) for n in sides]
+    operands = [ev.port(n) for n in sides]
     if len(operands) == 2:
         left, right = operands
-        operands = [port_64_bits(walk, node, left, right), port_64_bits(walk, node, right, left)]
-        walk.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
-    made = _port_dtype_comparison(walk, node) if any(is_dtype(o.value) for o in operands) else walk.port_parts(node)
+        operands = [port_64_bits(ev, node, left, right), port_64_bits(ev, node, right, left)]
+        ev.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
+    made = _port_dtype_comparison(ev, node) if any(is_dtype(o.value) for o in operands) else ev.port_parts(node)
     operators = [type(t.operator) for t in node.comparisons]
     # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
-            walk.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
+            ev.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
-            made = made.with_changes(left=make_hashable(walk, Term(made.left, operands[0].value)))
-        return Term(made, Value("static", "bool"))
-    if (links := port_chained_comparison(walk, node)) is not None:
-        return walk.port(place_at(walk, links, node))
+            made = made.with_changes(left=make_hashable(ev, Expr(made.left, operands[0].value)))
+        return Expr(made, Value("static", "bool"))
+    if (links := port_chained_comparison(ev, node)) is not None:
+        return ev.port(place_at(ev, links, node))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
-        walk.report(
-            node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only"
-        )
+        ev.report(node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only")
     named = [o for o in operands if o.value.name == "instance:torch.device"]
     if (  # a device never equals a text
         named
@@ -399,10 +395,10 @@ def port_comparison(walk: Walk, node: cst.Comparison) -> Term:
     if any(isinstance(t, str) and t.startswith("torch.") for t in texts):
         raise Stop(node, "operation", "PyTorch's names are not JAX's: compare x.dtype with a dtype")
     two = operators[0] in {cst.Equal, cst.NotEqual} and len(texts) == 2
-    asked = made is not node or (walk.program.kernels and _DEVICES.intersection(map(str, texts)))
+    asked = made is not node or (ev.program.kernels and _DEVICES.intersection(map(str, texts)))
     if asked and two and all(isinstance(t, str) for t in texts):  # x.device.type == "cuda"
         return make_answer((texts[0] == texts[1]) is (operators[0] is cst.Equal))
-    value = describe_combined(walk, node, operands, "bool")
+    value = describe_combined(ev, node, operands, "bool")
     if value.kind in {"tensor", "unknown"}:
-        value = replace(value, number=walk.number_expression(node))
-    return Term(made, value)
+        value = replace(value, number=ev.number_expression(node))
+    return Expr(made, value)

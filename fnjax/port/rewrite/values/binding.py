@@ -12,74 +12,74 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk
-from fnjax.port.known.facts import UNKNOWN, Place, Value, find_any_element, list_places
+from fnjax.port.analysis.evaluator import Evaluator
+from fnjax.port.known.facts import UNKNOWN, MemRef, Value, find_any_element, list_memrefs
 from fnjax.port.rewrite.values.context import keep_on_ctx, name_ctx_attribute
 from fnjax.port.torch import MISSING, unparse
 from fnjax.port.tree.located import list_nodes
 
 
-def iterate_over(walk: Walk, node: cst.BaseExpression, value: Value) -> Value:
+def iterate_over(ev: Evaluator, node: cst.BaseExpression, value: Value) -> Value:
     """Return what one finds when iterating."""
-    walk.need_entries(value)
+    ev.need_entries(value)
     found = find_any_element(value)
     return replace(found, literal=MISSING, number="", like="") if value.parts else found
 
 
-def bind_target(walk: Walk, target: Any, value: Value, node: cst.CSTNode) -> None:
+def bind_target(ev: Evaluator, target: Any, value: Value, node: cst.CSTNode) -> None:
     """Variables take values, also by unpacking."""
     if isinstance(target, cst.Name):
-        if target.value in walk.program.rebound and walk.routine.role != "module":
-            here = (n for n in list_nodes(walk.routine.node) if isinstance(n, cst.Global))
+        if target.value in ev.program.rebound and ev.routine.role != "module":
+            here = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Global))
             if any(item.name.value == target.value for n in here for item in n.names):
                 if value.is_tensor:
-                    report_outliving(walk, node, target.value)
-                note_kept_argument(walk, node, target.value, value)
-        walk.bind_name(target.value, value, node)
+                    report_outliving(ev, node, target.value)
+                note_kept_argument(ev, node, target.value, value)
+        ev.bind_name(target.value, value, node)
     elif isinstance(target, (cst.Tuple, cst.List)):
-        walk.need_entries(value)
+        ev.need_entries(value)
         plain = all(isinstance(e, cst.Element) for e in target.elements)
         parts = value.parts if plain and value.parts is not None and len(value.parts) == len(target.elements) else None
-        element = value.element or iterate_over(walk, target, value)
+        element = value.element or iterate_over(ev, target, value)
         for i, e in enumerate(target.elements):
             one = parts[i] if parts is not None else element
-            place = value.place or one.place
-            if parts is None and plain and place is not None and value.kind == "static" and one.is_tensor:
-                one = replace(one, place=place.take_entry(i))
-            bind_target(walk, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
+            memref = value.memref or one.memref
+            if parts is None and plain and memref is not None and value.kind == "static" and one.is_tensor:
+                one = replace(one, memref=memref.take_entry(i))
+            bind_target(ev, e.value, one if isinstance(e, cst.Element) else Value("static", element=element), node)
     elif isinstance(target, cst.Attribute):
-        bind_attribute(walk, target, value, node)
+        bind_attribute(ev, target, value, node)
 
 
-def bind_attribute(walk: Walk, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
+def bind_attribute(ev: Evaluator, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
     """`ctx.alpha = alpha`."""
-    key = name_ctx_attribute(walk, target)
+    key = name_ctx_attribute(ev, target)
     if key:
-        walk.need_entries(value)
-        walk.bind_name(key, value, node)
-        keep_on_ctx(walk, key, value)
+        ev.need_entries(value)
+        ev.bind_name(key, value, node)
+        keep_on_ctx(ev, key, value)
     elif value.traced:
-        note_set_once(walk, target)
+        note_set_once(ev, target)
     else:
-        note_kept_argument(walk, target, unparse(target), value)
+        note_kept_argument(ev, target, unparse(target), value)
 
 
-def report_outliving(walk: Walk, node: cst.CSTNode, name: str) -> None:
+def report_outliving(ev: Evaluator, node: cst.CSTNode, name: str) -> None:
     """Report a global, or a container of the module, that takes an array."""
     message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
-    walk.report(node, "untraced", message)
+    ev.report(node, "untraced", message)
 
 
-def note_kept_argument(walk: Walk, node: cst.CSTNode, name: str, value: Value) -> None:
+def note_kept_argument(ev: Evaluator, node: cst.CSTNode, name: str, value: Value) -> None:
     """Note a global, or an attribute of an object, that takes an argument of forward that may be an array."""
-    if value.kind == "unknown" and walk.routine.role in {"forward", "backward"}:
+    if value.kind == "unknown" and ev.routine.role in {"forward", "backward"}:
         message = f"{name!r} takes an argument for later calls: a Python value can be, an array cannot under jit"
-        walk.note(node, "effect", message)
+        ev.note(node, "effect", message)
 
 
-def note_set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
+def note_set_once(ev: Evaluator, target: cst.Attribute | cst.Subscript) -> None:
     """Note an object's attribute that takes a tensor, or a dictionary's entry."""
-    walk.note(
+    ev.note(
         target,
         "effect",
         f"{unparse(target)} is set for its effect: under jit that happens once, while tracing, to what has no value "
@@ -87,17 +87,17 @@ def note_set_once(walk: Walk, target: cst.Attribute | cst.Subscript) -> None:
     )
 
 
-def find_held_place(walk: Walk, nodes_: list[cst.BaseExpression]) -> Value | None:
+def find_held_memref(ev: Evaluator, nodes_: list[cst.BaseExpression]) -> Value | None:
     """Return what an object or container made of these holds of their memory."""
-    lying = [p for n in nodes_ for p in list_places(walk.port(n).value)]
-    return replace(UNKNOWN, place=Place.join_all(*lying)) if lying else None
+    lying = [p for n in nodes_ for p in list_memrefs(ev.port(n).value)]
+    return replace(UNKNOWN, memref=MemRef.join_all(*lying)) if lying else None
 
 
-def list_entries(walk: Walk, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
+def list_entries(ev: Evaluator, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
     """Return what a dictionary with these keys holds; nothing where one of them is not known."""
     if not all(isinstance(key, str) for key, _ in pairs):
         return ()
-    values = {str(key): walk.port(value).value for key, value in pairs}
+    values = {str(key): ev.port(value).value for key, value in pairs}
     return tuple((key, _drop_place(value)) for key, value in values.items())
 
 

@@ -1,12 +1,12 @@
 """Conditions of Python and of tensors in one `and` or `or`.
 
-What: Python's part is asked first and stays Python's, so that what stands behind it is only traced where it may run;
+What: Python's part is asked first and stays Python's, so that what stands after it is only traced where it may run;
 the tensors' part becomes one array. `not` goes to the parts.
 Before: `if limit is not None and n > limit: x = x * (limit / n)`
 After: `if limit is not None: x = jax.lax.cond(n > limit, lambda: x * (limit / n), lambda: x)`
-Safety: each block stands behind the same answers as in the source.
+Safety: each block stands after the same answers as in the source.
 Limits: a block that several answers lead to is written out for each of them; `and` and `or` of tensors that are no
-conditions (`x or y`) run un-jitted only.
+conditions (`x or y`) run outside jit only.
 """
 
 from __future__ import annotations
@@ -17,47 +17,47 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, place_at
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import expression
-from fnjax.port.analysis.walk import Statements, Term, Walk, parse, place_at
 from fnjax.port.known.facts import Value, join_values
 from fnjax.port.torch import MISSING, Operation, bracket, fill, find_operation, unparse
 
 Formula = cst.BaseExpression | bool
 
 
-def put_blocks_on_lines(walk: Walk, node: Any) -> Any:
+def put_blocks_on_lines(ev: Evaluator, node: Any) -> Any:
     """Return an `if` whose blocks stand on lines of their own."""
     if not isinstance(node, (cst.If, cst.Else)):
         return node
     changes: dict[str, Any] = {}
     if isinstance(node.body, cst.SimpleStatementSuite):
         changes["body"] = cst.IndentedBlock([cst.SimpleStatementLine([s]) for s in node.body.body])
-    orelse = put_blocks_on_lines(walk, node.orelse) if isinstance(node, cst.If) else None
+    orelse = put_blocks_on_lines(ev, node.orelse) if isinstance(node, cst.If) else None
     if isinstance(node, cst.If) and orelse is not node.orelse:
         changes["orelse"] = orelse
-    return place_at(walk, node.with_changes(**changes), node) if changes else node
+    return place_at(ev, node.with_changes(**changes), node) if changes else node
 
 
 def find_asked(value: Value) -> str:
     """Whose answer a condition is: `python`, `array`, or `either`, which has the form of an array's as well."""
-    open_ = value.kind == "unknown" and value.dtype == "bool" and value.place is not None
+    open_ = value.kind == "unknown" and value.dtype == "bool" and value.memref is not None
     return "array" if value.traced else "either" if open_ else "python"
 
 
 _ONLY_ASKING = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.len", "builtins.getattr"})
 
 
-def _may_act(walk: Walk, node: cst.BaseExpression) -> bool:
-    """Return whether a condition may do something beside asking."""
+def _may_act(ev: Evaluator, node: cst.BaseExpression) -> bool:
+    """Return whether a condition may do something next to asking."""
     calls = [n.func for n in list_nodes(node) if isinstance(n, cst.Call)]
     named = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in list_nodes(node))
-    return named or not all(walk.find_name(f) in _ONLY_ASKING or _only_computes(walk, f) for f in calls)
+    return named or not all(ev.find_name(f) in _ONLY_ASKING or _only_computes(ev, f) for f in calls)
 
 
-def _only_computes(walk: Walk, function: cst.BaseExpression) -> bool:
+def _only_computes(ev: Evaluator, function: cst.BaseExpression) -> bool:
     """Return whether this is a function of torch, or a method of tensors, that changes nothing."""
-    name = walk.find_name(function)
+    name = ev.find_name(function)
     method = function.attr.value if isinstance(function, cst.Attribute) and not name else ""
     found = find_operation(f"torch.Tensor.{method}" if method else name)
     return isinstance(found, Operation) and not found.inplace and not found.first.random
@@ -104,7 +104,7 @@ def _join_conditions(parts: list[cst.BaseExpression], operator: cst.BaseBooleanO
     )
 
 
-def port_chained_comparison(walk: Walk, node: cst.Comparison) -> cst.BaseExpression | None:
+def port_chained_comparison(ev: Evaluator, node: cst.Comparison) -> cst.BaseExpression | None:
     """Translate `a < b and b < c` for `a < b < c` of tensors."""
     middle = [t.comparator for t in node.comparisons[:-1]]
     if not middle or any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for m in middle for n in list_nodes(m)):
@@ -116,25 +116,25 @@ def port_chained_comparison(walk: Walk, node: cst.Comparison) -> cst.BaseExpress
         links.append(cst.Comparison(left, [target]))
     return (
         _join_conditions(links, cst.And())
-        if any(walk.port(n).value.traced for n in (node.left, *(t.comparator for t in node.comparisons)))
+        if any(ev.port(n).value.traced for n in (node.left, *(t.comparator for t in node.comparisons)))
         else None
     )
 
 
-def _open_condition(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+def _open_condition(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
     """Return the condition with `not` inside, and with Python's part of variables that hold a whole condition."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         inner = node.expression
         if isinstance(inner, cst.Name):
-            opened = _open_condition(walk, inner)
+            opened = _open_condition(ev, inner)
             return node if opened is inner else negate(opened)
         inner = negate(inner)
-        return node if isinstance(inner, cst.UnaryOperation) else _open_condition(walk, inner)
+        return node if isinstance(inner, cst.UnaryOperation) else _open_condition(ev, inner)
     if isinstance(node, cst.BooleanOperation):
-        return _join_conditions([_open_condition(walk, n) for n in list_operands(node)], node.operator)
-    if isinstance(node, cst.Comparison) and (links := port_chained_comparison(walk, node)) is not None:
+        return _join_conditions([_open_condition(ev, n) for n in list_operands(node)], node.operator)
+    if isinstance(node, cst.Comparison) and (links := port_chained_comparison(ev, node)) is not None:
         return links
-    guard = walk.look_up(node.value).guard if isinstance(node, cst.Name) else None
+    guard = ev.look_up(node.value).guard if isinstance(node, cst.Name) else None
     if guard is None:
         return node
     text = (
@@ -143,9 +143,9 @@ def _open_condition(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
     return parse(text)
 
 
-def _find_python_part(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression | None:
+def _find_python_part(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression | None:
     """Return the first condition of Python's in a condition that asks tensors as well."""
-    asked = [(n, find_asked(walk.port(n).value)) for n in _list_atoms(node)]
+    asked = [(n, find_asked(ev.port(n).value)) for n in _list_atoms(node)]
     if all(a != "array" for _, a in asked):
         return None
     return next((n for n, a in asked if a == "python"), None)
@@ -171,21 +171,21 @@ def _assume(node: cst.BaseExpression, part: cst.BaseExpression, answer: bool) ->
     return _join_conditions(rest, node.operator) if rest else not deciding
 
 
-def split_condition(walk: Walk, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Formula, Formula] | None:
+def split_condition(ev: Evaluator, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Formula, Formula] | None:
     """Python's part of a condition that asks tensors as well, and what is left to ask after either answer."""
     if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
         return None
-    with walk.walk_apart(), walk.enter_conditional():
-        opened = place_at(walk, _open_condition(walk, test), test)
-        part = _find_python_part(walk, opened)
+    with ev.speculate(), ev.enter_conditional():
+        opened = place_at(ev, _open_condition(ev, test), test)
+        part = _find_python_part(ev, opened)
     if part is None or part is test:
         return None
     return part, _assume(opened, part, True), _assume(opened, part, False)
 
 
-def split_if(walk: Walk, node: cst.If) -> cst.If | None:
+def split_if(ev: Evaluator, node: cst.If) -> cst.If | None:
     """Return an `if` with Python's part of its condition outside."""
-    found = split_condition(walk, node.test)
+    found = split_condition(ev, node.test)
     if found is None:
         return None
     part, yes, no = found
@@ -193,12 +193,12 @@ def split_if(walk: Walk, node: cst.If) -> cst.If | None:
     if first is None:
         part, first, second = negate(part), second, None
     made = node.with_changes(test=bracket(part, 1), body=_make_suite(first), orelse=_make_else(second))
-    return place_at(walk, made, node)  # type: ignore[no-any-return] # the same node
+    return place_at(ev, made, node)  # type: ignore[no-any-return] # the same node
 
 
-def split_expression(walk: Walk, node: cst.IfExp) -> cst.IfExp | None:
+def split_expression(ev: Evaluator, node: cst.IfExp) -> cst.IfExp | None:
     """Translate `a if c else b` with Python's part of its condition outside."""
-    found = split_condition(walk, node.test)
+    found = split_condition(ev, node.test)
     if found is None:
         return None
     part, yes, no = found
@@ -208,12 +208,12 @@ def split_expression(walk: Walk, node: cst.IfExp) -> cst.IfExp | None:
             return node.body if answer else node.orelse
         return bracket(cst.IfExp(bracket(answer, 3), bracket(node.body, 3), node.orelse))
 
-    return place_at(walk, node.with_changes(test=bracket(part, 3), body=bracket(value(yes), 3), orelse=value(no)), node)  # type: ignore[no-any-return] # the same node
+    return place_at(ev, node.with_changes(test=bracket(part, 3), body=bracket(value(yes), 3), orelse=value(no)), node)  # type: ignore[no-any-return] # the same node
 
 
-def split_return(walk: Walk, node: cst.If, rest: list[Any]) -> Statements | None:
+def split_return(ev: Evaluator, node: cst.If, rest: list[Any]) -> Statements | None:
     """Translate `if c: return a` and what follows it, with Python's part of the condition outside."""
-    found = split_condition(walk, node.test)
+    found = split_condition(ev, node.test)
     if found is None:
         return None
     part, *answers = found
@@ -222,7 +222,7 @@ def split_return(walk: Walk, node: cst.If, rest: list[Any]) -> Statements | None
         for answer in answers
     ]
     first = node.with_changes(test=bracket(part, 1), body=cst.IndentedBlock(inner[0]))
-    return [place_at(walk, first, node), *(place_at(walk, s, node) for s in inner[1])]
+    return [place_at(ev, first, node), *(place_at(ev, s, node) for s in inner[1])]
 
 
 def _choose_block(node: cst.If, answer: Formula) -> cst.BaseSuite | cst.If | None:
@@ -243,78 +243,78 @@ def _make_else(block: cst.BaseSuite | cst.If | None) -> cst.Else | cst.If | None
 
 
 @expression(cst.BooleanOperation, general=True)
-def port_boolean_operation(walk: Walk, node: cst.BooleanOperation) -> Term:
+def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
     """Translate `a and b`."""
     found = list_operands(node)
-    terms = [walk.port(found[0])]
-    with walk.enter_conditional():
-        terms += [walk.port(n) for n in found[1:]]
-    operand_terms = list(zip(found, terms, strict=True))
-    terms = _drop_decided(found, terms, isinstance(node.operator, cst.Or))
-    if len(terms) == 1:
-        return terms[0]
+    exprs = [ev.port(found[0])]
+    with ev.enter_conditional():
+        exprs += [ev.port(n) for n in found[1:]]
+    operand_exprs = list(zip(found, exprs, strict=True))
+    exprs = _drop_decided(found, exprs, isinstance(node.operator, cst.Or))
+    if len(exprs) == 1:
+        return exprs[0]
     asking = [
-        n for n, term in operand_terms if any(term is t for t in terms[:-1])
+        n for n, expr in operand_exprs if any(expr is t for t in exprs[:-1])
     ]  # a call that is answered does nothing
-    decided = terms[-1].answer is isinstance(node.operator, cst.Or) and not any(_may_act(walk, n) for n in asking)
-    terms = [*map(_make_question, terms[:-1]), terms[-1]]
-    asked = [find_asked(t.value) for t in terms]
-    arrays = [t for t, a in zip(terms, asked, strict=True) if a != "python"]
+    decided = exprs[-1].answer is isinstance(node.operator, cst.Or) and not any(_may_act(ev, n) for n in asking)
+    exprs = [*map(_make_question, exprs[:-1]), exprs[-1]]
+    asked = [find_asked(t.value) for t in exprs]
+    arrays = [t for t, a in zip(exprs, asked, strict=True) if a != "python"]
     if "array" in asked and all(t.value.dtype == "bool" for t in arrays):
-        return _write_condition(walk, node, terms, arrays)
+        return _write_condition(ev, node, exprs, arrays)
     if "array" in asked[:-1]:
-        walk.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
-    value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in terms])
+        ev.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
+    value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in exprs])
     made = (
-        walk.port_parts(node)
-        if len(terms) == len(found)
-        else _join_conditions([t.node for t in terms], type(node.operator)())
+        ev.port_parts(node)
+        if len(exprs) == len(found)
+        else _join_conditions([t.node for t in exprs], type(node.operator)())
     )
-    known = terms[-1].value.literal if decided else MISSING
-    return Term(made, replace(value, literal=known), answered=decided)
+    known = exprs[-1].value.literal if decided else MISSING
+    return Expr(made, replace(value, literal=known), answered=decided)
 
 
-def _make_question(term: Term) -> Term:
-    """Translate `n != 0` for the whole number n of a tensor, which `and` or `or` asks."""
-    value = term.value
+def _make_question(expr: Expr) -> Expr:
+    """Translate `n != 0` for the integer n of a tensor, which `and` or `or` asks."""
+    value = expr.value
     if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
-        return term
-    return Term(fill("A != 0", A=term.node), replace(value, dtype="bool", number="", exact=""))
+        return expr
+    return Expr(fill("A != 0", A=expr.node), replace(value, dtype="bool", number="", exact=""))
 
 
-def _drop_decided(asked: list[cst.BaseExpression], terms: list[Term], either: bool) -> list[Term]:
+def _drop_decided(asked: list[cst.BaseExpression], exprs: list[Expr], either: bool) -> list[Expr]:
     """Return the operands of `and` or `or` without those that the port knows and that decide nothing."""
-    if not any(t.value.dtype == "bool" and isinstance(t.value.literal, bool) for t in terms):
-        return terms
-    left: list[Term] = []
-    for i, term in enumerate(terms):
-        known = term.answer
+    if not any(t.value.dtype == "bool" and isinstance(t.value.literal, bool) for t in exprs):
+        return exprs
+    left: list[Expr] = []
+    for i, expr in enumerate(exprs):
+        known = expr.answer
         if known is either:  # it decides: what follows is never asked, and what only reads is not missed
-            before = [(n, t.value) for n, t in zip(asked, terms, strict=True) if any(t is other for other in left)]
+            before = [(n, t.value) for n, t in zip(asked, exprs, strict=True) if any(t is other for other in left)]
             named = all(isinstance(n, (cst.Name, cst.Attribute)) for n, _ in before)
             flags = named and all(v.kind == "static" and v.dtype == "bool" for _, v in before)
-            return [term] if flags else [*left, term]
-        if known is None or i == len(terms) - 1:
-            left.append(term)
+            return [expr] if flags else [*left, expr]
+        if known is None or i == len(exprs) - 1:
+            left.append(expr)
     if len(left) > 1 and left[-1].answer is (not either) and all(t.value.dtype == "bool" for t in left):
         left.pop()
     return left
 
 
-def _write_condition(walk: Walk, node: cst.BooleanOperation, terms: list[Term], arrays: list[Term]) -> Term:
+def _write_condition(ev: Evaluator, node: cst.BooleanOperation, exprs: list[Expr], arrays: list[Expr]) -> Expr:
     """Python's conditions, then one array of the others."""
     word, sign = ("and", "&") if isinstance(node.operator, cst.And) else ("or", "|")
-    python = [t for t in terms if all(t is not a for a in arrays)]
+    python = [t for t in exprs if all(t is not a for a in arrays)]
     together = arrays[0].node
     if len(arrays) > 1:
         together = parse(f" {sign} ".join(f"({unparse(t.node)})" for t in arrays))
         if any(t.value.rank != 0 and t.value.is_tensor for t in arrays):  # of one entry, as it has a Python bool
-            walk.sink.imports.add("jnp")
+            ev.diagnostics.imports.add("jnp")
             together = fill("jnp.all(A)", A=together)
     if not python and all(t.value.is_tensor or t.value.kind == "unknown" for t in arrays):
-        return Term(together, Value("tensor", "bool", 0))
+        return Expr(together, Value("tensor", "bool", 0))
     known = all(t.value.dtype == "bool" for t in python)
     guard = isinstance(node.operator, cst.Or) if python and known else None
     texts = [unparse(bracket(t.node, 5)) for t in python]
     made = parse(f" {word} ".join([*texts, unparse(bracket(together, 5))]))
-    return Term(made, Value("unknown", "bool", 0, mixed=True, guard=guard, place=walk.make_place(node)))
+    return Expr(made, Value("unknown", "bool", 0, mixed=True, guard=guard, memref=ev.make_memref(node)))

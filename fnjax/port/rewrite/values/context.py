@@ -18,10 +18,10 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_answer, parse
 from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, make_answer, parse
-from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, Place, Value, join_values, list_places
+from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, MemRef, Value, join_values, list_memrefs
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import read_literal, unparse
 from fnjax.port.tree.located import list_nodes
@@ -30,38 +30,38 @@ _ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
 _SAVED_NAMES = frozenset({"saved_tensors", "saved_variables", "saved_values"})
 
 
-def is_ctx(walk: Walk, node: cst.BaseExpression) -> bool:
+def is_ctx(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether an expression is the ctx of this method."""
-    return isinstance(node, cst.Name) and walk.look_up(node.value).name == "ctx"
+    return isinstance(node, cst.Name) and ev.look_up(node.value).name == "ctx"
 
 
-def name_ctx_attribute(walk: Walk, node: cst.BaseExpression) -> str:
+def name_ctx_attribute(ev: Evaluator, node: cst.BaseExpression) -> str:
     """Translate `ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
-    return walk.name_variable(node) if isinstance(node, cst.Attribute) else ""
+    return ev.name_variable(node) if isinstance(node, cst.Attribute) else ""
 
 
 @expression(cst.Attribute)
-def port_ctx_attribute(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_ctx_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Return what ctx holds."""
-    key = name_ctx_attribute(walk, node)
+    key = name_ctx_attribute(ev, node)
     if not key:
         return None
     if node.attr.value in _SAVED_NAMES:
-        return Term(node, walk.state.variables.get("ctx.saved", Value("static", element=TENSOR)))
+        return Expr(node, ev.state.variables.get("ctx.saved", Value("static", element=TENSOR)))
     if node.attr.value == "needs_input_grad":
-        return Term(node, Value("static", element=Value("static", "bool")))
-    if key not in walk.state.variables and _is_set_nowhere(walk, node.attr.value):
-        walk.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
-    if key not in walk.state.variables and _is_set_by_init(walk, node.attr.value):
+        return Expr(node, Value("static", element=Value("static", "bool")))
+    if key not in ev.state.variables and _is_set_nowhere(ev, node.attr.value):
+        ev.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
+    if key not in ev.state.variables and _is_set_by_init(ev, node.attr.value):
         message = f"apply runs no __init__, which alone sets {node.attr.value!r}; make that an argument of forward"
-        walk.report(node, "unknown", message)
-    return Term(node, walk.state.variables.get(key, UNKNOWN))
+        ev.report(node, "unknown", message)
+    return Expr(node, ev.state.variables.get(key, UNKNOWN))
 
 
-def _is_set_nowhere(walk: Walk, name: str) -> bool:
+def _is_set_nowhere(ev: Evaluator, name: str) -> bool:
     """Return whether nothing in the file could give ctx this attribute, nor a class of another file."""
-    owner, program = walk.routine.owner, walk.program
-    if owner is None or walk.routine.role not in {"backward", "vjp"} or program.find_method(owner, "forward") is None:
+    owner, program = ev.routine.owner, ev.program
+    if owner is None or ev.routine.role not in {"backward", "vjp"} or program.find_method(owner, "forward") is None:
         return False
     bases = [b for c in program.iter_ancestors(owner) for b in c.bases]
     if not all(b in FUNCTION_BASES or b.removeprefix("file:") in program.classes for b in bases):
@@ -69,17 +69,17 @@ def _is_set_nowhere(walk: Walk, name: str) -> bool:
     for n in list_nodes(program.source.tree):
         called = isinstance(n, cst.Call) and unparse(n.func) in {"setattr", "hasattr", "getattr", "vars"}
         passed = isinstance(n, cst.Arg) and isinstance(n.value, cst.Name) and n.value.value in {"ctx", "self"}
-        stored = isinstance(n, cst.Attribute) and n.attr.value in {name, "__dict__"} and not is_ctx(walk, n.value)
+        stored = isinstance(n, cst.Attribute) and n.attr.value in {name, "__dict__"} and not is_ctx(ev, n.value)
         kept = isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)) and f".{name}" in unparse(n.target)
         if called or passed or stored or kept:
             return False
     return not any(name in c.methods or f"{name} =" in unparse(c.node) for c in program.iter_ancestors(owner))
 
 
-def _is_set_by_init(walk: Walk, name: str) -> bool:
+def _is_set_by_init(ev: Evaluator, name: str) -> bool:
     """Whether an attribute is one of an instance, as Functions had until PyTorch 1.3, and ctx does not have it."""
-    owner = walk.routine.owner
-    classes = walk.program.iter_ancestors(owner) if owner and owner.is_function else []
+    owner = ev.routine.owner
+    classes = ev.program.iter_ancestors(owner) if owner and owner.is_function else []
     setting = {
         method
         for c in classes
@@ -97,128 +97,126 @@ def _is_attribute_named(node: cst.BaseExpression, name: str) -> bool:
 
 
 @statement(cst.Expr, only="dirty")
-def port_mark_dirty(walk: Walk, node: cst.Expr) -> Statements | None:
-    """Translate `ctx.mark_dirty(x)` behind the write goes: x is the new array then, and no input."""
+def port_mark_dirty(ev: Evaluator, node: cst.Expr) -> Statements | None:
+    """Translate `ctx.mark_dirty(x)` after the write goes: x is the new array then, and no input."""
     call = node.value
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
-    if call.func.attr.value != "mark_dirty" or not is_ctx(walk, call.func.value):
+    if call.func.attr.value != "mark_dirty" or not is_ctx(ev, call.func.value):
         return None
-    return [] if any(walk.state.find_version(unparse(a.value)) for a in call.args) else None
+    return [] if any(ev.state.find_version(unparse(a.value)) for a in call.args) else None
 
 
 _OBJECTS = frozenset({"types.SimpleNamespace", "argparse.Namespace", "functools.partial", "collections.deque"})
 _ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builtins.enumerate", "builtins.filter"})
 
 
-def hides_arrays(walk: Walk, node: cst.BaseExpression) -> bool:
+def hides_arrays(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
     made: list[cst.CSTNode] = [node]
     if isinstance(node, cst.Name):
-        inner = (n for n in list_nodes(walk.routine.node.body) if isinstance(n, cst.FunctionDef))
-        made = [*walk.routine.given.get(node.value, ()), *(n for n in inner if n.name.value == node.value)]
-    return any(_hides_in_parts(walk, n) for n in made)
+        inner = (n for n in list_nodes(ev.routine.node.body) if isinstance(n, cst.FunctionDef))
+        made = [*ev.routine.given.get(node.value, ()), *(n for n in inner if n.name.value == node.value)]
+    return any(_hides_in_parts(ev, n) for n in made)
 
 
-def _hides_in_parts(walk: Walk, node: cst.CSTNode) -> bool:
+def _hides_in_parts(ev: Evaluator, node: cst.CSTNode) -> bool:
     if isinstance(node, (cst.List, cst.Tuple)):
-        return any(_hides_in_parts(walk, e.value) for e in node.elements)
+        return any(_hides_in_parts(ev, e.value) for e in node.elements)
     if isinstance(node, cst.Call):
-        name = walk.find_name(node.func)
-        own = walk.program.classes.get(name.removeprefix("file:"))
+        name = ev.find_name(node.func)
+        own = ev.program.classes.get(name.removeprefix("file:"))
         plain = own is not None and not any("NamedTuple" in b or "namedtuple" in b for b in own.bases)
         if not plain and name not in _OBJECTS | _ITERATORS:
             return False
-        given = [walk.port(a.value).value for a in node.args]
+        given = [ev.port(a.value).value for a in node.args]
         return any(part.is_tensor for v in given for part in (v, v.element or v, *(v.parts or ())))
     if not isinstance(node, (cst.Lambda, cst.FunctionDef, cst.GeneratorExp)):
         return False
-    used = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)} - set(walk.program.list_bound(node))
+    used = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)} - set(ev.program.list_bound(node))
     own_names = {n.name.value for n in list_nodes(node) if isinstance(n, cst.Param)}
-    return any(walk.state.variables[n].is_tensor for n in used - own_names if n in walk.state.variables)
+    return any(ev.state.variables[n].is_tensor for n in used - own_names if n in ev.state.variables)
 
 
-def keep_on_ctx(walk: Walk, key: str, value: Value) -> None:
+def keep_on_ctx(ev: Evaluator, key: str, value: Value) -> None:
     """Keep on ctx what a method leaves there."""
-    walk.kept[key] = join_values(walk.kept[key], value) if key in walk.kept else value
+    ev.kept[key] = join_values(ev.kept[key], value) if key in ev.kept else value
 
 
 @call_of("ctx.")
-def port_ctx_call(walk: Walk, node: cst.Call, key: str) -> Term | None:
+def port_ctx_call(ev: Evaluator, node: cst.Call, key: str) -> Expr | None:
     """Translate `ctx.save_for_backward(x)` and its like."""
-    made = walk.port_parts(node)
+    made = ev.port_parts(node)
     if made is node or isinstance(made, cst.Call):
         made = made.with_changes(func=node.func)
     if key in {"ctx.save_for_backward", "ctx.save_for_forward"}:
-        values = [walk.port(a.value).value for a in node.args]
-        walk.need_entries(*values)
+        values = [ev.port(a.value).value for a in node.args]
+        ev.need_entries(*values)
         starred = any(a.star for a in node.args)
-        lying = [p for v in values for p in list_places(v)]
-        one = replace(TENSOR, place=lying[0] if len(lying) == 1 else Place.join_all(*lying) if lying else None)
+        lying = [p for v in values for p in list_memrefs(v)]
+        one = replace(TENSOR, memref=lying[0] if len(lying) == 1 else MemRef.join_all(*lying) if lying else None)
         saved = Value("static", element=one) if starred else Value("static", parts=tuple(values))
-        keep_on_ctx(walk, "ctx.saved", saved)
-        walk.state.variables[SAVED] = replace(saved, literal=unparse(made))
-        walk.saves.append(made)
-        return Term(made, Value("static", literal=None))
-    value = walk.state.variables.get(key, UNKNOWN)
+        keep_on_ctx(ev, "ctx.saved", saved)
+        ev.state.variables[SAVED] = replace(saved, literal=unparse(made))
+        ev.saves.append(made)
+        return Expr(made, Value("static", literal=None))
+    value = ev.state.variables.get(key, UNKNOWN)
     if value.kind == "static":  # a function that forward chose: what it gives is not known
-        given = [p for a in node.args if (p := walk.port(a.value).value.place)]
-        value = replace(UNKNOWN, place=Place.join_all(*given)) if given else UNKNOWN
-    return Term(made, value)
+        given = [p for a in node.args if (p := ev.port(a.value).value.memref)]
+        value = replace(UNKNOWN, memref=MemRef.join_all(*given)) if given else UNKNOWN
+    return Expr(made, value)
 
 
 @expression(cst.Attribute)
-def port_requires_grad(walk: Walk, node: cst.Attribute) -> Term | None:
+def port_requires_grad(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `x.requires_grad` of an input."""
-    if node.attr.value != "requires_grad" or walk.find_name(node):
+    if node.attr.value != "requires_grad" or ev.find_name(node):
         return None
-    if walk.routine.role == "helper":
-        walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+    if ev.routine.role == "helper":
+        ev.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
         return make_answer(True)
     # In forward PyTorch's requires_grad is that of the inputs alone, which is what needs_input_grad says.
-    first = walk.routine.first
-    star = walk.routine.node.params.star_arg
-    names = [p.name.value for p in walk.routine.parameters[first:] if p is not star]
+    first = ev.routine.first
+    star = ev.routine.node.params.star_arg
+    names = [p.name.value for p in ev.routine.parameters[first:] if p is not star]
     inputs = {f"arg:{n}": i for i, n in enumerate(names)}
-    term = walk.port(node.value)
-    place = term.value.place
-    perhaps = {s for s in place.storage if s.startswith("arg:")} if place and not place.steps else set()
+    expr = ev.port(node.value)
+    memref = expr.value.memref
+    perhaps = {s for s in memref.storage if s.startswith("arg:")} if memref and not memref.steps else set()
     given = sorted(inputs[s] for s in perhaps if s in inputs)
-    computed = walk.routine.role == "forward" and term.value.is_tensor and not perhaps
-    if computed and not _ASKING.search(unparse(walk.routine.node)):  # forward runs without gradients
+    computed = ev.routine.role == "forward" and expr.value.is_tensor and not perhaps
+    if computed and not _ASKING.search(unparse(ev.routine.node)):  # forward runs without gradients
         return make_answer(False)
-    if walk.routine.role == "forward" and given:
-        ctx = walk.routine.parameters[first - 1].name.value if not walk.routine.has_setup else ""
+    if ev.routine.role == "forward" and given:
+        ctx = ev.routine.parameters[first - 1].name.value if not ev.routine.has_setup else ""
         if ctx:
-            if _decides_output(walk, node):
+            if _decides_output(ev, node):
                 message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
-                walk.report(node, "requires-grad", message)
-            doubtful = place is not None and not place.certain
-            left_out = {i for i, p in enumerate(walk.routine.parameters[first:]) if p.default and doubtful}
-            if doubtful and place and perhaps < place.storage and not left_out.issuperset(given):
-                walk.note(
-                    node, "requires-grad", "where this is no input but computed, PyTorch's requires_grad is False"
-                )
+                ev.report(node, "requires-grad", message)
+            doubtful = memref is not None and not memref.certain
+            left_out = {i for i, p in enumerate(ev.routine.parameters[first:]) if p.default and doubtful}
+            if doubtful and memref and perhaps < memref.storage and not left_out.issuperset(given):
+                ev.note(node, "requires-grad", "where this is no input but computed, PyTorch's requires_grad is False")
             asked = " or ".join(
                 f"any({ctx}.needs_input_grad[{i}:{i + 1}])" if i in left_out else f"{ctx}.needs_input_grad[{i}]"
                 for i in given
             )
-            return Term(parse(asked if len(given) == 1 else f"({asked})"), Value("static", "bool"))
-    if walk.routine.role in {"backward", "jvp", "vjp"}:
-        owner = walk.routine.owner
-        saved = walk.program.find_saved_input(owner, place) if owner and place else None
+            return Expr(parse(asked if len(given) == 1 else f"({asked})"), Value("static", "bool"))
+    if ev.routine.role in {"backward", "jvp", "vjp"}:
+        owner = ev.routine.owner
+        saved = ev.program.find_saved_input(owner, memref) if owner and memref else None
         if saved is not None:
-            ctx = walk.routine.parameters[first - 1].name.value
-            return Term(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
-        walk.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
+            ctx = ev.routine.parameters[first - 1].name.value
+            return Expr(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
+        ev.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
         return make_answer(True)
-    walk.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+    ev.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
     return make_answer(True)
 
 
-def _decides_output(walk: Walk, node: cst.Attribute) -> bool:
+def _decides_output(ev: Evaluator, node: cst.Attribute) -> bool:
     """Return whether what forward returns depends on a condition, and not only what it keeps on ctx."""
-    within = list(list_nodes(walk.routine.node.body))
+    within = list(list_nodes(ev.routine.node.body))
     returns = [n for n in within if isinstance(n, cst.Return) and n.value]
     given = {n.value for r in returns for n in list_nodes(r) if isinstance(n, cst.Name)}
     for choice in within:
@@ -228,10 +226,10 @@ def _decides_output(walk: Walk, node: cst.Attribute) -> bool:
         if isinstance(choice, cst.IfExp):
             small = (n for n in within if isinstance(n, (cst.Return, cst.Assign)))
             blocks = [n for n in small if any(c is choice for c in list_nodes(n))]
-        chosen = [n for block in blocks if block for n in list_nodes(block)]
-        bound = {t for n in chosen if isinstance(n, cst.AssignTarget) for t in iter_targets(n.target)}
+        selected = [n for block in blocks if block for n in list_nodes(block)]
+        bound = {t for n in selected if isinstance(n, cst.AssignTarget) for t in iter_targets(n.target)}
         differ = isinstance(choice, cst.IfExp) or len({unparse(r) for r in returns}) > 1
-        if bound & given or (differ and any(isinstance(n, cst.Return) for n in chosen)):
+        if bound & given or (differ and any(isinstance(n, cst.Return) for n in selected)):
             return True
     return False
 

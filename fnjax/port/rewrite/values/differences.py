@@ -6,7 +6,7 @@ Before: `d = a * a - b * b` and `torch.where(d == 0, x, x / d)`; `torch.floor(x.
 After: `d = _difference(a * a, b * b)`; `jnp.floor(_quotient(jnp.clip(x, lo, hi), step))`
 Safety: each is the difference, or the quotient, but for the last digit, which XLA changes where it joins a product and
 a sum, or multiplies by the reciprocal of a divisor that is one number: 16 for 15 where the quotient is an integer.
-Limits: products and quotients behind a helper, `d -= s ** 2`, `a * b + c` and `round(x / s)` stay as they are.
+Limits: products and quotients after a helper, `d -= s ** 2`, `a * b + c` and `round(x / s)` stay as they are.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Walk
+from fnjax.port.analysis.evaluator import Evaluator
 from fnjax.port.known.facts import Value
 from fnjax.port.torch import Operation, Overload, find_operation, unparse
 from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
 
-def must_vanish_exactly(walk: Walk, node: cst.BinaryOperation) -> bool:
+def must_vanish_exactly(ev: Evaluator, node: cst.BinaryOperation) -> bool:
     """Whether a difference of products is to be 0 where both are the same: of one array, `s - s.T`, or asked later."""
-    of, other = _drop_axis_changes(walk, node.left), _drop_axis_changes(walk, node.right)
-    if unparse(node.left) == unparse(node.right) or not (_is_product(walk, of) and _is_product(walk, other)):
+    of, other = _drop_axis_changes(ev, node.left), _drop_axis_changes(ev, node.right)
+    if unparse(node.left) == unparse(node.right) or not (_is_product(ev, of) and _is_product(ev, other)):
         return False
-    given = walk.routine.given.get(unparse(node.left), ())
+    given = ev.routine.given.get(unparse(node.left), ())
     grows = any(g is node for g in given)  # `v = v - spike * threshold`
-    return unparse(of) == unparse(other) or (not grows and _is_used_by(walk, node, "asks", _asks))
+    return unparse(of) == unparse(other) or (not grows and _is_used_by(ev, node, "asks", _asks))
 
 
-def must_divide_exactly(walk: Walk, node: cst.CSTNode, over: Value, under: Value) -> bool:
+def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Value) -> bool:
     """Return whether a quotient must be rounded as a division rounds it.
 
     Args:
-        walk: the walk.
+        ev: the evaluation.
         node: the division, `x / s`, `x.div(s)` or `x /= s`.
         over: what is known of the dividend.
         under: and of the divisor.
@@ -45,14 +45,14 @@ def must_divide_exactly(walk: Walk, node: cst.CSTNode, over: Value, under: Value
     def has_steps(used: cst.CSTNode) -> bool:
         if not (isinstance(used, cst.Call) and isinstance(used.func, cst.Attribute)):
             return False
-        return _find_overload(used.func).steps and not walk.find_name(used.func).startswith(("math.", "numpy."))
+        return _find_overload(used.func).steps and not ev.find_name(used.func).startswith(("math.", "numpy."))
 
-    return over.traced and not under.rank and _is_used_by(walk, node, "steps", has_steps)
+    return over.traced and not under.rank and _is_used_by(ev, node, "steps", has_steps)
 
 
-def write_quotient(walk: Walk, made: cst.BinaryOperation) -> cst.Call:
+def write_quotient(ev: Evaluator, made: cst.BinaryOperation) -> cst.Call:
     """Return a translated division as a call of `_quotient`."""
-    walk.sink.needs.add("_quotient")
+    ev.diagnostics.needs.add("_quotient")
     over, under = (cst.Arg(drop_parentheses(p)) for p in (made.left, made.right))
     comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
     return cst.Call(cst.Name("_quotient"), [over.with_changes(comma=comma), under])
@@ -62,10 +62,10 @@ def _asks(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Comparison) or (isinstance(node, cst.Call) and _find_overload(node.func).sharp)
 
 
-def _is_product(walk: Walk, node: cst.BaseExpression) -> bool:
+def _is_product(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether an expression is a product, or its variable was given one."""
-    given = walk.routine.given.get(node.value, ()) if isinstance(node, cst.Name) else (node,)
-    tops = [_drop_axis_changes(walk, g) for g in given]
+    given = ev.routine.given.get(node.value, ()) if isinstance(node, cst.Name) else (node,)
+    tops = [_drop_axis_changes(ev, g) for g in given]
     return any(
         (isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Multiply, cst.Power, cst.Divide)))
         or (isinstance(n, cst.Call) and _find_overload(n.func).product)
@@ -73,18 +73,18 @@ def _is_product(walk: Walk, node: cst.BaseExpression) -> bool:
     )
 
 
-def _is_used_by(walk: Walk, node: cst.CSTNode, key: str, uses: Callable[[cst.CSTNode], bool]) -> bool:
+def _is_used_by(ev: Evaluator, node: cst.CSTNode, key: str, uses: Callable[[cst.CSTNode], bool]) -> bool:
     """Return whether one of these expressions of the function (`key` names them) uses this, or what is made of it."""
-    names, inside = walk.keep_one((_is_used_by, key), lambda: _collect_used(walk, uses))
+    names, inside = ev.keep_one((_is_used_by, key), lambda: _collect_used(ev, uses))
     return _find_written_name(node) in names or id(node) in inside
 
 
-def _collect_used(walk: Walk, uses: Callable[[cst.CSTNode], bool]) -> tuple[set[str], set[int]]:
+def _collect_used(ev: Evaluator, uses: Callable[[cst.CSTNode], bool]) -> tuple[set[str], set[int]]:
     """Return the variables that such expressions use, and the identities of all nodes in these and what makes them."""
-    given = walk.routine.given
+    given = ev.routine.given
     names: set[str] = set()
     inside: set[int] = set()
-    waiting: list[cst.CSTNode] = [n for n in list_nodes(walk.routine.node) if uses(n)]
+    waiting: list[cst.CSTNode] = [n for n in list_nodes(ev.routine.node) if uses(n)]
     while waiting:
         for n in list_nodes(waiting.pop()):
             inside.add(id(n))
@@ -104,12 +104,12 @@ def _find_written_name(node: cst.CSTNode) -> str:
     return written.value if written is not node and isinstance(written, cst.Name) else ""
 
 
-def _drop_axis_changes(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+def _drop_axis_changes(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
     """Return what an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
     while True:
         called = node.func if isinstance(node, cst.Call) else node
         if isinstance(called, cst.Attribute) and _find_overload(called).turns:
-            function = isinstance(node, cst.Call) and walk.find_name(called).startswith("torch.") and node.args
+            function = isinstance(node, cst.Call) and ev.find_name(called).startswith("torch.") and node.args
             node = node.args[0].value if function else called.value  # type: ignore[attr-defined] # a call
         elif isinstance(node, cst.Subscript) and any(unparse(e.slice) in {"None", "0"} for e in node.slice):
             node = node.value

@@ -1,4 +1,4 @@
-"""The variables with which a walk through a routine begins."""
+"""The variables with which an evaluation through a routine begins."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
-from fnjax.port.known.facts import TENSOR, UNKNOWN, Place, State, Value, list_places
+from fnjax.port.known.facts import TENSOR, UNKNOWN, MemRef, State, Value, list_memrefs
 from fnjax.port.source.parameter_inference import describe_parameter, may_be_left_out
 from fnjax.port.source.records import Routine
 
 
 def make_start_state(program: Program, routine: Routine) -> State:
-    """Return the variables with which a walk through a routine begins."""
+    """Return the variables with which an evaluation through a routine begins."""
     state = routine.closure.copy() if routine.closure else State()
     resolve = program.resolve_name
     params = routine.parameters
@@ -34,11 +34,11 @@ def make_start_state(program: Program, routine: Routine) -> State:
         elif routine.role in {"backward", "vjp"}:
             value = _describe_gradient(program, routine, i - routine.first)
             if param is star:
-                place = Place(frozenset({f"arg:{name}"}), certain=False)
-                value = Value("static", element=replace(TENSOR, place=place))
+                memref = MemRef(frozenset({f"arg:{name}"}), certain=False)
+                value = Value("static", element=replace(TENSOR, memref=memref))
         else:
             has_one = i - routine.first in graded and param.default is None
-            value = describe_parameter(param, routine.node, program.evidence, has_one)
+            value = describe_parameter(param, routine.node, program.inference, has_one)
             if param.annotation and resolve(param.annotation.annotation).removeprefix("file:") in program.classes:
                 value = Value("object")
             # Call sites are those of this file, and others may follow: they are believed where the function's own use
@@ -52,7 +52,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
                 )
                 or (said.traced and value.kind == "static")  # whatever the function takes it for
             ):
-                value = replace(said, place=None, number="", like="", mask="")
+                value = replace(said, memref=None, number="", like="", mask="")
             elif said is not None and said.kind == value.kind:
                 value = replace(
                     value,
@@ -65,11 +65,11 @@ def make_start_state(program: Program, routine: Routine) -> State:
                 )
             if said is None or routine.role == "forward":
                 has_gradient = i - routine.first in always
-                value = replace(value, left_out=may_be_left_out(param, routine.node, program.evidence, has_gradient))
+                value = replace(value, left_out=may_be_left_out(param, routine.node, program.inference, has_gradient))
             else:
                 value = replace(value, left_out=said.left_out)
             if param is star or param is routine.node.params.star_kwarg:
-                one = replace(UNKNOWN, place=Place(frozenset({f"arg:{name}"}), certain=False))
+                one = replace(UNKNOWN, memref=MemRef(frozenset({f"arg:{name}"}), certain=False))
                 value = Value("static", element=one) if not value.element else value
             value = replace(value, kernel=said is not None and said.kernel)
         if name in program.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
@@ -79,7 +79,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
         if value.kind == "static" and param is not star:
             value = replace(_move_to(value, f"arg:{name}"), like="")
         if value.kind in {"tensor", "unknown"}:
-            value = replace(value, place=Place(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
+            value = replace(value, memref=MemRef(frozenset({f"arg:{name}"})), like=value.like or f"arg:{name}")
             value = replace(value, rows=value.rows if routine.role == "helper" else 1)
         state.variables[name] = value
     if routine.role == "forward" and not isinstance(star, cst.Param):
@@ -89,7 +89,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
             state.variables[open_[0]] = replace(state.variables[open_[0]], kind="tensor")
     if routine.owner is not None and routine.role in {"backward", "vjp", "jvp"}:
         facts = program.collect_context_facts(routine.owner)
-        held = Counter(s for value in facts.values() for place in list_places(value) for s in place.storage)
+        held = Counter(s for value in facts.values() for memref in list_memrefs(value) for s in memref.storage)
         shared = frozenset(s for s, times in held.items() if times > 1)
         for key, value in facts.items():
             state.variables[key] = _move_to(value, f"kept:{key}", shared)
@@ -137,10 +137,10 @@ def _move_to(value: Value, where: str, shared: frozenset[str] = frozenset()) -> 
     """Return what another method has made; two things in one memory (`shared`) have entries in common, or have not."""
     parts = value.parts and tuple(_move_to(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
     element = value.element and _move_to(value.element, f"{where}.", shared)
-    if element and element.place:
-        element = replace(element, place=element.place.doubtful)
-    also = value.place.storage & shared if value.place else frozenset()
-    place = Place(frozenset({where, *also}), certain=not also) if value.kind in {"tensor", "unknown"} else None
-    like = f"kept {value.like}" if value.like else where if place else ""
+    if element and element.memref:
+        element = replace(element, memref=element.memref.doubtful)
+    also = value.memref.storage & shared if value.memref else frozenset()
+    memref = MemRef(frozenset({where, *also}), certain=not also) if value.kind in {"tensor", "unknown"} else None
+    like = f"kept {value.like}" if value.like else where if memref else ""
     exact = f"?{where}" if value.exact.startswith("?") else value.exact
-    return replace(value, place=place, parts=parts, element=element, number="", mask="", like=like, exact=exact)
+    return replace(value, memref=memref, parts=parts, element=element, number="", mask="", like=like, exact=exact)

@@ -7,18 +7,18 @@ from functools import partial
 
 import libcst as cst
 
+from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.analysis.terms import Unit
 from fnjax.port.engine.imported import ImportRun
-from fnjax.port.engine.units import find_unit, is_import, translate_units, walk_unit
+from fnjax.port.engine.top_items import evaluate_top_item, find_top_item, is_import, translate_top_items
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import Source
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
-_ROUNDS = 3  # beside one for each function, until what functions say of each other must have settled
-_DEEP = 30  # functions that call each other are walked before those that call them
+_ITERATIONS = 3  # next to one for each function, until what functions say of each other must have settled
+_DEEP = 30  # functions that call each other are evaluated before those that call them
 
 
 def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.CSTNode]]:
@@ -37,7 +37,7 @@ def find_parts(program: Program, functions: list[Class]) -> list[frozenset[cst.C
                 for user in users:
                     linked[user].add(provider)
     for cls in functions:
-        for other in (*cls.beside, *_list_readers(source, cls.name)):
+        for other in (*cls.next_to, *_list_readers(source, cls.name)):
             linked[cls.top].add(other)
             linked[other].add(cls.top)
     for cls in functions:
@@ -57,56 +57,58 @@ def _list_readers(source: Source, qualname: str) -> list[cst.CSTNode]:
     return [s for s in source.tree.body if spelled in unparse(s)] if "::" in qualname else []
 
 
-def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, Unit]:
+def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, TopItem]:
     """Return the units of a part, when its functions say nothing new of each other; what they still do is a finding.
 
-    A statement is walked again only if somebody who was asked for it would answer something else by now: what a forward
-    leaves on ctx is known before its backward is walked, so that one round is enough for most classes.
+    A statement is evaluated again only if something that it depends on has another answer by now: what a forward
+    leaves on ctx is known before its backward is evaluated, so that one iteration is enough for most classes.
     """
-    known: dict[cst.CSTNode, Unit] = {}
+    known: dict[cst.CSTNode, TopItem] = {}
 
-    def walk_first(node: cst.CSTNode) -> None:
+    def evaluate_first(node: cst.CSTNode) -> None:
         helper = isinstance(node, cst.FunctionDef) and node in part
-        if helper and node not in known and node not in program.walking and len(program.walking) < _DEEP:
-            find_unit(program, node, known)
-        elif (method := program.routines.get(node)) and method.owner and method.owner.top is program.unit:
+        if helper and node not in known and node not in program.evaluating and len(program.evaluating) < _DEEP:
+            find_top_item(program, node, known)
+        elif (method := program.routines.get(node)) and method.owner and method.owner.top is program.top_item:
             program.members.get(node, lambda: None)()
 
-    program.walk_first = walk_first
+    program.evaluate_first = evaluate_first
     inside = [n for s in part for n in list_nodes(s, cst.FunctionDef, cst.ClassDef)]
     for number in itertools.count():
         routines = [program.routines[n] for n in inside if n in program.routines]
-        rounds = _ROUNDS + len(routines)
-        stale = {s: changed for s, unit in known.items() if (changed := unit.list_changed())}
-        if number and (not stale or number > 2 * rounds):
+        iterations = _ITERATIONS + len(routines)
+        stale = {s: changed for s, top_item in known.items() if (changed := top_item.list_changed())}
+        if number and (not stale or number > 2 * iterations):
             break
         for routine in routines:
-            routine.begin_round(known if number >= rounds else known.keys() - stale)  # later they are joined, to settle
+            routine.begin_iteration(
+                known if number >= iterations else known.keys() - stale
+            )  # later they are joined, to settle
         for statement in stale:
             del known[statement]
-        units = translate_units(program, functions, part, known)
-        for name in sorted({n for u in units.values() for n in u.called}):
+        top_items = translate_top_items(program, functions, part, known)
+        for name in sorted({n for u in top_items.values() for n in u.called}):
             called = program.find_routine(name)  # where its call could not be translated yet, no statement reads it
             asked = called is not None and (called.result is None or (called.hands and not called.gives))
             if called is not None and asked and called.node not in known:
-                known[called.node] = walk_unit(program, called.node, partial(_walk_alone, program, called))
+                known[called.node] = evaluate_top_item(program, called.node, partial(_evaluate_alone, program, called))
         program.values.clear()
-    ImportRun(program, units).drop_unportable()
+    ImportRun(program, top_items).drop_unportable()
     if stale:
-        _report_unsettled(program, units, set().union(*stale.values()))
-    return units
+        _report_unsettled(program, top_items, set().union(*stale.values()))
+    return top_items
 
 
-def _walk_alone(program: Program, routine: Routine) -> Unit:
+def _evaluate_alone(program: Program, routine: Routine) -> TopItem:
     """Return a function that stands in the port, if at all, as part of something else."""
-    made, walk = function_definitions.port_routine(program, routine)
-    return Unit(routine.node, [made], walk.sink, walk.called)
+    made, ev = function_definitions.port_routine(program, routine)
+    return TopItem(routine.node, [made], ev.diagnostics, ev.called)
 
 
-def _report_unsettled(program: Program, units: dict[cst.CSTNode, Unit], changing: set[str]) -> None:
-    """Report each function, or class, of which the last round has still found something new."""
+def _report_unsettled(program: Program, top_items: dict[cst.CSTNode, TopItem], changing: set[str]) -> None:
+    """Report each function, or class, of which the last iteration has still found something new."""
     message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
-    for unit in units.values():
-        for n in list_nodes(unit.origin, cst.FunctionDef, cst.ClassDef):
+    for top_item in top_items.values():
+        for n in list_nodes(top_item.origin, cst.FunctionDef, cst.ClassDef):
             if any(name == n.name.value or name.endswith(f".{n.name.value}") for name in changing):
-                unit.sink.findings.append(Finding(*program.source.locate(n), "unknown", message))
+                top_item.diagnostics.findings.append(Finding(*program.source.locate(n), "unknown", message))

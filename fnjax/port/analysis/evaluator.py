@@ -1,9 +1,9 @@
-"""The walk through one function: what each value is, and the code that takes its place.
+"""The abstract interpreter of one function: what each value is, and the code that takes its place.
 
-Statements are walked in order. The state says what each variable is, where it lies and what it shares; rules (rewrite/)
-give each expression its translation and its value at once. What one region of a function would be is walked apart: a
-rule looks at what was found (`Region`) and adopts it, or leaves it. Loops are walked so until the state no
-longer changes.
+Statements are evaluated in order. The state says what each variable is, in which memory it is and what shares it;
+rules (rewrite/) give each expression its translation and its value at once. A rule may speculate: it evaluates a part
+of the function by itself, looks at what was found (`Region`), and commits it or leaves it. Loops are evaluated until
+the state no longer changes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import find_effects, join_effects
-from fnjax.port.analysis.evaluation import Evaluation
-from fnjax.port.analysis.registry import find_statement_rules
-from fnjax.port.analysis.terms import (
-    Ahead,
+from fnjax.port.analysis.expr import (
+    Diagnostics,
+    Expr,
+    Prologue,
     Selection,
-    Sink,
     Statements,
     Stop,
-    Term,
     list_statements,
     make_answer,
     make_assignment,
@@ -32,35 +30,37 @@ from fnjax.port.analysis.terms import (
     parse,
     parse_line,
 )
+from fnjax.port.analysis.expressions import ExpressionEvaluator
+from fnjax.port.analysis.registry import find_statement_rules
 from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, read_getattr
-from fnjax.port.known.facts import UNKNOWN, Place, State, Value, join_states, list_places
+from fnjax.port.known.facts import UNKNOWN, MemRef, State, Value, join_states, list_memrefs
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
 
-_ROUNDS = 8  # of a loop, and two for each variable, until its state must have settled
+_ITERATIONS = 8  # of a loop, and two for each variable, until its state must have settled
 
 Narrowed = tuple[str, tuple[Value, Value]] | None  # a variable that a test tells of, and what it is then and otherwise
 
 
-class Walk(Evaluation):
-    """One walk through one routine."""
+class Evaluator(ExpressionEvaluator):
+    """One evaluation through one routine."""
 
     def __init__(self, program: Program, routine: Routine, state: State) -> None:
         known, perhaps = routine.differentiated, routine.passed
         super().__init__(program, routine, state, Surroundings(known or perhaps, perhaps=perhaps and not known))
-        self.importing = False  # whether importing the port runs what is walked: a statement of a module or a class
+        self.importing = False  # whether importing the port runs what is evaluated: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
-        self.standing: dict[Hashable, Any] = {}  # what stands for a node of the source
+        self.substitutes: dict[Hashable, Any] = {}  # what stands for a node of the source
         self.asking: dict[
             cst.CSTNode, bool
         ] = {}  # whether tests of loops, and of their breaks, ask for tensors' values
         self.begins: dict[cst.CSTNode, dict[str, str]] = {}  # as what the variables of a carried loop begin
-        # what was known before a loop, and the state with which each of its rounds begins
+        # what was known before a loop, and the state with which each of its iterations begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
 
@@ -108,9 +108,9 @@ class Walk(Evaluation):
         return result
 
     def _port_pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
-        """Return what several statements become at once, and how many they are; None for what is walked one by one."""
+        """Return what several statements become at once, and how many; None if they are evaluated one by one."""
 
-        def walked() -> Made:
+        def evaluated() -> Made:
             try:
                 found: Made = self.program.patterns(self, body, index)
             except Stop:  # the statement alone meets it again, and reports it
@@ -118,23 +118,23 @@ class Walk(Evaluation):
             return found
 
         if isinstance(body[index], cst.SimpleStatementLine):
-            return walked()
-        return self.walk_once((self.current, *body[index:]), walked)
+            return evaluated()
+        return self.evaluate_once((self.current, *body[index:]), evaluated)
 
     def port_statement(self, node: cst.BaseStatement) -> Statements:
         """Return the translation of one statement."""
-        made = self.walk_once(node, lambda: (self._apply_rules(node), 1))
+        made = self.evaluate_once(node, lambda: (self._apply_rules(node), 1))
         return made[0] if made else []
 
     def _apply_rules(self, node: cst.BaseStatement) -> Statements:
         outer, self.current = self.current, node
-        outside, self.before = self.before, Ahead()
+        outside, self.before = self.before, Prologue()
         self.memo.clear()
         try:
             if isinstance(node, cst.SimpleStatementLine):
                 return self.port_line(node, node)
             result: Statements = [node]
-            for rule in find_statement_rules(type(node), self.program.speaks_of):
+            for rule in find_statement_rules(type(node), self.program.mentions):
                 made: Statements | None = rule(self, node)
                 if made is not None:
                     result = made
@@ -143,7 +143,7 @@ class Walk(Evaluation):
         except Stop as e:
             self.report(e.node, e.kind, e.message)
             self.forget_variables(node)
-            return self._leave_for_hand(node, e.message)
+            return self._leave_for_manual_porting(node, e.message)
         finally:
             self.current, self.before = outer, outside
             self.memo.clear()
@@ -154,22 +154,22 @@ class Walk(Evaluation):
         same = True
         outer = self.current
         for small in node.body:
-            if len(node.body) > 1 or origin is not node:  # what is read behind it on this line comes later
+            if len(node.body) > 1 or origin is not node:  # what is read after it on this line comes later
                 self.current = small
-            self.before = Ahead()
+            self.before = Prologue()
             self.memo.clear()
             try:
                 new = self.port_small_statement(small)
             except Stop as e:
                 self.report(e.node, e.kind, e.message)
                 self.forget_variables(small)
-                new, self.before = self._leave_for_hand(small, e.message), Ahead()
+                new, self.before = self._leave_for_manual_porting(small, e.message), Prologue()
             new = [*self.before, *new]
             same = (
                 same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
             )
             made += new
-        self.before, self.current = Ahead(), outer
+        self.before, self.current = Prologue(), outer
         if same:
             return [node]
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
@@ -179,15 +179,15 @@ class Walk(Evaluation):
 
     def port_small_statement(self, node: cst.BaseSmallStatement) -> Statements:
         """Return the translation of a small statement."""
-        for rule in find_statement_rules(type(node), self.program.speaks_of):
+        for rule in find_statement_rules(type(node), self.program.mentions):
             made: Statements | None = rule(self, node)
             if made is not None:
                 return made
         return [cst.SimpleStatementLine([node])]
 
-    def _leave_for_hand(self, node: cst.CSTNode, message: str) -> Statements:
+    def _leave_for_manual_porting(self, node: cst.CSTNode, message: str) -> Statements:
         """Return what replaces code that needs manual porting: an error where it runs; None where an import has one."""
-        self.sink.left = True
+        self.diagnostics.left = True
         if self.importing:
             return [parse_line(f"{name} = None") for name in sorted(self.program.list_bound(node))]
         return self.keep_comments(node, [make_raise(message)])
@@ -205,11 +205,11 @@ class Walk(Evaluation):
             made[-1] = last.with_changes(trailing_whitespace=trailing)
         return made
 
-    def take_over(self, inner: Walk) -> None:
-        """Take over what the walk of a function or a class inside has found and needs."""
-        keys = self.sink.keys
-        self.sink.add_sink(inner.sink)
-        self.sink.keys = keys
+    def take_over(self, inner: Evaluator) -> None:
+        """Take over what the evaluation of a function or a class inside has found and needs."""
+        keys = self.diagnostics.keys
+        self.diagnostics.add_diagnostics(inner.diagnostics)
+        self.diagnostics.keys = keys
         self.called |= inner.called
 
     def forget_variables(self, node: cst.CSTNode) -> None:
@@ -218,43 +218,43 @@ class Walk(Evaluation):
             self.bind_name(name, UNKNOWN, node)
 
     def name_branch(self, node: cst.CSTNode) -> str:
-        """Return the name of a statement or expression that takes one of several ways."""
+        """Return the name of a statement or expression that takes one of several branches."""
         return "{}:{}".format(*self.program.source.locate(node))
 
-    def walk_branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
-        """Walk blocks of which one will run; afterwards only what holds after each of them is known."""
-        ways = self.walk_ways(list(bodies))
-        self.join_ways(ways)
-        return [way.made for way in ways]
+    def evaluate_branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
+        """Evaluate blocks of which one will run; afterwards only what holds after each of them is known."""
+        branches = self.evaluate_each_branch(list(bodies))
+        self.join_branches(branches)
+        return [branch.made for branch in branches]
 
-    def walk_ways(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Region]:
-        """Walk blocks of which one will run, each from the present state, with a variable that the test narrows."""
+    def evaluate_each_branch(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Region]:
+        """Evaluate blocks of which one will run, each from the present state, with a variable that the test narrows."""
         start, found = self.state.copy(), []
         for i, body in enumerate(bodies):
             if narrowed is not None:
                 start.variables[narrowed[0]] = narrowed[1][i]
-            with self.enter_way(body, bodies):
-                found.append(self.walk_way(body, start))
+            with self.enter_branch(body, bodies):
+                found.append(self.evaluate_branch(body, start))
         return found
 
-    def walk_way(
+    def evaluate_branch(
         self, body: cst.BaseSuite | None, start: State | None = None, enter: Callable[[], object] = lambda: None
     ) -> Region:
-        """Walk one of several blocks; `enter` binds what it begins with. The next draws other random numbers."""
-        with self.walk_apart(start) as found:
+        """Evaluate one of several blocks; `enter` binds what it begins with. The next draws other random numbers."""
+        with self.speculate(start) as found:
             enter()
             if body is not None:
                 found.made, found.leaves = self.port_body(body), ends_with_jump(body)
-        self.sink.keys = found.sink.keys
+        self.diagnostics.keys = found.diagnostics.keys
         return found
 
-    def join_ways(self, ways: Sequence[Region]) -> None:
-        """Go on behind all of the ways, with what each has found."""
-        effects = self.effects.add_effects(join_effects((way.effects, way.leaves) for way in ways))
-        for way in ways:
-            self.add_region(way)
+    def join_branches(self, branches: Sequence[Region]) -> None:
+        """Go on after all of the branches, with what each has found."""
+        effects = self.effects.add_effects(join_effects((branch.effects, branch.leaves) for branch in branches))
+        for branch in branches:
+            self.add_region(branch)
         self.effects = effects
-        ends = [way.end for way in ways if not way.leaves]
+        ends = [branch.end for branch in branches if not branch.leaves]
         if ends:
             self.go_on_with(join_states(ends, self.name_branch(self.current)))
 
@@ -268,45 +268,47 @@ class Walk(Evaluation):
 
     def keep_one(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """Return what stands for a node of the source: always the same, so that what was found of it is known again."""
-        if key not in self.standing:
-            self.standing[key] = make()
-        return self.standing[key]
+        if key not in self.substitutes:
+            self.substitutes[key] = make()
+        return self.substitutes[key]
 
-    def enter_way(
+    def enter_branch(
         self, body: cst.BaseSuite | None, bodies: Iterable[cst.BaseSuite | None]
     ) -> contextlib.AbstractContextManager[None]:
-        """Enter one of several ways; in a loop the next iteration may take another."""
+        """Enter one of several branches; in a loop the next iteration may take another."""
         others = () if self.here.loops else (b for b in bodies if b is not None and b is not body)
         return self.enter(untaken=(*self.here.untaken, *others))
 
-    def walk_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
-        """Walk the block of a loop; `enter` binds what each round begins with. What is given back is one round."""
+    def evaluate_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
+        """Return one iteration of a loop; `enter` binds what each begins with."""
         start = self.state if self.here.probing else self._settle_loop(node, enter, body)
-        any_round = self.walk_round(node, enter, body, start)
-        self.add_region(replace(any_round, effects=any_round.effects.repeated))
+        any_iteration = self.evaluate_iteration(node, enter, body, start)
+        self.add_region(replace(any_iteration, effects=any_iteration.effects.repeated))
         if not self.here.loops:
             self.before += [parse_line(f"{name} = None") for name in sorted(self.unset)]
             self.unset.clear()
-        self.go_on_with(any_round.end.copy_joined(start))
-        return any_round
+        self.go_on_with(any_iteration.end.copy_joined(start))
+        return any_iteration
 
-    def walk_round(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None) -> Region:
-        """Return what one round of a loop is found to be, from the present state or another."""
-        with self.enter(loops=(*self.here.loops, node)), self.walk_apart(start) as found:
+    def evaluate_iteration(
+        self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None
+    ) -> Region:
+        """Return what one iteration of a loop is found to be, from the present state or another."""
+        with self.enter(loops=(*self.here.loops, node)), self.speculate(start) as found:
             enter()
             found.made = self.port_body(body)
         return found
 
-    def probe_round(self, node: cst.For | cst.While, enter: Any) -> Region:
-        """Return what the first round of a loop is found to be, loops inside of it walked for one round as well."""
+    def probe_iteration(self, node: cst.For | cst.While, enter: Any) -> Region:
+        """Return the first iteration of a loop, with one iteration of the loops inside of it."""
         nested = any(isinstance(n, (cst.For, cst.While)) for n in list_nodes(node.body))
         with self.enter(probing=self.here.probing or nested):
-            return self.walk_round(node, enter, node.body)
+            return self.evaluate_iteration(node, enter, node.body)
 
     def _settle_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
-        """Return the state with which any round of a loop begins.
+        """Return the state with which any iteration of a loop begins.
 
-        Rounds are walked until they tell nothing new. What an earlier walk through this loop has found is where this
+        Iterations are evaluated until they tell nothing new. What an earlier one of this loop has found is where this
         one begins, if all that was known then is known to be possible now.
         """
         entry = self.state.copy()
@@ -314,13 +316,15 @@ class Walk(Evaluation):
         start = next((s.copy() for e, s in reversed(earlier) if entry.copy_joined(e) == entry), entry).copy_joined(
             entry
         )
-        rounds = 0
+        iterations = 0
         while True:
-            after = start.copy_joined(self.walk_round(node, enter, body, start).end)
+            after = start.copy_joined(self.evaluate_iteration(node, enter, body, start).end)
             if after == start:
                 break
-            rounds += 1
-            if rounds > _ROUNDS + 2 * len(after.variables):  # what one round says of the next goes on and on
+            iterations += 1
+            if iterations > _ITERATIONS + 2 * len(
+                after.variables
+            ):  # what one iteration says of the next goes on and on
                 self._give_up(node, start, after)
                 break
             start = _age_memory(start, after)
@@ -328,21 +332,21 @@ class Walk(Evaluation):
         return start.copy()
 
     def _give_up(self, node: cst.CSTNode, start: State, after: State) -> None:
-        """Nothing is said of what each round of a loop tells something new of; that is a finding."""
+        """Nothing is said of what each iteration of a loop tells something new of; that is a finding."""
         changing = sorted(n for n, v in after.variables.items() if start.variables.get(n) != v)
         message = f"what {', '.join(changing)} may be changes with each round of this loop; write it out"
         self.report(node, "unknown", message)
         for name in changing:
-            start.variables[name] = replace(UNKNOWN, place=Place.join_all(*list_places(after.variables[name])))
+            start.variables[name] = replace(UNKNOWN, memref=MemRef.join_all(*list_memrefs(after.variables[name])))
 
 
 def _age_memory(start: State, after: State) -> State:
     """Return the state that the next iteration begins with: memory of this one is older by then (see `fresh`)."""
     for name, value in after.variables.items():
-        place, before = value.place, start.variables.get(name, UNKNOWN).place
-        if place is not None and before is not None:
-            older = {f"{s}'" for s in place.storage - before.storage if s[0].isdigit() and not s.endswith("'")}
-            after.variables[name] = replace(value, place=replace(place, storage=place.storage | older))
+        memref, before = value.memref, start.variables.get(name, UNKNOWN).memref
+        if memref is not None and before is not None:
+            older = {f"{s}'" for s in memref.storage - before.storage if s[0].isdigit() and not s.endswith("'")}
+            after.variables[name] = replace(value, memref=replace(memref, storage=memref.storage | older))
     return after
 
 
@@ -370,21 +374,21 @@ def _is_return(statement: Any) -> bool:
     return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
 
 
-def place_at(walk: Walk, new: Any, origin: cst.CSTNode) -> Any:
+def place_at(ev: Evaluator, new: Any, origin: cst.CSTNode) -> Any:
     """Return a node that the porter made, at the place of another."""
-    here = walk.program.source.locate(origin)
+    here = ev.program.source.locate(origin)
     for node in list_nodes(new):
-        walk.program.source.positions.setdefault(node, here)
+        ev.program.source.positions.setdefault(node, here)
     return new
 
 
 __all__ = [
-    "Ahead",
-    "Sink",
+    "Diagnostics",
+    "Evaluator",
+    "Expr",
+    "Prologue",
     "Statements",
     "Stop",
-    "Term",
-    "Walk",
     "ends_with_jump",
     "find_names",
     "list_statements",

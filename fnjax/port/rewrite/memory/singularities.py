@@ -1,7 +1,7 @@
-"""Functions with poles get another argument where nobody takes their value.
+"""Functions with singularities get another argument where nobody takes their value.
 
 What: `torch.where`, `masked_fill`, and `x[m] = f(y[m])` take some entries of what is computed for all; the others must
-not be at a pole of f where JAX may differentiate the code, as NaN times 0 is NaN.
+not be at a singularity of f where JAX may differentiate the code, as NaN times 0 is NaN.
 Before: `torch.where(x == 0, 1, x.sin() / x)`
 After: `jnp.where(x == 0, 1, jnp.sin(x) / jnp.where(x == 0, 1, x))`
 Safety: only below entrywise operations; a variable is written out if all that it was computed of is as it was then.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import libcst as cst
 
-from fnjax.port.analysis.walk import Term, Walk, find_names, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, find_names, place_at
 from fnjax.port.source.records import Routine, list_decorators
 from fnjax.port.torch import Bound, Operation, bracket, fill, find_operation, unparse
 from fnjax.port.torch.expressions import drop_parentheses
@@ -45,9 +45,9 @@ class Guard:
     used: bool = False
 
 
-def keep_off_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpression]) -> None:
-    """Replace the argument of a function with poles where its value is not taken."""
-    known = find_operation(f"torch.{operation}") if _may_be_differentiated(walk) else None
+def avoid_singularities(ev: Evaluator, operation: str, values: Sequence[cst.BaseExpression]) -> None:
+    """Replace the argument of a function with singularities where its value is not taken."""
+    known = find_operation(f"torch.{operation}") if _may_be_differentiated(ev) else None
     if not isinstance(known, Operation) or not known.first.pole:
         return
     name, _, safe = known.first.pole.rpartition(":")
@@ -55,67 +55,67 @@ def keep_off_poles(walk: Walk, operation: str, values: Sequence[cst.BaseExpressi
     if len(values) <= index:
         return
     node = values[index]
-    term = walk.port(node)
-    powers = [walk.port(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
+    expr = ev.port(node)
+    powers = [ev.port(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
     if any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
         return
-    selection = walk.find_selection(term.value)
+    selection = ev.find_selection(expr.value)
     if selection is not None:
-        _replace_argument(walk, node, selection.condition, True, safe)
-    for guard in walk.guards if term.value.kind != "static" else ():
+        _replace_argument(ev, node, selection.condition, True, safe)
+    for guard in ev.guards if expr.value.kind != "static" else ():
         if node in guard.inside:
             guard.used = True
-            _replace_argument(walk, node, guard.condition, guard.taken, safe)
+            _replace_argument(ev, node, guard.condition, guard.taken, safe)
 
 
 def _replace_argument(
-    walk: Walk, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool, safe: str
+    ev: Evaluator, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool, safe: str
 ) -> None:
-    walk.sink.imports.add("jnp")
-    term = walk.port(node)
-    made = fill(f"jnp.where(C, A, {safe})" if taken else f"jnp.where(C, {safe}, A)", C=condition, A=term.node)
-    walk.memo[id(node)] = node, Term(made, term.value)
+    ev.diagnostics.imports.add("jnp")
+    expr = ev.port(node)
+    made = fill(f"jnp.where(C, A, {safe})" if taken else f"jnp.where(C, {safe}, A)", C=condition, A=expr.node)
+    ev.memo[id(node)] = node, Expr(made, expr.value)
 
 
-def guard_operands(walk: Walk, operation: str, bound: Bound) -> None:
-    """Keep the operands of torch.where and the like off poles where they are not taken."""
+def guard_operands(ev: Evaluator, operation: str, bound: Bound) -> None:
+    """Keep the operands of torch.where and the like off singularities where they are not taken."""
     condition, operands = _TAKING.get(operation, ("", {}))
     if condition in bound.values and operands.keys() <= bound.values.keys():
-        asked = walk.port(bound.values[condition]).node
+        asked = ev.port(bound.values[condition]).node
         for name, taken in operands.items():
             node = bound.values[name]
-            walk.memo[id(node)] = node, guard_operand(walk, node, asked, taken)
+            ev.memo[id(node)] = node, guard_operand(ev, node, asked, taken)
 
 
-def guard_operand(walk: Walk, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool) -> Term:
+def guard_operand(ev: Evaluator, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool) -> Expr:
     """Translate an expression, with safe arguments where its entries are not taken."""
-    term = walk.port(node)
-    if not _may_be_differentiated(walk):
-        return term
-    whole = _write_out(walk, node)
-    guard = Guard(condition, taken, frozenset(_iter_entrywise(walk, whole)))
-    walk.guards.append(guard)
+    expr = ev.port(node)
+    if not _may_be_differentiated(ev):
+        return expr
+    whole = _write_out(ev, node)
+    guard = Guard(condition, taken, frozenset(_iter_entrywise(ev, whole)))
+    ev.guards.append(guard)
     try:
-        with walk.walk_apart() as region:
-            region.made = walk.port(whole).node
+        with ev.speculate() as region:
+            region.made = ev.port(whole).node
     finally:
-        walk.guards.pop()
+        ev.guards.pop()
     if not guard.used or region.before:
-        return term
-    walk.sink.add_sink(region.sink)
-    return replace(term, node=drop_parentheses(region.made))
+        return expr
+    ev.diagnostics.add_diagnostics(region.diagnostics)
+    return replace(expr, node=drop_parentheses(region.made))
 
 
-def _may_be_differentiated(walk: Walk) -> bool:
+def _may_be_differentiated(ev: Evaluator) -> bool:
     """Return whether JAX may differentiate this code: also forward, where it keeps what is neither input nor output."""
-    if walk.derived or walk.routine.role not in {"forward", "setup_context"}:
-        return walk.derived
-    routine, owner = walk.routine, walk.routine.owner
-    backward = walk.program.find_method(owner, "backward") if owner is not None else None
+    if ev.derived or ev.routine.role not in {"forward", "setup_context"}:
+        return ev.derived
+    routine, owner = ev.routine, ev.routine.owner
+    backward = ev.program.find_method(owner, "backward") if owner is not None else None
     if backward is None or any("once_differentiable" in d for d in list_decorators(backward.node)):
         return False
-    kept: list[str | None] = walk.keep_one(_list_kept, lambda: _list_kept(routine))
-    return any(name is None or _may_have_gradient(walk, name) for name in kept)
+    kept: list[str | None] = ev.keep_one(_list_kept, lambda: _list_kept(routine))
+    return any(name is None or _may_have_gradient(ev, name) for name in kept)
 
 
 def _list_kept(routine: Routine) -> list[str | None]:
@@ -134,29 +134,29 @@ def _list_kept(routine: Routine) -> list[str | None]:
     return [*dict.fromkeys(name for name in names if name not in plain)]
 
 
-def _may_have_gradient(walk: Walk, name: str) -> bool:
+def _may_have_gradient(ev: Evaluator, name: str) -> bool:
     """Whether a variable may hold numbers that are not whole; of one that is still to be bound its text tells."""
-    value = walk.state.variables.get(name)
+    value = ev.state.variables.get(name)
     if value is not None:
         return value.kind != "static" and value.dtype not in {"bool", "int"}
-    return not all(isinstance(g, cst.Comparison) for g in walk.routine.given.get(name, []))
+    return not all(isinstance(g, cst.Comparison) for g in ev.routine.given.get(name, []))
 
 
-def _iter_entrywise(walk: Walk, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+def _iter_entrywise(ev: Evaluator, node: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
     """Yield an expression and all that it is made of entry by entry."""
     yield node
-    for part in _list_entrywise_parts(walk, node):
-        yield from _iter_entrywise(walk, part)
+    for part in _list_entrywise_parts(ev, node):
+        yield from _iter_entrywise(ev, part)
 
 
-def _list_entrywise_parts(walk: Walk, node: cst.BaseExpression) -> list[cst.BaseExpression]:
+def _list_entrywise_parts(ev: Evaluator, node: cst.BaseExpression) -> list[cst.BaseExpression]:
     if isinstance(node, cst.BinaryOperation) and not isinstance(node.operator, cst.MatrixMultiply):
         return [node.left, node.right]
     if isinstance(node, cst.UnaryOperation):
         return [node.expression]
     if not isinstance(node, cst.Call):
         return []
-    callee = walk.name_callee(node)
+    callee = ev.name_callee(node)
     method = callee.startswith("*.") and isinstance(node.func, cst.Attribute)
     known = find_operation(f"torch.Tensor.{callee[2:]}" if method else callee)
     if not isinstance(known, Operation) or not known.each or known.inplace is not None or known.first.random:
@@ -165,15 +165,15 @@ def _list_entrywise_parts(walk: Walk, node: cst.BaseExpression) -> list[cst.Base
     return [*owner, *(a.value for a in node.args if not a.star)]
 
 
-def _write_out(walk: Walk, node: cst.BaseExpression) -> cst.BaseExpression:
+def _write_out(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
     """Return an expression with what its variables were computed by in their place."""
-    names = [n for n in _iter_entrywise(walk, node) if isinstance(n, cst.Name)]
-    found = {n: _write_out(walk, given) for n in names if (given := _find_computed(walk, n.value)) is not None}
+    names = [n for n in _iter_entrywise(ev, node) if isinstance(n, cst.Name)]
+    found = {n: _write_out(ev, given) for n in names if (given := _find_computed(ev, n.value)) is not None}
     if not found:
         return node
     made = found[node] if node in found else node.visit(_Replacer(found))  # type: ignore[index] # a name
     assert isinstance(made, cst.BaseExpression)
-    written: cst.BaseExpression = place_at(walk, made, node)
+    written: cst.BaseExpression = place_at(ev, made, node)
     return written
 
 
@@ -189,17 +189,17 @@ class _Replacer(cst.CSTTransformer):
         return bracket(self.found[original_node]) if original_node in self.found else updated_node
 
 
-def _find_computed(walk: Walk, name: str) -> cst.BaseExpression | None:
+def _find_computed(ev: Evaluator, name: str) -> cst.BaseExpression | None:
     """Return the expression that a variable was computed by, if it would give the same here."""
-    written = walk.state.find_version(name)
-    for given in walk.routine.given.get(name, []) if name in walk.state.variables else []:
-        line, column = walk.program.source.locate(given)
+    written = ev.state.find_version(name)
+    for given in ev.routine.given.get(name, []) if name in ev.state.variables else []:
+        line, column = ev.program.source.locate(given)
         if not line * 1000 <= written <= line * 1000 + column:
             continue
-        read = find_names(given) & walk.state.variables.keys()
-        entries = [*_iter_entrywise(walk, given)]
-        leaves = [n for n in entries if not _list_entrywise_parts(walk, n)]
-        same = all(walk.state.find_version(n) < written for n in read)
+        read = find_names(given) & ev.state.variables.keys()
+        entries = [*_iter_entrywise(ev, given)]
+        leaves = [n for n in entries if not _list_entrywise_parts(ev, n)]
+        same = all(ev.state.find_version(n) < written for n in read)
         plain = all(isinstance(n, (cst.Name, cst.Attribute, cst.BaseNumber)) for n in leaves)
         return given if same and plain and len(leaves) < len(entries) else None
     return None

@@ -1,4 +1,4 @@
-"""How often the porter walks through a statement, and that it goes on until nothing changes any more."""
+"""How often the porter evaluates a statement, and that it goes on until nothing changes any more."""
 
 import collections
 import itertools
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from fnjax.port import port_source
-from fnjax.port.analysis import walk
-from fnjax.port.engine import settling
+from fnjax.port.analysis import evaluator
+from fnjax.port.engine import fixpoint
 from tests.port.test_classes import module
 
 FILE = """\
@@ -100,38 +100,38 @@ NESTED = {
 
 
 @pytest.mark.parametrize("name", NESTED)
-def test_nesting_does_not_multiply_the_walks(name, monkeypatch):
-    """A statement is walked at most four times, however deep it stands."""
-    cls, walks = walked(of(NESTED[name]), monkeypatch)
+def test_nesting_does_not_multiply_the_evaluations(name, monkeypatch):
+    """A statement is evaluated at most four times, however deep it stands."""
+    cls, evaluations = evaluated(of(NESTED[name]), monkeypatch)
     assert cls.status == "ported", cls.findings
-    assert walks
-    assert max(walks) <= 4
+    assert evaluations
+    assert max(evaluations) <= 4
 
 
-def walked(text, monkeypatch):
-    """The class of a file, ported, and how often each of its lines was walked."""
+def evaluated(text, monkeypatch):
+    """The class of a file, ported, and how often each of its lines was evaluated."""
     counts = collections.Counter()
-    simple = walk.Walk.port_line
+    simple = evaluator.Evaluator.port_line
 
     def counted(self, node, origin):
         counts[node] += 1  # which nodes that the porter makes share their places
         return simple(self, node, origin)
 
-    monkeypatch.setattr(walk.Walk, "port_line", counted)
+    monkeypatch.setattr(evaluator.Evaluator, "port_line", counted)
     (cls,) = port_source(text).classes
-    monkeypatch.setattr(walk.Walk, "port_line", simple)
+    monkeypatch.setattr(evaluator.Evaluator, "port_line", simple)
     return cls, [*counts.values()]
 
 
 @pytest.mark.parametrize("depth", [2, 3, 4])
-def test_loops_with_break_add_a_walk_for_each_around_them(depth, monkeypatch):
-    """Each loop's form is decided once: the innermost of so many is walked two times more than they are."""
+def test_loops_with_break_add_an_evaluation_for_each_around_them(depth, monkeypatch):
+    """Each loop's form is decided once: the innermost of so many is evaluated two times more than they are."""
     rows = []
     for i in range(depth):
         rows = breaking(f"i{i}", *rows)
-    cls, walks = walked(of(["y = x", *rows]), monkeypatch)
+    cls, evaluations = evaluated(of(["y = x", *rows]), monkeypatch)
     assert cls.status == "ported", cls.findings
-    assert max(walks) <= depth + 2
+    assert max(evaluations) <= depth + 2
 
 
 @pytest.mark.parametrize("variables", [5, 6, 9])
@@ -163,7 +163,7 @@ def test_what_a_long_chain_of_helpers_gives():
 
 def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
     """Where rounds go on to tell something new, nothing is guessed."""
-    monkeypatch.setattr(walk, "_ROUNDS", -100)
+    monkeypatch.setattr(evaluator, "_ITERATIONS", -100)
     ported = port_source(of(["y = 0.0", "for i in range(3):", "    y = y + x"]), strict=True)
     assert [c.status for c in ported.classes] == ["partial"]
     assert "what i, y may be changes with each round of this loop" in ported.findings[0].message
@@ -171,7 +171,7 @@ def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
 
 def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
     """The same for what functions say of each other."""
-    monkeypatch.setattr(settling, "_ROUNDS", -100)
+    monkeypatch.setattr(fixpoint, "_ITERATIONS", -100)
     ported = port_source(
         of(["y = f(x)"], helpers="def f(x):\n    return f(x[1:]) if len(x) > 1 else x.exp()\n\n\n"), strict=True
     )
@@ -180,15 +180,15 @@ def test_functions_that_do_not_settle_are_a_finding(monkeypatch):
 
 
 def test_a_helper_is_known_before_its_caller(monkeypatch):
-    """A chain of helpers is walked once, the innermost first: who calls it need not be walked again."""
+    """A chain of helpers is evaluated once, the innermost first: who calls it need not be evaluated again."""
     counts = collections.Counter()
-    statement = walk.Walk.port_statement
+    statement = evaluator.Evaluator.port_statement
 
     def counted(self, node):
         counts[self.program.source.locate(node)] += 1
         return statement(self, node)
 
-    monkeypatch.setattr(walk.Walk, "port_statement", counted)
+    monkeypatch.setattr(evaluator.Evaluator, "port_statement", counted)
     helpers = "".join(f"def f{i}(x):\n    return f{i + 1}(x) * 2\n\n\n" for i in range(6))
     port_source(of(["if f0(x) > 1:", "    x = x * 2"], "x", f"{helpers}def f6(x):\n    return x.sum()\n\n\n"))
     assert set(counts.values()) == {1}

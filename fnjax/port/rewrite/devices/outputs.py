@@ -4,7 +4,7 @@ What: a tensor takes the result. A list is made anew; where it holds the parts o
 Before: `dist.all_gather(parts, x)`, `dist.all_gather(list(out.chunk(n)), x)`
 After: `parts = collectives.all_gather(x, axis)`, `out = collectives.gather_as(out, x, axis)`
 Safety: the parts must be those of the first dimension; tensors of the list that are read elsewhere are a finding.
-Limits: a list that has no name and is no tensor's parts.
+Limits: a list that has no name and is not a tensor's parts.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_assignment, parse
 from fnjax.port.analysis.registry import statement
-from fnjax.port.analysis.walk import Statements, Stop, Term, Walk, make_assignment, parse
-from fnjax.port.known.facts import LIST, UNKNOWN, Value, list_places
+from fnjax.port.known.facts import LIST, UNKNOWN, Value, list_memrefs
 from fnjax.port.rewrite.devices.groups import name_distributed, write_axis
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
@@ -64,19 +64,19 @@ def bind_collective_arguments(node: cst.Call, names: list[str]) -> dict[str, cst
     return found
 
 
-def write_argument(walk: Walk, node: cst.BaseExpression) -> str:
+def write_argument(ev: Evaluator, node: cst.BaseExpression) -> str:
     """Return the text for an argument."""
-    term = walk.port(node)
-    walk.need_entries(term.value)
-    return unparse(bracket(term.node, 1))
+    expr = ev.port(node)
+    ev.need_entries(expr.value)
+    return unparse(bracket(expr.node, 1))
 
 
-def write_operation(walk: Walk, given: dict[str, cst.BaseExpression]) -> str:
+def write_operation(ev: Evaluator, given: dict[str, cst.BaseExpression]) -> str:
     """Translate `, 'max'`, or nothing for a sum."""
     node = given.get("op")
     if node is None:
         return ""
-    text, known = write_argument(walk, node), walk.port(node).value.literal
+    text, known = write_argument(ev, node), ev.port(node).value.literal
     if isinstance(known, str) and known not in {"sum", "max", "min", "avg", "product"}:
         raise Stop(node, "absent", f"a reduction with {known}: compute it from all_gather")
     return "" if known == "sum" else f", {text}"
@@ -95,56 +95,56 @@ def find_memory(node: cst.BaseExpression) -> cst.BaseExpression:
         return node
 
 
-def write_result(walk: Walk, node: cst.Call, target: cst.BaseExpression, new: str) -> None:
+def write_result(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, new: str) -> None:
     """Write the result to what the source writes to."""
     inner = find_memory(target)
-    term = walk.port(inner)
-    if term.value.kind == "static":
+    expr = ev.port(inner)
+    if expr.value.kind == "static":
         raise Stop(
             node, "alias", f"{unparse(target)} is no array that a collective could write to: give it a name first"
         )
-    check_not_owned(node, term)
-    known = replace(term.value, kind="tensor", number="", literal=MISSING)
-    write_memory(walk, node, term, parse(new), known)
+    check_not_owned(node, expr)
+    known = replace(expr.value, kind="tensor", number="", literal=MISSING)
+    write_memory(ev, node, expr, parse(new), known)
 
 
 def fill_list(
-    walk: Walk, node: cst.Call, target: cst.BaseExpression, source: cst.BaseExpression | None, new: str, g: str
-) -> Term:
+    ev: Evaluator, node: cst.Call, target: cst.BaseExpression, source: cst.BaseExpression | None, new: str, g: str
+) -> Expr:
     """Return a collective that fills the tensors of a list: the list is made anew."""
-    handle = Term(parse("None"), Value("static", literal=None))
-    made = walk.routine.given.get(target.value, ()) if isinstance(target, cst.Name) else [target]
-    whole = _find_whole(walk, made[0]) if len(made) == 1 else None
+    handle = Expr(parse("None"), Value("static", literal=None))
+    made = ev.routine.given.get(target.value, ()) if isinstance(target, cst.Name) else [target]
+    whole = _find_whole(ev, made[0]) if len(made) == 1 else None
     if whole is not None and source is not None:
         write_result(
-            walk,
+            ev,
             node,
             whole,
-            f"collectives.gather_as({write_argument(walk, whole)}, {write_argument(walk, source)}, {g})",
+            f"collectives.gather_as({write_argument(ev, whole)}, {write_argument(ev, source)}, {g})",
         )
         return handle
-    if not isinstance(target, cst.Name) or target.value not in walk.state.variables:
+    if not isinstance(target, cst.Name) or target.value not in ev.state.variables:
         raise Stop(node, "alias", f"this fills the tensors of {unparse(target)}: give the list a name first")
-    _report_read_elsewhere(walk, node, target.value)
-    if walk.here.conditional:
+    _report_read_elsewhere(ev, node, target.value)
+    if ev.here.conditional:
         raise Stop(node, "alias", "a collective inside an expression that may not be evaluated")
-    walk.before.append(make_assignment(target.value, parse(new)))
-    of = walk.port(source).value if source is not None else UNKNOWN
-    element = Value("tensor", of.dtype, of.rank, place=replace(walk.make_place(node), certain=False), exact=of.exact)
-    walk.bind_name(target.value, Value("static", name=LIST, element=element), node)
+    ev.before.append(make_assignment(target.value, parse(new)))
+    of = ev.port(source).value if source is not None else UNKNOWN
+    element = Value("tensor", of.dtype, of.rank, memref=replace(ev.make_memref(node), certain=False), exact=of.exact)
+    ev.bind_name(target.value, Value("static", name=LIST, element=element), node)
     return handle
 
 
-def _report_read_elsewhere(walk: Walk, node: cst.CSTNode, name: str) -> None:
+def _report_read_elsewhere(ev: Evaluator, node: cst.CSTNode, name: str) -> None:
     """Report tensors of a list that is made anew if they are read under other names."""
-    for place in list_places(walk.state.variables[name]):
-        seen = [n for n in find_holders(walk, place) if n != name and walk.is_live(n, node)]
+    for memref in list_memrefs(ev.state.variables[name]):
+        seen = [n for n in find_holders(ev, memref) if n != name and ev.is_live(n, node)]
         if seen:
             message = f"this writes to {seen[0]!r}, of which the list holds views: read the list instead"
             raise Stop(node, "alias", message)
 
 
-def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | None:
+def _find_whole(ev: Evaluator, call: cst.BaseExpression) -> cst.BaseExpression | None:
     """Return the tensor of which a list holds parts along its first dimension: `list(torch.split(output, sizes))`."""
     if isinstance(call, cst.Call) and unparse(call.func) in {"list", "tuple"} and len(call.args) == 1:
         call = call.args[0].value
@@ -157,7 +157,7 @@ def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | No
         return None
     if call.func.attr.value not in {"split", "chunk", "unbind", "tensor_split"}:
         return None
-    of_torch = bool(walk.find_name(call.func))
+    of_torch = bool(ev.find_name(call.func))
     args = list(call.args)
     whole = args.pop(0).value if of_torch and args else call.func.value
     rest = {a.keyword.value: a.value for a in args if a.keyword}
@@ -169,7 +169,7 @@ def _find_whole(walk: Walk, call: cst.BaseExpression) -> cst.BaseExpression | No
 
 
 @statement(cst.Assign, cst.Expr, only="collective")
-def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statements | None:
+def port_reductions_in_list(ev: Evaluator, node: cst.Assign | cst.Expr) -> Statements | None:
     """Translate `works = [dist.reduce(parts[i], i, async_op=True) for i in range(n)]`."""
     made = node.value
     if not isinstance(made, cst.ListComp) or not isinstance(made.elt, cst.Call):
@@ -177,53 +177,53 @@ def port_reductions_in_list(walk: Walk, node: cst.Assign | cst.Expr) -> Statemen
     loop = made.for_in
     if loop.ifs or loop.inner_for_in is not None:
         return None
-    done = _port_each_reduction(walk, node, made.elt, loop.target, loop.iter)
+    done = _port_each_reduction(ev, node, made.elt, loop.target, loop.iter)
     if done is None or isinstance(node, cst.Expr):
         return done
     name = node.targets[0].target
     if len(node.targets) > 1 or not isinstance(name, cst.Name):
         raise Stop(node, "alias", "handles of collectives that are kept elsewhere than in a variable")
-    walk.bind_name(name.value, Value("static", name=LIST, parts=()), node)
+    ev.bind_name(name.value, Value("static", name=LIST, parts=()), node)
     return [*done, make_assignment(name.value, parse("[]"))]
 
 
 @statement(cst.For, only="collective")
-def port_reduction_loop(walk: Walk, node: cst.For) -> Statements | None:
+def port_reduction_loop(ev: Evaluator, node: cst.For) -> Statements | None:
     """Translate `for t in tensors: dist.all_reduce(t)`."""
     lines = node.body.body
     small = lines[0].body[0] if len(lines) == 1 and isinstance(lines[0], cst.SimpleStatementLine) else None
     if node.orelse or not isinstance(small, cst.Expr):
         return None
     return (
-        _port_each_reduction(walk, node, small.value, node.target, node.iter)
+        _port_each_reduction(ev, node, small.value, node.target, node.iter)
         if isinstance(small.value, cst.Call)
         else None
     )
 
 
 def _port_each_reduction(
-    walk: Walk, node: cst.CSTNode, call: cst.Call, target: cst.BaseExpression, over: cst.BaseExpression
+    ev: Evaluator, node: cst.CSTNode, call: cst.Call, target: cst.BaseExpression, over: cst.BaseExpression
 ) -> Statements | None:
     """Return the reduction of each tensor of a list, or of some that are written out."""
-    last, returning = name_distributed(walk.program, walk.find_name(call.func))
+    last, returning = name_distributed(ev.program, ev.find_name(call.func))
     if last not in {"all_reduce", "reduce"} or returning or not isinstance(target, cst.Name):
         return None
     given = bind_collective_arguments(call, SIGNATURES[last].split())
     tensor = find_memory(given["tensor"])
-    how = f"{write_axis(walk, given.get('group'))}{write_operation(walk, given)}"
+    how = f"{write_axis(ev, given.get('group'))}{write_operation(ev, given)}"
     if isinstance(over, (cst.Tuple, cst.List)) and unparse(tensor) == target.value:
         for element in over.elements:
-            term = write_argument(walk, element.value)
-            write_result(walk, call, element.value, f"collectives.all_reduce({term}, {how})")
+            expr = write_argument(ev, element.value)
+            write_result(ev, call, element.value, f"collectives.all_reduce({expr}, {how})")
         return []
     held = over if unparse(tensor) == target.value else None
     if isinstance(tensor, cst.Subscript) and len(tensor.slice) == 1 and unparse(tensor.slice[0].slice) == target.value:
         held = tensor.value
-    known = walk.state.variables.get(held.value) if isinstance(held, cst.Name) else None
-    if held is None or known is None or known.kind != "static" or walk.here.conditional:
+    known = ev.state.variables.get(held.value) if isinstance(held, cst.Name) else None
+    if held is None or known is None or known.kind != "static" or ev.here.conditional:
         return None
-    _report_read_elsewhere(walk, node, unparse(held))
-    text = f"collectives.all_reduce({unparse(tensor)}, {how}) for {target.value} in {unparse(walk.port(over).node)}"
-    each = Value("tensor", place=replace(walk.make_place(node), certain=False))
-    walk.bind_name(unparse(held), Value("static", name=known.name, element=each), node)
+    _report_read_elsewhere(ev, node, unparse(held))
+    text = f"collectives.all_reduce({unparse(tensor)}, {how}) for {target.value} in {unparse(ev.port(over).node)}"
+    each = Value("tensor", memref=replace(ev.make_memref(node), certain=False))
+    ev.bind_name(unparse(held), Value("static", name=known.name, element=each), node)
     return [make_assignment(unparse(held), parse(f"[{text}]" if known.name == LIST else f"tuple({text})"))]

@@ -1,4 +1,4 @@
-"""What a walk works with: an expression and its value, ways out, and code made of text."""
+"""What an evaluation works with: an expression and its value, ways out, and code made of text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import libcst as cst
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.result import Finding
 from fnjax.port.source.naming import collect_read_names
-from fnjax.port.source.records import Heard
+from fnjax.port.source.records import Dependency
 from fnjax.port.torch import bracket
 from fnjax.port.torch.new_arrays import NewArray
 
@@ -21,7 +21,7 @@ Statements = list[cst.BaseStatement]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Expr:
     """An expression's translation, and what is known of its value.
 
     Attributes:
@@ -67,9 +67,9 @@ class Selection:
     reads: frozenset[tuple[str, int]]
 
 
-def make_answer(known: bool) -> Term:
+def make_answer(known: bool) -> Expr:
     """Return a question with its answer."""
-    return Term(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
+    return Expr(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
 
 
 class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that cannot be translated
@@ -80,7 +80,7 @@ class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that
         self.node, self.kind, self.message = node, kind, message
 
 
-class Ahead(list[cst.BaseStatement]):
+class Prologue(list[cst.BaseStatement]):
     """What goes in front of a statement, and how many names of each kind the porter has given there."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class Ahead(list[cst.BaseStatement]):
 
     def __iadd__(self, other: Iterable[cst.BaseStatement]) -> Self:  # type: ignore[override, misc] # of its own kind
         self.extend(other)
-        if isinstance(other, Ahead):
+        if isinstance(other, Prologue):
             self.given += other.given
         return self
 
@@ -103,8 +103,8 @@ _ONCE = frozenset({"float64"})
 
 
 @dataclass(slots=True)
-class Sink:
-    """What a walk leaves beside the code.
+class Diagnostics:
+    """What an evaluation leaves next to the code.
 
     Attributes:
         findings: what there is to be said.
@@ -127,8 +127,8 @@ class Sink:
         if finding not in self.findings and not any(f.code == finding.code in _ONCE for f in self.findings):
             self.findings.append(finding)
 
-    def add_sink(self, other: Sink) -> None:
-        """Add the diagnostics of a walk that went on from here."""
+    def add_diagnostics(self, other: Diagnostics) -> None:
+        """Add the diagnostics of an evaluation that went on from here."""
         for finding in other.findings:
             self.report(finding)
         self.imports |= other.imports
@@ -139,26 +139,28 @@ class Sink:
 
 
 @dataclass(slots=True)
-class Unit:
+class TopItem:
     """A statement of the top level, translated; with what functions and classes had answered for that."""
 
     origin: cst.CSTNode
     made: list[Any]
-    sink: Sink
+    diagnostics: Diagnostics
     called: set[str] = field(default_factory=set)
-    heard: dict[tuple[int, str], tuple[Any, list[Any]]] = field(default_factory=dict)  # who was asked, what was said
+    dependencies: dict[tuple[int, str], tuple[Any, list[Any]]] = field(
+        default_factory=dict
+    )  # who was asked, what was said
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
-    def note_answers(self, answers: Iterable[Heard]) -> None:
+    def note_answers(self, answers: Iterable[Dependency]) -> None:
         """Note the dependencies, each different one once."""
         for of, name, answer in answers:
-            said = self.heard.setdefault((id(of), name), (of, []))[1]
+            said = self.dependencies.setdefault((id(of), name), (of, []))[1]
             if not any(a is answer or a == answer for a in said):
                 said.append(answer)
 
     def list_changed(self) -> set[str]:
         """Return the functions and classes that would answer something else by now."""
-        asked = ((of, of.find_current_answer(name), said) for (_, name), (of, said) in self.heard.items())
+        asked = ((of, of.find_current_answer(name), said) for (_, name), (of, said) in self.dependencies.items())
         return {of.name for of, now, said in asked if any(a != now for a in said)}
 
     def list_names_read(self) -> set[str]:

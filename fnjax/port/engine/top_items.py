@@ -9,13 +9,13 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluation import KernelStop
+from fnjax.port.analysis.evaluator import Evaluator
+from fnjax.port.analysis.expr import Diagnostics, Stop, TopItem
+from fnjax.port.analysis.expressions import KernelStop
 from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.analysis.terms import Sink, Stop, Unit
-from fnjax.port.analysis.walk import Walk
 from fnjax.port.engine.imported import is_kernel, only_compiles
-from fnjax.port.known.facts import Place, State, Value
+from fnjax.port.known.facts import MemRef, State, Value
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import iter_changed_objects
@@ -29,28 +29,28 @@ def _make_module_routine(statement: cst.CSTNode) -> Routine:
 
 def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
     """Return what is known of the value of an expression at the top level."""
-    walk = Walk(program, _make_module_routine(cst.SimpleStatementLine([cst.Expr(node)])), State())
+    ev = Evaluator(program, _make_module_routine(cst.SimpleStatementLine([cst.Expr(node)])), State())
     try:
-        return walk.port(node).value
+        return ev.port(node).value
     except Stop as e:
         return Value(kernel=isinstance(e, KernelStop))
 
 
-def translate_units(
-    program: Program, functions: list[Class], part: frozenset[cst.CSTNode], known: dict[cst.CSTNode, Unit]
-) -> dict[cst.CSTNode, Unit]:
+def translate_top_items(
+    program: Program, functions: list[Class], part: frozenset[cst.CSTNode], known: dict[cst.CSTNode, TopItem]
+) -> dict[cst.CSTNode, TopItem]:
     """Return the statements of a part of the top level that its classes need, each translated.
 
     Args:
         program: the file.
         functions: its classes.
         part: the statements that have to do with each other.
-        known: those that need not be walked again; the others are entered.
+        known: those that need not be evaluated again; the others are entered.
     """
-    units: dict[cst.CSTNode, Unit] = {}
+    top_items: dict[cst.CSTNode, TopItem] = {}
     waiting: list[cst.CSTNode] = []
     for cls in functions:
-        for statement in (cls.top, *cls.beside, *program.source.providers.get(cls.name, ())):
+        for statement in (cls.top, *cls.next_to, *program.source.providers.get(cls.name, ())):
             if statement not in waiting and (statement is cls.top or not isinstance(statement, cst.ClassDef)):
                 waiting.append(statement)
     names = {f"{c.name}.apply" for c in functions}
@@ -58,39 +58,39 @@ def translate_units(
     waiting += [s for s in body if isinstance(s, cst.SimpleStatementLine) and unparse(_find_applied(s)) in names]
     while waiting:
         first = waiting.pop(0)
-        if first in units:
+        if first in top_items:
             continue
-        units[first] = find_unit(program, first, known)
-        for name in sorted(units[first].list_names_read()):
+        top_items[first] = find_top_item(program, first, known)
+        for name in sorted(top_items[first].list_names_read()):
             providers = program.source.providers.get(name, ())
-            waiting.extend(p for p in providers if p not in units and not is_import(p))
+            waiting.extend(p for p in providers if p not in top_items and not is_import(p))
     for wrapper in body:
         applied = _find_applied(wrapper)
-        if isinstance(applied, cst.Call) and unparse(applied.func) in names and wrapper not in units:
-            _add_wrapper(program, units, wrapper, known)
-    return units
+        if isinstance(applied, cst.Call) and unparse(applied.func) in names and wrapper not in top_items:
+            _add_wrapper(program, top_items, wrapper, known)
+    return top_items
 
 
-def find_unit(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, Unit]) -> Unit:
-    """Return a statement of the top level, walked now if it is not known."""
+def find_top_item(program: Program, statement: cst.CSTNode, known: dict[cst.CSTNode, TopItem]) -> TopItem:
+    """Return a statement of the top level, evaluated now if it is not known."""
     if statement not in known:
-        known[statement] = walk_unit(program, statement, lambda: _make_unit(program, statement))
+        known[statement] = evaluate_top_item(program, statement, lambda: _make_top_item(program, statement))
         _report_left_over(program, known[statement])
     return known[statement]
 
 
-def walk_unit(program: Program, statement: cst.CSTNode, walk: Callable[[], Unit]) -> Unit:
-    """Return what the walk through a statement of the top level makes, with what was answered in it."""
-    waiting = program.heard[:]
-    program.heard.clear()
-    program.walking.append(statement)
+def evaluate_top_item(program: Program, statement: cst.CSTNode, ev: Callable[[], TopItem]) -> TopItem:
+    """Return what the evaluation through a statement of the top level makes, with what was answered in it."""
+    waiting = program.dependencies[:]
+    program.dependencies.clear()
+    program.evaluating.append(statement)
     try:
-        unit = walk()
-        unit.note_answers(program.heard)
+        top_item = ev()
+        top_item.note_answers(program.dependencies)
     finally:
-        program.walking.pop()
-        program.heard[:] = waiting
-    return unit
+        program.evaluating.pop()
+        program.dependencies[:] = waiting
+    return top_item
 
 
 def _find_applied(statement: cst.CSTNode) -> cst.CSTNode:
@@ -107,30 +107,32 @@ def _find_applied(statement: cst.CSTNode) -> cst.CSTNode:
 
 
 def _add_wrapper(
-    program: Program, units: dict[cst.CSTNode, Unit], wrapper: cst.CSTNode, known: dict[cst.CSTNode, Unit]
+    program: Program, top_items: dict[cst.CSTNode, TopItem], wrapper: cst.CSTNode, known: dict[cst.CSTNode, TopItem]
 ) -> None:
     """Take a wrapper along, if it is ported whole and needs nothing else."""
-    unit = find_unit(program, wrapper, known)
-    needed = {p for n in unit.list_names_read() for p in program.source.providers.get(n, ())} - {wrapper}
-    if not any(f.severity == "error" for f in unit.sink.findings) and all(p in units or is_import(p) for p in needed):
-        units[wrapper] = unit
+    top_item = find_top_item(program, wrapper, known)
+    needed = {p for n in top_item.list_names_read() for p in program.source.providers.get(n, ())} - {wrapper}
+    if not any(f.severity == "error" for f in top_item.diagnostics.findings) and all(
+        p in top_items or is_import(p) for p in needed
+    ):
+        top_items[wrapper] = top_item
 
 
-def _report_left_over(program: Program, unit: Unit) -> None:
+def _report_left_over(program: Program, top_item: TopItem) -> None:
     """Report a name of torch's that no rule has translated: the output does not import it."""
     torch = {
         n
-        for n in unit.list_names_read()
+        for n in top_item.list_names_read()
         if (d := program.source.find_definition(n)) is not None and d.imported.split(".")[0] == "torch"
     }
     if not torch:
         return
-    tree = ast.parse("".join(map(unparse, unit.made)))
+    tree = ast.parse("".join(map(unparse, top_item.made)))
     own = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
     own |= {n.arg for n in ast.walk(tree) if isinstance(n, ast.arg)}
     for name in sorted(torch - own):
         message = f"{name!r} is of torch, and the porter knows no translation for it here"
-        unit.sink.findings.append(Finding(*program.source.locate(unit.origin), "unknown", message))
+        top_item.diagnostics.findings.append(Finding(*program.source.locate(top_item.origin), "unknown", message))
 
 
 def is_import(node: cst.CSTNode) -> bool:
@@ -138,26 +140,28 @@ def is_import(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom))
 
 
-def _make_unit(program: Program, statement: cst.CSTNode) -> Unit:
+def _make_top_item(program: Program, statement: cst.CSTNode) -> TopItem:
     if is_kernel(program, statement):
-        return Unit(statement, [statement], Sink(), set())
+        return TopItem(statement, [statement], Diagnostics(), set())
     if only_compiles(program, statement) or only_imports_triton(statement):
-        return Unit(statement, [], Sink(), set())
+        return TopItem(statement, [], Diagnostics(), set())
     if isinstance(statement, cst.FunctionDef):
         routine = program.make_routine(statement, statement.name.value)
         made, inner = function_definitions.port_routine(program, routine)
-        return Unit(statement, function_definitions.add_registrations(inner, routine, made), inner.sink, inner.called)
-    walk = _make_top_walk(program, statement)
-    result: list[Any] = walk.port_statement(statement)  # type: ignore[arg-type] # a statement of the top level
-    if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in walk.sink.findings):
-        result, walk.sink.left = [], True  # at the top level nothing may raise
-    return Unit(statement, result, walk.sink, walk.called)
+        return TopItem(
+            statement, function_definitions.add_registrations(inner, routine, made), inner.diagnostics, inner.called
+        )
+    ev = _make_top_evaluator(program, statement)
+    result: list[Any] = ev.port_statement(statement)  # type: ignore[arg-type] # a statement of the top level
+    if isinstance(statement, (cst.For, cst.While)) and any(f.severity == "error" for f in ev.diagnostics.findings):
+        result, ev.diagnostics.left = [], True  # at the top level nothing may raise
+    return TopItem(statement, result, ev.diagnostics, ev.called)
 
 
-def _make_top_walk(program: Program, statement: cst.CSTNode) -> Walk:
-    walk = Walk(program, _make_module_routine(statement), _describe_changed_arrays(program, statement))
-    walk.importing = True
-    return walk
+def _make_top_evaluator(program: Program, statement: cst.CSTNode) -> Evaluator:
+    ev = Evaluator(program, _make_module_routine(statement), _describe_changed_arrays(program, statement))
+    ev.importing = True
+    return ev
 
 
 def _describe_changed_arrays(program: Program, statement: cst.CSTNode) -> State:
@@ -166,5 +170,5 @@ def _describe_changed_arrays(program: Program, statement: cst.CSTNode) -> State:
     for name in iter_changed_objects(statement):
         value = evaluate_at_top_level(program, cst.Name(name))
         if value.is_tensor:
-            state.variables[name] = replace(value, place=Place(frozenset({f"arg:{name}"})), number="")
+            state.variables[name] = replace(value, memref=MemRef(frozenset({f"arg:{name}"})), number="")
     return state

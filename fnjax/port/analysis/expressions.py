@@ -1,4 +1,4 @@
-"""What an expression is and becomes; what of a walk stays, and what is only supposed."""
+"""What an expression is and becomes; what of an evaluation stays, and what is only supposed."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects
+from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Stop
 from fnjax.port.analysis.registry import find_expression_rules, find_rules
-from fnjax.port.analysis.terms import Ahead, Selection, Sink, Stop, Term
 from fnjax.port.analysis.traces import Made, Region, Trace, Traces
 from fnjax.port.analysis.variables import Surroundings, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
@@ -38,21 +38,21 @@ class KernelStop(Stop):
         super().__init__(node, "unknown", message)
 
 
-class Evaluation(Variables):
-    """The expressions of a routine, and what their walk leaves."""
+class ExpressionEvaluator(Variables):
+    """The expressions of a routine, and what their evaluation leaves."""
 
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         super().__init__(program, routine, state, here)
-        self.sink = Sink()
-        self.before = Ahead()  # what goes in front of the statement that is being walked
-        self.memo: dict[int, tuple[cst.CSTNode, Term]] = {}
-        self.large = ""  # "error" where whole numbers of more than 32 bits stand beside arrays, "note" where they may
+        self.diagnostics = Diagnostics()
+        self.before = Prologue()  # what goes in front of the statement that is being evaluated
+        self.memo: dict[int, tuple[cst.CSTNode, Expr]] = {}
+        self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
-        self.effects = NOTHING  # of what was walked so far
+        self.effects = NOTHING  # of what was evaluated so far
         self.traces = Traces()
-        self.taken_out = routine.taken_out  # as it was when this walk began
+        self.materialised = routine.materialised  # as it was when this evaluation began
         self.masks: dict[str, Selection] = {}  # by the number of the mask
         self.guards: list[Any] = []  # the conditions under which what is evaluated is taken
 
@@ -61,7 +61,7 @@ class Evaluation(Variables):
         if kind == "untraced" and self.routine.concrete:
             kind, message, severity = "callback", _CALLBACK, "note"
         finding = Finding(*self.program.source.locate(node), kind, message, severity)
-        self.sink.report(finding)
+        self.diagnostics.report(finding)
 
     def is_traced(self, value: Value) -> bool:
         """Return whether a value may be an array under jit whose entries are not known."""
@@ -73,15 +73,15 @@ class Evaluation(Variables):
 
     def may_stand_for_selected(self, number: str) -> bool:
         """Whether all entries may stand for those that the mask of that number selects, as far as it is known."""
-        return number != "" and number not in self.taken_out and self.routine.role != "module"
+        return number != "" and number not in self.materialised and self.routine.role != "module"
 
     def need_entries(self, *values: Value) -> None:
-        """All entries cannot stand here for those that a mask selects: the routine says so, and is walked again."""
+        """All entries cannot stand here for those that a mask selects: the routine says so, and is evaluated again."""
         for mask in {mask for value in values for mask in value.mask.split(LOST) if mask}:
-            if mask in self.taken_out:
+            if mask in self.materialised:
                 message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
                 raise Stop(self.current, "mask", message)
-            self.routine.taken_out |= {mask}
+            self.routine.materialised |= {mask}
 
     def find_one_mask(self, values: Iterable[Value]) -> str:
         """Return the mask whose entries these all are; where not all are the same mask's, the entries are needed."""
@@ -93,17 +93,17 @@ class Evaluation(Variables):
         return masks.pop() if masks else ""
 
     def enter_differentiated(self) -> contextlib.AbstractContextManager[None]:
-        """Return what is walked here will be differentiated by jax.vjp."""
+        """Return what is evaluated here will be differentiated by jax.vjp."""
         return self.enter(differentiated=True, perhaps=False)
 
     @property
     def surely_differentiated(self) -> bool:
-        """True if what is walked here is differentiated; of a function that is passed on that is not known."""
+        """True if what is evaluated here is differentiated; of a function that is passed on that is not known."""
         return self.here.differentiated and not self.here.perhaps
 
     @property
     def derived(self) -> bool:
-        """True if JAX may differentiate what is walked here: backward, for second derivatives."""
+        """True if JAX may differentiate what is evaluated here: backward, for second derivatives."""
         backward = self.routine.role in {"backward", "vjp", "jvp"}
         once = any("once_differentiable" in d for d in list_decorators(self.routine.node))
         return self.here.differentiated or self.routine.derived or (backward and not once)
@@ -112,12 +112,12 @@ class Evaluation(Variables):
         """Return an expression without history in PyTorch, as `x.item()`: no gradient goes through it."""
         if not self.here.differentiated:
             return node
-        self.sink.imports.add("jax")
+        self.diagnostics.imports.add("jax")
         return fill("jax.lax.stop_gradient(A)", A=node)
 
     @contextlib.contextmanager
     def open_scope(self) -> Iterator[dict[str, Value]]:
-        """Yield the variables of what is walked here, of which nothing is known behind it."""
+        """Yield the variables of what is evaluated here, of which nothing is known after it."""
         outer, self.state = self.state, self.state.copy()
         try:
             yield self.state.variables
@@ -125,34 +125,34 @@ class Evaluation(Variables):
             self.state = outer
 
     @contextlib.contextmanager
-    def walk_apart(self, start: State | None = None) -> Iterator[Region]:
+    def speculate(self, start: State | None = None) -> Iterator[Region]:
         """Speculate: what is found is in the region that one gets, to be committed or not.
 
         Args:
             start: what holds where it begins, if not what holds now.
         """
-        around = self.current, self.state, self.memo, self.sink, self.before
+        around = self.current, self.state, self.memo, self.diagnostics, self.before
         found = self.returns, self.saves, self.unset, self.effects
-        region = Region((start or self.state).copy(), Sink(keys=self.sink.keys))
-        self.state, self.sink, self.before, self.memo = region.end, region.sink, region.before, {}
+        region = Region((start or self.state).copy(), Diagnostics(keys=self.diagnostics.keys))
+        self.state, self.diagnostics, self.before, self.memo = region.end, region.diagnostics, region.before, {}
         self.returns, self.saves, self.unset, self.effects = region.returns, [*self.saves], region.unset, NOTHING
         try:
             yield region
         finally:
             region.end, region.before, region.returns = self.state, self.before, self.returns
             region.saves, region.unset, region.effects = self.saves[len(found[1]) :], self.unset, self.effects
-            self.current, self.state, self.memo, self.sink, self.before = around
+            self.current, self.state, self.memo, self.diagnostics, self.before = around
             self.returns, self.saves, self.unset, self.effects = found
 
-    def adopt_region(self, region: Region) -> Any:
-        """Go on behind what was walked apart, with all that it has found; its translation."""
+    def commit(self, region: Region) -> Any:
+        """Go on after what was speculated, with all that it has found; its translation."""
         self.go_on_with(region.end.copy())
         self.add_region(region)
         return region.made
 
     def add_region(self, region: Region) -> None:
         """All that was found apart, but for the variables."""
-        self.sink.add_sink(region.sink)
+        self.diagnostics.add_diagnostics(region.diagnostics)
         self.before += region.before
         self.returns += region.returns
         self.saves += region.saves
@@ -164,53 +164,53 @@ class Evaluation(Variables):
         self.state = state
         self.memo.clear()
 
-    def walk_once(self, key: Hashable, walked: Callable[[], Made]) -> Made:
-        """Return what a walk through statements makes; of two with the same knowledge, what the first has made."""
+    def evaluate_once(self, key: Hashable, evaluated: Callable[[], Made]) -> Made:
+        """Return what statements become; of two evaluations with the same knowledge, what the first has made."""
         around, start = self.list_dependencies(), self.state.copy()
         region = self.traces.find_trace(key, around, start)
         if region is None:
-            with self.walk_apart() as region:
-                region.made = walked()
+            with self.speculate() as region:
+                region.made = evaluated()
                 self.effects = self.effects.add_effects(find_effects(region.made[0] if region.made else ()))
             self.traces.add_trace(key, Trace(around, start, region))
-        made: Made = self.adopt_region(region)
+        made: Made = self.commit(region)
         return made and ([*made[0]], made[1])
 
     def list_dependencies(self) -> tuple[object, ...]:
-        """Return what a translation depends on, beside the state and what the routine and the file say."""
-        return self.here, self.large, self.sink.keys, self.routine.draws_often, self.routine.gives
+        """Return what a translation depends on, next to the state and what the routine and the file say."""
+        return self.here, self.large, self.diagnostics.keys, self.routine.draws_often, self.routine.gives
 
-    def port(self, node: cst.BaseExpression) -> Term:
-        """Return the translation and the value of an expression; once for each walk through its statement."""
+    def port(self, node: cst.BaseExpression) -> Expr:
+        """Return the translation and the value of an expression; once for each evaluation through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        told, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.speaks_of
+        told, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.mentions
         for rule in find_rules(*told, files) if told else find_expression_rules(type(node), files):
-            term: Term | None = rule(self, node, *told)
-            if term is not None:
+            expr: Expr | None = rule(self, node, *told)
+            if expr is not None:
                 break
         else:
             found = read_literal(node)
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
-            term = Term(self.port_parts(node), known if found is not MISSING else UNKNOWN)
-        if node not in self.program.kernel_uses and (term.value.kernel or self.program.is_kernel(self.find_name(node))):
+            expr = Expr(self.port_parts(node), known if found is not MISSING else UNKNOWN)
+        if node not in self.program.kernel_uses and (expr.value.kernel or self.program.is_kernel(self.find_name(node))):
             raise KernelStop(
                 node, f"{unparse(node)} is a Triton kernel, or holds one, which is not launched: {LAUNCHING}"
             )
-        if LOST in term.value.mask:
-            self.need_entries(term.value)
-        if isinstance(node, _OPERATORS) and term.value.is_tensor:
-            term = replace(term, value=self._mark_numpy(node, term.value))
-        self.memo[id(node)] = (node, term)
-        return term
+        if LOST in expr.value.mask:
+            self.need_entries(expr.value)
+        if isinstance(node, _OPERATORS) and expr.value.is_tensor:
+            expr = replace(expr, value=self._mark_numpy(node, expr.value))
+        self.memo[id(node)] = (node, expr)
+        return expr
 
     def _mark_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
         """Mark an operator's result as an array of NumPy if its operands are; a scalar of NumPy is a copy."""
         if isinstance(node, cst.Subscript):
-            numpy, place = self.port(node.value).value.numpy, value.place
-            if numpy and value.rank is None and place is not None:
-                place = place.doubtful
-            return replace(value, numpy=numpy, place=self.make_place(node) if numpy and value.rank == 0 else place)
+            numpy, memref = self.port(node.value).value.numpy, value.memref
+            if numpy and value.rank is None and memref is not None:
+                memref = memref.doubtful
+            return replace(value, numpy=numpy, memref=self.make_memref(node) if numpy and value.rank == 0 else memref)
         operands = [self.port(n).value for n in reversed(list_children(node)) if isinstance(n, cst.BaseExpression)]
         if isinstance(node, cst.Comparison):
             operands += [self.port(c.comparator).value for c in node.comparisons]
