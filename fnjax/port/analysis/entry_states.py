@@ -48,7 +48,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
                 value.kind == "unknown"
                 or (
                     said.kind == "static"
-                    and (value.kind != "tensor" or said.name.startswith("instance:") or said.numpy)
+                    and (value.kind != "tensor" or said.name.startswith("instance:") or said.origin.numpy)
                 )
                 or (said.traced and value.kind == "static")  # whatever the function takes it for
             ):
@@ -61,17 +61,18 @@ def make_start_state(program: Program, routine: Routine) -> State:
                     element=said.element or value.element,
                     parts=said.parts,
                     rows=said.rows,
-                    numpy=said.numpy,
-                )
+                ).with_origin(numpy=said.origin.numpy)
             if said is None or routine.role == "forward":
                 has_gradient = i - routine.first in always
-                value = replace(value, left_out=may_be_left_out(param, routine.node, program.inference, has_gradient))
+                left_out = may_be_left_out(param, routine.node, program.inference, has_gradient)
             else:
-                value = replace(value, left_out=said.left_out)
+                left_out = said.null.left_out
+            value = value.with_null(left_out=left_out)
             if param is star or param is routine.node.params.star_kwarg:
                 one = replace(UNKNOWN, memref=MemRef(frozenset({f"arg:{name}"}), certain=False))
                 value = Value("static", element=one) if not value.element else value
-            value = replace(value, kernel=said is not None and said.kernel)
+            if said is not None and said.kind == "kernel":
+                value = replace(value, kind="kernel")
         if name in program.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
             value = Value("static", name=GROUP)
         if routine.role == "setup_context" and i >= routine.first:

@@ -193,7 +193,9 @@ class ExpressionEvaluator(Variables):
             found = read_literal(node)
             known = Value("static", "bool" if isinstance(found, bool) else "unknown", literal=found)
             expr = Expr(self.port_parts(node), known if found is not MISSING else UNKNOWN)
-        if node not in self.program.kernel_uses and (expr.value.kernel or self.program.is_kernel(self.find_name(node))):
+        if node not in self.program.kernel_uses and (
+            expr.value.kind == "kernel" or self.program.is_kernel(self.find_name(node))
+        ):
             raise KernelStop(
                 node, f"{unparse(node)} is a Triton kernel, or holds one, which is not launched: {LAUNCHING}"
             )
@@ -207,15 +209,16 @@ class ExpressionEvaluator(Variables):
     def _mark_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
         """Mark an operator's result as an array of NumPy if its operands are; a scalar of NumPy is a copy."""
         if isinstance(node, cst.Subscript):
-            numpy, memref = self.port(node.value).value.numpy, value.memref
+            numpy, memref = self.port(node.value).value.origin.numpy, value.memref
             if numpy and value.rank is None and memref is not None:
                 memref = memref.doubtful
-            return replace(value, numpy=numpy, memref=self.make_memref(node) if numpy and value.rank == 0 else memref)
+            memref = self.make_memref(node) if numpy and value.rank == 0 else memref
+            return replace(value, memref=memref).with_origin(numpy=numpy)
         operands = [self.port(n).value for n in reversed(list_children(node)) if isinstance(n, cst.BaseExpression)]
         if isinstance(node, cst.Comparison):
             operands += [self.port(c.comparator).value for c in node.comparisons]
-        flags = {o.numpy for o in operands if o.is_tensor}
-        return replace(value, numpy=flags.pop() if len(flags) == 1 else False)
+        flags = {o.origin.numpy for o in operands if o.is_tensor}
+        return value.with_origin(numpy=flags.pop() if len(flags) == 1 else False)
 
     def port_parts(self, node: Any) -> Any:
         """Return the node with its expressions translated."""

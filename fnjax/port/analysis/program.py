@@ -264,7 +264,8 @@ class Program:
             self._resolving.discard(name)
         else:
             return UNKNOWN
-        value = replace(value, kernel=value.kernel or name in self.kernels)
+        if name in self.kernels:
+            value = replace(value, kind="kernel")
         self.values[name] = value, self.dependencies[begun:]
         return value
 

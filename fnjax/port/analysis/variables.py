@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
-from fnjax.port.known.facts import MemRef, State, Value, rename_storages
+from fnjax.port.known.facts import MemRef, State, Value, may_touch, rename_storages
 from fnjax.port.torch import read_literal, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
@@ -125,7 +125,7 @@ class Variables:
         older = {name: name + "'"}
         if name in self.known:  # in an earlier iteration
             for variable, value in self.state.variables.items():
-                if name in value.held:
+                if may_touch(value, frozenset({name})):
                     self.state.variables[variable] = rename_storages(value, older)
         self.known.add(name)
         return MemRef(frozenset({name}))
@@ -167,9 +167,9 @@ class Variables:
             self.known.add(source)
             return
         for other, value in self.state.variables.items():
-            if source in value.sources:
+            stale = value.memref and any(source in s.reads for s in value.memref.steps)
+            if stale or f"|{name}:{version}|" in value.number:
                 number = "" if f"|{name}:{version}|" in value.number else value.number
-                stale = value.memref and any(source in s.reads for s in value.memref.steps)
                 memref = value.memref.doubtful if value.memref and stale else value.memref
                 self.state.variables[other] = replace(value, number=number, memref=memref)
 

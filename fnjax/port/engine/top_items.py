@@ -15,7 +15,7 @@ from fnjax.port.analysis.expressions import KernelStop
 from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
 from fnjax.port.engine.imported import is_kernel, only_compiles
-from fnjax.port.known.facts import MemRef, State, Value
+from fnjax.port.known.facts import UNKNOWN, MemRef, State, Value
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import iter_changed_objects
@@ -33,7 +33,7 @@ def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
     try:
         return ev.port(node).value
     except Stop as e:
-        return Value(kernel=isinstance(e, KernelStop))
+        return Value("kernel") if isinstance(e, KernelStop) else UNKNOWN
 
 
 def translate_top_items(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,8 +19,6 @@ LOST = "\0"  # between masks: what is all entries is selected by one of them in 
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
-_NOTHING: frozenset[Any] = frozenset()
-_SOURCE = re.compile(r"\|([^|:]+):(\d+)(?=\|)")  # in a number (see Variables.number_expression)
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
 
@@ -106,11 +103,64 @@ class MemRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """Knowledge of what a value is in the source, where the port has something else for it.
+
+    Attributes:
+        numpy: an array of NumPy, whose methods are NumPy's; None if that cannot be told.
+        python: a Python number, for which the port has a scalar array.
+        wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
+        mixed: a tensor in one branch through the function; in another a Python value, or it is not known what.
+        recorded: the variables, with their versions, of which gradients were taken for what it was computed with.
+    """
+
+    numpy: bool | None = False
+    python: bool = False
+    wide: bool = False
+    mixed: bool = False
+    recorded: frozenset[tuple[str, int]] = frozenset()
+
+    def join(self, other: Origin) -> Origin:
+        """Return what holds of a value of either origin."""
+        if self is other:
+            return self
+        return Origin(
+            self.numpy if self.numpy == other.numpy else None,
+            self.python or other.python,
+            self.wide or other.wide,
+            self.mixed or other.mixed,
+            self.recorded | other.recorded,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Nullness:
+    """Knowledge of whether a value may be None, or what Python has decided in its place.
+
+    Attributes:
+        optional: None in one branch through the function.
+        left_out: an argument that may be None, as far as is known.
+        guard: of a condition that Python may decide before it evaluates tensors, the truth value that it then has.
+    """
+
+    optional: bool = False
+    left_out: bool = False
+    guard: bool | None = None
+
+
+SAME = Origin()
+NUMPY = Origin(numpy=True)
+PYTHON = Origin(python=True)
+PRESENT = Nullness()
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """Knowledge of a value.
 
     Attributes:
-        kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's) or `unknown`.
+        kind: `tensor`, `static` (a Python value, under jit too), `object` (something of the user's), `kernel` (perhaps
+            a Triton kernel of the file) or `unknown`.
         dtype: the class of a tensor's dtype, of a Python number, or of a dtype: `float`, `int`, `bool`, `complex` or
             `unknown`.
         rank: its number of dimensions.
@@ -127,18 +177,9 @@ class Value:
             branches differ in that, several with `LOST` between them.
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
-        mixed: a tensor in one branch through the function; in another a Python value, or it is not known what.
-        python: a Python number in the source, for which the port has a scalar array.
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
-        numpy: an array of NumPy in the source, whose methods are NumPy's; None if that cannot be told.
-        guard: of a condition that Python may decide before it asks tensors, what it is then.
-        optional: None in one branch through the function.
-        left_out: an argument that may be None, as far as is known.
-        wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
-        recorded: the variables, with their versions, of which gradients were taken for what this was computed with.
-        kernel: this may be a Triton kernel of the file.
-        held: the memory in which it and its parts may lie.
-        sources: the variables, with their versions, from which its number and its views are derived.
+        origin: what it is in the source, where that is something else.
+        null: whether it may be None.
     """
 
     kind: str = "unknown"
@@ -155,35 +196,22 @@ class Value:
     like: str = ""
     mask: str = ""
     exact: str = ""
-    mixed: bool = False
-    python: bool = False
     rows: int = 0
-    numpy: bool | None = False
-    guard: bool | None = None
-    optional: bool = False
-    left_out: bool = False
-    wide: bool = False
-    recorded: frozenset[tuple[str, int]] = frozenset()
-    kernel: bool = False
-    held: frozenset[str] = field(default=_NOTHING, init=False, repr=False, compare=False)
-    sources: frozenset[tuple[str, int]] = field(default=_NOTHING, init=False, repr=False, compare=False)
+    origin: Origin = SAME
+    null: Nullness = PRESENT
 
-    def __post_init__(self) -> None:
-        """Note the memory in which it and its parts may lie, and the variables from which it is derived."""
-        held, memref = [v.held for v in self.parts or ()], self.memref
-        if self.element is not None:
-            held.append(self.element.held)
-        if held or memref:
-            object.__setattr__(self, "held", frozenset().union(memref.storage if memref else (), *held))
-        if self.number or (memref and memref.steps):
-            named = ((name, int(version)) for name, version in _SOURCE.findall(self.number))
-            steps = memref.steps if memref else ()
-            object.__setattr__(self, "sources", frozenset(named).union(*(s.reads for s in steps)))
+    def with_origin(self, **facts: Any) -> Value:
+        """Return this value with other facts about its origin."""
+        return replace(self, origin=replace(self.origin, **facts))
+
+    def with_null(self, **facts: Any) -> Value:
+        """Return this value with other facts about None."""
+        return replace(self, null=replace(self.null, **facts))
 
     @property
     def traced(self) -> bool:
         """True if under jit this may be an array whose entries are not known."""
-        return self.kind == "tensor" or self.mixed
+        return self.kind == "tensor" or self.origin.mixed
 
     @property
     def is_tensor(self) -> bool:
@@ -261,7 +289,7 @@ def join_values(a: Value, b: Value) -> Value:
     if a is b or a == b:
         return a
     if a.literal is None and a.kind == "static":  # None or something: what it is when it is something
-        found = replace(b, literal=MISSING, optional=True)
+        found = replace(b, literal=MISSING).with_null(optional=True)
         return replace(found, number="") if b.kind != "static" else found
     if b.literal is None and b.kind == "static":
         return join_values(b, a)
@@ -273,8 +301,9 @@ def join_values(a: Value, b: Value) -> Value:
     element = first if first == second else join_values(first, second) if first and second else None
     if parts is None and () in (a.parts, b.parts):  # an empty list, and what it may be filled with
         element = first or second
+    origin = a.origin.join(b.origin)
     return Value(
-        kind=a.kind if a.kind == b.kind else "unknown",
+        kind=a.kind if a.kind == b.kind else "kernel" if "kernel" in {a.kind, b.kind} else "unknown",
         dtype=a.dtype if a.dtype == b.dtype else "unknown",
         rank=a.rank if a.rank == b.rank else None,
         name=a.name if a.name == b.name else "",
@@ -288,16 +317,9 @@ def join_values(a: Value, b: Value) -> Value:
         like=a.like if a.like == b.like else "",
         mask=a.mask if a.mask == b.mask else LOST.join(sorted({*a.mask.split(LOST), *b.mask.split(LOST)})),
         exact=a.exact if a.exact == b.exact else "?",
-        mixed=a.mixed or b.mixed or (a.kind != b.kind and "tensor" in {a.kind, b.kind}),
-        python=a.python or b.python,
         rows=min(a.rows, b.rows),
-        numpy=a.numpy if a.numpy == b.numpy else None,
-        guard=_join_guards(a, b),
-        optional=a.optional or b.optional,
-        left_out=a.left_out or b.left_out,
-        wide=a.wide or b.wide,
-        recorded=a.recorded | b.recorded,
-        kernel=a.kernel or b.kernel,
+        origin=replace(origin, mixed=True) if a.kind != b.kind and "tensor" in {a.kind, b.kind} else origin,
+        null=Nullness(a.null.optional or b.null.optional, a.null.left_out or b.null.left_out, _join_guards(a, b)),
     )
 
 
@@ -336,8 +358,8 @@ def _join_guards(a: Value, b: Value) -> bool | None:
     """Return what Python has decided of a condition where it is not an array."""
     for one, other in ((a, b), (b, a)):
         if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
-            return one.literal if other.guard in {None, one.literal} else None
-    return a.guard if a.guard is b.guard else None
+            return one.literal if other.null.guard in {None, one.literal} else None
+    return a.null.guard if a.null.guard is b.null.guard else None
 
 
 def _join_memrefs(a: MemRef | None, b: MemRef | None) -> MemRef | None:

@@ -64,7 +64,7 @@ def port_operator_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if made_node is None and node in ev.program.for_all:  # `lib.impl("f", f, "CPU")`
         args = [a.with_changes(value=_widen_dispatch_key(a.value)) for a in node.args]
         made_node = cst.Call(node.func, _port_values(ev, args))
-    return Expr(made_node, Value("object", kernel=name in WRAPPING)) if made_node is not None else None
+    return Expr(made_node, Value("kernel" if name in WRAPPING else "object")) if made_node is not None else None
 
 
 def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:

@@ -21,9 +21,11 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, mak
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import (
     LIST,
+    PYTHON,
     STATIC,
     UNKNOWN,
     MemRef,
+    Origin,
     Value,
     find_any_element,
     find_entry,
@@ -64,7 +66,7 @@ def port_isinstance(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     expr = ev.port(subject.value)
     options = [e.value for e in kinds.value.elements] if isinstance(kinds.value, cst.Tuple) else [kinds.value]
     names = [ev.find_name(o) for o in options]
-    arrays = ARRAYS | _SOME | ({"numpy.ndarray"} if expr.value.numpy else frozenset())
+    arrays = ARRAYS | _SOME | ({"numpy.ndarray"} if expr.value.origin.numpy else frozenset())
     if all(n in _NEVER or ev.program.list_meanings(unparse(o)) & _NEVER for n, o in zip(names, options, strict=True)):
         return make_answer(False)
     if not any(n in arrays for n in names):
@@ -167,7 +169,7 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         number = ev.stop_gradient(ev.port(node.args[0].value).node)
         if name == "float" and first.dtype in {"int", "bool"}:
             number, first = fill("A.astype(float)", A=number), replace(first, dtype="float", exact="")
-        return Expr(number, replace(first, kind="tensor", rank=0, python=True))
+        return Expr(number, replace(first, kind="tensor", rank=0).with_origin(python=True))
     if name in {"int", "bool"} and first.traced:
         return _port_number_call(ev, node, name, first)
     if (name == "range" and tensors) or (name == "slice" and tensors):
@@ -190,7 +192,7 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
                 "tensor",
                 tensors[0].dtype,
                 0 if all(v.rank == 0 or v.kind == "static" for v in values) else None,
-                python=all(v.python or v.kind == "static" for v in values),
+                origin=Origin(python=all(v.origin.python or v.kind == "static" for v in values)),
             ),
         )
     if name in {"abs", "round", "pow"} and tensors:
@@ -275,12 +277,12 @@ def _port_number_call(ev: Evaluator, node: cst.Call, name: str, first: Value) ->
             else f"({unparse(bracket(expr.node, 7))} != 0)"
         )
         shape = "" if first.rank == 0 else ".reshape(())"
-        return Expr(parse(f"{made}{shape}"), Value("tensor", "bool", 0, python=True, memref=ev.make_memref(node)))
+        return Expr(parse(f"{made}{shape}"), Value("tensor", "bool", 0, origin=PYTHON, memref=ev.make_memref(node)))
     ev.diagnostics.imports.add("jnp")
     made = f"jnp.asarray({unparse(bracket(expr.node, 1))}).astype(int)"
     if expr.value.memref is not None:  # an array, and no number made by Python
         made = f"{unparse(bracket(expr.node))}.astype(int)"
-    return Expr(parse(made), Value("tensor", "int", 0, python=True, memref=ev.make_memref(node)))
+    return Expr(parse(made), Value("tensor", "int", 0, origin=PYTHON, memref=ev.make_memref(node)))
 
 
 @call_of("math.", "cmath.")

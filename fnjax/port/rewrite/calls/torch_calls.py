@@ -66,7 +66,8 @@ class Facts(Context):
 
     def may_be_none(self, node: cst.BaseExpression) -> bool:
         """As the evaluation found."""
-        return self._find_value(node).optional or self._find_value(node).left_out
+        null = self._find_value(node).null
+        return null.optional or null.left_out
 
     def find_dtype(self, node: cst.BaseExpression) -> str:
         """As the evaluation found."""
@@ -287,7 +288,7 @@ def port_operation(
         )
     answered = isinstance(bound.overload.constant, bool)
     new_array = rendered.new_array if expression_ is rendered.expression else None
-    return Expr(expression_, replace(value, numpy=False), answered, new_array)
+    return Expr(expression_, value.with_origin(numpy=False), answered, new_array)
 
 
 def _fill_new_array(ev: Evaluator, bound: Bound, rendered: Rendered) -> Rendered:

@@ -173,7 +173,7 @@ def port_torch_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         return port_operation(ev, node, found, [cst.Arg(node.value)])
     if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
-    if found is None and value.is_tensor and value.numpy is False:
+    if found is None and value.is_tensor and value.origin.numpy is False:
         import numpy as np  # rarely, so that most ports need not wait for it
 
         if not hasattr(np.ndarray, attr):

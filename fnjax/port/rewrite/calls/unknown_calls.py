@@ -74,7 +74,7 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
 
 def _holds_numpy(value: Value) -> bool:
     """Return whether this is what the source makes an array of NumPy's of, or holds one."""
-    return value.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
+    return value.origin.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
 def _find_given_place(ev: Evaluator, node: cst.Call, memref: MemRef | None, values: list[Value]) -> MemRef:

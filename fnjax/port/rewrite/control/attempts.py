@@ -63,7 +63,7 @@ def _note_never_raised(ev: Evaluator, node: cst.Try) -> None:
     with ev.speculate():
         ev.port_body(node.body)
         reached = [n for n in checks if ev.port(n).value.traced]
-        reached += [n for n in asked if kinds & _OF_NUMBERS and ev.port(n).value.python]
+        reached += [n for n in asked if kinds & _OF_NUMBERS and ev.port(n).value.origin.python]
     for n in reached[:1]:
         ev.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
 

@@ -26,7 +26,7 @@ Ends = list[dict[str, Value]]
 def _may_be_number(value: Value) -> bool:
     """Return whether this is a number, or perhaps one and perhaps an array."""
     plain = value.parts is None and value.element is None
-    return plain and (value.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
+    return plain and (value.origin.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
 
 
 def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:
@@ -64,9 +64,9 @@ def are_alike(a: Value, b: Value) -> bool:
     if a.parts is not None and b.parts is not None:
         return len(a.parts) == len(b.parts) and all(map(are_alike, a.parts, b.parts))
     if not (a.is_tensor and b.is_tensor):
-        kinds = {v.literal is None or (v.kind == "static" and v.optional) for v in (a, b)}
+        kinds = {v.literal is None or (v.kind == "static" and v.null.optional) for v in (a, b)}
         return len(kinds) == 1 or not (_may_be_number(a) or _may_be_number(b) or a.is_tensor or b.is_tensor)
-    if a.optional != b.optional:
+    if a.null.optional != b.null.optional:
         return False
     dtypes = {a.dtype, b.dtype}
     exact = {a.exact, b.exact}
@@ -130,7 +130,7 @@ def match_results(
             v.kind == "static" and not _may_be_number(v) and v.literal is not None and v.parts is None for v in (a, b)
         ):
             return None
-        if not (_may_be_number(a) or _may_be_number(b)) or a.mixed or b.mixed:
+        if not (_may_be_number(a) or _may_be_number(b)) or a.origin.mixed or b.origin.mixed:
             joined.append((a, b))
             continue
         if a.dtype != b.dtype:

@@ -16,7 +16,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements, parse
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.known.facts import UNKNOWN, Value, join_values, mark_choice
+from fnjax.port.known.facts import PRESENT, UNKNOWN, Value, join_values, mark_choice
 from fnjax.port.rewrite.control.branch_values import (
     are_alike,
     describe_choice,
@@ -56,14 +56,14 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     if ev.is_traced(test.value):
         ev.diagnostics.imports |= {"jax", "jnp"}
         texts = [unparse(bracket(t.node, 1)) for t in (test, body, orelse)]
-        if is_number_choice(body.value, orelse.value, open_=True) and test.value.guard is None:
+        if is_number_choice(body.value, orelse.value, open_=True) and test.value.null.guard is None:
             selected = replace(describe_choice(body.value, orelse.value), memref=value.memref or ev.make_memref(node))
             return Expr(parse("jnp.where({}, {}, {})".format(*texts)), selected)
         if (
             body.value.is_tensor
             and orelse.value.is_tensor
             and are_alike(body.value, orelse.value)
-            and test.value.guard is None
+            and test.value.null.guard is None
         ):
             for i, one, other in ((1, body, orelse), (2, orelse, body)):
                 if isinstance(other.node, (cst.Name, cst.Attribute)) and is_scalar_for(one.value, other.value):
@@ -99,7 +99,7 @@ def _port_conditional_copy(ev: Evaluator, node: cst.IfExp) -> cst.BaseExpression
 def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Expr:
     """Return an expression after a question whether Python has decided a condition."""
     value = None if narrowed is None else ev.look_up(narrowed[0])
-    if narrowed is None or value is None or not (value.guard is not None or value.optional):
+    if narrowed is None or value is None or not (value.null.guard is not None or value.null.optional):
         return ev.port(node)
     with ev.open_scope() as variables:
         variables[narrowed[0]] = narrowed[1][side]
@@ -173,7 +173,7 @@ def _port_both(ev: Evaluator, bodies: list[cst.BaseSuite | None], narrowed: Narr
     ev.join_branches(branches)
     if narrowed is not None and not any(branch.leaves for branch in branches):
         name = narrowed[0]
-        if start.variables[name].guard is not None and ev.state.find_version(name) == start.find_version(name):
+        if start.variables[name].null.guard is not None and ev.state.find_version(name) == start.find_version(name):
             ev.state.variables[name] = start.variables[name]
     return [branch.made for branch in branches]
 
@@ -193,7 +193,7 @@ def _narrow_variable(ev: Evaluator, test: cst.BaseExpression) -> Narrowed:
         ):
             found = (
                 name,
-                replace(value, kind="tensor", left_out=False),
+                replace(value, kind="tensor").with_null(left_out=False),
                 replace(value, kind="static" if value.kind == "unknown" else value.kind),
             )
     elif isinstance(inner, cst.Comparison) and len(inner.comparisons) == 1 and isinstance(inner.left, cst.Name):
@@ -206,7 +206,7 @@ def _narrow_variable(ev: Evaluator, test: cst.BaseExpression) -> Narrowed:
             and isinstance(operator, (cst.Is, cst.IsNot))
         ):
             only = Value("static", "unknown" if read_literal(other) is None else "bool", literal=read_literal(other))
-            other_one = replace(value, guard=None, optional=False, left_out=False)
+            other_one = replace(value, null=PRESENT)
             found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
     elif isinstance(inner, cst.Name):
         value = ev.state.variables.get(inner.value)

@@ -144,7 +144,9 @@ def put_zeros_for_none(ev: Evaluator, first: cst.If, rest: list[Any]) -> list[An
     values = [v for end in found.returns for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
     if len(values) != len(gradients):
         return None
-    if any(v.optional or not (v.is_tensor or unparse(g) == "None") for v, g in zip(values, gradients, strict=True)):
+    if any(
+        v.null.optional or not (v.is_tensor or unparse(g) == "None") for v, g in zip(values, gradients, strict=True)
+    ):
         return None
     test, opening = first.test, []
     if not isinstance(test, cst.Name):

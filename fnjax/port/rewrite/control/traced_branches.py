@@ -73,7 +73,7 @@ def port_traced_branch(ev: Evaluator, node: cst.If, test: Expr) -> Statements | 
     """Return the form of an `if` on a tensor that jit can trace."""
     if only_raises(node):
         return _port_check(ev, node, test)
-    if test.value.guard is not None:  # Python's part could not be asked first
+    if test.value.null.guard is not None:  # Python's part could not be asked first
         return None
     blocks = [node.body, ev.find_else_block(node)]
     said = [s for block in blocks if block for s in list_statements(block) if _is_message_line(s)]

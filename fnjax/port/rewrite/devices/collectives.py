@@ -112,7 +112,7 @@ def _waits_for_handle(ev: Evaluator, call: cst.Call) -> bool:
     value = ev.port(func.value).value
     if value.kind == "static" and value.literal is None:
         return True
-    return value.kind in {"unknown", "static"} and not value.mixed and _is_handle(func.value)
+    return value.kind in {"unknown", "static"} and not value.origin.mixed and _is_handle(func.value)
 
 
 def _is_handle(node: cst.BaseExpression) -> bool:

@@ -87,7 +87,7 @@ def _collect_history(
     ev: Evaluator, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()
 ) -> frozenset[tuple[str, int]]:
     """Return the variables for which gradients were taken before, of what statements read next to these."""
-    read = (ev.state.variables.get(n, UNKNOWN).recorded for n in _list_read_first(ev, steps) - {*leaves})
+    read = (ev.state.variables.get(n, UNKNOWN).origin.recorded for n in _list_read_first(ev, steps) - {*leaves})
     return frozenset().union(*read)
 
 
@@ -96,7 +96,7 @@ def _record_history(ev: Evaluator, steps: Sequence[cst.BaseStatement], history: 
     for name in ev.program.list_bound(cst.IndentedBlock(steps)) if history else ():
         if name in ev.state.variables:
             value = ev.state.variables[name]
-            ev.state.variables[name] = replace(value, recorded=value.recorded | history)
+            ev.state.variables[name] = value.with_origin(recorded=value.origin.recorded | history)
 
 
 def _list_read_first(ev: Evaluator, steps: Sequence[cst.BaseStatement]) -> set[str]:
@@ -258,7 +258,8 @@ def _port_pullback(
     if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
         return None
     for name in sorted(needed):
-        ev.bind_name(name, replace(inside.get(name, UNKNOWN), recorded=history | taken), head)
+        value = inside.get(name, UNKNOWN)
+        ev.bind_name(name, value.with_origin(recorded=history | taken), head)
     # What stands in between may read what was computed, which it has after jax.vjp only.
     followed = ev.port_block(between)
     ev.diagnostics.imports |= {"jax"} if given is not None else {"jax", "jnp"}

@@ -18,7 +18,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.registry import call_of, expression
-from fnjax.port.known.facts import DTYPE, LIST, NUMBER, UNKNOWN, Value
+from fnjax.port.known.facts import DTYPE, LIST, NUMBER, NUMPY, UNKNOWN, Origin, Value
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.source.naming import iter_targets
@@ -54,11 +54,11 @@ def port_numpy_conversion(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
     if name != "torch.from_numpy":
         expr = ev.port(node.func.value)  # type: ignore[attr-defined] # of a method
         if expr.value.kind in {"tensor", "unknown"}:
-            return Expr(expr.node, replace(expr.value, kind="tensor", numpy=True))
+            return Expr(expr.node, replace(expr.value, kind="tensor").with_origin(numpy=True))
     elif node.args:
         expr = ev.port(node.args[0].value)
         if expr.value.is_tensor:
-            return Expr(expr.node, replace(expr.value, numpy=False))
+            return Expr(expr.node, expr.value.with_origin(numpy=False))
     return None
 
 
@@ -75,14 +75,14 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     tensors = [v for v in (*values, *list_contained(values)) if v.is_tensor]
     short = name.removeprefix("numpy.")
     if not tensors and short in CREATING and _is_written_to(ev):
-        return _port_to_same(ev, node, f"jnp.{short}", Value("tensor", "float", numpy=True))
+        return _port_to_same(ev, node, f"jnp.{short}", Value("tensor", "float", origin=NUMPY))
     # Of constants NumPy computes while JAX traces, in its own float64, as in PyTorch: nothing to translate.
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
         unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=ev.port(a.value).node) for a in node.args])
         if short in SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
-            return Expr(node, Value("static", "float", name=NUMBER, numpy=True))
-        return Expr(node, UNKNOWN if unknown else Value("static", numpy=root == "numpy"))
+            return Expr(node, Value("static", "float", name=NUMBER, origin=NUMPY))
+        return Expr(node, UNKNOWN if unknown else Value("static", origin=Origin(numpy=root == "numpy")))
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         ev.diagnostics.imports.add("jnp")
         dtype, known = _port_dtype(ev, node.func)
@@ -105,8 +105,8 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
         ev.diagnostics.needs.add("_on_host_entrywise")
         expr = _port_to_host(ev, node, node, "_on_host_entrywise", "")
-        of_tensors = all(v.numpy is False for v in tensors)  # of tensors these give tensors
-        return replace(expr, value=replace(expr.value, numpy=False)) if of_tensors else expr
+        of_tensors = all(v.origin.numpy is False for v in tensors)  # of tensors these give tensors
+        return replace(expr, value=expr.value.with_origin(numpy=False)) if of_tensors else expr
     if name in LIKE and len(node.args) > LIKE[name] and not any(a.keyword for a in node.args[: LIKE[name] + 1]):
         like = unparse(bracket(ev.port(node.args[LIKE[name]].value).node))
         refused = [a for a in node.args if a.keyword and a.keyword.value in {"output", "return_indices", "indices"}]
@@ -148,9 +148,9 @@ def port_numpy_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         return None
     expr, attr = ev.port(node.func.value), node.func.attr.value
     value = expr.value
-    if value.numpy is None and value.is_tensor:
+    if value.origin.numpy is None and value.is_tensor:
         raise Stop(node, "numpy", f"it cannot be told whether {unparse(node.func.value)} is a tensor or a NumPy array")
-    if not value.numpy or not value.is_tensor or attr in {"item", "tolist", "numpy"}:
+    if not value.origin.numpy or not value.is_tensor or attr in {"item", "tolist", "numpy"}:
         return None
     values = [value, *list_values(ev, node)]
     func = node.func.with_changes(value=bracket(expr.node))
@@ -174,16 +174,16 @@ def port_numpy_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
 def port_numpy_lookup(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     """Translate `table[indices]` of a constant array of NumPy."""
     base = ev.port(node.value)
-    if base.value.kind != "static" or not base.value.numpy:
+    if base.value.kind != "static" or not base.value.origin.numpy:
         return None
     made = ev.port_parts(node)
     indices = [ev.port(e.slice.value).value for e in node.slice if isinstance(e.slice, cst.Index)]
     if not any(v.traced for v in indices):
-        return Expr(made, Value("static", numpy=True))
+        return Expr(made, Value("static", origin=NUMPY))
     ev.diagnostics.imports.add("jnp")
     memref = ev.make_memref(node)
     return Expr(
-        made.with_changes(value=fill("jnp.asarray(A)", A=base.node)), Value("tensor", memref=memref, numpy=True)
+        made.with_changes(value=fill("jnp.asarray(A)", A=base.node)), Value("tensor", memref=memref, origin=NUMPY)
     )
 
 
@@ -193,7 +193,7 @@ def port_numpy_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or ev.find_name(node):
         return None
     expr = ev.port(node.value)
-    if not expr.value.numpy or not expr.value.is_tensor:
+    if not expr.value.origin.numpy or not expr.value.is_tensor:
         return None
     made = node.with_changes(value=bracket(expr.node))
     if node.attr.value != "T":
@@ -252,15 +252,15 @@ def _port_arguments(ev: Evaluator, node: cst.Call, short: str = "") -> list[cst.
 
 def _describe_result(ev: Evaluator, node: cst.Call, result: str, values: list[Value], tensors: list[Value]) -> Value:
     """Return what is known of a function's result."""
-    first = tensors[0] if tensors else Value("tensor", numpy=True)
+    first = tensors[0] if tensors else Value("tensor", origin=NUMPY)
     memref = ev.make_memref(node)
     if result == "list":
-        one = replace(Value("tensor", first.dtype, numpy=True), memref=first.memref and first.memref.doubtful)
+        one = replace(Value("tensor", first.dtype, origin=NUMPY), memref=first.memref and first.memref.doubtful)
         return Value("static", element=one, memref=memref)
     if result.startswith("parts="):
         if any(a.keyword and a.keyword.value in {"mode", "compute_uv"} for a in node.args):
             raise Stop(node, "numpy", "the number of results depends on an argument; use jax.numpy's function")
-        part = Value("tensor", numpy=True)
+        part = Value("tensor", origin=NUMPY)
         return Value(
             "static", parts=tuple(replace(part, memref=ev.make_memref(node, f" {i}")) for i in range(int(result[6:])))
         )
@@ -268,7 +268,7 @@ def _describe_result(ev: Evaluator, node: cst.Call, result: str, values: list[Va
     short = (ev.find_name(node.func) or unparse(node.func)).rpartition(".")[2]
     if result == "view":
         shared = first.memref if short == "asarray" and dtype is None else first.memref and first.memref.doubtful
-        value = replace(first, memref=shared, number="", numpy=True)
+        value = replace(first, memref=shared, number="").with_origin(numpy=True)
         value = value if short == "asarray" else replace(value, rank=None, like="", rows=0)
     elif result == "entry":
         likes, ranks, kinds = ({getattr(v, name) for v in tensors} for name in ("like", "rank", "dtype"))
@@ -276,11 +276,11 @@ def _describe_result(ev: Evaluator, node: cst.Call, result: str, values: list[Va
         kind = first.dtype if keeps else "unknown"
         rank = ranks.pop() if len(ranks) == 1 else None
         like = likes.pop() if len(likes) == 1 else ""
-        value = Value("tensor", kind, rank, like=like, memref=memref, numpy=True)
+        value = Value("tensor", kind, rank, like=like, memref=memref, origin=NUMPY)
     else:
         kind = first.dtype if result == "same" else result
         kind = "int" if kind == "bool" and short in SUMS else kind
-        value = Value("tensor", kind, memref=memref, numpy=True)
+        value = Value("tensor", kind, memref=memref, origin=NUMPY)
     return value if dtype is None else _cast_value(value, dtype)
 
 
@@ -303,7 +303,7 @@ def _port_to_host(ev: Evaluator, whole: cst.BaseExpression, node: cst.Call, help
     body = inner if whole is node else whole.with_changes(value=inner)
     given = ", ".join([*([like] if like else []), *params])
     made = parse(f"{helper}(lambda {', '.join(params.values())}: {unparse(body)}, {given})")
-    return Expr(made, Value("tensor", "unknown" if like else "float", memref=ev.make_memref(whole), numpy=True))
+    return Expr(made, Value("tensor", "unknown" if like else "float", memref=ev.make_memref(whole), origin=NUMPY))
 
 
 def _port_draw(ev: Evaluator, node: cst.Call, short: str) -> Expr:
@@ -336,7 +336,7 @@ def _port_draw(ev: Evaluator, node: cst.Call, short: str) -> Expr:
     made = TemplateFiller({**given, "key": make_key(ev, node)}, frozenset()).rewrite(parse(template))
     assert isinstance(made, cst.BaseExpression)
     dtype = "int" if short in {"binomial", "randint"} else "float"
-    return Expr(made, Value("tensor", dtype, numpy=True, memref=ev.make_memref(node)))
+    return Expr(made, Value("tensor", dtype, origin=NUMPY, memref=ev.make_memref(node)))
 
 
 def _is_shape(ev: Evaluator, node: cst.BaseExpression) -> bool:
@@ -370,4 +370,4 @@ def _port_dtype(ev: Evaluator, node: cst.BaseExpression) -> tuple[cst.BaseExpres
 def _cast_value(value: Value, dtype: Value) -> Value:
     """Return what is known of the value as this dtype."""
     exact = "?" if dtype.dtype == "unknown" else dtype.exact
-    return replace(value, dtype=dtype.dtype, exact=exact, number="", numpy=True)
+    return replace(value, dtype=dtype.dtype, exact=exact, number="").with_origin(numpy=True)

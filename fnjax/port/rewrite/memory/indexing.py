@@ -201,7 +201,7 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     if value.kind in {"static", "object"}:
         found = [ev.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
-        if any(v.python or (several and v.is_tensor) for v in found):
+        if any(v.origin.python or (several and v.is_tensor) for v in found):
             ev.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
         return Expr(_make_subscript(ev, node, base), _describe_part(ev, node, value))
     if (parted := split_indices(ev, node)) is not node:

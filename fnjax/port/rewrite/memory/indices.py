@@ -39,7 +39,7 @@ def is_position(ev: Evaluator, node: cst.BaseExpression) -> bool:
 
 def is_python_number(value: Value) -> bool:
     """Return whether this is a single Python value."""
-    return value.kind == "static" and value.parts is None and value.element is None and not value.mixed
+    return value.kind == "static" and value.parts is None and value.element is None and not value.origin.mixed
 
 
 def split_indices(ev: Evaluator, node: cst.Subscript) -> cst.Subscript:

@@ -377,7 +377,7 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
     for name in wholes:
         memref = others.pop(name)
         rest = source.steps[len(memref.steps) :]
-        optional = ev.state.variables[name].optional
+        optional = ev.state.variables[name].null.optional
         made = write_view(ev, name, rest, parse(first))
         _give_variable(
             ev, node, name, _write_if_any(ev, name, made), None if rest or optional else ev.state.variables[first]
@@ -404,7 +404,7 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
 
 def _write_if_any(ev: Evaluator, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the value for a variable that may be None, and then stays so."""
-    return parse(f"None if {name} is None else {unparse(new)}") if ev.state.variables[name].optional else new
+    return parse(f"None if {name} is None else {unparse(new)}") if ev.state.variables[name].null.optional else new
 
 
 def _save_again(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> None:

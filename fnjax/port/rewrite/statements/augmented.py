@@ -16,7 +16,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Value, may_touch, may_widen
+from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Origin, Value, may_touch, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
 from fnjax.port.rewrite.memory.indexing import find_mask, find_open_index, port_indices, update_at
 from fnjax.port.rewrite.memory.indices import list_indices, split_indices
@@ -88,8 +88,8 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
         if value.kind == "static":
             kinds = {held.value.dtype, value.dtype}
             real = symbol == "/" or ("float" in kinds and kinds <= {"float", "int", "bool"})
-            wide = held.value.wide and not real
-            value = Value("static", "float" if real else value.dtype if len(kinds) == 1 else "unknown", wide=wide)
+            dtype = "float" if real else value.dtype if len(kinds) == 1 else "unknown"
+            value = Value("static", dtype, origin=Origin(wide=held.value.origin.wide and not real))
         if held.value.parts is not None or held.value.element is not None:
             listed = held.value.name == LIST or isinstance(node.value, (cst.List, cst.ListComp))
             element = iterate_over(ev, target, expr.value) if expr.value.kind == "static" else UNKNOWN

@@ -22,6 +22,7 @@ from fnjax.port.known.facts import (
     DTYPE,
     LIST,
     NUMBER,
+    Origin,
     Value,
     find_common_dtype,
     join_elements,
@@ -73,10 +74,11 @@ def describe_combined(ev: Evaluator, node: cst.BaseExpression, operands: list[Ex
     memref = ev.make_memref(node)
     kind = "tensor" if tensors else "unknown"
     exact = "" if dtype == "bool" else find_common_dtype(open_)
-    mixed = not tensors and any(v.mixed for v in values)
+    mixed = not tensors and any(v.origin.mixed for v in values)
     rows = min((v.rows for v in open_ if v.rank != 0), default=0)
-    made = Value(kind, dtype, rank, memref=memref, like=like, mask=mask, exact=exact, mixed=mixed, rows=rows)
-    return replace(made, python=any(v.python for v in values) and all(v.python or not v.is_tensor for v in values))
+    python = any(v.origin.python for v in values) and all(v.origin.python or not v.is_tensor for v in values)
+    origin = Origin(python=python, mixed=mixed)
+    return Value(kind, dtype, rank, memref=memref, like=like, mask=mask, exact=exact, rows=rows, origin=origin)
 
 
 def make_number(expr: Expr) -> Expr:
@@ -101,7 +103,7 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
     """
     number = _read_whole_number(expr.value)
     large = number is not None and not _fits_32_bits(number)
-    if not (large or expr.value.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
+    if not (large or expr.value.origin.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return expr
     floats = divided or other.value.dtype in {"float", "complex"}
     fits = floats or (other.value.dtype == "unknown" and other.named)
@@ -133,7 +135,7 @@ def may_grow(ev: Evaluator, node: cst.BinaryOperation, left: Value, right: Value
         known = small or right.literal is not MISSING or right.is_tensor or right.dtype == "float"
         return type(left.literal) is int and left.literal > 0 and not known
     kept = isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)) and "float" not in {left.dtype, right.dtype}
-    return kept and ((left.wide and right.kind == "static") or (right.wide and left.kind == "static"))
+    return kept and ((left.origin.wide and right.kind == "static") or (right.origin.wide and left.kind == "static"))
 
 
 def report_overflow(ev: Evaluator, node: cst.CSTNode, left: Expr, right: Expr, shift: bool = False) -> None:
@@ -201,7 +203,7 @@ def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
             report_overflow(ev, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
         ev.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
-    if foreign and (left.value.numpy or right.value.numpy):
+    if foreign and (left.value.origin.numpy or right.value.origin.numpy):
         raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
     if isinstance(node.operator, (cst.Divide, cst.Power)):
         avoid_singularities(ev, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
@@ -226,15 +228,15 @@ def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
         wide = not _fits_32_bits(found) if type(found) is int else may_grow(ev, node, left.value, right.value)
-        return Expr(made, Value("static", known_as, name=name, literal=found, wide=wide))
+        return Expr(made, Value("static", known_as, name=name, literal=found, origin=Origin(wide=wide)))
     if isinstance(node.operator, cst.MatrixMultiply):
         ev.need_entries(left.value, right.value)
         known = {left.value.dtype, right.value.dtype}
         return Expr(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", memref=ev.make_memref(node)))
     value = describe_combined(ev, node, [left, right], dtype)
     if value.kind == "unknown" and may_grow(ev, node, left.value, right.value):
-        value = replace(value, wide=True)
-    if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.python:
+        value = value.with_origin(wide=True)
+    if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.origin.python:
         made = made.with_changes(left=fill("float(A)", A=left.node))  # Python's 2 ** -1 is no integer
         value = replace(value, dtype="float")
     if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(ev, node):
@@ -295,13 +297,13 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
     if isinstance(node.operator, cst.Not):
         if isinstance(node.expression, cst.BooleanOperation) and expr.value.traced:
             return ev.port(place_at(ev, negate(node.expression), node))
-        if expr.value.is_tensor or (expr.value.mixed and expr.value.dtype != "unknown"):
+        if expr.value.is_tensor or (expr.value.origin.mixed and expr.value.dtype != "unknown"):
             value = Value("tensor", "bool", expr.value.rank, number=ev.number_expression(node))
             if expr.value.is_tensor and expr.value.dtype == "bool":
                 return Expr(cst.UnaryOperation(cst.BitInvert(), bracket(expr.node)), value)
             ev.diagnostics.imports.add("jnp")
             return Expr(fill("jnp.logical_not(A)", A=expr.node), value)
-        if expr.value.mixed:
+        if expr.value.origin.mixed:
             ev.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
         return Expr(made, Value("unknown" if expr.value.kind == "unknown" else "static", "bool"))
     if not expr.value.is_tensor and expr.value.dtype != "bool":
@@ -313,8 +315,9 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
             name=NUMBER if expr.value.name == NUMBER else "",
             literal=found if (found := read_literal(node)) is not MISSING else opposite,
             memref=ev.make_memref(node) if expr.value.kind == "unknown" else None,
-            mixed=expr.value.mixed,
-            wide=expr.value.wide and isinstance(node.operator, cst.Minus),
+            origin=Origin(
+                mixed=expr.value.origin.mixed, wide=expr.value.origin.wide and isinstance(node.operator, cst.Minus)
+            ),
         )
         return Expr(made, value)
     return Expr(
@@ -372,7 +375,7 @@ def port_comparison(ev: Evaluator, node: cst.Comparison) -> Expr:
     # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
-        if {cst.In, cst.NotIn} & set(operators) and (first.python or (first.is_tensor and first.rank == 0)):
+        if {cst.In, cst.NotIn} & set(operators) and (first.origin.python or (first.is_tensor and first.rank == 0)):
             ev.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
             made = made.with_changes(left=make_hashable(ev, Expr(made.left, operands[0].value)))

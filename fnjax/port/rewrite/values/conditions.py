@@ -20,7 +20,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, place_at
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import expression
-from fnjax.port.known.facts import Value, join_values
+from fnjax.port.known.facts import Nullness, Origin, Value, join_values
 from fnjax.port.torch import MISSING, Operation, bracket, fill, find_operation, unparse
 
 Formula = cst.BaseExpression | bool
@@ -134,7 +134,7 @@ def _open_condition(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpressi
         return _join_conditions([_open_condition(ev, n) for n in list_operands(node)], node.operator)
     if isinstance(node, cst.Comparison) and (links := port_chained_comparison(ev, node)) is not None:
         return links
-    guard = ev.look_up(node.value).guard if isinstance(node, cst.Name) else None
+    guard = ev.look_up(node.value).null.guard if isinstance(node, cst.Name) else None
     if guard is None:
         return node
     text = (
@@ -317,4 +317,7 @@ def _write_condition(ev: Evaluator, node: cst.BooleanOperation, exprs: list[Expr
     guard = isinstance(node.operator, cst.Or) if python and known else None
     texts = [unparse(bracket(t.node, 5)) for t in python]
     made = parse(f" {word} ".join([*texts, unparse(bracket(together, 5))]))
-    return Expr(made, Value("unknown", "bool", 0, mixed=True, guard=guard, memref=ev.make_memref(node)))
+    return Expr(
+        made,
+        Value("unknown", "bool", 0, memref=ev.make_memref(node), origin=Origin(mixed=True), null=Nullness(guard=guard)),
+    )

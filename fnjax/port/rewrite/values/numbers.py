@@ -38,7 +38,8 @@ def port_item(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     ):
         return Expr(number, Value("static", type(known).__name__, literal=known))
     made = expr.node if expr.value.rank == 0 else fill("A.reshape(())", A=expr.node)
-    value = replace(expr.value, kind="tensor", rank=0, python=True, memref=ev.make_memref(node))
+    value = replace(expr.value, kind="tensor", rank=0, memref=ev.make_memref(node))
+    value = value.with_origin(python=True)
     return Expr(ev.stop_gradient(made), value)
 
 
