@@ -9,120 +9,113 @@ Limits: any other is a finding.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import LIST, Value
-from fnjax.port.rewrite.devices.collectives import EXCHANGES
-from fnjax.port.rewrite.devices.groups import HANDED_ON, name_distributed, write_axis
-from fnjax.port.rewrite.devices.outputs import find_memory, write_argument, write_result
+from fnjax.port.rewrite.devices.collective_table import EXCHANGES, HANDED_ON, name_distributed
+from fnjax.port.rewrite.devices.collectives import HANDLE
+from fnjax.port.rewrite.devices.groups import write_axis
+from fnjax.port.rewrite.devices.outputs import find_memory, write_argument, write_tensor
 from fnjax.port.torch import unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
-_RECEIVING = frozenset({"recv", "irecv"})
-_Exchange = tuple[bool, cst.BaseExpression, cst.BaseExpression, cst.BaseExpression | None]
+_PEERS = ("peer", "src", "dst", "group_src", "group_dst", "group_peer")
+
+
+class _Exchange(NamedTuple):
+    """A send or a receive."""
+
+    call: cst.Call
+    receives: bool
+    tensor: cst.BaseExpression
+    peer: cst.BaseExpression
+    group: cst.BaseExpression | None
 
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
 def port_exchange(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `dist.send(x, right)`, `dist.P2POp(dist.irecv, y, left)` and `dist.batch_isend_irecv(ops)`."""
-    last, returning = name_distributed(ev.program, name)
-    if last in EXCHANGES | {"P2POp"} and not returning:
-        return _port_point_to_point(ev, node, last)
-    if last == "batch_isend_irecv" and not returning:
-        return Expr(parse("[]"), Value("static", name=LIST, parts=()))
-    return None
+    last = name_distributed(ev.program, name)
+    if last in EXCHANGES | {"P2POp"}:
+        return _port_point_to_point(ev, node)
+    return Expr(parse("[]"), Value("static", name=LIST, parts=())) if last == "batch_isend_irecv" else None
 
 
-def _port_point_to_point(ev: Evaluator, node: cst.Call, last: str) -> Expr:
-    """Translate a pair: a send is nothing by itself; a receive returns what the sender's own call has sent."""
-    handle = Expr(parse("None"), Value("static", literal=None))
-    own = _read_exchange(ev, node)
-    if own is None:
-        raise Stop(node, "absent", f"{last} of what the porter does not know")
-    block = next(
-        (b for b in list_nodes(ev.routine.node) if isinstance(b, cst.IndentedBlock) and _stands_directly_in(b, node)),
-        None,
-    )
-    calls = [c for s in (block.body if block is not None else ()) for c in list_nodes(s) if isinstance(c, cst.Call)]
-    around = [(c, e) for c in calls if _stands_directly_in(block, c) and (e := _read_exchange(ev, c)) is not None]
-    received, sent = ([x for x in around if x[1][0] is kind] for kind in (True, False))
-    inside = [c for c in list_nodes(ev.routine.node) if isinstance(c, cst.Call) and _read_exchange(ev, c) is not None]
-    if len(received) != len(sent) or len(inside) != len(around) or ev.here.loops:
-        message = "send and recv that are no pair in lines one behind the other: write collectives.permute by hand"
+def _port_point_to_point(ev: Evaluator, node: cst.Call) -> Expr:
+    """Translate one of a pair: a send becomes nothing; a receive returns what the sender's own call has sent."""
+    inside = _list_exchanges(ev, ev.routine.node)
+    blocks = (b.body for b in list_nodes(ev.routine.node, cst.IndentedBlock))
+    lines = ([s for s in b if isinstance(s, cst.SimpleStatementLine)] for b in blocks)
+    found = ([e for s in b for e in _list_exchanges(ev, s)] for b in lines)
+    around = next((es for es in found if any(e.call is node for e in es)), [])
+    received, sent = ([e for e in around if e.receives is kind] for kind in (True, False))
+    if not around or len(received) != len(sent) or len(inside) != len(around) or ev.here.loops:
+        message = "send and recv that are no pair in lines one after the other: write collectives.permute by hand"
         raise Stop(node, "absent", message)
-    buffers = frozenset().union(*(find_names(e[1]) for _, e in received))
-    _check_unchanged(ev, node, around, buffers)
-    if not own[0]:
-        return handle
-    _, buffer, source, group = own
+    buffers = frozenset().union(*(find_names(e.tensor) for e in received))
+    at = next(i for i, e in enumerate(around) if e.call is node)
+    _check_unchanged(ev, around, at, buffers)
+    own, before = around[at], around[:at]
+    if not own.receives:
+        return HANDLE
     # What is received before it is sent cannot be sent on, so those sends are not meant.
-    before = [c for c, _ in around[: [c for c, _ in around].index(node)]]
-    meant = [e for c, e in sent if c in before or not find_names(e[1]) & buffers]
-    sends = []
-    for _, tensor, peer, _ in meant:
-        what = find_memory(tensor)
-        if not isinstance(what, (cst.Name, cst.Attribute)) or ev.port(what).value.kind == "static":
-            raise Stop(node, "absent", f"what is sent, {unparse(tensor)}, is to have a name before recv")
-        sends.append((write_argument(ev, what), write_argument(ev, peer)))
-    memref, axis = write_argument(ev, source), write_axis(ev, group)
-    if len(sends) == 1:
-        new = f"collectives.permute({sends[0][0]}, {memref}, {axis})"
+    meant = [e for e in sent if e in before or not find_names(e.tensor) & buffers]
+    unnamed = [e for e in meant if not _has_name(ev, e)]
+    if unnamed:
+        raise Stop(node, "absent", f"what is sent, {unparse(unnamed[0].tensor)}, is to have a name before recv")
+    peer, axis = write_argument(ev, own.peer), write_axis(ev, own.group)
+    if len(meant) == 1:
+        made = f"permute({write_argument(ev, find_memory(meant[0].tensor))}, {peer}, {axis})"
     else:
-        earlier = [_write_receive(ev, e) for c, e in received if c in before]
-        taken = [_write_pairs(earlier)] if earlier else []
-        like, _ = _write_receive(ev, own)
-        new = f"collectives.receive({', '.join([like, memref, _write_pairs(sends), axis, *taken])})"
-    write_result(ev, node, buffer, new)
-    return handle
+        earlier = [_write_pairs(ev, [e for e in before if e.receives])] if any(e.receives for e in before) else []
+        like = write_argument(ev, find_memory(own.tensor))
+        made = f"receive({', '.join([like, peer, _write_pairs(ev, meant), axis, *earlier])})"
+    write_tensor(ev, node, own.tensor, f"collectives.{made}")
+    return HANDLE
 
 
-def _write_receive(ev: Evaluator, own: _Exchange) -> tuple[str, str]:
-    return write_argument(ev, find_memory(own[1])), write_argument(ev, own[2])
+def _has_name(ev: Evaluator, sent: _Exchange) -> bool:
+    what = find_memory(sent.tensor)
+    return isinstance(what, (cst.Name, cst.Attribute)) and ev.port(what).value.kind != "static"
 
 
-def _write_pairs(pairs: list[tuple[str, str]]) -> str:
-    return "[{}]".format(", ".join(f"({x}, {memref})" for x, memref in pairs))
+def _write_pairs(ev: Evaluator, exchanges: list[_Exchange]) -> str:
+    pairs = ((write_argument(ev, find_memory(e.tensor)), write_argument(ev, e.peer)) for e in exchanges)
+    return "[{}]".format(", ".join(f"({x}, {peer})" for x, peer in pairs))
 
 
-def _check_unchanged(
-    ev: Evaluator, node: cst.Call, around: list[tuple[cst.Call, _Exchange]], buffers: frozenset[str]
-) -> None:
+def _check_unchanged(ev: Evaluator, around: list[_Exchange], here: int, buffers: frozenset[str]) -> None:
     """Refuse variables that are written between the sends and receives of a block: all is read where they begin.
 
     Of what was received only that which is sent on is read later, where it is sent.
     """
-    here = [c for c, _ in around].index(node)
-    for at, (call, (receives, tensor, peer, _)) in enumerate(around):
-        reads = ev.list_reads(peer) if receives else ev.list_reads(tensor) | ev.list_reads(peer)
-        begins = at if not receives and find_names(tensor) & buffers else 0
+    for at, e in enumerate(around):
+        reads = ev.list_reads(e.peer) if e.receives else ev.list_reads(e.tensor) | ev.list_reads(e.peer)
+        begins = at if not e.receives and find_names(e.tensor) & buffers else 0
         if here == begins:
-            ev.substitutes["exchange", call] = reads
-        elif here > begins and ev.substitutes["exchange", call] != reads:
-            changed = sorted({name for name, _ in reads ^ ev.substitutes["exchange", call]})
+            ev.substitutes["exchange", e.call] = reads
+        elif here > begins and ev.substitutes["exchange", e.call] != reads:
+            changed = sorted({name for name, _ in reads ^ ev.substitutes["exchange", e.call]})
             message = f"{' and '.join(changed)} changes between send and recv: give what is sent a name of its own"
-            raise Stop(node, "absent", message)
+            raise Stop(around[here].call, "absent", message)
 
 
-def _read_exchange(ev: Evaluator, node: cst.Call) -> _Exchange | None:
-    """Of a send or a recv: whether it receives, the tensor, the other side's rank and the group."""
-    last, returning = name_distributed(ev.program, ev.find_name(node.func))
-    plain = [a for a in node.args if a.keyword is None]
-    named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
-    if last == "P2POp" and plain:
-        last, returning = name_distributed(ev.program, ev.find_name(plain.pop(0).value))
-    if returning or last not in EXCHANGES:
-        return None
-    given = dict(zip(("tensor", "peer", "group"), (a.value for a in plain), strict=False)) | named
-    peer = next((given[k] for k in ("peer", "src", "dst", "group_src", "group_dst", "group_peer") if k in given), None)
-    if peer is None or "tensor" not in given:
-        return None
-    return last in _RECEIVING, given["tensor"], peer, given.get("group")
-
-
-def _stands_directly_in(block: cst.IndentedBlock | None, node: cst.CSTNode) -> bool:
-    """Return whether a node stands in a line of a block, and not in a block inside it."""
-    lines = [s for s in (block.body if block is not None else ()) if isinstance(s, cst.SimpleStatementLine)]
-    return any(n is node for s in lines for n in list_nodes(s))
+def _list_exchanges(ev: Evaluator, node: cst.CSTNode) -> list[_Exchange]:
+    """Return the sends and receives in a node."""
+    found = []
+    for call in list_nodes(node, cst.Call):
+        last = name_distributed(ev.program, ev.find_name(call.func))
+        plain = [a.value for a in call.args if a.keyword is None]
+        if last == "P2POp" and plain:
+            last = name_distributed(ev.program, ev.find_name(plain.pop(0)))
+        given = dict(zip(("tensor", "peer", "group"), plain, strict=False))
+        given |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
+        peer = next((given[k] for k in _PEERS if k in given), None)
+        if last in EXCHANGES and peer is not None and "tensor" in given:
+            found.append(_Exchange(call, last in {"recv", "irecv"}, given["tensor"], peer, given.get("group")))
+    return found

@@ -1,4 +1,4 @@
-"""Parts that a device chooses by its rank.
+"""Slices that a device takes by its rank.
 
 What: a slice between bounds that differ between devices has a size that the text tells, in reading and in writing; an
 entry of a list at the rank is chosen among arrays of one shape.
@@ -18,15 +18,17 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, make_assignment, parse
 from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import LIST, Value
+from fnjax.port.rewrite.devices.outputs import write_argument
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import find_small_statement, list_nodes
 
 _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
 
 @expression(cst.Subscript, only="collective")
-def port_part_by_rank(ev: Evaluator, node: cst.Subscript) -> Expr | None:
+def port_slice_by_rank(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     """Translate `x[start:stop]` and `parts[rank]`."""
     if ev.find_name(node.value).startswith(("typing.", "torch.", "builtins.")):
         return None
@@ -35,118 +37,93 @@ def port_part_by_rank(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         return None
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
         return _port_entry_by_rank(ev, node, base, node.slice[0].slice.value)
-    found = _find_window(ev, node, base)
-    if found is None:
+    window = _write_window(ev, node, base)
+    if window is None:
         return None
-    start, size, dim = found
-    made = f"collectives.window({unparse(bracket(base.node, 1))}, {start}, {size}{f', {dim}' if dim else ''})"
-    return Expr(parse(made), Value("tensor", base.value.dtype, base.value.rank, memref=ev.make_memref(node)))
+    known = Value("tensor", base.value.dtype, base.value.rank, memref=ev.make_memref(node))
+    return Expr(parse(f"collectives.window({', '.join(w for w in window if w)})"), known)
 
 
-def _find_window(ev: Evaluator, node: cst.Subscript, base: Expr) -> tuple[str, str, int] | None:
-    """Return the start, size and dimension of a slice whose bounds differ between devices, the only one of its kind."""
-    if base.value.kind not in {"tensor", "unknown"}:
+def _write_window(ev: Evaluator, node: cst.Subscript, base: Expr) -> tuple[str, str, str, str] | None:
+    """Return the array, start, size and dimension of a slice whose bounds differ between devices, the only one."""
+    if base.value.kind not in {"tensor", "unknown"} or base.value.mask:
         return None
-    sliced = [
-        (i, e.slice)
-        for i, e in enumerate(node.slice)
-        if isinstance(e.slice, cst.Slice) and _differs_between_devices(ev, e.slice)
-    ]
     texts = [unparse(e).rstrip(", ") for e in node.slice]
-    if len(sliced) != 1:
+    differing = [i for i, e in enumerate(node.slice) if _differs_between_devices(ev, e.slice)]
+    others = [t for i, t in enumerate(texts) if i not in differing]
+    if len(differing) != 1 or not {*others} <= {":", "..."} or others.count("...") > 1:
         return None
-    index, bounds = sliced[0]
+    index = differing[0]
+    bounds = cst.ensure_type(node.slice[index].slice, cst.Slice)
     size = _find_size(ev, bounds)
-    if size is None or bounds.lower is None or any(t not in {":", "..."} for i, t in enumerate(texts) if i != index):
-        return None
-    dots = [i for i, t in enumerate(texts) if t == "..."]
-    if len(dots) > 1:
+    if size is None or bounds.lower is None:
         return None
     ev.diagnostics.imports.add("collectives")
-    start = unparse(bracket(ev.port(bounds.lower).node, 1))
-    dim = index - len(node.slice) if dots and dots[0] < index else index
-    return start, unparse(bracket(ev.port(size).node, 1)), dim
+    dim = index - len(texts) if "..." in texts[:index] else index
+    array, start, length = (unparse(bracket(n, 1)) for n in (base.node, ev.port(bounds.lower).node, ev.port(size).node))
+    return array, start, length, str(dim or "")
 
 
 def _port_entry_by_rank(ev: Evaluator, node: cst.Subscript, base: Expr, index: cst.BaseExpression) -> Expr | None:
-    value = base.value
+    value, at = base.value, ev.port(index)
+    of_rank = at.value.is_tensor and at.value.dtype == "int" and at.value.rank == 0
     several = value.kind == "static" and (value.parts is not None or value.element is not None)
-    if not (several or value.kind == "unknown" or _is_list_of_parts(ev, node.value)):
+    if not at.value.is_tensor or not (several or (value.kind == "unknown" and of_rank)):
         return None
-    if not ev.port(index).value.is_tensor or (value.kind == "unknown" and not _is_of_rank(ev, index)):
-        return None
-    one = value.element or (value.parts[0] if value.parts else None)
+    one = value.element or (value.parts[0] if value.parts else Value("tensor"))
     ev.diagnostics.imports.add("collectives")
-    made = f"collectives.entry({unparse(bracket(base.node, 1))}, {unparse(bracket(ev.port(index).node, 1))})"
-    known = Value("tensor", one.dtype if one else "unknown", one.rank if one else None, memref=ev.make_memref(node))
-    return Expr(parse(made), known)
-
-
-def _is_of_rank(ev: Evaluator, index: cst.BaseExpression) -> bool:
-    """Return whether an index is an integer of rank 0, as what is computed from a rank is."""
-    value = ev.port(index).value
-    return value.dtype == "int" and value.rank == 0
-
-
-def _is_list_of_parts(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether a list is `list(torch.split(x, sizes))`."""
-    given = ev.routine.given.get(unparse(node), ())
-    inner = [a.value for g in given if isinstance(g, cst.Call) and unparse(g.func) in {"list", "tuple"} for a in g.args]
-    cut = [i for i in inner if isinstance(i, cst.Call) and isinstance(i.func, cst.Attribute)]
-    return bool(given) and len(given) == len(cut) and all(c.func.attr.value in {"split", "chunk"} for c in cut)  # type: ignore[attr-defined] # an attribute
+    made = f"collectives.entry({unparse(bracket(base.node, 1))}, {unparse(bracket(at.node, 1))})"
+    return Expr(parse(made), Value("tensor", one.dtype, one.rank, memref=ev.make_memref(node)))
 
 
 @statement(cst.Assign, only="collective")
 def port_set_by_rank(ev: Evaluator, node: cst.Assign) -> Statements | None:
     """Translate `parts[rank] = x`."""
     target = node.targets[0].target
-    if len(node.targets) > 1 or not isinstance(target, cst.Subscript):
+    if len(node.targets) > 1 or not isinstance(target, cst.Subscript) or len(target.slice) != 1:
         return None
-    if not isinstance(target.value, cst.Name) or len(target.slice) != 1:
-        return None
-    index = target.slice[0].slice
-    known = ev.state.variables.get(target.value.value)
-    if known is None or not isinstance(index, cst.Index) or known.kind != "static":
+    index, held = target.slice[0].slice, target.value
+    known = ev.state.variables.get(held.value) if isinstance(held, cst.Name) else None
+    if known is None or known.kind != "static" or not isinstance(index, cst.Index):
         return None
     if (known.parts is None and known.element is None) or not ev.port(index.value).value.is_tensor:
         return None
     new = ev.port(node.value)
     ev.diagnostics.imports.add("collectives")
-    at = unparse(bracket(ev.port(index.value).node, 1))
-    name = target.value.value
-    made = parse(f"collectives.with_entry({name}, {at}, {unparse(bracket(new.node, 1))})")
+    name = unparse(held)
+    made = f"collectives.with_entry({name}, {write_argument(ev, index.value)}, {unparse(bracket(new.node, 1))})"
     element = Value("tensor", new.value.dtype, new.value.rank, memref=ev.make_memref(node))
     ev.bind_name(name, Value("static", name=LIST, element=element), node)
-    return [make_assignment(name, made)]
+    return [make_assignment(name, parse(made))]
 
 
 @statement(cst.Assign, cst.AugAssign, only="collective")
 def port_set_window(ev: Evaluator, node: cst.Assign | cst.AugAssign) -> Statements | None:
     """Translate `x[start:stop] = y` and `x[start:stop] += y`, with bounds that differ between devices."""
-    augments = isinstance(node, cst.AugAssign)
-    target = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
-    if not isinstance(target, cst.Subscript) or (not augments and len(node.targets) > 1):  # type: ignore[union-attr] # an Assign
+    targets = [node.target] if isinstance(node, cst.AugAssign) else [t.target for t in node.targets]
+    target, value = targets[0], node.value
+    if len(targets) > 1 or not isinstance(target, cst.Subscript):
         return None
     base = ev.port(target.value)
-    found = _find_window(ev, target, base) if not base.value.mask else None
-    if found is None:
+    window = _write_window(ev, target, base)
+    if window is None:
         return None
-    start, size, dim = found
-    value = node.value
-    if augments:
-        symbol = unparse(node.operator).strip().removesuffix("=")  # type: ignore[union-attr] # an AugAssign
+    if isinstance(node, cst.AugAssign):
+        symbol = unparse(node.operator).strip().removesuffix("=")
         value = cst.parse_expression(f"({unparse(target)}) {symbol} ({unparse(value)})")
-    new = ev.port(value)
     check_not_owned(node, base)
-    given = f"{unparse(bracket(base.node, 1))}, {start}, {size}, {unparse(bracket(new.node, 1))}"
-    made = parse(f"collectives.with_window({given}{f', {dim}' if dim else ''})")
+    *place, dim = window
+    given = [*place, unparse(bracket(ev.port(value).node, 1)), *([dim] if dim else [])]
+    made = parse(f"collectives.with_window({', '.join(given)})")
     write_memory(ev, node, base, made, replace(base.value, kind="tensor", number=""))
     return []
 
 
-def _differs_between_devices(ev: Evaluator, bounds: cst.Slice) -> bool:
-    ends = [b for b in (bounds.lower, bounds.upper) if b is not None]
-    return bounds.step is None and any(ev.port(b).value.is_tensor for b in ends)
+def _differs_between_devices(ev: Evaluator, bounds: cst.BaseSlice) -> bool:
+    """Return whether this is a slice with a bound that is computed from the rank."""
+    if not isinstance(bounds, cst.Slice) or bounds.step is not None:
+        return False
+    return any(b is not None and ev.port(b).value.is_tensor for b in (bounds.lower, bounds.upper))
 
 
 def _find_size(ev: Evaluator, bounds: cst.Slice) -> cst.BaseExpression | None:
@@ -155,69 +132,61 @@ def _find_size(ev: Evaluator, bounds: cst.Slice) -> cst.BaseExpression | None:
         return None
     difference = _read_sum(ev, bounds.upper, 0)
     difference.subtract(_read_sum(ev, bounds.lower, 0))
-    exprs = {k: v for k, v in difference.items() if v}
-    if not exprs:
-        return None
     texts = []
-    for factors, count in sorted(exprs.items()):
+    for factors, count in sorted((k, v) for k, v in difference.items() if v):
         if any(ev.port(parse(f)).value.kind not in {"static", "unknown"} for f in factors):
             return None
         texts.append(" * ".join([*([str(count)] if count != 1 or not factors else []), *factors]))
-    return parse(" + ".join(texts))
+    return parse(" + ".join(texts)) if texts else None
 
 
 def _read_sum(ev: Evaluator, node: cst.BaseExpression, depth: int) -> _Sum:
     """Return an expression as a sum of products, with variables that are given once written out."""
-    if isinstance(node, cst.BinaryOperation):
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)):
         left, right = _read_sum(ev, node.left, depth), _read_sum(ev, node.right, depth)
-        if isinstance(node.operator, cst.Add):
-            left.update(right)
-            return left
-        if isinstance(node.operator, cst.Subtract):
-            left.subtract(right)
-            return left
         if isinstance(node.operator, cst.Multiply):
             found: _Sum = Counter()
             for a, m in left.items():
                 for b, n in right.items():
                     found[tuple(sorted((*a, *b)))] += m * n
             return found
+        (left.update if isinstance(node.operator, cst.Add) else left.subtract)(right)
+        return left
     if isinstance(node, cst.Integer):
         return Counter({(): int(node.value)})
     if isinstance(node, cst.Name) and depth < 8 and ev.port(node).value.is_tensor:
-        given = ev.routine.given.get(node.value, ())
-        latest = given[0] if len(given) == 1 and _is_given_once(ev, given[0]) else _find_latest_value(ev, node.value)
+        latest = _find_value(ev, node.value)
         if latest is not None and not isinstance(latest, cst.Call):
             return _read_sum(ev, latest, depth + 1)
     return Counter({(f"({unparse(node)})" if isinstance(node, cst.BinaryOperation) else unparse(node),): 1})
 
 
-def _is_given_once(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether the variables of an expression are given once in the function."""
+def _find_value(ev: Evaluator, name: str) -> cst.BaseExpression | None:
+    """Return the expression that a variable has the value of: its only one, or that of a line above in the block.
+
+    Nothing that the expression reads may have changed since.
+    """
     parameters = {p.name.value for p in ev.routine.parameters}
-    read = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)}
-    return all(len(ev.routine.given.get(n, ())) + (n in parameters) <= 1 for n in read)
-
-
-def _find_latest_value(ev: Evaluator, name: str) -> cst.BaseExpression | None:
-    """Return what a line above in the same block gives a variable, if nothing in it has changed since."""
+    given = ev.routine.given
+    if len(given.get(name, ())) == 1:
+        (only,) = given[name]
+        if all(len(given.get(n, ())) + (n in parameters) <= 1 for n in find_names(only)):
+            return only
     changed: set[str] = set()
     for line in _list_above(ev):
         small = find_small_statement(line)
         if isinstance(small, cst.Assign) and [unparse(t.target) for t in small.targets] == [name]:
-            read = {n.value for n in list_nodes(small.value) if isinstance(n, cst.Name)}
-            return small.value if not read & (changed | {name}) else None
+            return small.value if not find_names(small.value) & (changed | {name}) else None
         changed |= ev.program.list_bound(line)
         if name in changed:
             return None
     return None
 
 
-def _list_above(ev: Evaluator) -> list[cst.CSTNode]:
+def _list_above(ev: Evaluator) -> list[cst.BaseStatement]:
     """Return the statements before the present one in its block, the nearest first."""
-    found: list[cst.CSTNode] = []
-    for block in list_nodes(ev.routine.node):
-        if isinstance(block, cst.IndentedBlock):
-            at = [i for i, s in enumerate(block.body) if any(n is ev.current for n in list_nodes(s))]
-            found = list(reversed(block.body[: at[0]])) if at else found
+    found: list[cst.BaseStatement] = []
+    for block in list_nodes(ev.routine.node, cst.IndentedBlock):
+        at = [i for i, s in enumerate(block.body) if any(n is ev.current for n in list_nodes(s))]
+        found = list(reversed(block.body[: at[0]])) if at else found
     return found
