@@ -311,4 +311,30 @@ class DataShared(Function):
         return g * ctx.w
 """,
     ),
+    "TakingTurns": (  # two arrays that change places in a loop; a view that each iteration takes anew in either branch
+        "randn(3, 4), True",
+        """
+class TakingTurns(Function):
+    @staticmethod
+    def forward(ctx, x, scaled):
+        a, b = x.clone(), x * 2
+        sums = torch.zeros(3, dtype=x.dtype)
+        for i in range(3):
+            a, b = b, a
+            a.add_(i)
+            row = a[i : i + 1]
+            if scaled:
+                part = sums[i : i + 1]
+                part.add_(row.sum(-1))
+            else:
+                (part, row) = (row.sum(-1), None)
+            sums[i : i + 1] = part
+        ctx.scaled = scaled
+        return a - 2 * b + sums.unsqueeze(1)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.clone().mul_(3), None
+""",
+    ),
 }

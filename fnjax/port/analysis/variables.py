@@ -15,6 +15,7 @@ import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
 from fnjax.port.known.facts import MemRef, State, Value, may_touch, rename_storages
+from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import read_literal, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
@@ -217,15 +218,18 @@ class Variables:
         within, position = self.routine.list_names_in, self.program.source.locate
         for block in (n for n in list_nodes(around, cst.IndentedBlock) if id(read) in within(n)):
             for statement in (s for s in block.body if position(s) > after):
+                if id(read) not in within(statement):
+                    if surely_binds(statement, name):
+                        return True
+                    continue
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
                 given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
-                here = id(read) in within(statement)
-                if here and isinstance(statement, cst.For) and id(read) not in within(statement.iter):
-                    given += [read] if name in find_names(statement.target) else []
-                if any(target is read if here else unparse(target) == name for target in given):
+                looped = isinstance(statement, cst.For) and id(read) not in within(statement.iter)
+                if looped and name in iter_targets(statement.target):
                     return True
-                if here:
-                    break
+                if any(target is read for t in given for target in iter_elements(t)):
+                    return True
+                break
         return False
 
 
@@ -235,6 +239,31 @@ def read_getattr(node: cst.Call) -> cst.Attribute | None:
         return None
     name = read_literal(node.args[1].value)
     return cst.Attribute(node.args[0].value, cst.Name(name)) if isinstance(name, str) and name.isidentifier() else None
+
+
+def surely_binds(statement: cst.CSTNode | None, name: str) -> bool:
+    """Return whether a statement gives a variable another value, or deletes it, whichever branch it takes."""
+    match statement:
+        case cst.SimpleStatementLine():
+            bound = [t.target for s in statement.body if isinstance(s, cst.Assign) for t in s.targets]
+            bound += [s.target for s in statement.body if isinstance(s, cst.Del)]
+            return any(name in iter_targets(target) for target in bound)
+        case cst.If():
+            return surely_binds(statement.body, name) and surely_binds(statement.orelse, name)
+        case cst.Else():
+            return surely_binds(statement.body, name)
+        case cst.IndentedBlock():
+            return any(surely_binds(s, name) for s in statement.body)
+    return False
+
+
+def iter_elements(target: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
+    """Yield what an assignment binds one by one: the entries of a tuple, or the target itself."""
+    if isinstance(target, (cst.Tuple, cst.List)):
+        for element in target.elements:
+            yield from iter_elements(element.value)
+    else:
+        yield target
 
 
 def _goes_by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:

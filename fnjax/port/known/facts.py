@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,6 +21,7 @@ LOST = "\0"  # between masks: what is all entries is selected by one of them in 
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
+_LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
 HOLE = "_"  # stands for the viewed array in the expression of a Step
 
 
@@ -399,10 +402,35 @@ class State:
                 older = replace(value.memref, choice=value.memref.choice + "'")
                 self.variables[name] = replace(value, memref=older)
 
+    def find_renamed_memory(self, other: State) -> dict[str, str]:
+        """Return the names that memory of another state has here, if the same variables share it there and here.
+
+        After `a, b = b, a` in a loop no two of them lie in the same memory, whichever iteration it is: names of memory
+        say no more than which variables share it.
+        """
+        names: dict[str, str] = {}
+        for variable, value in other.variables.items():
+            there, here = value.memref, self.variables.get(variable, UNKNOWN).memref
+            if there and here and there.certain and here.certain and there.steps == here.steps:
+                for old, new in zip(there.storage, here.storage, strict=False):  # one each, as they are certain
+                    local = all(_LOCAL.fullmatch(s) for s in (old, new))
+                    names[old] = new if local and names.get(old, new) == new else old
+        if all(old == new for old, new in names.items()):
+            return {}
+        held = {s for value in other.variables.values() for memref in list_memrefs(value) for s in memref.storage}
+        while True:
+            taken = Counter(names.get(s, s) for s in held)
+            clashing = [s for s, new in names.items() if taken[new] > 1 and s != new]
+            if not clashing:
+                return {s: new for s, new in names.items() if s != new}
+            names |= {s: s for s in clashing}
+
     def join_state(self, other: State) -> None:
         """Keep what holds here and there."""
         saved = SAVED in self.variables
-        for name, value in other.variables.items():
+        renamed = self.find_renamed_memory(other)
+        for name, found in other.variables.items():
+            value = rename_storages(found, renamed) if renamed else found
             mine = self.variables.get(name)
             self.variables[name] = value if mine is None else join_values(mine, value)
         if saved != (SAVED in other.variables):
