@@ -292,33 +292,6 @@ class MeanOfTheFinite(Function):
         return g * x
 """,
     ),
-    "LeftOut": (  # the places of a mask with another axis between
-        "randn(2, 3, 4, 5), randint(-1, 3, (2, 4, 5)), -1",
-        """
-class LeftOut(Function):
-    @staticmethod
-    def forward(ctx, logits, label, skipped):
-        label = label.clone().detach()
-        ignore = label.eq(skipped)
-        label[ignore] = 0
-        hot = torch.zeros_like(logits).scatter_(1, label.unsqueeze(1), 1).detach()
-        # the ignored ones
-        ignore = ignore.nonzero(as_tuple=False)
-        _, M = ignore.size()
-        a, *b = ignore.chunk(M, dim=1)
-        mask = (a, torch.arange(logits.size(1)), *b)
-        hot[mask] = 0
-        ctx.variables = mask, logits, hot
-        return torch.log_softmax(logits, dim=1).neg_().mul_(hot).sum(dim=1)
-
-    @staticmethod
-    def backward(ctx, g):
-        mask, logits, hot = ctx.variables
-        grad = torch.softmax(logits, dim=1).sub_(hot).mul_(g.unsqueeze(1))
-        grad[mask] = 0
-        return grad, None, None
-""",
-    ),
     "MasksOnCtx": (  # masks that functions, rows, conditions and ctx hold
         "randn(5, 4), True",
         """

@@ -211,6 +211,31 @@ x = jax.lax.fori_loop(1, x.shape[0], step_i, x)""",
     "out=": ("torch.exp(y, out=x)", "x = jnp.exp(y)"),
     "another name for the memory": ("z = x\nz += 1", "z = x\nz = z + 1\nx = z"),
     "a view that is written to": ("z = x[0]\nz.mul_(2)", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)"),
+    "a view that a flag chooses": (
+        "z = x * 1\nv = z[0] if flag else z[1]\nv.mul_(2)\nctx.z = z",
+        "z = x * 1\nv_index = 0 if flag else 1\nv = z[v_index]\nv = v * 2\nz = z.at[v_index].set(v)\nctx.z = z",
+    ),
+    "a view that a value chooses": (
+        "z = x * 1\nif x.sum() > 0:\n    v = z[:, 0]\nelse:\n    v = z[:, n]\nv.mul_(2)\nctx.z = z, v",
+        (
+            "z = x * 1\nv_index = jnp.where(jnp.sum(x) > 0, 0, n)\nv = z[:, v_index]\nv = v * 2\n"
+            "z = z.at[:, v_index].set(v)\nctx.z = z, v"
+        ),
+    ),
+    "a write of a helper that a list shows": (
+        "def half(t):\n    t.div_(2)\n    return t.sum()\nw = x * 1\nheld = [w]\nz = half(w)\nctx.z = z + held[0]",
+        (
+            "def half(t):\n    t = t / 2\n    return jnp.sum(t), t\nw = x * 1\nheld = [w]\nfound, new_t = half(w)\n"
+            "w = new_t\nheld[0] = w\nz = found\nctx.z = z + held[0]"
+        ),
+    ),
+    "a list of views": (
+        "z = x * 1\nv = [z[0], z[1]]\nv[0].mul_(2)\nz += 1\nctx.z = z, v",
+        (
+            "z = x * 1\nv = [z[0], z[1]]\nv[0] = v[0] * 2\nz = z.at[0].set(v[0])\nz = z + 1\nv[0] = z[0]\n"
+            "v[1] = z[1]\nctx.z = z, v"
+        ),
+    ),
     "a row of what a branch has chosen": (
         "v, w = x * 1, y * 1\nz = v if flag else w\nr = z[0]\nr.mul_(2)\nx = z",
         "v, w = x * 1, y * 1\nz = v if flag else w\nr = z[0]\nr = r * 2\nz = z.at[0].set(r)\nx = z",
@@ -754,14 +779,6 @@ FINDINGS = {
         "from packaging import version\nk = version.parse(torch.__version__).local",
         "unknown",
     ),
-    "a helper's write that a list shows": (
-        "def half(t):\n    t.div_(2)\n    return t.sum()\nw = x * 1\nheld = [w]\nz = half(w)\nctx.z = z + held[0]",
-        "alias",
-    ),
-    "a write that the other branch reads in the next round": (
-        "w = x * 1\nv = [w]\nfor i in n:\n    if i:\n        w.mul_(2)\n    else:\n        y = v[0] + y\nctx.z = y",
-        "alias",
-    ),
     "a doubtful alias": ("z = y.contiguous()\nz.add_(1)", "alias"),
     "an input that is written to": ("w = 1\ny.add_(x)\ny = x", "in-place"),
     "a recomputation that the next round reads": (
@@ -832,10 +849,6 @@ FINDINGS = {
     "a write behind a condition": ("z = x * 1\nw = flag and z.mul_(2)\nctx.z = z", "alias"),
     "a write in one branch, after another write": (
         "z = x * 1\nw = z.add_(1) * (z.mul_(2) if flag else z)\nctx.z = z",
-        "alias",
-    ),
-    "a saved tensor that the next round reads again": (
-        "w = [y * 1]\nfor i in range(n):\n    for v in w:\n        v.add_(x)\nctx.w = w",
         "alias",
     ),
     "a question about recording": ("z = x.grad_fn is None", "absent"),

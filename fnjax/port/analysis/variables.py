@@ -178,10 +178,11 @@ class Variables:
         """Whether the variable may be read after the statement that is being evaluated, or in it after what it writes.
 
         Args:
-            name: the variable.
+            name: the variable, or an entry of the list in it.
             after: the expression in the statement that writes.
             entries: whether only reads of its entries matter, not those of its dtype.
         """
+        name = name.partition("[")[0]
         if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
             return True
         position = self.program.source.locate

@@ -24,7 +24,7 @@ from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rewrite.control.jumps import port_returns
 from fnjax.port.rewrite.functions.recomputed import port_recomputation
-from fnjax.port.rewrite.memory.places import port_places_of_mask
+from fnjax.port.rewrite.statements.chosen_views import port_chosen_view
 from fnjax.port.rewrite.statements.written_choices import port_written_choice
 from fnjax.port.source.naming import Source, collect_bound_names, collect_read_names, iter_bindings
 from fnjax.port.torch import support, unparse
@@ -258,7 +258,7 @@ def _report_undefined(program: Program, top_items: dict[cst.CSTNode, TopItem], c
 def _apply_patterns(ev: Evaluator, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
     """Rewrites of several statements at once: what they become, and how many they are."""
     first = port_recomputation(ev, body, index) or port_returns(ev, body, index)
-    return first or port_written_choice(ev, body, index) or port_places_of_mask(ev, body, index)
+    return first or port_written_choice(ev, body, index) or port_chosen_view(ev, body, index)
 
 
 def _drop_dead_branches(program: Program) -> None:

@@ -10,13 +10,14 @@ Limits: memory that the attributes of objects share is not followed.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Stop
-from fnjax.port.known.facts import SAVED, MemRef, Value, list_memrefs, may_touch
+from fnjax.port.known.facts import LIST, SAVED, MemRef, Value, list_memrefs, may_touch
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import unparse
+from fnjax.port.torch import MISSING, unparse
 from fnjax.port.tree.located import list_children, list_nodes
 
 
@@ -27,6 +28,39 @@ def find_holders(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
         for name, value in ev.state.variables.items()
         if value.memref and value.memref.storage & memref.storage
     }
+
+
+def find_seeing(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
+    """Return the variables, and the entries of lists (`rows[0]`), that share memory with a memory reference."""
+    found = find_holders(ev, memref)
+    for name, value in ev.state.variables.items():
+        for i, part in enumerate(value.parts or ()):
+            if is_written_out(name, value) and part.memref and part.memref.storage & memref.storage:
+                found[f"{name}[{i}]"] = part.memref
+    return found
+
+
+def is_written_out(name: str, value: Value) -> bool:
+    """Return whether this is a variable whose list is known entry by entry, each entry an array of known memory."""
+    entries = value.parts if value.name == LIST and value.memref is None and value.element is None else None
+    return bool(entries) and name.isidentifier() and all(p.memref is not None for p in entries or ())
+
+
+def look_up_seeing(ev: Evaluator, name: str) -> Value:
+    """Return the value of a variable, or of an entry of a list."""
+    whole, _, index = name.partition("[")
+    value = ev.state.variables[whole]
+    return value.parts[int(index[:-1])] if index and value.parts else value
+
+
+def bind_seeing(ev: Evaluator, name: str, value: Value, node: cst.CSTNode) -> None:
+    """Bind a variable, or an entry of a list, to what a write has left of it."""
+    whole, _, index = name.partition("[")
+    if index:
+        old = ev.state.variables[whole]
+        parts = (value if i == int(index[:-1]) else part for i, part in enumerate(old.parts or ()))
+        value = replace(old, parts=tuple(parts), literal=MISSING, number="")
+    ev.bind_name(whole, value, node)
 
 
 def list_bound_by(ev: Evaluator, node: cst.CSTNode) -> list[str]:
@@ -52,37 +86,7 @@ def list_containers(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[st
         and may_touch(value, memref.storage)
         and (name == SAVED or ev.is_live(name, node))
         and not is_unpacked(ev, name, value, memref)
-        and not _is_spent_zip(ev, name)
     ]
-
-
-def is_left_behind(ev: Evaluator, name: str, container: str) -> bool:
-    """Whether each iteration of a loop puts a variable into a list, and gives it a new tensor before the next write."""
-    block = getattr(ev.here.loops[-1], "body", None) if ev.here.loops else None
-    given = ev.routine.given.get(container, ())
-    if not isinstance(block, cst.IndentedBlock) or [unparse(g) for g in given[:1]] != ["[]"]:
-        return False
-    position, here = ev.program.source.locate, ev.program.source.locate(ev.current)
-    puts = [
-        n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Attribute) and unparse(n) == f"{container}.append"
-    ]
-    lines = [s.body[0] for s in block.body if isinstance(s, cst.SimpleStatementLine) and len(s.body) == 1]
-    put = next((i for i, s in enumerate(lines) if unparse(s) == f"{container}.append({name})"), None)
-    if put is None or len(puts) != 1 or not position(block) <= here < position(lines[put]):
-        return False
-    return any(
-        isinstance(s, cst.Assign) and unparse(s.targets[0].target) == name and isinstance(s.value, cst.BinaryOperation)
-        for s in lines[put + 1 :]
-    )
-
-
-def _is_spent_zip(ev: Evaluator, name: str) -> bool:
-    """Return whether this is a zip that a loop is just evaluated through, and nothing else reads it."""
-    made = ev.routine.given.get(name, ())
-    zips = all(isinstance(v, cst.Call) and ev.find_name(v.func) == "builtins.zip" for v in made)
-    heads = [n for loop in ev.here.loops if isinstance(loop, cst.For) for n in list_nodes(loop.iter)]
-    found = ev.routine.reads.get(name, ())
-    return zips and len(found) == len(made) + 1 and any(n is head for n in found for head in heads)
 
 
 def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
@@ -107,29 +111,6 @@ def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
     looped = {id(n) for loop in ev.here.loops for n in list_nodes(loop)}
     again = any(ev.program.source.locate(n) > here or id(n) in looped for n in reads)
     return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
-
-
-def holds_new_arrays(ev: Evaluator, name: str) -> bool:
-    """Return whether each entry of a list is an array of its own, made where it is put there."""
-    entries: list[cst.BaseExpression] = []
-    for n in list_nodes(ev.routine.node):
-        if isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and unparse(n.func.value) == name:
-            entries += [a.value if n.func.attr.value == "append" else n.func.value for a in n.args]
-        for target in (t.target for t in n.targets) if isinstance(n, cst.Assign) else ():
-            if isinstance(target, cst.Subscript) and unparse(target.value) == name:
-                entries.append(n.value)  # type: ignore[attr-defined] # an assignment
-            elif name in iter_targets(target):
-                entries += _list_entries(n.value)  # type: ignore[attr-defined] # as above
-    return all(isinstance(e, (cst.BinaryOperation, cst.UnaryOperation, cst.Call)) for e in entries)
-
-
-def _list_entries(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    """Return the entries that a list is made with; for what is none, the expression's name."""
-    if isinstance(node, cst.BinaryOperation) and unparse(node.left) == "[None]":
-        return []
-    if isinstance(node, cst.ListComp):
-        return [node.elt]
-    return [e.value for e in node.elements] if isinstance(node, cst.List) else [cst.Name("_")]
 
 
 def check_reads_before(ev: Evaluator, node: cst.CSTNode, holders: Mapping[str, MemRef]) -> None:

@@ -20,12 +20,13 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment, parse
 from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, MemRef, Step, Value, list_memrefs, may_widen
+from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.memory.sharing import (
+    bind_seeing,
     check_reads_before,
-    find_holders,
-    holds_new_arrays,
-    is_left_behind,
+    find_seeing,
     list_containers,
+    look_up_seeing,
 )
 from fnjax.port.rewrite.memory.slices import write_index
 from fnjax.port.source.naming import iter_targets
@@ -45,15 +46,11 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     """
     memref = target.value.memref
     _check_not_repeated(node, memref)
-    if (entry := _find_written_entry(ev, node, target)) is not None:
-        memref, target = entry, replace(target, value=replace(target.value, memref=entry))
     value = replace(value, memref=memref, number="")
-    holders = find_holders(ev, memref) if memref else {}
+    holders = find_seeing(ev, memref) if memref else {}
     _check_not_elsewhere(ev, node, target, memref)
     if not holders or memref is None:
-        return _write_entry(ev, node, target, new, value)
-    if isinstance(target.node, cst.Subscript) and _is_put_back(ev, node, holders):
-        return Expr(new, replace(value, memref=ev.make_memref(node)))
+        return _write_unnamed(ev, node, target, new, value)
     if (memref.certain or memref.choice) and _is_written_again(ev, node, target, holders):
         return Expr(new, value)
     check_reads_before(ev, node, holders)
@@ -79,7 +76,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
             return Expr(new, value)
         own = owner
     holders = {n: p for n, p in holders.items() if n == own or not p.is_disjoint_from(memref)}
-    inner = [n for n, p in holders.items() if p.is_prefix_of(memref) and ev.state.variables[n].kind != "static"]
+    inner = [n for n, p in holders.items() if p.is_prefix_of(memref) and look_up_seeing(ev, n).kind != "static"]
     if memref.certain or memref.choice:
         inner = [n for n in inner if n == own or holders[n].tells_overlap_with(memref)]
     if not inner:
@@ -134,34 +131,6 @@ def _is_written_again(ev: Evaluator, node: cst.CSTNode, target: Expr, holders: d
     return False
 
 
-def _find_written_entry(ev: Evaluator, node: cst.CSTNode, target: Expr) -> MemRef | None:
-    """Return the place of `y[k]` in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`: a view."""
-    line = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
-    whole: cst.CSTNode | None = None
-    if isinstance(node, cst.Call) and isinstance(line, cst.Expr) and line.value is node:
-        whole = node.func
-    elif isinstance(node, (cst.Assign, cst.AugAssign)):
-        whole = node.target if isinstance(node, cst.AugAssign) else node.targets[0].target
-    entry = whole.value if isinstance(whole, (cst.Attribute, cst.Subscript)) else None
-    if not isinstance(entry, cst.Subscript) or not isinstance(target.node, cst.Subscript):
-        return None
-    if target.value.memref is None or find_holders(ev, target.value.memref):
-        return None
-    index = [ev.port(e.slice.value).value for e in entry.slice if isinstance(e.slice, cst.Index)]
-    owner = ev.state.variables.get(_name_as_known(ev, target.node.value))
-    listed = any(v.name == LIST or v.parts is not None or v.element is not None for v in index)  # entries of their own
-    if (
-        owner is None
-        or owner.memref is None
-        or listed
-        or any(v.dtype == "bool" or v.rank for v in index if v.is_tensor)
-    ):
-        return None
-    hole = target.node.with_changes(value=cst.Name(HOLE))
-    step = Step.make_step(hole, ev.list_reads(target.node) - ev.list_reads(target.node.value))
-    return replace(owner.memref, steps=(*owner.memref.steps, step))
-
-
 _COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", "half", "reshape", "flatten", "ravel"})
 
 
@@ -172,21 +141,6 @@ def may_copy(node: cst.CSTNode) -> bool:
     return any(
         isinstance(g, cst.Call) and isinstance(g.func, cst.Attribute) and g.func.attr.value in _COPYING for g in given
     )
-
-
-def _is_put_back(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> bool:
-    """Whether this is `y[i].add_(a)` of `y[i] = y[i].add_(a).mul_(b)`: whether `y[i]` is a view does not matter."""
-    line = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else None
-    if not isinstance(line, cst.Assign) or len(line.targets) > 1:
-        return False
-    value = line.value
-    while isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute):
-        if value is node:
-            return unparse(value.func.value) == unparse(line.targets[0].target)
-        if any(holders.keys() & find_names(a.value) for a in value.args):  # read after the write
-            return False
-        value = value.func.value
-    return False
 
 
 def _check_not_repeated(node: cst.CSTNode, memref: MemRef | None) -> None:
@@ -201,35 +155,45 @@ def _name_as_known(ev: Evaluator, node: cst.BaseExpression) -> str:
     return ev.name_variable(node) or unparse(node)
 
 
-def _write_entry(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
-    """Return a tensor that no variable stands for takes `new`: an entry of a list, or nobody's."""
+def _write_unnamed(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
+    """Write to a tensor that no variable stands for: nobody sees the write, or it is refused."""
     containers = list_containers(ev, node, value.memref) if value.memref else []
     if value.memref:
         note_write(ev, value.memref)
     if containers == ["ctx.saved"] and unparse(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
         _note_lost(ev, node, unparse(target.node), value)
         return Expr(new, replace(value, memref=ev.make_memref(node)))
-    if not containers:
-        return Expr(new, value)
-    own = unparse(target.node.value) if isinstance(target.node, cst.Subscript) else ""
-    if containers != [own] or ev.here.conditional or not holds_new_arrays(ev, own):
-        raise Stop(
-            node,
-            "alias",
-            f"this writes to a tensor that {containers[0]!r} holds; take a copy with .clone() first, or put the new "
-            "array there",
-        )
-    ev.before.append(make_assignment(unparse(target.node), new))
-    return Expr(target.node, value)
+    if containers:
+        message = f"this writes to a tensor that {containers[0]!r} holds; take a copy with .clone() first, or put the "
+        raise Stop(node, "alias", f"{message}new array there")
+    _check_copy(ev, node)
+    return Expr(new, value)
+
+
+def _check_copy(ev: Evaluator, node: cst.CSTNode) -> None:
+    """Check that `y[k]` is a copy in `y[k].add_(x)`, of which nobody takes the result, and in `y[k][i] = x`."""
+    line = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
+    match node:
+        case cst.Call(cst.Attribute(cst.Subscript() as written)) if isinstance(line, cst.Expr) and line.value is node:
+            pass
+        case cst.Assign([cst.AssignTarget(cst.Subscript(cst.Subscript() as written))]):
+            pass
+        case cst.AugAssign(cst.Subscript(cst.Subscript() as written)):
+            pass
+        case _:
+            return
+    indices = [ev.port(i).value for i in list_indices(written) if i is not None]
+    if any(v.is_tensor and v.dtype != "bool" and not v.rank for v in indices):  # one without axes gives a view
+        message = f"whether {unparse(written)} is a view depends on the axes of its index; write to an entry of it"
+        raise Stop(node, "alias", message)
 
 
 def _give_variable(ev: Evaluator, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
     if not (isinstance(new, cst.Name) and new.value == name):
         ev.before.append(make_assignment(name, new))
-    old = ev.state.variables[name]
-    ev.bind_name(
-        name, replace(value or old, memref=old.memref, number="", mask=old.mask if value is None else value.mask), node
-    )
+    old = look_up_seeing(ev, name)
+    mask = old.mask if value is None else value.mask
+    bind_seeing(ev, name, replace(value or old, memref=old.memref, number="", mask=mask), node)
     if old.memref:
         note_write(ev, old.memref)
     if ev.routine.role == "backward":
@@ -289,11 +253,8 @@ def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: di
     ]
     if doubtful:
         raise Stop(node, "alias", _describe_doubt(memref, holders[doubtful[0]], doubtful[0]))
-    containers = [
-        n
-        for n in list_containers(ev, node, memref)
-        if n not in holders and n != SAVED and not is_left_behind(ev, first, n)
-    ]
+    seen = {n.partition("[")[0] for n in holders} | {SAVED}
+    containers = [n for n in list_containers(ev, node, memref) if n not in seen]
     if containers:
         raise Stop(
             node,
@@ -368,7 +329,7 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
         n for n in read if holders[n].tells_overlap_with(source) or ev.is_live(n, node, entries=True)
     ]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
-    kinds = {n: ev.state.variables[n].kind for n in others}
+    kinds = {n: look_up_seeing(ev, n).kind for n in others}
     # The largest views first: the smaller ones are read from those, and need no write of their own.
     wholes = sorted(
         (n for n, p in others.items() if p.is_prefix_of(source) and kinds[n] != "static"),
@@ -377,17 +338,17 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
     for name in wholes:
         memref = others.pop(name)
         rest = source.steps[len(memref.steps) :]
-        optional = ev.state.variables[name].null.optional
+        optional = look_up_seeing(ev, name).null.optional
         made = write_view(ev, name, rest, parse(first))
         _give_variable(
-            ev, node, name, _write_if_any(ev, name, made), None if rest or optional else ev.state.variables[first]
+            ev, node, name, _write_if_any(ev, name, made), None if rest or optional else look_up_seeing(ev, first)
         )
         done[name] = memref
     for name, memref in others.items():
         roots = [d for d in done if done[d].is_prefix_of(memref)]
         if not roots:
             found = (n for n, p in holders.items() if p.is_prefix_of(memref) and p.is_prefix_of(source))
-            whole = next((n for n in found if ev.state.variables[n].kind != "static"), None)
+            whole = next((n for n in found if look_up_seeing(ev, n).kind != "static"), None)
             if whole is None:
                 raise Stop(
                     node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
@@ -404,7 +365,7 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
 
 def _write_if_any(ev: Evaluator, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the value for a variable that may be None, and then stays so."""
-    return parse(f"None if {name} is None else {unparse(new)}") if ev.state.variables[name].null.optional else new
+    return parse(f"None if {name} is None else {unparse(new)}") if look_up_seeing(ev, name).null.optional else new
 
 
 def _save_again(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> None:
