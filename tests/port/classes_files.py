@@ -158,28 +158,6 @@ class Chosen(Function):
         return piped(g, [torch.sin]) * float(count + 1) ** -1
 """,
     ),
-    "Counted": (  # entries at the values of tensors without axes
-        "randn(3, 4)",
-        """
-class Counted(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x.abs().argmax(1))
-        y = x.clone()
-        y[torch.argmax(x.sum(1))].zero_()
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        k, = ctx.saved_tensors
-        z = torch.zeros(4, 3, dtype=g.dtype)
-        for i in range(3):
-            z[k[i]][i] += 1
-        for i, j in enumerate(k):
-            z[j].add_(g[i, :3])
-        return z.t() @ z.new_ones(4, 4)
-""",
-    ),
     "Halves": (  # what helpers give in one memory
         "randn(2, 3)",
         """

@@ -166,40 +166,6 @@ class RowLoop(Function):
         return (g - (g * a).sum(1, keepdim=True)) / x.sum(1, keepdim=True)
 """,
     ),
-    "BlocksOfBlocks": (  # nested loops over splits, zipped and written to
-        "randn(5, 3), randn(4, 3), 2",
-        """
-class BlocksOfBlocks(Function):
-    @staticmethod
-    def forward(ctx, q, k, size):
-        out = torch.zeros_like(q)
-        sums = torch.zeros(*q.shape[:-1], 1, dtype=q.dtype)
-        rows = zip(q.split(size), out.split(size), sums.split(size))
-        for i, (q_part, out_part, sum_part) in enumerate(rows):
-            columns = zip(k.split(size), (k * 2).split(size))
-            for key, value in columns:
-                weight = torch.exp(q_part @ key.t())
-                sum_part.add_(weight.sum(-1, keepdim=True))
-                out_part.add_(weight @ value)
-        out.div_(sums)
-        ctx.size = size
-        ctx.save_for_backward(q, k)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        q, k = ctx.saved_tensors
-        dq, dk = torch.zeros_like(q), torch.zeros_like(k)
-        rows = zip(q.split(ctx.size), g.split(ctx.size), dq.split(ctx.size))
-        for q_part, g_part, dq_part in rows:
-            columns = zip(k.split(ctx.size), dk.split(ctx.size))
-            for key, dk_part in columns:
-                weight = torch.exp(q_part @ key.t())
-                dq_part.add_(weight @ key)
-                dk_part.add_(weight.t() @ g_part)
-        return dq, dk, None
-""",
-    ),
     "NumbersApart": (  # a number, a slice and an array of indices; whole numbers beside a scalar
         "randn(3, 4, 5), array([0, 2, 3])",
         """

@@ -54,8 +54,8 @@ _FILES = (
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
 # What computes in float32 by itself has no 64-bit numbers to compare, and what `.item()` gives stays in its dtype.
 ROUNDED = {("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64"), ("EntriesCopied", "float64")}
-# The porter leaves these to fnjax.torch: they use layers and distributions, which it does not translate.
-AS_THEY_ARE = {"LayersWithoutState", "Likelihood"}
+# The porter leaves these to fnjax.torch: layers, distributions, lists that loops fill with what they write to.
+AS_THEY_ARE = {"LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers"}
 
 
 def dtypes(i, name):

@@ -19,7 +19,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment, parse
-from fnjax.port.known.facts import COPIED, HOLE, LIST, SAVED, MemRef, Step, Value, list_memrefs, may_widen
+from fnjax.port.known.facts import COPIED, HOLE, SAVED, MemRef, Step, Value, list_memrefs, may_widen
 from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.memory.sharing import (
     bind_seeing,
