@@ -225,8 +225,8 @@ class Variables:
                     continue
                 small = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
                 given: list[Any] = [t.target for s in small if isinstance(s, cst.Assign) for t in s.targets]
-                looped = isinstance(statement, cst.For) and id(read) not in within(statement.iter)
-                if looped and name in iter_targets(statement.target):
+                looped = iter_targets(statement.target) if isinstance(statement, cst.For) else ()
+                if name in looped and id(read) not in within(statement.iter):  # type: ignore[attr-defined] # a loop
                     return True
                 if any(target is read for t in given for target in iter_elements(t)):
                     return True
@@ -246,7 +246,7 @@ def surely_binds(statement: cst.CSTNode | None, name: str) -> bool:
     """Return whether a statement gives a variable another value, or deletes it, whichever branch it takes."""
     match statement:
         case cst.SimpleStatementLine():
-            bound = [t.target for s in statement.body if isinstance(s, cst.Assign) for t in s.targets]
+            bound: list[Any] = [t.target for s in statement.body if isinstance(s, cst.Assign) for t in s.targets]
             bound += [s.target for s in statement.body if isinstance(s, cst.Del)]
             return any(name in iter_targets(target) for target in bound)
         case cst.If():
