@@ -9,7 +9,6 @@ import libcst as cst
 
 from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.engine.imported import ImportRun
 from fnjax.port.engine.top_items import evaluate_top_item, find_top_item, is_import, translate_top_items
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
@@ -93,7 +92,6 @@ def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CS
             if called is not None and asked and called.node not in known:
                 known[called.node] = evaluate_top_item(program, called.node, partial(_evaluate_alone, program, called))
         program.values.clear()
-    ImportRun(program, top_items).drop_unportable()
     if stale:
         _report_unsettled(program, top_items, set().union(*stale.values()))
     return top_items

@@ -22,7 +22,7 @@ from fnjax.port.engine.as_is import Block, put_block, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes, share_axes
 from fnjax.port.engine.block_imports import bring_files
 from fnjax.port.engine.halves import divide
-from fnjax.port.engine.porting import normalize_line_ends, port_parsed, port_source, write_whole
+from fnjax.port.engine.porting import normalize_line_ends, port_parsed, port_source, write_strictly, write_whole
 from fnjax.port.result import Finding, Ported, PortedClass
 from fnjax.port.source.linking import Linked, link_files
 from fnjax.port.source.naming import Source, iter_bindings
@@ -136,7 +136,7 @@ def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
     """
 
     def write(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> dict[str, Ported]:
-        whole = write_whole(program, functions, top_items)
+        whole = (write_strictly if job.strict else write_whole)(program, functions, top_items)
         if not whole.code:
             raise ValueError
         return _split_whole(linked, job, program, functions, top_items, whole)

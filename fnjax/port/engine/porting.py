@@ -20,6 +20,7 @@ from fnjax.port.engine.as_is import has_kernels, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
 from fnjax.port.engine.fixpoint import find_parts, settle_part
 from fnjax.port.engine.halves import divide
+from fnjax.port.engine.imported import drop_failing
 from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rewrite.control.jumps import port_returns
@@ -106,7 +107,8 @@ def port_source(
     except (RecursionError, KeyError):  # libcst loses its place where the stack ends
         return deep
     try:
-        ported: Ported = port_parsed(source, text, classes, None if strict else _write_halves(text, classes is None))
+        write = write_strictly if strict else _write_halves(text, classes is None)
+        ported: Ported = port_parsed(source, text, classes, write)
         if ported.problem and ported.readable and not strict and not classes:
             ported = _keep_kernels(text, ported)
         return replace(ported, code=ported.code.replace("\n", newline))
@@ -166,7 +168,7 @@ def port_parsed(
     source: Source,
     text: str,
     wanted: Sequence[str] | None,
-    write: Callable[[Program, list[Class], dict[cst.CSTNode, TopItem]], Any] | None = None,
+    write: Callable[[Program, list[Class], dict[cst.CSTNode, TopItem]], Any],
     renamed: frozenset[str] | None = None,
 ) -> Any:
     """Port what was read.
@@ -175,10 +177,9 @@ def port_parsed(
         source: the file, or files that are linked.
         text: its text.
         wanted: the classes to port, by name; None for all.
-        write: what makes the result of the translated statements; by default a Ported.
+        write: what makes the result of the translated statements.
         renamed: the names of the file that have an underscore after them, for the port's own.
     """
-    write = write or write_whole
     program = Program(source, _apply_patterns)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: evaluate_at_top_level(program, node)
@@ -224,6 +225,12 @@ def write_whole(program: Program, functions: list[Class], top_items: dict[cst.CS
     return Ported(
         made, tuple(_describe_class(program, c, top_items) for c in functions), axes=list_mesh_axes(top_items.values())
     )
+
+
+def write_strictly(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> Ported:
+    """Return the port with a `raise` where a translation is missing, and without what an import could not run."""
+    drop_failing(program, top_items)
+    return write_whole(program, functions, top_items)
 
 
 def _write_halves(text: str, everything: bool) -> Callable[[Program, list[Class], dict[cst.CSTNode, TopItem]], Ported]:
