@@ -69,8 +69,18 @@ class Swish(Function):
         s = torch.sigmoid(x)
         return g * 3 * (s + x * s * (1 - s)) + g * (pkg.helpers.common.ONE + EPS) * s + g * F.pi
 """,
+    "late.py": """\
+import torch
+from pkg.helpers.common import EPS as e
+
+
+def late(x):
+    return x * e
+""",
     "other.py": """\
 import torch
+import pkg.helpers.common
+import pkg.late
 from .swish import *
 from .swish import Swish as Base
 
@@ -78,13 +88,14 @@ from .swish import Swish as Base
 class Swish(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
-        return Base.apply(x) + helper(x)
+        return Base.apply(x) + helper(x) + pkg.late.late(x) * pkg.helpers.common.ONE
 
     @staticmethod
     def backward(ctx, g):
         return torch.no_such_operation(g)
 """,
 }
+FOUND = ["helpers/common.py", "late.py", "other.py", "swish.py"]
 
 
 @pytest.fixture
@@ -105,11 +116,12 @@ def test_helpers_of_other_files_are_followed(package, capsys):
     out = package / "pkg_jax"
     assert main(["port", str(package / "pkg"), "-o", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"{package}/pkg/other.py:13:16 unknown the porter does not know torch.no_such_operation",
+        f"{package}/pkg/late.py: 0 classes in JAX; 1 as they are: late",
+        f"{package}/pkg/other.py:15:16 unknown the porter does not know torch.no_such_operation",
         f"{package}/pkg/other.py: 0 classes in JAX; 1 as they are: Swish",
         f"{package}/pkg/swish.py: 1 class in JAX; 1 as they are: helper",
     ]
-    assert sorted(str(p.relative_to(out)) for p in out.rglob("*.py")) == ["helpers/common.py", "other.py", "swish.py"]
+    assert sorted(str(p.relative_to(out)) for p in out.rglob("*.py")) == FOUND
     common, swish = (out / "helpers/common.py").read_text(), (out / "swish.py").read_text()
     assert common.partition("\n")[2].startswith('# Licence\n"""Helpers."""\n')
     assert "unused" not in common
@@ -124,7 +136,7 @@ def test_helpers_of_other_files_are_followed(package, capsys):
     expected = 3 * x * sigmoid + 1.25 * np.log1p(np.exp(x)) + 0.25 + 0.0625 + np.pi * x
     np.testing.assert_allclose(ported.apply(x), expected, rtol=1e-5)
     kept = importlib.import_module("pkg_jax.other").Swish  # PyTorch source, on the class that is JAX
-    np.testing.assert_allclose(kept.apply(x), expected + np.pi * x, rtol=1e-5)
+    np.testing.assert_allclose(kept.apply(x), expected + (np.pi + 0.25) * x, rtol=1e-5)
     with pytest.raises(fnjax.torch.NotSupported, match="no_such_operation"):
         jax.grad(lambda x: kept.apply(x).sum())(jnp.asarray(x))
 

@@ -25,6 +25,7 @@ from fnjax.port.engine.halves import divide
 from fnjax.port.engine.porting import normalize_line_ends, port_parsed, port_source, write_strictly, write_whole
 from fnjax.port.result import Finding, Ported, PortedClass
 from fnjax.port.source.linking import Linked, link_files
+from fnjax.port.source.module_paths import Modules
 from fnjax.port.source.naming import Source, iter_bindings
 from fnjax.port.tree.located import forget_nodes
 
@@ -52,7 +53,8 @@ def port_files(
         The ports by name. A file without a Function class of which a class of another needs something has one, too.
     """
     plain = {name: normalize_line_ends(text) for name, text in files.items()}
-    files = {name: text for name, (text, _) in plain.items()}
+    modules = Modules(roots)
+    files = {name: modules.normalize_imports(name, text) for name, (text, _) in plain.items()}
     groups = link_files(files, roots)
     groups += [name for name in files if not any(name in _list_names(g) for g in groups)]  # no Python: it is said there
     found: dict[str, Ported] = {}
@@ -69,7 +71,7 @@ def port_files(
     finally:
         show("")
     ported = ((name, found[name]) for name in files if name in found)
-    kept = bring_files(dict(ported), files, roots)
+    kept = bring_files(dict(ported), files, modules)
     for root in {roots[name] for name in kept}:
         ports = {name: made for name, made in kept.items() if roots[name] == root}
         kept |= share_axes(ports, Path(root).resolve().name)

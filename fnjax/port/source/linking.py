@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 from fnjax.port.source.edits import Edit, apply_edits, iter_renamings, locate_node
-from fnjax.port.source.module_paths import name_modules
+from fnjax.port.source.module_paths import Modules
 from fnjax.port.source.operator_names import OPERATOR, iter_defined_operators, iter_named_operators
 from fnjax.port.source.top_level import (
     SCOPES,
@@ -89,20 +87,11 @@ class Linked:
         return re.sub(rf"\b({'|'.join(map(re.escape, spelled))})\b", lambda found: spelled[found[0]], text)
 
 
-def split_path(name: str, root: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the parts of the package of a file, and of its module, named from the folder `root`."""
-    parts = Path(name).resolve().relative_to(Path(root).resolve()).with_suffix("").parts
-    return parts[:-1], parts[:-1] if parts[-1] == "__init__" else parts
-
-
 class _File:
     """A file, and what its top level binds."""
 
-    def __init__(self, name: str, text: str, root: str) -> None:
+    def __init__(self, name: str, text: str) -> None:
         self.name, self.text, self.tree = name, text, ast.parse(text)
-        folder = Path(root).resolve()
-        self.above = folder.parts
-        self.package, self.module = split_path(name, root)
         self.identifiers = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)}
         self.identifiers |= {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
         self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning
@@ -150,24 +139,19 @@ def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linke
     known: dict[str, _File] = {}
     for name, text in files.items():
         try:
-            known[name] = _File(name, text, roots[name])
+            known[name] = _File(name, text)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             continue
-    linker = _Linker(known, known)
-    for name, file in list(known.items()):
-        text = name_modules(file.text, file.tree, partial(linker.is_module, file))
-        if text != file.text:
-            known[name] = _File(name, text, roots[name])
-    groups = _Linker(known, known).group_files()
-    return [_Linker(known, g).join_files(g) if len(g) > 1 else g[0] for g in groups]
+    modules = Modules({name: roots[name] for name in known})
+    groups = _Linker(known, modules, known).group_files()
+    return [_Linker(known, modules, g).join_files(g) if len(g) > 1 else g[0] for g in groups]
 
 
 class _Linker:
     """Meanings of the names of files, and their text; names outside the group are as those of other packages."""
 
-    def __init__(self, files: dict[str, _File], group: Iterable[str]) -> None:
-        self.files, self.group = files, frozenset(group)
-        self.modules = {(f.above, f.module): f for f in files.values()}
+    def __init__(self, files: dict[str, _File], modules: Modules, group: Iterable[str]) -> None:
+        self.files, self.modules, self.group = files, modules, frozenset(group)
         self.meanings: dict[Name, Name | _File | None] = {}
         self.operators: dict[str, set[Name]] = {}
         for file in files.values():
@@ -229,25 +213,10 @@ class _Linker:
 
     # ------------------------------------------------------------------------------------- what names mean
 
-    def _find_module(self, file: _File, module: str, level: int) -> tuple[_File | None, str]:
-        """Return the file of an imported module, and what it is named from: `folder`, `above`, `next to`, `dots`."""
-        parts = tuple(module.split(".")) if module else ()
-        if level:
-            start = file.package[: len(file.package) - level + 1]
-            fits = level - 1 <= len(file.package)
-            return self.modules.get((file.above, (*start, *parts))) if fits else None, "dots"
-        if parts[0] in sys.stdlib_module_names or parts[0] == "torch":
-            return None, ""
-        for skipped in range(len(parts) + 1):
-            if skipped == 0 or file.above[-skipped:] == parts[:skipped]:
-                found = self.modules.get((file.above, parts[skipped:]))
-                if found is not None:
-                    return found, "above" if skipped else "folder"
-        return self.modules.get((file.above, (*file.package, *parts))), "beside"
-
-    def is_module(self, file: _File, path: str) -> bool:
-        """Return whether a module that a file imports is one of the files."""
-        return self._find_module(file, path, 0)[0] is not None
+    def _find_module(self, file: _File, module: str, level: int) -> _File | None:
+        """Return the file of an imported module."""
+        found, _ = self.modules.find(file.name, module, level)
+        return self.files[found] if found is not None else None
 
     def _find_meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
         """Return what a name of the top level stands for: a name of a file, or a file."""
@@ -262,7 +231,7 @@ class _Linker:
 
     def _follow_name(self, file: _File, name: str, here: Name, seen: frozenset[Name]) -> Name | _File | None:
         if name not in file.bound:
-            brought = (self._find_module(file, s.module or "", s.level)[0] for s in file.stars)
+            brought = (self._find_module(file, s.module or "", s.level) for s in file.stars)
             other = next((o for o in brought if o is not None and name in o.bound), None)
             return None if other is None or name[0] == "_" else self._find_meaning(other, name, seen | {here})
         found = file.find_import(name)
@@ -270,16 +239,12 @@ class _Linker:
             return here
         statement, alias = found
         if isinstance(statement, ast.Import):
-            return self._find_module(file, alias.name, 0)[0] if alias.asname or "." not in alias.name else None
-        other, _ = (
-            self._find_module(file, statement.module or "", statement.level)
-            if statement.module or statement.level
-            else (None, "")
-        )
+            return self._find_module(file, alias.name, 0) if alias.asname or "." not in alias.name else None
+        other = self._find_module(file, statement.module or "", statement.level)
         if other is not None and alias.name in other.bound:
             return self._find_meaning(other, alias.name, seen | {here})
         module = f"{statement.module}.{alias.name}" if statement.module else alias.name
-        return self._find_module(file, module, statement.level)[0]
+        return self._find_module(file, module, statement.level)
 
     def _find_constant(self, file: _File, name: str) -> ast.expr | None:
         """Return what the name of a file is given, in this or another file, if that is one thing."""
@@ -363,7 +328,7 @@ class _Linker:
             for name in file.bound:
                 meaning: object = self._find_meaning(file, name)
                 if meaning is None:
-                    meaning = _describe_import(file, name)
+                    meaning = self._describe_import(file, name)
                 if meaning == Name(file.name, name) or self._is_foreign(file, name):
                     own.append(Name(file.name, name))
                 if not isinstance(meaning, _File):
@@ -372,7 +337,7 @@ class _Linker:
         for here in own:
             found[here] = here.name
             if len(meanings[here.name]) > 1 or here in otherwise:
-                stem = re.sub(r"\W", "_", "_".join(self.files[here.file].module) or "init")
+                stem = re.sub(r"\W", "_", "_".join(self.modules.places[here.file].module) or "init")
                 new = f"{here.name}__{stem}"
                 while new in taken:
                     new += "_"
@@ -422,22 +387,23 @@ class _Linker:
         brought, kind = None, "dots"
         for spelled in (module, ".".join(([module] if module else []) + last)):
             if spelled and brought is None:
-                brought, kind = self._find_module(file, spelled, level)
+                brought, kind = self.modules.find(file.name, spelled, level)
+        parts = self.modules.places[other.name].module
+        dots = self.modules.write_dots(file.name, parts)
         if kind == "folder":
-            return ".".join(other.module)
-        shared = 0
-        while shared < min(len(file.package), len(other.module) - 1) and file.package[shared] == other.module[shared]:
-            shared += 1
-        rest = ".".join(other.module[shared:])
-        up = len(file.package) - shared
-        return rest if kind == "beside" and not up else "." * (up + 1) + rest
+            return ".".join(parts)
+        return dots[1:] if kind == "beside" and not dots.startswith("..") else dots
 
-
-def _describe_import(file: _File, name: str) -> object:
-    """Return what a name means that is imported from elsewhere: two files may mean the same."""
-    found = file.find_import(name)
-    assert found is not None
-    statement, alias = found
-    if isinstance(statement, ast.Import):
-        return alias.name if alias.asname else name
-    return (file.package if statement.level else (), statement.level, statement.module, alias.name)
+    def _describe_import(self, file: _File, name: str) -> object:
+        """Return what a name means that is imported from elsewhere: two files may mean the same."""
+        found = file.find_import(name)
+        assert found is not None
+        statement, alias = found
+        if isinstance(statement, ast.Import):
+            return alias.name if alias.asname else name
+        return (
+            self.modules.places[file.name].package if statement.level else (),
+            statement.level,
+            statement.module,
+            alias.name,
+        )
