@@ -31,6 +31,9 @@ _FIT = TemplateFiller({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 
 
+Operands = dict[int, tuple[cst.CSTNode, Expr]]  # expressions, by identity, and what they are where a rule says so
+
+
 class KernelStop(Stop):
     """Raised where a kernel goes where no launch of it would be seen."""
 
@@ -45,7 +48,7 @@ class ExpressionEvaluator(Variables):
         super().__init__(program, routine, state, here)
         self.diagnostics = Diagnostics()
         self.before = Prologue()  # what goes in front of the statement that is being evaluated
-        self.memo: dict[int, tuple[cst.CSTNode, Expr]] = {}
+        self.memo: Operands = {}
         self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
@@ -219,6 +222,21 @@ class ExpressionEvaluator(Variables):
             operands += [self.port(c.comparator).value for c in node.comparisons]
         flags = {o.origin.numpy for o in operands if o.is_tensor}
         return value.with_origin(numpy=flags.pop() if len(flags) == 1 else False)
+
+    @contextlib.contextmanager
+    def take(self, operands: Operands) -> Iterator[None]:
+        """Yield while these expressions have other translations, as what they are operands of needs them."""
+        before, memo = {key: self.memo.get(key) for key in operands}, self.memo
+        memo |= operands
+        try:
+            yield
+        finally:
+            for key in before.keys() & memo.keys():
+                known = before[key]
+                if known is None:
+                    del memo[key]
+                else:
+                    memo[key] = known
 
     def port_parts(self, node: Any) -> Any:
         """Return the node with its expressions translated."""

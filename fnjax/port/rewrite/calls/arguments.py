@@ -15,6 +15,7 @@ import re
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
+from fnjax.port.analysis.expressions import Operands
 from fnjax.port.known.facts import DTYPE, SIZE, Value
 from fnjax.port.source.canonical_names import find_canonical_name
 from fnjax.port.source.naming import iter_targets
@@ -62,31 +63,31 @@ def open_star(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
     return [cst.Arg(parse(f"{unparse(arg.value)}[{i}]")) for i in range(len(parts))]
 
 
-def read_tensor_type_as_dtype(ev: Evaluator, arg: cst.Arg) -> cst.Arg:
+def read_tensor_type_as_dtype(ev: Evaluator, arg: cst.Arg, known: Operands) -> cst.Arg:
     """Translate `x.type(torch.FloatTensor)` and `x.type("torch.cuda.FloatTensor")` name a dtype."""
     said = read_literal(arg.value)
     name = find_canonical_name(said) if isinstance(said, str) else _name_tensor_type(ev, arg.value)
     if name not in TENSOR_TYPES:
         return arg
-    return arg.with_changes(value=_make_dtype(ev, TENSOR_TYPES[name]))
+    return arg.with_changes(value=_make_dtype(TENSOR_TYPES[name], known))
 
 
-def _make_dtype(ev: Evaluator, text: str) -> cst.BaseExpression:
-    """Return an expression for a dtype, whose meaning the evaluation knows."""
+def _make_dtype(text: str, known: Operands) -> cst.BaseExpression:
+    """Return an expression for a dtype, and enter its meaning."""
     made, exact = parse(text), text.removeprefix("jnp.")
     value = Value("static", find_dtype_class(exact), name=DTYPE, exact=exact if exact not in {"int", "bool"} else "")
-    ev.memo[id(made)] = (made, Expr(made, value))
+    known[id(made)] = (made, Expr(made, value))
     return made
 
 
-def widen_sum(ev: Evaluator, operation: Operation, args: list[cst.Arg]) -> list[cst.Arg]:
+def widen_sum(ev: Evaluator, operation: Operation, args: list[cst.Arg], known: Operands) -> list[cst.Arg]:
     """Small integers add up to large ones in PyTorch, whatever their dtype: `jnp.cumsum(m, dtype=int)`."""
     if not operation.first.large or operation.inplace or not args:
         return []
     if ev.port(args[0].value).value.exact not in {"int8", "uint8", "int16", "uint16"}:
         return []
     given = any(a.keyword and a.keyword.value == "dtype" for a in args)
-    return [] if given else [cst.Arg(_make_dtype(ev, "int"), keyword=cst.Name("dtype"))]
+    return [] if given else [cst.Arg(_make_dtype("int", known), keyword=cst.Name("dtype"))]
 
 
 def _name_tensor_type(ev: Evaluator, node: cst.BaseExpression) -> str:

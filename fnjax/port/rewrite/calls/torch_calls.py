@@ -17,6 +17,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
+from fnjax.port.analysis.expressions import Operands
 from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, may_widen
 from fnjax.port.rewrite.calls.arguments import open_options, open_star, read_tensor_type_as_dtype, widen_sum
 from fnjax.port.rewrite.calls.randomness import make_key
@@ -158,18 +159,30 @@ def port_operation(
         root: the object of a method.
         part: which part of a pair is wanted alone.
     """
-    context = Facts(ev, node)
     args = [a for arg in args for a in open_options(ev, arg)]
+    made: Operands = {}
     if operation.names == ("torch.Tensor.type",):
-        args = [read_tensor_type_as_dtype(ev, a) for a in args]
-    args += widen_sum(ev, operation, args)
-    short = operation.names[0].rpartition(".")[2].rstrip("_")
-    if operation.each:
-        spread_values(ev, [a.value for a in args])
-    divided = operation.first.quotient and len(args) == 2
-    exprs = {id(a.value): port_64_bits(ev, node, ev.port(a.value), ev.port(args[0].value), divided) for a in args}
-    # Rendering asks for the arguments once more, by their nodes: it is to find them as they are here.
-    ev.memo |= {id(a.value): (a.value, exprs[id(a.value)]) for a in args}
+        args = [read_tensor_type_as_dtype(ev, a, made) for a in args]
+    args += widen_sum(ev, operation, args, made)
+    with ev.take(made):
+        values = [a.value for a in args]
+        exprs = spread_values(ev, values) if operation.each else [ev.port(v) for v in values]
+        divided = operation.first.quotient and len(args) == 2
+        exprs = [port_64_bits(ev, node, expr, exprs[0], divided) for expr in exprs]
+        with ev.take({id(v): (v, expr) for v, expr in zip(values, exprs, strict=True)}):
+            return _port_operands(ev, node, operation, args, exprs, part)
+
+
+def _port_operands(
+    ev: Evaluator,
+    node: cst.BaseExpression,
+    operation: Operation,
+    args: list[cst.Arg],
+    exprs: list[Expr],
+    part: int | None,
+) -> Expr:
+    """Return the translation of a call of an operation whose arguments are known."""
+    context, short = Facts(ev, node), operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.names == ("torch.Tensor.float",) and _is_number_tensor(ev, args[0].value):
         return ev.port(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = bind_call(operation, args, context)
@@ -187,11 +200,19 @@ def port_operation(
     if (found := port_masked_gather(ev, node, bound)) is not None:
         return found
     # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
-    mask = ev.find_one_mask([t.value for t in exprs.values()])
+    mask = ev.find_one_mask([t.value for t in exprs])
     if mask and not operation.each:
         return _reduce_selected(ev, node, short, bound)
-    avoid_singularities(ev, short, list(bound.values.values()))
-    guard_operands(ev, short, bound)
+    target = ev.port(next(iter(bound.values.values()))) if bound.overwrites else None
+    with ev.take(avoid_singularities(ev, short, list(bound.values.values())) | guard_operands(ev, short, bound)):
+        return _render_operation(ev, node, bound, mask, part, target)
+
+
+def _render_operation(
+    ev: Evaluator, node: cst.BaseExpression, bound: Bound, mask: str, part: int | None, overwritten: Expr | None
+) -> Expr:
+    """Return an operation as the table has it, with its arguments as they are known."""
+    operation, short = bound.operation, bound.operation.names[0].rpartition(".")[2].rstrip("_")
     rendered = bound.render(0, "" if part is None else bound.overload.fields[part])
     if isinstance(rendered, Problem):
         raise Stop(node, "operation", rendered.message)
@@ -261,29 +282,27 @@ def port_operation(
             flag = unparse(bound.values["inplace"])
             message = f"whether this writes to {min(seen)!r} is for {flag} to say: read the result instead"
             raise Stop(node, "alias", message)
-    if bound.overwrites:
-        assert first is not None
-        target = exprs.get(id(first)) or ev.port(first)
+    if overwritten is not None:
         if rendered.unchanged:
-            return target
-        check_not_owned(node, target)
+            return overwritten
+        check_not_owned(node, overwritten)
         if not bound.operation.names[0].endswith(".copy_"):
             others = [ev.port(v).value for v in bound.values.values() if v is not first]
-            expression_ = keep_dtype(expression_, target, others)
+            expression_ = keep_dtype(expression_, overwritten, others)
         # What is written to keeps its dtype, and its shape where the result is of all its entries.
         whole = operation.each or bound.overload.random
         return write_memory(
             ev,
             node,
-            target,
+            overwritten,
             expression_,
             replace(
                 value,
-                dtype=target.value.dtype,
-                like=target.value.like if whole else value.like,
-                rank=target.value.rank if whole else value.rank,
-                exact=target.value.exact,
-                rows=target.value.rows,
+                dtype=overwritten.value.dtype,
+                like=overwritten.value.like if whole else value.like,
+                rank=overwritten.value.rank if whole else value.rank,
+                exact=overwritten.value.exact,
+                rows=overwritten.value.rows,
             ),
         )
     answered = isinstance(bound.overload.constant, bool)

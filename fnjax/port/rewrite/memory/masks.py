@@ -43,25 +43,26 @@ def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, n
     return fill("A.astype(B.dtype)", A=made, B=base.node) if _may_promote(base, new) else made
 
 
-def spread_values(ev: Evaluator, values: Sequence[cst.BaseExpression]) -> None:
-    """Scatter arrays next to selected entries: one value for each of them goes to its place.
+def spread_values(ev: Evaluator, values: Sequence[cst.BaseExpression]) -> list[Expr]:
+    """Return operands, of which arrays next to selected entries are scattered: one value for each goes to its place.
 
     Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
     """
-    exprs = [(v, ev.port(v)) for v in values]
-    selected = {t.value.mask: t.value for _, t in exprs if t.value.mask}
+    exprs = [ev.port(v) for v in values]
+    selected = {t.value.mask: t.value for t in exprs if t.value.mask}
     if len(selected) != 1:
-        return
+        return exprs
     ((number, one),) = selected.items()
     selection = ev.find_selection(one)
     if selection is None:
-        return
+        return exprs
     given = ", ".join(unparse(bracket(n, 1)) for n in (selection.mask, selection.base) if n is not None)
-    for value, expr in exprs:
+    for i, expr in enumerate(exprs):
         if expr.value.is_tensor and not expr.value.mask and expr.value.rank != 0:
             ev.diagnostics.needs.add("_spread")
             made = parse(f"_spread({unparse(bracket(expr.node, 1))}, {given})")
-            ev.memo[id(value)] = value, Expr(made, replace(expr.value, mask=number))
+            exprs[i] = Expr(made, replace(expr.value, mask=number))
+    return exprs
 
 
 def _may_promote(base: Expr, new: Expr) -> bool:

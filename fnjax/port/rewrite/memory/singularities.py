@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, find_names, place_at
+from fnjax.port.analysis.expressions import Operands
 from fnjax.port.source.records import Routine, list_decorators
 from fnjax.port.torch import Bound, Operation, bracket, fill, find_operation, unparse
 from fnjax.port.torch.expressions import drop_parentheses
@@ -45,46 +46,43 @@ class Guard:
     used: bool = False
 
 
-def avoid_singularities(ev: Evaluator, operation: str, values: Sequence[cst.BaseExpression]) -> None:
-    """Replace the argument of a function with singularities where its value is not taken."""
+def avoid_singularities(ev: Evaluator, operation: str, values: Sequence[cst.BaseExpression]) -> Operands:
+    """Return the argument of a function with singularities, replaced where its value is not taken."""
     known = find_operation(f"torch.{operation}") if _may_be_differentiated(ev) else None
     if not isinstance(known, Operation) or not known.first.pole:
-        return
+        return {}
     name, _, safe = known.first.pole.rpartition(":")
     index = [p.name for p in known.first.parameters].index(name) if name else 0
     if len(values) <= index:
-        return
+        return {}
     node = values[index]
-    expr = ev.port(node)
+    expr = made = ev.port(node)
     powers = [ev.port(v).value.literal for v in values[1:] if operation in {"pow", "float_power"}]
     if any(isinstance(p, (int, float)) and p >= 0 and p == int(p) for p in powers):
-        return
+        return {}
     selection = ev.find_selection(expr.value)
     if selection is not None:
-        _replace_argument(ev, node, selection.condition, True, safe)
+        made = _replace_argument(ev, made, selection.condition, True, safe)
     for guard in ev.guards if expr.value.kind != "static" else ():
         if node in guard.inside:
             guard.used = True
-            _replace_argument(ev, node, guard.condition, guard.taken, safe)
+            made = _replace_argument(ev, made, guard.condition, guard.taken, safe)
+    return {} if made is expr else {id(node): (node, made)}
 
 
-def _replace_argument(
-    ev: Evaluator, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool, safe: str
-) -> None:
+def _replace_argument(ev: Evaluator, expr: Expr, condition: cst.BaseExpression, taken: bool, safe: str) -> Expr:
     ev.diagnostics.imports.add("jnp")
-    expr = ev.port(node)
     made = fill(f"jnp.where(C, A, {safe})" if taken else f"jnp.where(C, {safe}, A)", C=condition, A=expr.node)
-    ev.memo[id(node)] = node, Expr(made, expr.value)
+    return Expr(made, expr.value)
 
 
-def guard_operands(ev: Evaluator, operation: str, bound: Bound) -> None:
-    """Keep the operands of torch.where and the like off singularities where they are not taken."""
+def guard_operands(ev: Evaluator, operation: str, bound: Bound) -> Operands:
+    """Return the operands of torch.where and the like, off singularities where they are not taken."""
     condition, operands = _TAKING.get(operation, ("", {}))
-    if condition in bound.values and operands.keys() <= bound.values.keys():
-        asked = ev.port(bound.values[condition]).node
-        for name, taken in operands.items():
-            node = bound.values[name]
-            ev.memo[id(node)] = node, guard_operand(ev, node, asked, taken)
+    if condition not in bound.values or not operands.keys() <= bound.values.keys():
+        return {}
+    asked, values = ev.port(bound.values[condition]).node, bound.values
+    return {id(values[n]): (values[n], guard_operand(ev, values[n], asked, taken)) for n, taken in operands.items()}
 
 
 def guard_operand(ev: Evaluator, node: cst.BaseExpression, condition: cst.BaseExpression, taken: bool) -> Expr:

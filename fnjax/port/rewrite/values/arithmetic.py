@@ -17,6 +17,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_answer, parse, place_at
+from fnjax.port.analysis.expressions import Operands
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import (
     DTYPE,
@@ -188,9 +189,7 @@ def _write_dtype(expr: Expr) -> str:
 @expression(cst.BinaryOperation, general=True)
 def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
     """Translate `a + b`."""
-    # `port_parts` asks for the operands by their nodes, so what is changed of these here goes into the memo.
-    spread_values(ev, (node.left, node.right))
-    left, right = ev.port(node.left), ev.port(node.right)
+    left, right = spread_values(ev, (node.left, node.right))
     dtype = ""
     if isinstance(node.operator, cst.Divide):
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
@@ -201,13 +200,16 @@ def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
             left, right = (port_64_bits(ev, node, *p, divided) for p in ((left, right), (right, left)))
         if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
             report_overflow(ev, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
-        ev.memo |= {id(n): (n, t) for n, t in ((node.left, left), (node.right, right))}
     foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
     if foreign and (left.value.origin.numpy or right.value.origin.numpy):
         raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
-    if isinstance(node.operator, (cst.Divide, cst.Power)):
-        avoid_singularities(ev, "div" if isinstance(node.operator, cst.Divide) else "pow", (node.left, node.right))
-    made = ev.port_parts(node)
+    with ev.take({id(node.left): (node.left, left), id(node.right): (node.right, right)}):
+        safe = {}
+        if isinstance(node.operator, (cst.Divide, cst.Power)):
+            operation = "div" if isinstance(node.operator, cst.Divide) else "pow"
+            safe = avoid_singularities(ev, operation, (node.left, node.right))
+        with ev.take(safe):
+            made = ev.port_parts(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
         return Expr(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
@@ -344,18 +346,20 @@ _EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, c
 def _port_dtype_comparison(ev: Evaluator, node: cst.Comparison) -> Any:
     """`x.dtype is torch.int64`: dtypes are equal, not identical; integers have 64 bits where JAX is told so."""
     named = [n for n in list_nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and ev.find_name(n) in _OF_64_BITS]
-    for n in named:
-        ev.diagnostics.imports.add("jnp")
-        ev.memo[id(n)] = n, replace(ev.port(n), node=parse("jnp.result_type(int)"))
-    for around in (n for n in list_nodes(node) if n not in named and any(m in named for m in list_nodes(n))):
-        ev.memo.pop(id(around), None)
+    ev.diagnostics.imports |= {"jnp"} if named else set()
+    known: Operands = {id(n): (n, replace(ev.port(n), node=parse("jnp.result_type(int)"))) for n in named}
+    for side in (node.left, *(t.comparator for t in node.comparisons)):
+        if id(side) not in known and any(id(n) in known for n in list_nodes(side)):
+            with ev.take(known):
+                known[id(side)] = side, replace(ev.port(side), node=ev.port_parts(side))
     changed = [
         t
         if type(t.operator) not in _EQUALITY or read_literal(t.comparator) is None
         else t.with_changes(operator=_EQUALITY[type(t.operator)]())
         for t in node.comparisons
     ]
-    return ev.port_parts(node.with_changes(comparisons=changed))
+    with ev.take(known):
+        return ev.port_parts(node.with_changes(comparisons=changed))
 
 
 _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", "hpu"})
@@ -369,8 +373,8 @@ def port_comparison(ev: Evaluator, node: cst.Comparison) -> Expr:
     if len(operands) == 2:
         left, right = operands
         operands = [port_64_bits(ev, node, left, right), port_64_bits(ev, node, right, left)]
-        ev.memo |= {id(n): (n, t) for n, t in zip(sides, operands, strict=True)}
-    made = _port_dtype_comparison(ev, node) if any(is_dtype(o.value) for o in operands) else ev.port_parts(node)
+    with ev.take({id(n): (n, t) for n, t in zip(sides, operands, strict=True)}):
+        made = _port_dtype_comparison(ev, node) if any(is_dtype(o.value) for o in operands) else ev.port_parts(node)
     operators = [type(t.operator) for t in node.comparisons]
     # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
