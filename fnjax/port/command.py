@@ -7,6 +7,7 @@ import functools
 import gc
 import json
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -159,11 +160,22 @@ def _say_summary(name: str, ported: Ported) -> None:
     """Print what of a file is JAX source, what stays as it is, and what is left out, where not all is JAX."""
     if not ported.as_is and not (ported.left_out and ported.classes):
         return
-    done = sum(c.status == "ported" for c in ported.classes)
-    parts = [f"{done} class{'es' * (done != 1)} in JAX"]
-    parts += [f"{len(ported.as_is)} as they are: {', '.join(ported.as_is)}"] if ported.as_is else []
+    done = [c.name for c in ported.classes if c.status == "ported"]
+    operators = sum("::" in n for n in done)
+    parts = [f"{_count(len(done) - operators, 'class')} in JAX"] if ported.classes else []
+    parts += [f"{_count(operators, 'operator')} in JAX"] if operators else []
+    if ported.as_is:
+        classes = sum(bool(re.search(rf"\n    class {n}\b", ported.code)) for n in ported.as_is)
+        counts = [_count(classes, "class")] if classes else []
+        counts += [_count(len(ported.as_is) - classes, "function")] if classes < len(ported.as_is) else []
+        what = "as it is" if len(ported.as_is) == 1 else "as they are"
+        parts.append(f"{' and '.join(counts)} {what}: {', '.join(ported.as_is)}")
     parts += [f"left out: {', '.join(ported.left_out)}"] if ported.left_out else []
     print(f"{name}: {'; '.join(parts)}", file=sys.stderr)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{('es' if what.endswith('s') else 's') * (number != 1)}"
 
 
 def _verify_in_folder(

@@ -116,10 +116,10 @@ def test_helpers_of_other_files_are_followed(package, capsys):
     out = package / "pkg_jax"
     assert main(["port", str(package / "pkg"), "-o", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [
-        f"{package}/pkg/late.py: 0 classes in JAX; 1 as they are: late",
+        f"{package}/pkg/late.py: 1 function as it is: late",
         f"{package}/pkg/other.py:15:16 unknown the porter does not know torch.no_such_operation",
-        f"{package}/pkg/other.py: 0 classes in JAX; 1 as they are: Swish",
-        f"{package}/pkg/swish.py: 1 class in JAX; 1 as they are: helper",
+        f"{package}/pkg/other.py: 0 classes in JAX; 1 class as it is: Swish",
+        f"{package}/pkg/swish.py: 1 class in JAX; 1 function as it is: helper",
     ]
     assert sorted(str(p.relative_to(out)) for p in out.rglob("*.py")) == FOUND
     common, swish = (out / "helpers/common.py").read_text(), (out / "swish.py").read_text()

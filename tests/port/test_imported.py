@@ -161,6 +161,43 @@ def test_a_function_that_is_perhaps_compiled_stays(way, tmp_path):
     assert module(tmp_path, "ported_compiled", ported.code).Plain.apply(3.0) == 9
 
 
+VERSIONS = """\
+import importlib
+import operator
+
+import torch
+from packaging.version import Version
+
+
+def newer(package, ask, target):
+    try:
+        found = importlib.import_module(package)
+    except ImportError:
+        return False
+    return ask(Version(found.__version__), Version(target))
+
+
+NEW = newer("numpy", operator.ge, "1.0")
+
+
+class Plain(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2 if NEW else x
+
+    @staticmethod
+    def backward(ctx, dy):
+        return dy
+"""
+
+
+def test_a_version_is_asked_for_as_in_the_source(tmp_path):
+    """Calls of packaging are Python's business, and keep no class from JAX."""
+    ported = port_source(VERSIONS, "versions.py")
+    assert [(c.status, c.findings) for c in ported.classes] == [("ported", ())]
+    assert module(tmp_path, "ported_versions", ported.code).Plain.apply(3.0) == 6
+
+
 GROUP = """\
 import torch
 

@@ -51,7 +51,7 @@ def test_findings_on_stderr(tmp_path, capsys):
         assert main(["port", str(path), "--report", str(report), *options]) == 1
         out, err = capsys.readouterr()
         assert f"{path}:7:" in err
-        assert (f"{path}: 0 classes in JAX; 1 as they are: Partial\n" in err) == (status == "as_is")
+        assert (f"{path}: 0 classes in JAX; 1 class as it is: Partial\n" in err) == (status == "as_is")
         assert ("raise NotImplementedError" in out) == (status == "partial")
         (cls,) = json.loads(report.read_text())["classes"]
         assert (cls["name"], cls["status"]) == ("Partial", status)

@@ -92,13 +92,16 @@ class _File:
 
     def __init__(self, name: str, text: str) -> None:
         self.name, self.text, self.tree = name, text, ast.parse(text)
-        self.identifiers = {n.id for n in ast.walk(self.tree) if isinstance(n, ast.Name)}
-        self.identifiers |= {n.arg for n in ast.walk(self.tree) if isinstance(n, ast.arg)}
+        nodes = [*ast.walk(self.tree)]
+        self.classes = [n for n in nodes if isinstance(n, ast.ClassDef)]
+        self.identifiers = {n.id for n in nodes if isinstance(n, ast.Name)}
+        self.identifiers |= {n.arg for n in nodes if isinstance(n, ast.arg)}
         self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning
-        for node in (*iter_inside(self.tree), *(n for n in ast.walk(self.tree) if isinstance(n, ast.Global))):
+        for node in (*iter_inside(self.tree), *(n for n in nodes if isinstance(n, ast.Global))):
             for bound in iter_bound_here(node):
                 self.bound.setdefault(bound, []).append(node)
         self.stated: dict[ast.stmt, set[str]] = {}
+        self.references: dict[ast.stmt, list[ast.AST]] = {}
         self.imports = [n for n in iter_inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
 
     def list_providers(self, name: str) -> list[ast.stmt]:
@@ -112,6 +115,12 @@ class _File:
             parts = (statement, *(() if isinstance(statement, SCOPES) else iter_inside(statement)))
             self.stated[statement] = classes | {name for n in parts for name in iter_bound_here(n)}
         return self.stated[statement]
+
+    def list_references(self, statement: ast.stmt) -> list[ast.AST]:
+        """Return the places in a statement of the top level that speak of the top level."""
+        if statement not in self.references:
+            self.references[statement] = [*iter_top_level_references([statement])]
+        return self.references[statement]
 
     def find_import(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
         """Return the import that alone gives a name its meaning."""
@@ -168,12 +177,10 @@ class _Linker:
         pairs = [(file, name.file) for file, name in registered]
         while waiting:
             here = waiting.pop()
-            for name in self._list_needs(here):
-                if name in seen:
-                    continue
-                seen.add(name)
-                waiting.append(name)
-            pairs += [(here.file, n.file) for n in self._list_needs(here)]
+            needs = self._list_needs(here)
+            waiting += needs - seen
+            seen |= needs
+            pairs += [(here.file, n.file) for n in needs]
         for one, other in pairs:
             if group[other] is not group[one]:
                 joined = group[one] + group[other]
@@ -192,7 +199,7 @@ class _Linker:
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
         said = [(f, s) for f, s, text in texts if _SAID.search(text)]
         found = [Name(f.name, n) for f, s in said for n in f.list_bound(s)]
-        classes = [(f, c) for f in self.files.values() for c in ast.walk(f.tree) if isinstance(c, ast.ClassDef)]
+        classes = [(f, c) for f in self.files.values() for c in f.classes]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
             here = Name(file.name, node.name)
@@ -264,10 +271,9 @@ class _Linker:
                 )
                 yield _Reference(node, name.name if free else "", name)
 
-    def _iter_references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
-        nodes = list(nodes)
-        yield from self._iter_operator_references(file, nodes)
-        for node in iter_top_level_references(nodes):
+    def _iter_references(self, file: _File, statements: Sequence[ast.stmt]) -> Iterator[_Reference]:
+        yield from self._iter_operator_references(file, statements)
+        for node in (n for s in statements for n in file.list_references(s)):
             if isinstance(node, ast.Attribute):
                 assert isinstance(node.value, ast.Name)
                 meaning = self._find_meaning(file, node.value.id)
@@ -286,7 +292,7 @@ class _Linker:
 
     def join_files(self, group: Sequence[str]) -> Linked:
         """Return the text of files that import from each other."""
-        references = {name: list(self._iter_references(self.files[name], [self.files[name].tree])) for name in group}
+        references = {name: list(self._iter_references(self.files[name], self.files[name].tree.body)) for name in group}
         named = self._name_all(group, references)
         linked = Linked()
         lines: list[str] = []

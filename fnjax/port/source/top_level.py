@@ -16,10 +16,12 @@ def name_alias(alias: ast.alias) -> str:
 
 def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
     """Yield what stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
-    for child in ast.iter_child_nodes(node):
+    waiting = [*ast.iter_child_nodes(node)][::-1]
+    while waiting:
+        child = waiting.pop()
         yield child
         if not isinstance(child, SCOPES):
-            yield from iter_inside(child)
+            waiting += [*ast.iter_child_nodes(child)][::-1]
 
 
 def iter_bound_here(node: ast.AST) -> Iterator[str]:
@@ -58,8 +60,9 @@ def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] =
             yield node
         outside, parameters, body = _split_scope(node)
         yield from iter_top_level_references(outside, hidden)
-        own = parameters | {n for inner in iter_inside(node) for n in iter_bound_here(inner)}
-        own -= {n for inner in iter_inside(node) if isinstance(inner, ast.Global) for n in inner.names}
+        inside = [*iter_inside(node)]
+        own = parameters | {n for inner in inside for n in iter_bound_here(inner)}
+        own -= {n for inner in inside if isinstance(inner, ast.Global) for n in inner.names}
         for part in body:  # methods do not see what the class binds
             method = isinstance(node, ast.ClassDef) and isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef))
             yield from iter_top_level_references([part], hidden if method else hidden | own)

@@ -26,6 +26,8 @@ def describe_foreign(ev: Evaluator, node: cst.BaseExpression, name: str) -> Valu
     return Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC
 
 
+# Python's own modules, and those of others that know nothing of tensors: a port imports them as the source does.
+OF_PYTHON = sys.stdlib_module_names | {"packaging"}
 _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
 
 
@@ -40,7 +42,7 @@ def report_unknown_library(ev: Evaluator, node: cst.CSTNode, name: str) -> None:
             message = f"{own!r} is of {owner}, which the port leaves out: make it an argument of forward"
             raise Stop(node, "unknown", message)
         raise Stop(node, "unknown", f"the file does not say what {own!r} is")
-    if root in {"numpy", "fnjax", "jax", "torch"} or root in sys.stdlib_module_names:
+    if root in {"numpy", "fnjax", "jax", "torch"} or root in OF_PYTHON:
         return
     remedy = "put a JAX function of that name in its place"
     if root in _OF_ANY_ARRAYS:

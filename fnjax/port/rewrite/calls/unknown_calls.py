@@ -11,7 +11,6 @@ finding.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import libcst as cst
@@ -19,7 +18,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
 from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, MemRef, Value
-from fnjax.port.rewrite.calls.foreign_names import report_unknown_library
+from fnjax.port.rewrite.calls.foreign_names import OF_PYTHON, report_unknown_library
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.values.binding import find_held_memref
@@ -51,7 +50,7 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
         return Expr(made, Value("object", element=held))
     if held and (root in {"collections", "itertools"} or name in {"functools.partial", "copy.copy"}):
         return Expr(made, Value("static", element=held))
-    if root not in sys.stdlib_module_names:
+    if root not in OF_PYTHON:
         _note_graph(ev, node)
         _follow_effect(ev, node)
         if any(map(_holds_numpy, values)):
@@ -63,12 +62,12 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
             )
     if root in _NUMBERS and any(v.traced for v in values):
         ev.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
-    if root in sys.stdlib_module_names and not any(v.kind in {"tensor", "unknown"} for v in values):
+    if root in OF_PYTHON and not any(v.kind in {"tensor", "unknown"} for v in values):
         return Expr(made, STATIC)
     given = [v.memref for v in values if v.memref]
     return Expr(
         made,
-        replace(UNKNOWN, memref=MemRef.join_all(*given)) if given and root not in sys.stdlib_module_names else UNKNOWN,
+        replace(UNKNOWN, memref=MemRef.join_all(*given)) if given and root not in OF_PYTHON else UNKNOWN,
     )
 
 
