@@ -32,7 +32,7 @@ from port_fetch import Package, wheel
 
 import fnjax
 from fnjax.port import PortedClass, port_source
-from fnjax.port.verify import Verdict, verify
+from fnjax.port.verify import Job, Verdict, verify
 
 CLASSES = pathlib.Path(__file__).with_suffix(".tsv")
 OTHERS = pathlib.Path(__file__).with_name("port_others.txt")
@@ -115,7 +115,7 @@ def main() -> None:
             codes.update({f.code for f in cls.findings} if cls else {"failed"})
             remark = f"{path.stem}: {status}" if status != "ported" else ""
             if options.numbers and cls is not None and status == "ported":
-                verdict = verify(str(path), path.read_text(), cls.name, code, seconds=options.seconds)
+                verdict = verify(Job(str(path), path.read_text(), cls.name, port=code, seconds=options.seconds))
                 row[verdict.status] += 1
                 remark = verdict.describe(f"{path} PORTED")
                 keep(verdict, path, options)

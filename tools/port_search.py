@@ -39,7 +39,8 @@ def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: o
 
     It is found in this process: the classes are known to end none, and starting one takes its time.
     """
-    from fnjax.port.verify.verification import Job, verify_class
+    from fnjax.port.verify import Job
+    from fnjax.port.verify.verification import verify_class
 
     ran: set[int] = set()
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from fnjax._cli.call import UsageError
 from fnjax.port.output import are_many, check_outputs, check_replaced, choose_target, emit_port, is_current, write_file
 from fnjax.port.sources import Text, iter_sources
-from fnjax.port.verify import Verdict, verify
+from fnjax.port.verify import Job, Verdict, verify
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED
 from fnjax.port.verify_command import (
     DIFFERENT,
@@ -77,10 +77,10 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "--verify",
         action="store_true",
-        help="run each class and its port on arguments that are searched for, in a process of their own, and say on "
-        "standard error whether the port is verified, differs (with the smallest call that shows it) or could not be "
-        "tried; the original runs in PyTorch, or in fnjax.torch where PyTorch is not installed; what the class needs "
-        "of the file is executed",
+        help="run each class and its port on arguments that are searched for, in a process of their own; "
+        "standard error gets a line for each: the port is verified, differs (with the smallest call that shows it) or "
+        "could not be tried; the original runs in PyTorch, or in fnjax.torch where PyTorch is not installed; what the "
+        "class needs of the file is executed",
     )
     parser.add_argument("--args", metavar="ARGS", help="arguments for --verify to begin with: 'randn(3, 8), 2'")
     add_search(parser)
@@ -203,31 +203,29 @@ def _verify_all(
     against = read_reference(options)
     names = [c.name for _, ported in results for c in ported.classes]
     cases = read_cases(options, names, options.args or "")
-    found: dict[tuple[str, str], Verdict] = {}
-    asked: list[tuple[tuple[str, str], str, Verifier]] = []
+    keys: list[tuple[str, str]] = []
+    verifiers: list[tuple[str, Verifier]] = []
     for source, ported in results:
         target = choose_target(options, source.name, many) if options.output is not None else "PORTED"
         for c in ported.classes:
             left = {f.code for f in c.findings if f.severity == "error"}
+            verifier: Verifier = functools.partial(_report_partial, c.name)
             if c.status in {"ported", "as_is"} or left <= {"untraced"}:
-                verifier: Verifier = functools.partial(
-                    verify,
+                job = Job(
                     source.name,
                     source.text,
                     c.name,
-                    ported.code,
                     place=modules.get(source.name, ""),
+                    port=ported.code,
                     seconds=options.seconds,
-                    cases=cases.get(c.name),
-                    modes=("eager",) if "untraced" in left else ("eager", "jit"),
+                    cases=cases.get(c.name, []),
+                    modes=["eager"] if "untraced" in left else ["eager", "jit"],
                     against=against,
                 )
-            else:
-                verifier = functools.partial(_report_partial, c.name)
-            asked.append(((source.name, c.name), f"{source.name} {target}", verifier))
-    verdicts = run_verifiers([(place, verifier) for _, place, verifier in asked])
-    found.update(zip((key for key, _, _ in asked), verdicts, strict=True))
-    return found
+                verifier = functools.partial(verify, job)
+            keys.append((source.name, c.name))
+            verifiers.append((f"{source.name} {target}", verifier))
+    return dict(zip(keys, run_verifiers(verifiers), strict=True))
 
 
 def _report_partial(name: str, **_: Any) -> Verdict:

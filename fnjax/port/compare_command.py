@@ -7,17 +7,16 @@ import ast
 import functools
 import importlib.util
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import fnjax
-from fnjax._cli.call import UsageError, arguments, load
+from fnjax._cli.call import UsageError, arguments
 from fnjax.port.compare.reference import PYTORCH
-from fnjax.port.verify import verify
+from fnjax.port.verify import Job, verify
 from fnjax.port.verify.names import list_operator_names
 from fnjax.port.verify.record import DIFFERS, VERIFIED
-from fnjax.port.verify_command import DIFFERENT, Verifier, add_search, read_cases, read_reference, run_verifiers
+from fnjax.port.verify_command import DIFFERENT, add_search, read_cases, read_reference, run_verifiers
 
 DTYPES = ("float32", "float64")  # those of compare's tolerances, spelled once more: help is shown without JAX
 
@@ -29,10 +28,11 @@ def add(commands: Any) -> None:
         help="compare a Function in PyTorch with its port: outputs, gradients, second derivatives",
         description="Run a torch.autograd.Function, or a custom operator, and its port on the same numbers, eager "
         "and jit. With --args the worst entry of each output, gradient and second derivative is printed. Without, "
-        "arguments are searched for, and for each class it is said on standard error whether it is verified, "
+        "arguments are searched for, and standard error gets a line for each class: it is verified, "
         "differs (with the smallest call that shows it) or could not be tried. A port that draws random numbers "
         "is given a key; of what depends on them only shapes and dtypes are compared. The original runs in PyTorch, or "
-        "in fnjax.torch where PyTorch is not installed. Both files are executed. Exit status: 0 if all is equal, 1 if "
+        "in fnjax.torch where PyTorch is not installed. The port is executed, and of the original what the class "
+        "needs. Exit status: 0 if all is equal, 1 if "
         "it differs for --args or a class could not be tried, 2 if the input cannot be used, "
         "3 if the search found something that differs.",
         epilog='example: fnjax compare layers_torch.py layers.py --class Swish --args "randn(3, 8), 2"',
@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
         "--devices",
         type=int,
         metavar="N",
-        help="for Functions with collectives: PyTorch in N gloo processes beside JAX on N forced devices of the CPU, "
+        help="for Functions with collectives: PyTorch in N gloo processes next to JAX on N forced devices of the CPU, "
         "each with arguments of its own; 'group' in --args is the process group, and the mesh axis",
     )
     parser.add_argument(
@@ -85,64 +85,96 @@ def _run_compare(options: argparse.Namespace) -> int:
         from fnjax.port.modules_command import run_compare_modules
 
         return run_compare_modules(options, against)
-    if options.args is None and not options.kwargs:
-        if options.devices is not None:
-            raise UsageError("--devices needs --args")
-        return _compare_searched(options, against)
-    if options.cases or options.report:
+    searched = options.args is None and not options.kwargs
+    if searched and (options.devices is not None or options.argnums is not None):
+        option, why = (
+            ("--devices", "") if options.devices is not None else ("--argnums", ": the search tries all patterns")
+        )
+        raise UsageError(f"{option} needs --args{why}")
+    if not searched and (options.cases or options.report):
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
-    from fnjax.port.compare.comparing import add_buffers, compare, find_key
-    from fnjax.port.compare.reference import make_reference
-    from fnjax.port.verify.calls import NAMES
-
-    reference = make_reference(against)
-    ports = {} if "::" in options.name else _find_classes(options.ported, fnjax.Function, load)
-    turned = False
-    if ports:
-        originals = _find_classes(options.original, reference.torch.autograd.Function, reference.load)
-        turned = bool(_find_classes(options.original, fnjax.Function, reference.load))
-    else:
-        originals = _find_operators(options.original, against)
-        ports = _find_operators(options.ported, None)
-    if options.devices is not None:
-        if against != PYTORCH:
-            raise UsageError("--devices runs PyTorch's gloo processes, and needs PyTorch")
-        names = [options.name] if options.name else _list_common(list(originals), list(ports), turned, options)
-        return _compare_on_devices(options, _choose_only(names))
-    name = options.name or _choose_only(_list_common(list(originals), list(ports), turned, options))
-    for place, classes in ((options.original, originals), (options.ported, ports)):
-        if name not in classes:
-            raise UsageError(f"there is no Function class {name!r} in {place}")
-    args, kwargs = arguments(options.args or "", options.kwargs, options.seed, NAMES | {"torch": reference.torch})
+    if options.devices is not None and against != PYTORCH:
+        raise UsageError("--devices runs PyTorch's gloo processes, and needs PyTorch")
+    original, ported = (_find_file(place) for place in (options.original, options.ported))
+    texts = [path.read_text("utf-8") for path in (original, ported)]
+    found = [list(_iter_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True)]
+    for place, classes in zip((options.original, options.ported), found, strict=True):
+        if options.name and options.name not in classes:
+            known = ", ".join(classes) or "none"
+            raise UsageError(f"there is no Function class {options.name!r} in {place}; there is: {known}")
+    names = [options.name] if options.name else [name for name in found[0] if name in found[1]]
+    if not names:
+        why = "; the original comes first, then the port" if "fnjax.Function" in texts[0] else ""
+        raise UsageError(f"{options.original} and {options.ported} have no Function class in common{why}")
+    cases = read_cases(options, names, "")
+    jobs = [
+        Job(
+            str(original),
+            texts[0],
+            name,
+            place=str(ported) if options.ported.endswith(".py") else options.ported,
+            seconds=options.seconds,
+            seed=options.seed,
+            cases=cases.get(name, []),
+            second=not options.no_second,
+            options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
+            against=against,
+        )
+        for name in names
+    ]
+    if searched:
+        return _compare_searched(options, jobs)
+    if len(names) > 1:
+        raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")
     try:
         argnums = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
     except ValueError as e:
-        raise UsageError(f"--argnums {options.argnums!r} is no list of numbers") from e
+        raise UsageError(f"--argnums {options.argnums!r} is not a list of integers such as 0,2") from e
+    if options.devices is not None:
+        return _compare_on_devices(options, names[0], argnums)
+    return _compare_called(options, jobs[0], argnums)
+
+
+def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | None) -> int:
+    """Compare a class on the arguments of `--args`, in this process."""
+    from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
+    from fnjax.port.compare.reference import make_reference
+    from fnjax.port.verify.calls import NAMES
+    from fnjax.port.verify.verification import find_original, find_port
+
+    sides = []
+    for place, find in ((options.original, find_original), (options.ported, find_port)):
+        try:
+            sides.append(find(job))
+        except (Exception, SystemExit) as e:
+            raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
+    more = NAMES | {"torch": make_reference(job.against).torch}
+    args, kwargs = arguments(options.args or "", options.kwargs, options.seed, more)
+    known = {"key": find_key(*sides), "second": job.second, "against": job.against, **job.options}
     try:
-        found = compare(
-            add_buffers(originals[name], ports[name], reference),
-            ports[name].apply,
-            args,
-            kwargs,
-            argnums=argnums,
-            dtype=options.dtype,
-            rtol=options.rtol,
-            atol=options.atol,
-            seed=options.seed,
-            key=find_key(originals[name], ports[name]),
-            second=not options.no_second,
-            against=against,
-        )
+        found = Comparing(add_buffers(*sides), sides[1].apply, **known)(args, kwargs, argnums=argnums, seed=job.seed)
     except Exception as e:
-        raise UsageError(
-            f"{name} of {options.original} cannot be called with {options.args} {options.kwargs}".rstrip()
-            + f": {type(e).__name__}: {e}"
-        ) from e
-    print(f"{name}: {'equal' if found.equal else 'different'}\n{found}")
+        called = f"{job.name} of {options.original} cannot be called with {options.args} {options.kwargs}".rstrip()
+        raise UsageError(f"{called}: {type(e).__name__}: {e}") from e
+    print(f"{job.name}: {'equal' if found.equal else 'different'}\n{found}")
     return 0 if found.equal else 1
 
 
-def _compare_on_devices(options: argparse.Namespace, name: str) -> int:
+def _compare_searched(options: argparse.Namespace, jobs: list[Job]) -> int:
+    """Compare classes on arguments that are searched for."""
+    place = f"{options.original} {options.ported}"
+    verdicts = run_verifiers([(place, functools.partial(verify, job)) for job in jobs])
+    if options.report:
+        try:
+            Path(options.report).write_text(json.dumps({"classes": [v.make_json() for v in verdicts]}, indent=2) + "\n")
+        except OSError as e:
+            raise UsageError(f"cannot write {options.report!r}: {e.strerror}") from e
+    if any(v.status == DIFFERS for v in verdicts):
+        return DIFFERENT
+    return int(any(v.status != VERIFIED for v in verdicts))
+
+
+def _compare_on_devices(options: argparse.Namespace, name: str, selected: list[int] | None) -> int:
     """Compare a Function on several devices."""
     from fnjax.port.compare.devices import GROUP, Case, measure_differences, run_devices, run_gloo
     from fnjax.port.compare.values import cast_arrays
@@ -153,7 +185,6 @@ def _compare_on_devices(options: argparse.Namespace, name: str) -> int:
     known = NAMES | {"group": GROUP}
     made = [arguments(options.args or "", options.kwargs, options.seed + i, known) for i in range(options.devices)]
     (_, kwargs), args = made[0], [cast_arrays(list(a), options.dtype) for a, _ in made]
-    selected = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
     sides = [(f"module.{name}.apply", _write_loading_text(place)) for place in (options.original, options.ported)]
     case = Case(sides[0], sides[1], args, kwargs, selected)
     try:
@@ -188,49 +219,6 @@ def _write_loading_text(place: str) -> str:
     return f"{made}{set_}    known.AXIS_NAME = 'devices'\n"
 
 
-def _compare_searched(options: argparse.Namespace, against: str) -> int:
-    """Compare every class, or the one that is named, on arguments that are searched for."""
-    if options.argnums is not None:
-        raise UsageError("--argnums needs --args: the search tries all patterns")
-    original, ported = (_find_file(place) for place in (options.original, options.ported))
-    texts = [path.read_text("utf-8") for path in (original, ported)]
-    theirs, ours = (list(_iter_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True))
-    for place, classes in ((options.original, theirs), (options.ported, ours)):
-        if options.name and options.name not in classes:
-            raise UsageError(f"there is no Function class {options.name!r} in {place}")
-    names = [options.name] if options.name else _list_common(theirs, ours, "fnjax.Function" in texts[0], options)
-    cases = read_cases(options, names, "")
-    verifiers: list[tuple[str, Verifier]] = [
-        (
-            f"{options.original} {options.ported}",
-            functools.partial(
-                verify,
-                str(original),
-                texts[0],
-                name,
-                texts[1],
-                place=str(ported) if options.ported.endswith(".py") else options.ported,
-                seconds=options.seconds,
-                seed=options.seed,
-                cases=cases.get(name),
-                second=not options.no_second,
-                options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
-                against=against,
-            ),
-        )
-        for name in names
-    ]
-    verdicts = run_verifiers(verifiers)
-    if options.report:
-        try:
-            Path(options.report).write_text(json.dumps({"classes": [v.make_json() for v in verdicts]}, indent=2) + "\n")
-        except OSError as e:
-            raise UsageError(f"cannot write {options.report!r}: {e.strerror}") from e
-    if any(v.status == DIFFERS for v in verdicts):
-        return DIFFERENT
-    return int(any(v.status != VERIFIED for v in verdicts))
-
-
 def _find_file(place: str) -> Path:
     """Return the file, or that of the module."""
     path = Path(place)
@@ -246,7 +234,7 @@ def _find_file(place: str) -> Path:
 
 
 def _iter_functions(text: str, place: Path) -> Iterator[str]:
-    """Yield the classes of a file that have a forward, of their own or by a base in the file, and its custom operators.
+    """Yield the Function classes of a file that have a forward, perhaps by a base in the file, and its operators.
 
     Nothing is executed.
     """
@@ -255,51 +243,10 @@ def _iter_functions(text: str, place: Path) -> Iterator[str]:
     except SyntaxError as e:
         raise UsageError(f"cannot import {str(place)!r}: SyntaxError: {e.msg} (line {e.lineno})") from e
     having: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef):
-            own = any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in node.body)
-            if node.bases and (own or any(ast.unparse(b) in having for b in node.bases)):
-                having.add(node.name)
-                yield node.name
+    for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+        bases = [ast.unparse(b) for b in node.bases]
+        own = any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in node.body)
+        if any(b in having or (own and not b.endswith("Module")) for b in bases):
+            having.add(node.name)
+            yield node.name
     yield from list_operator_names(tree)
-
-
-def _find_operators(place: str, against: str | None) -> dict[str, Any]:
-    """Return the custom operators of an original, or of a port (without `against`), by qualified name."""
-    from fnjax.port.verify.operators import make_ported_operator
-    from fnjax.port.verify.original_operators import make_original_operator
-
-    path = _find_file(place)
-    text = path.read_text("utf-8")
-    names = list_operator_names(ast.parse(text))
-    try:
-        if against is None:
-            load(place)
-            return {n: make_ported_operator(n) for n in names}
-        return {n: make_original_operator(against, path, text, n) for n in names}
-    except Exception as e:
-        raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
-
-
-def _list_common(theirs: list[str], ours: list[str], turned: bool, options: argparse.Namespace) -> list[str]:
-    found = [name for name in theirs if name in ours]
-    if not found:
-        why = "; the original comes first, then the port" if turned else ""
-        raise UsageError(f"no Function class stands in both {options.original} and {options.ported}{why}")
-    return found
-
-
-def _find_classes(place: str, base: type, load: Callable[[str], Any]) -> dict[str, Any]:
-    """Return the Function classes that a file or module defines, by name."""
-    try:
-        module = load(place)
-    except Exception as e:
-        raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
-    found = {k: v for k, v in vars(module).items() if isinstance(v, type) and issubclass(v, base) and v is not base}
-    return {k: v for k, v in found.items() if v.__module__ == module.__name__}
-
-
-def _choose_only(names: list[str]) -> str:
-    if len(names) > 1:
-        raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")
-    return names[0]

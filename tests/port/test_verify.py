@@ -13,9 +13,8 @@ import pytest
 
 from fnjax.__main__ import main
 from fnjax.port import port_source
+from fnjax.port.verify import Job, Verdict, verify
 from fnjax.port.verify.hints import read_hints
-from fnjax.port.verify.record import Verdict
-from fnjax.port.verify.verifying import verify
 from fnjax.port.verify_command import run_verifiers
 from tools.port_mutants import mutants
 
@@ -138,14 +137,12 @@ def verified(text, name, port=None, **options):
     """The verdict of the library, in this process where nothing is to end it."""
     import torch
 
-    from fnjax.port.verify import extraction
-    from fnjax.port.verify.verification import Job, verify_class
+    from fnjax.port.verify.verification import verify_class
 
     folder = options.pop("folder")
     original, ported = folder / f"{name}_torch.py", folder / f"{name}_jax.py"
     original.write_text(HEAD + text)
     ported.write_text(port or port_source(HEAD + text).code)
-    extraction._PARTS.clear()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -299,7 +296,7 @@ def test_a_class_ends_its_own_process_only(how, tmp_path):
     """A class that hangs, aborts or eats the memory is not tried, and says why; nothing else ends."""
     statement, reason = BAD[how]
     text = HEAD + SWISH.replace("ctx.beta = beta", statement)
-    verdict = verify(str(tmp_path / "a.py"), text, "Swish", port_source(HEAD + SWISH).code, seconds=6)
+    verdict = verify(Job(str(tmp_path / "a.py"), text, "Swish", port=port_source(HEAD + SWISH).code, seconds=6))
     assert verdict.status == "not tried"
     assert reason in verdict.reason
     assert "--args or --cases" in verdict.reason

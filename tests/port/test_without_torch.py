@@ -13,7 +13,8 @@ import pytest
 from fnjax.__main__ import main
 from fnjax.port import port_source
 from fnjax.port.compare.reference import make_reference
-from fnjax.port.verify.verification import Job, verify_class
+from fnjax.port.verify import Job
+from fnjax.port.verify.verification import verify_class
 from tests.port.test_verify import HEAD, OWN, SWISH
 
 NOTE = "PyTorch is not installed: compared with fnjax.torch"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from fnjax.port.compare.entries import compare_entries, find_differing
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
 from fnjax.port.compare.reference import PYTORCH, Reference, choose_reference, describe_reference, make_reference
-from fnjax.port.compare.values import Results, Values, cast_arrays, is_inexact, list_differentiated
+from fnjax.port.compare.values import Results, Values, add_written, cast_arrays, is_inexact, list_differentiated
 from fnjax.port.result import KEYS
 
 MODES = ("eager", "jit")
@@ -65,35 +65,33 @@ def compare(
         ImportError: against PyTorch, where that is not installed.
         Exception: whatever the original raises when it is called.
     """
-    comparing = Comparing(original, ported, dtype=dtype, rtol=rtol, atol=atol, key=key, second=second, against=against)
-    return comparing(args, kwargs, argnums=argnums, seed=seed)
+    return Comparing(original, ported, dtype, rtol, atol, key, second, against)(
+        args, kwargs, argnums=argnums, seed=seed
+    )
 
 
+@dataclass
 class Comparing:
     """Both sides, to be compared for several arguments: what jit compiles for one is kept for the next.
 
-    The parameters are those of `compare`.
+    The attributes are the parameters of `compare`.
     """
 
-    def __init__(
-        self,
-        original: Callable[..., Any],
-        ported: Callable[..., Any],
-        *,
-        dtype: str = "float32",
-        rtol: float | None = None,
-        atol: float | None = None,
-        key: str = "",
-        second: bool = True,
-        against: str | None = None,
-    ) -> None:
-        if dtype not in TOLERANCES:
-            raise ValueError(f"dtype must be 'float32' or 'float64', not {dtype!r}")
-        usual = TOLERANCES[dtype]
-        self.tolerances = (usual[0] if rtol is None else rtol, usual[1] if atol is None else atol)
-        self.original, self.ported = original, ported
-        self.dtype, self.key, self.second = dtype, key, second
-        self.against = choose_reference(against)
+    original: Callable[..., Any]
+    ported: Callable[..., Any]
+    dtype: str = "float32"
+    rtol: float | None = None
+    atol: float | None = None
+    key: str = ""
+    second: bool = True
+    against: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in TOLERANCES:
+            raise ValueError(f"dtype must be 'float32' or 'float64', not {self.dtype!r}")
+        rtol, atol = TOLERANCES[self.dtype]
+        self.tolerances = (rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol)
+        self.against = choose_reference(self.against)
         self.reference: Reference = make_reference(self.against)
         self.ports: dict[Any, Port] = {}
 
@@ -173,21 +171,20 @@ def find_key(original: Any, ported: Any) -> str:
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
 
 
-def add_buffers(original: Any, ported: Any, reference: Reference) -> Callable[..., Any]:
+def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
     """Return the original's apply; what it writes to and the port returns instead comes after its results.
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
     """
+    apply: Callable[..., Any] = original.apply
     if getattr(ported, "backward", None) is None:  # as of a custom operator
-        return original.apply  # type: ignore[no-any-return] # a function
+        return apply
     inputs = list(inspect.signature(original.forward).parameters)
     theirs, ours = (list(inspect.signature(c.backward).parameters) for c in (original, ported))
     further = [n.removeprefix("_") for n in ours[len(theirs) :]]
     if not further or ours[: len(theirs)] != theirs or not {*further} <= {*inputs}:
-        return original.apply  # type: ignore[no-any-return] # a function
-    places = [inputs.index(n) - 1 for n in further]
-
-    return reference.add_written(original.apply, places)  # type: ignore[no-any-return] # a function
+        return apply
+    return add_written(apply, [inputs.index(n) - 1 for n in further])
 
 
 def _list_notes(

@@ -16,7 +16,7 @@ import fnjax.torch
 from fnjax._op.registry import OPERATORS
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.reference import FNJAX_TORCH
-from fnjax.port.compare.values import Results, Values, draw_like, flatten
+from fnjax.port.compare.values import Results, Values, draw_like
 from fnjax.torch._creation import uninitialised
 from fnjax.torch._load import list_files
 
@@ -76,15 +76,6 @@ class FnjaxTorch:
         finally:
             OPERATORS.update(before)
             uninitialised.reset(token)
-
-    def add_written(self, function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-        """Return a function that gives the arguments at these places, which it wrote to, after its results."""
-
-        def apply(*args: Any, **kwargs: Any) -> Any:
-            found = function(*args, **kwargs)
-            return (*flatten(found), *(args[i] for i in places))
-
-        return apply
 
 
 def _draw_cotangent(array: np.ndarray[Any, Any], draw: np.random.Generator) -> Any:

@@ -32,9 +32,10 @@ class Port:
         self.function, self.args, self.kwargs = function, static, dict(kwargs)
         self.arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray)]
         self.selected = list_differentiated(args, argnums)
-        steps: list[Callable[..., Any]] = [self._compute_outputs, self._compute_gradients, self._compute_seconds]
-        self.modes: dict[str, list[Callable[..., Any]]] = {"eager": steps, "jit": [jax.jit(step) for step in steps]}
-        self.together = jax.jit(self._compute_all, static_argnums=3)
+        self.modes: dict[str, Callable[..., Any]] = {
+            "eager": self._compute_all,
+            "jit": jax.jit(self._compute_all, static_argnums=3),
+        }
 
     def run_port(
         self, args: Sequence[Any], key: Any, cotangents: Sequence[Values], mode: str, theirs: Results
@@ -42,19 +43,14 @@ class Port:
         """Return the port's results for the cotangents that PyTorch drew, as far as PyTorch has any."""
         values = {i: jax.numpy.asarray(args[i]) for i in self.arrays}
         count = 1 + bool(theirs.gradients) + bool(theirs.seconds)
-        operands = (values, key, cotangents)
-        if mode == "jit":  # one program takes half of the time to compile of three
+        error = None
+        while count:  # one program for all steps takes half of the time to compile of three
             try:
-                return _make_results(self.together(*operands, count))
-            except Exception:  # noqa: BLE001 - step by step it is told which of them fails
-                jax.clear_caches()
-        found: list[Any] = []
-        for step in self.modes[mode][:count]:
-            try:
-                found.append(step(*operands))
+                return _make_results(self.modes[mode](values, key, cotangents, count), error)
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
-                return _make_results(found, e)
-        return _make_results(found)
+                error = e
+                count -= 1
+        return _make_results([], error)
 
     def check_shapes(self, args: Sequence[Any], unknown: tuple[type[Exception], ...]) -> None:
         """Raise at once what shapes and dtypes alone show; `unknown` are errors that numbers may spare.

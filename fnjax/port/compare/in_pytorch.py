@@ -204,14 +204,5 @@ class PyTorch:
             finally:
                 torch.use_deterministic_algorithms(False)
 
-    def add_written(self, function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-        """Return a function that gives the arguments at these places, which it wrote to, after its results."""
-
-        def apply(*args: Any, **kwargs: Any) -> Any:
-            found = function(*args, **kwargs)
-            return (*flatten(found), *(getattr(args[i], "detach", lambda: None)() for i in places))
-
-        return apply
-
 
 REFERENCE = PyTorch()

@@ -50,9 +50,6 @@ class Reference(Protocol):
     ) -> tuple[Results, list[Values]]:
         """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
 
-    def add_written(self, function: Any, places: Sequence[int]) -> Any:
-        """Return a function that gives the arguments at these places, which it wrote to, after its results."""
-
 
 def is_installed() -> bool:
     """Return whether PyTorch is installed."""
@@ -82,8 +79,8 @@ def describe_reference(against: str) -> str:
     return f"{'' if is_installed() else 'PyTorch is not installed: '}compared with fnjax.torch"
 
 
-def make_reference(against: str) -> Reference:
-    """Return a reference by its name; PyTorch is imported only for its own."""
-    home = "in_pytorch" if against == PYTORCH else "in_fnjax_torch"
+def make_reference(asked: str | None) -> Reference:
+    """Return a reference by its name, as `choose_reference` does; PyTorch is imported only for its own."""
+    home = "in_pytorch" if choose_reference(asked) == PYTORCH else "in_fnjax_torch"
     found: Reference = importlib.import_module(f"fnjax.port.compare.{home}").REFERENCE
     return found

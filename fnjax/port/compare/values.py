@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +54,16 @@ def cast_arrays(value: Any, dtype: str) -> Any:
 def flatten(value: Any) -> list[Any]:
     """Return the members of tuples and lists, however deep."""
     return [v for part in value for v in flatten(part)] if isinstance(value, (tuple, list)) else [value]
+
+
+def add_written(function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
+    """Return a function whose results are followed by the arguments at these places, which it wrote to."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        found = function(*args, **kwargs)
+        return (*flatten(found), *(args[i].detach() if hasattr(args[i], "detach") else None for i in places))
+
+    return apply
 
 
 def is_inexact(value: Any) -> bool:

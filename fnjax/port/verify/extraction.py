@@ -196,6 +196,22 @@ def import_whole(path: Path) -> types.ModuleType:
     return importlib.import_module(".".join(p for p in path.relative_to(base).with_suffix("").parts if p != "__init__"))
 
 
+def extract_name(path: Path, text: str, name: str) -> Any:
+    """Return a name of a file, of which no more than that needs is executed; or else of its imported module.
+
+    Raises:
+        Exception: neither can be done.
+    """
+    _PARTS.clear()  # the files may have changed
+    try:
+        return getattr(open_part(path, text), name)
+    except Exception as e:  # noqa: BLE001 - whatever is in the file
+        try:
+            return getattr(import_whole(path), name)
+        except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
+            raise e from None
+
+
 def _list_candidates(place: Path) -> tuple[Path, Path]:
     return place.with_name(f"{place.name}.py"), place / "__init__.py"
 

@@ -1,28 +1,40 @@
-"""What the parameters of a forward are, as a tester would tell it from the source.
+"""Hints on the parameters of a forward, as a tester would read them in the source.
 
 Signature, annotations, defaults, names, what forward, backward and the functions that they call do with each parameter,
-and what the file's calls of `apply` give for it.
+and what the file's calls of `apply` pass for it.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_DIMS = re.compile(
+_SPATIAL = re.compile(r"(conv|pool)(_transpose)?([123])d$")
+_DIMS = (
     "sum|mean|(log_)?softmax|cumsum|cumprod|(un)?squeeze|size|transpose|arg(max|min|sort)|[an]?max|[an]?min|norm|select|"
-    "split|chunk|narrow|index_(select|add_?)|logsumexp|flip|roll|gather|scatter(_add)?_?|prod|std|var|sort|topk|flatten|"
-    "permute|movedim|swapaxes|stack|cat|glu|unbind"
+    "split|chunk|narrow|logsumexp|flip|roll|prod|std|var|sort|topk|flatten|permute|movedim|swapaxes|stack|cat|glu|unbind"
 )
-_INDEXED = re.compile("gather|scatter(_add|_reduce)?_?|index_(select|(add|copy|put|fill)_?)|take(_along_dim)?")
-_COUNTED = re.compile("one_hot|embedding|bincount")
-_MASKED = re.compile("masked_(fill_?|select|scatter)|logical_(and|or|not)")
-_SIZES = re.compile("view|reshape|expand|(new_)?(zeros|ones|empty|full)|repeat|arange|eye")
-_NUMBERS = re.compile(r"int|float|round|pow|abs|math\..*")  # of Python
+_INDEXED = "gather|scatter(_add|_reduce)?_?|index_(select|(add|copy|put|fill)_?)|take(_along_dim)?"
+_MAKING = "view|reshape|expand|(new_)?(zeros|ones|empty|full)|repeat|arange|eye"
+# Fact, functions and methods of torch or Python, and the places of the arguments that it holds for; the object of a
+# method has place 0. The first that matches counts.
+_CALLS: list[tuple[str, str, range]] = [
+    ("index", r"(.*\.)?(one_hot|embedding|bincount)", range(1)),
+    ("index", rf"(.*\.)?({_INDEXED})", range(2, 9)),
+    ("mask", r"(.*\.)?(masked_(fill_?|select|scatter)|logical_(and|or|not))", range(2)),
+    ("mask", r"(.*\.)?where", range(1)),
+    ("dim", rf"(.*\.)?({_DIMS}|{_INDEXED})", range(1, 2)),
+    ("size", rf"torch\.({_MAKING})", range(9)),
+    ("size", rf"(.*\.)?({_MAKING})", range(1, 9)),
+    ("size", r"range|math\.ceil|math\.floor", range(9)),
+    ("number", r"int|float|round|pow|abs|math\..*", range(9)),
+    ("sequence", "len", range(1)),
+    ("tensor", r"(torch|F|nn|th)\..*", range(1)),
+]
 
 
 @dataclass
@@ -36,9 +48,9 @@ class Hints:
         optional: whether it has a default.
         facts: `tensor`, `index`, `mask`, `dim`, `size`, `truth`, `called`, `none`, `number`, `computed`, `dtype`,
             `device`, `sequence`, `graded`, `ungraded`, `complex`; `input2` and `weight2` of a convolution.
-        values: literals that it is compared with, or that calls of apply give.
+        values: literals that it is compared with, or that calls of apply pass.
         keys: strings that it is indexed with.
-        attributes: attributes that are asked of it.
+        attributes: attributes that are read of it.
         length: into how many it is unpacked.
         star: whether it is `*args`.
     """
@@ -55,9 +67,9 @@ class Hints:
     star: bool = False
 
 
-def read_hints(tree: ast.Module, qualname: str) -> list[Hints]:
-    """For each parameter of the class's forward, ctx aside."""
-    return _HintReader(tree, qualname).read_parameters()
+def read_hints(tree: ast.Module, qualname: str, methods: Mapping[str, Function] | None = None) -> list[Hints]:
+    """Return hints for each parameter of a class's forward but ctx, or of an operator with these methods."""
+    return _HintReader(tree, qualname.rsplit(".", maxsplit=1)[-1], methods or {}).read_parameters()
 
 
 def list_sizes(tree: ast.Module) -> list[int]:
@@ -70,80 +82,62 @@ def list_sizes(tree: ast.Module) -> list[int]:
 class _HintReader:
     """Follows the parameters through a class and the functions of its file."""
 
-    def __init__(self, tree: ast.Module, qualname: str) -> None:
-        self.tree, self.name = tree, qualname.rsplit(".", maxsplit=1)[-1]
+    def __init__(self, tree: ast.Module, name: str, methods: Mapping[str, Function]) -> None:
+        self.tree, self.name, self.methods = tree, name, methods
         self.functions = {s.name: s for s in ast.walk(tree) if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))}
         self.classes = {s.name: s for s in ast.walk(tree) if isinstance(s, ast.ClassDef)}
         self.found: dict[str, Hints] = {}
-        self.kept: dict[str, str] = {}  # ctx's attributes that are parameters
+        self.kept: dict[str, str] = {}  # attributes of ctx that are parameters, and their names
         self.saved: list[str] = []
-        self.context = ""
+        self.context = self.inputs = ""
 
     def read_parameters(self) -> list[Hints]:
-        forward, setup, backward = (self._find_method(self.name, n) for n in ("forward", "setup_context", "backward"))
+        forward = self._find_method("forward")
         if forward is None:
             return []
+        setup, backward = self._find_method("setup_context"), self._find_method("backward", "vjp")
         params = [*forward.args.posonlyargs, *forward.args.args]
-        first = 0 if setup else 1
-        if params and params[0].arg == "cls":
-            first += 1
         defaults = [None] * (len(params) - len(forward.args.defaults)) + list(forward.args.defaults)
-        for param, default in list(zip(params, defaults, strict=True))[first:]:
+        first = int(not (setup or self.methods)) + (params[:1] != [] and params[0].arg == "cls")
+        for param, default in [*zip(params, defaults, strict=True)][first:]:
             self._add_parameter(param, default)
         if forward.args.vararg:
             self._add_parameter(forward.args.vararg, None)
             self.found[forward.args.vararg.arg].star = True
-        own = {n: n for n in self.found}
-        if not setup and params[first - 1 : first]:
-            self.context = params[first - 1].arg
-        self._visit_function(forward, own, 0)
+        self._visit_method(forward, {n: n for n in self.found}, first - 1)
         if setup:
-            self._follow_setup(setup)
-        if backward is not None or (backward := self._find_method(self.name, "vjp")) is not None:
-            self.context = backward.args.args[0].arg if backward.args.args else ""
-            self._visit_function(backward, {}, 0)
+            self.inputs = setup.args.args[1].arg if len(setup.args.args) > 1 else ""
+            self._visit_method(setup, {}, 0)
+        if backward:
+            self._visit_method(backward, {}, 0)
             self._note_gradients(backward)
         self._visit_apply_calls()
-        if re.search(r"\dj\b|complex|\.conj|fft|view_as_real", ast.unparse(self.classes[self.name])):
+        texts = [*map(ast.unparse, self.methods.values() or [self.classes[self.name]])]
+        if re.search(r"\dj\b|complex|\.conj|fft|view_as_real", "\n".join(texts)):
             for hint in self.found.values():
                 hint.facts.add("complex")
         return list(self.found.values())
 
-    def _find_method(self, cls: str, name: str, depth: int = 0) -> Function | None:
-        node = self.classes.get(cls)
-        if node is None or depth > 8:
-            return None
-        own = (s for s in node.body if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name == name)
-        inherited = (self._find_method(ast.unparse(b).split(".")[-1], name, depth + 1) for b in node.bases)
-        return next(own, None) or next((m for m in inherited if m), None)
+    def _find_method(self, *names: str) -> Function | None:
+        """Return the first of these methods that the class has, of its own or by a base in the file."""
+        if self.methods:
+            return next((self.methods[n] for n in names if n in self.methods), None)
+        waiting, seen = [self.name], set[str]()
+        while waiting:
+            name = waiting.pop(0)
+            node = self.classes.get(name) if name not in seen else None
+            seen.add(name)
+            for s in node.body if node else ():
+                if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef)) and s.name in names:
+                    return s
+            waiting += [ast.unparse(b).split(".")[-1] for b in node.bases] if node else []
+        return None
 
     def _add_parameter(self, param: ast.arg, default: ast.expr | None) -> None:
-        made = Hints(param.arg, ast.unparse(param.annotation) if param.annotation else "", optional=default is not None)
+        made = Hints(param.arg, ast.unparse(param.annotation) if param.annotation else "")
         if default is not None:
-            found, made.default = _read_literal(default)
-            made.optional = found
+            made.optional, made.default = _read_literal(default)
         self.found[param.arg] = made
-
-    def _follow_setup(self, setup: Function) -> None:
-        """Follow `setup_context(ctx, inputs, output)`: inputs are the parameters."""
-        names = [a.arg for a in setup.args.args]
-        self.context = names[0]
-        own: dict[str, str] = {}
-        for node in ast.walk(setup):
-            if not isinstance(node, ast.Assign) or len(names) < 2:
-                continue
-            target = node.targets[0]
-            if isinstance(node.value, ast.Name) and node.value.id == names[1] and isinstance(target, ast.Tuple):
-                own |= {
-                    t.id: n
-                    for t, n in zip(target.elts, self.found, strict=False)
-                    if isinstance(t, ast.Name) and not isinstance(t, ast.Starred)
-                }
-            elif isinstance(node.value, ast.Subscript) and ast.unparse(node.value.value) == names[1]:
-                found, place = _read_literal(node.value.slice)
-                if found and isinstance(place, int) and isinstance(target, ast.Name):
-                    own |= dict.fromkeys([target.id], list(self.found)[place : place + 1 or None][0])
-        self._visit_function(setup, own, 0)
 
     def _note_gradients(self, backward: Function) -> None:
         never = dict.fromkeys(self.found)  # what gets no gradient at all
@@ -168,183 +162,130 @@ class _HintReader:
             return self.found.get(self.kept.get(node.attr, ""))
         return None
 
-    def _visit_function(self, function: Function, names: dict[str, str], depth: int) -> None:
-        names = dict(names)
-        for node in _iter_in_order(function):
+    def _visit_method(self, method: Function, names: dict[str, str], context: int) -> None:
+        params = [a.arg for a in (*method.args.posonlyargs, *method.args.args)]
+        self.context = params[context] if 0 <= context < len(params) else ""
+        for node in (n for statement in method.body for n in _iter_in_order(statement)):
+            for fact, expression in _list_facts(node):
+                if hint := self._find_parameter(expression, names):
+                    hint.facts.add(fact)
             if isinstance(node, ast.Assign):
                 self._visit_assign(node, names)
-            elif isinstance(node, ast.Call):
-                self._visit_call(node, names, depth)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".save_for_backward"):
+                self.saved = [h.name if (h := self._find_parameter(a, names)) else "" for a in node.args]
             elif isinstance(node, ast.Attribute) and (hint := self._find_parameter(node.value, names)):
                 hint.attributes[node.attr] = None
-            elif isinstance(node, ast.Subscript):
-                self._visit_subscript(node, names)
+            elif isinstance(node, ast.Subscript) and (hint := self._find_parameter(node.value, names)):
+                found, key = _read_literal(node.slice)
+                if found and isinstance(key, str):
+                    hint.keys[key] = None
             elif isinstance(node, ast.Compare) and (hint := self._find_parameter(node.left, names)):
-                self._visit_compare(node, hint)
-            elif isinstance(node, (ast.If, ast.IfExp, ast.While)) and (hint := self._find_parameter(node.test, names)):
-                hint.facts.add("truth")
-            elif isinstance(node, (ast.BoolOp, ast.UnaryOp)):
-                for part in node.values if isinstance(node, ast.BoolOp) else [node.operand]:
-                    if hint := self._find_parameter(part, names):
-                        inverted = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert)
-                        negated = isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd))
-                        hint.facts.add("mask" if inverted else "computed" if negated else "truth")
-            elif isinstance(node, ast.BinOp):
-                for part in (node.left, node.right):
-                    if hint := self._find_parameter(part, names):
-                        hint.facts.add("tensor" if isinstance(node.op, ast.MatMult) else "computed")
-            elif isinstance(node, (ast.For, ast.comprehension)) and (hint := self._find_parameter(node.iter, names)):
-                hint.facts.add("sequence")
+                for found, value in map(_read_literal, node.comparators):
+                    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+                    hint.facts |= (
+                        {"none"} if found and value is None else {"computed"} if number or not found else set()
+                    )
+                    if found and value is not None:
+                        members = value if isinstance(value, (tuple, list, set)) else [value]
+                        hint.values += [value, value + 1, value - 1] if number else members
 
     def _visit_assign(self, node: ast.Assign, names: dict[str, str]) -> None:
         target, value = node.targets[0], node.value
-        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-            pairs = list(zip(target.elts, value.elts, strict=False))
-        else:
-            pairs = [(target, value)]
-        for t, v in pairs:
+        both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+        for t, v in zip(target.elts, value.elts, strict=False) if both else [(target, value)]:  # type: ignore[attr-defined] # tuples
             hint = self._find_parameter(v, names)
-            if isinstance(t, ast.Tuple) and hint:
-                hint.length = len(t.elts)
-                hint.facts.add("sequence")
-            saved = isinstance(v, ast.Attribute) and v.attr in {"saved_tensors", "saved_variables"}
-            if saved and isinstance(t, (ast.Tuple, ast.List)):
-                names |= {e.id: n for e, n in zip(t.elts, self.saved, strict=False) if isinstance(e, ast.Name) and n}
-            elif isinstance(t, ast.Name) and hint:
+            if isinstance(t, (ast.Tuple, ast.List)):
+                unpacked: list[str] = []
+                if hint:
+                    hint.length = len(t.elts)
+                    hint.facts.add("sequence")
+                elif isinstance(v, ast.Attribute) and v.attr in {"saved_tensors", "saved_variables"}:
+                    unpacked = self.saved
+                elif isinstance(v, ast.Name) and v.id == self.inputs:
+                    unpacked = list(self.found)
+                names |= {e.id: n for e, n in zip(t.elts, unpacked, strict=False) if isinstance(e, ast.Name)}
+                continue
+            if isinstance(v, ast.Subscript) and ast.unparse(v.value) == self.inputs:
+                found, place = _read_literal(v.slice)
+                hint = list(self.found.values())[place] if found and place in range(len(self.found)) else None
+            if hint and isinstance(t, ast.Name):
                 names[t.id] = hint.name
-            elif isinstance(t, ast.Attribute) and hint and ast.unparse(t.value) == self.context:
+            elif hint and isinstance(t, ast.Attribute) and ast.unparse(t.value) == self.context:
                 self.kept[t.attr] = hint.name
-
-    def _visit_call(self, node: ast.Call, names: dict[str, str], depth: int) -> None:
-        name = ast.unparse(node.func)
-        tail = name.rpartition(".")[2]
-        if hint := self._find_parameter(node.func, names):
-            hint.facts.add("called")
-        if tail == "save_for_backward":
-            hinted = [self._find_parameter(a, names) for a in node.args]
-            self.saved = [h.name if h else "" for h in hinted]
-            for h in hinted:
-                if h:
-                    h.facts |= {"tensor"}
-            return
-        library = name.startswith(("torch.", "F.", "nn.", "th."))
-        method = isinstance(node.func, ast.Attribute) and not library
-        for i, arg in enumerate(node.args):
-            if hint := self._find_parameter(arg.value if isinstance(arg, ast.Starred) else arg, names):
-                hint.facts |= _list_facts(name, tail, i + method, library)
-        spatial = re.search(r"(conv|pool)(_transpose)?([123])d$", tail)
-        for part, arg in zip(("input", "weight", "bias"), node.args if spatial else (), strict=False):
-            if spatial and (hint := self._find_parameter(arg, names)):
-                hint.facts.add(f"{part}{spatial[3] if part != 'bias' else ''}")
-        for keyword in node.keywords:
-            if (hint := self._find_parameter(keyword.value, names)) and keyword.arg in {
-                "dim",
-                "axis",
-                "dtype",
-                "device",
-                "index",
-            }:
-                hint.facts.add("dim" if keyword.arg == "axis" else keyword.arg)
-        own = self.functions.get(tail)
-        if own is not None and depth < 4 and not library:
-            params = [a.arg for a in own.args.args]
-            if params[:1] in (["self"], ["cls"], ["ctx"]) and len(node.args) < len(params):
-                params = params[1:] if params[0] != "ctx" else params
-            given = [*zip(params, node.args, strict=False), *((k.arg, k.value) for k in node.keywords if k.arg)]
-            inner = {p: h.name for p, a in given if (h := self._find_parameter(a, names))}
-            if inner:
-                context, self.context = self.context, ""
-                self._visit_function(own, inner, depth + 1)
-                self.context = context
-
-    def _visit_subscript(self, node: ast.Subscript, names: dict[str, str]) -> None:
-        if hint := self._find_parameter(node.value, names):
-            found, key = _read_literal(node.slice)
-            if found and isinstance(key, str):
-                hint.keys[key] = None
-            else:
-                hint.facts.add("tensor" if isinstance(node.slice, (ast.Tuple, ast.Slice)) else "entries")
-        inside = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-        for part in inside:
-            if isinstance(part, ast.Slice):
-                for end in (part.lower, part.upper, part.step):
-                    if hint := self._find_parameter(end, names):
-                        hint.facts.add("size")
-            elif hint := self._find_parameter(part, names):
-                is_shape = isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
-                hint.facts.add("dim" if is_shape else "index")
-
-    @staticmethod
-    def _visit_compare(node: ast.Compare, hint: Hints) -> None:
-        for operator, other in zip(node.ops, node.comparators, strict=True):
-            found, value = _read_literal(other)
-            if not found:
-                hint.facts.add("computed")
-            elif value is None:
-                hint.facts.add("none")
-            elif isinstance(operator, (ast.In, ast.NotIn)) and isinstance(value, (tuple, list, set)):
-                hint.values += list(value)
-            else:
-                number = isinstance(value, (int, float)) and not isinstance(value, bool)
-                hint.values += [value, value + 1, value - 1] if number else [value]
-                if number:
-                    hint.facts.add("computed")
 
     def _visit_apply_calls(self) -> None:
         """Read what the file's own calls of apply pass."""
-        aliases = {
-            ast.unparse(s.targets[0])
-            for s in ast.walk(self.tree)
-            if isinstance(s, ast.Assign) and ast.unparse(s.value) == f"{self.name}.apply"
-        } | {f"{self.name}.apply"}
+        apply = f"{self.name}.apply"
+        assigned = [s for s in ast.walk(self.tree) if isinstance(s, ast.Assign) and ast.unparse(s.value) == apply]
+        aliases = {apply, *(ast.unparse(s.targets[0]) for s in assigned)}
         for function in [self.tree, *self.functions.values()]:
-            defaults = _find_defaults(function) if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)) else {}
+            args = getattr(function, "args", ast.arguments([], [], defaults=[]))
+            known = dict(zip([a.arg for a in args.args[::-1]], args.defaults[::-1], strict=False))
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in aliases:
                     for hint, arg in zip(self.found.values(), node.args, strict=False):
-                        found, value = _read_literal(defaults.get(ast.unparse(arg), arg))
+                        found, value = _read_literal(known.get(ast.unparse(arg).removeprefix("self."), arg))
                         if found and value not in hint.values:
                             hint.values.insert(0, value)
 
 
-def _list_facts(name: str, tail: str, place: int, library: bool) -> set[str]:
-    """Return what the argument of a call is, by its place; the object of a method has place 0."""
-    if _COUNTED.fullmatch(tail) and place == 0:
-        return {"index"}
-    if _INDEXED.fullmatch(tail) and place >= 1:
-        return {"index"} if place > 1 else {"dim"}
-    if _MASKED.fullmatch(tail) or (tail == "where" and place == 0):
-        return {"mask"} if place <= 1 else set()
-    if _DIMS.fullmatch(tail) and place == 1:
-        return {"dim"}
-    if _SIZES.fullmatch(tail) and (place or name.startswith("torch.")):
-        return {"size"}
-    if name in {"range", "math.ceil", "math.floor"}:
-        return {"size"}
-    if _NUMBERS.fullmatch(name):
-        return {"number"}
-    if name == "len":
-        return {"sequence"}
-    return {"tensor"} if library and place == 0 else set()
+def _list_facts(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield what a node shows of the expressions in it."""
+    match node:
+        case ast.If() | ast.IfExp() | ast.While():
+            yield "truth", node.test
+        case ast.BoolOp():
+            yield from (("truth", v) for v in node.values)
+        case ast.UnaryOp():
+            inverted, negated = isinstance(node.op, ast.Invert), isinstance(node.op, (ast.USub, ast.UAdd))
+            yield "mask" if inverted else "computed" if negated else "truth", node.operand
+        case ast.BinOp():
+            fact = "tensor" if isinstance(node.op, ast.MatMult) else "computed"
+            yield from ((fact, v) for v in (node.left, node.right))
+        case ast.For() | ast.comprehension():
+            yield "sequence", node.iter
+        case ast.Subscript():
+            found, key = _read_literal(node.slice)
+            if not (found and isinstance(key, str)):
+                yield "tensor", node.value
+            of_shape = isinstance(node.value, ast.Attribute) and node.value.attr == "shape"
+            for part in node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]:
+                ends = [part.lower, part.upper, part.step] if isinstance(part, ast.Slice) else []
+                yield from (("size", end) for end in ends)
+                yield "dim" if of_shape else "index", part
+        case ast.Call():
+            yield from _list_facts_of_call(node)
 
 
-def _iter_in_order(function: Function) -> Iterator[ast.AST]:
-    """Yield all nodes, statement by statement in the order of the text."""
-    for statement in function.body:
-        yield from _iter_deep(statement)
+def _list_facts_of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | None]]:
+    name = ast.unparse(node.func)
+    tail = name.rpartition(".")[2]
+    yield "called", node.func
+    args = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
+    if tail == "save_for_backward":
+        yield from (("tensor", a) for a in args)
+        return
+    method = isinstance(node.func, ast.Attribute) and not _is_library(name)
+    for i, arg in enumerate(args, int(method)):
+        fact = next((fact for fact, names, places in _CALLS if i in places and re.fullmatch(names, name)), None)
+        if fact:
+            yield fact, arg
+    if spatial := _SPATIAL.search(tail):
+        yield from zip((f"input{spatial[3]}", f"weight{spatial[3]}", "bias"), args, strict=False)
+    for keyword in node.keywords:
+        if keyword.arg in {"dim", "axis", "dtype", "device", "index"}:
+            yield "dim" if keyword.arg == "axis" else keyword.arg, keyword.value
 
 
-def _iter_deep(node: ast.AST) -> Iterator[ast.AST]:
+def _is_library(name: str) -> bool:
+    return name.startswith(("torch.", "F.", "nn.", "th."))
+
+
+def _iter_in_order(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield all nodes in the order of the text."""
     yield node
     for child in ast.iter_child_nodes(node):
-        yield from _iter_deep(child)
-
-
-def _find_defaults(function: Function) -> dict[str, ast.expr]:
-    params = function.args.args
-    given = function.args.defaults
-    found = {p.arg: d for p, d in zip(params[len(params) - len(given) :], given, strict=True)}
-    return found | {f"self.{n}": d for n, d in found.items()}
+        yield from _iter_in_order(child)
 
 
 def _read_literal(node: ast.expr) -> tuple[bool, Any]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import fnjax
+from fnjax.port.compare.reference import FNJAX_TORCH, Reference
+from fnjax.port.compare.values import add_written
 from fnjax.port.verify.names import SHARED
 
 _DEFINING = frozenset({"custom_op", "triton_op"})
@@ -25,9 +27,10 @@ class Operator:
         name: qualified, as `mylib::scale`.
         apply: calls it; what it mutates comes after its results.
         argnums: which arguments are differentiated; None for all that can be.
-        forward: its body, or a function of its parameters where the file has none.
+        forward: its body, or a function with its parameters where the file has none.
         setup_context: as registered.
         backward: as registered.
+        methods: the definitions of these, by name.
     """
 
     name: str
@@ -36,12 +39,28 @@ class Operator:
     forward: Callable[..., Any]
     setup_context: Callable[..., Any] | None = None
     backward: Callable[..., Any] | None = None
-    methods: list[ast.FunctionDef] = field(default_factory=list)
+    methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
 
-    def add_to_file(self, tree: ast.Module) -> ast.Module:
-        """Return the file with a class of the operator's name, for who reads hints from methods."""
-        made = ast.ClassDef(self.name, [], [], list(self.methods), [])
-        return ast.Module([*tree.body, made], [])
+
+def make_original_operator(reference: Reference, path: Path, text: str, name: str) -> Operator:
+    """Return an operator in PyTorch or fnjax.torch, defined and registered by its file.
+
+    Raises:
+        Exception: the file cannot be executed, or does not define it.
+    """
+    if reference.name != FNJAX_TORCH:
+        from fnjax.port.verify.pytorch_operators import make_pytorch_operator
+
+        return make_pytorch_operator(path, text, name)
+    reference.load(str(path))
+    namespace, _, last = name.partition("::")
+    found = getattr(getattr(reference.torch.ops, namespace), last)
+    read = found.on_arrays._schema_read
+    written = [i for i, p in enumerate(read.parameters) if p.mutated]
+    apply = add_written(found, written) if written else found
+    differentiable = not written and found.on_arrays.is_differentiable
+    parameters = [(p.name, str(p.type)) for p in read.parameters]
+    return make_operator(path, text, name, apply, parameters, None if differentiable else ())
 
 
 def make_operator(
@@ -56,25 +75,22 @@ def make_operator(
 
     Args:
         path: the file.
-        text: what stands in it.
+        text: its content.
         name: qualified.
         apply: calls it.
         parameters: names and types, as the schema writes them.
         argnums: which arguments are differentiated; None for all that can be.
     """
-    typed = [ast.arg(n, ast.Name(t)) for n, t in parameters]
-    shown = ast.FunctionDef("forward", _make_parameters(typed), [ast.Pass()], [])
-    parts = dict(_iter_parts(ast.parse(text), name))
-    body = parts.get("forward", shown)
-    methods = [_rename_function(body, "forward")]
-    methods[0].args = ast.arguments([], typed, None, [], [], None, body.args.defaults[-len(typed) :])
-    methods.append(_rename_function(parts["setup_context"], "setup_context") if "setup_context" in parts else _NOTHING)
-    methods += [_rename_function(parts["backward"], "backward")] if "backward" in parts else []
-    codes = {k: _make_function(node, str(path.absolute())) for k, node in parts.items()}
-    codes.setdefault("forward", _make_function(shown, "<schema>"))
-    made = Operator(name, apply, argnums, **codes, methods=[ast.fix_missing_locations(m) for m in methods])
-    made.forward.__signature__ = _make_signature([n for n, _ in parameters])  # type: ignore[attr-defined] # of functions
-    return made
+    methods = dict(_iter_methods(ast.parse(text), name))
+    functions = {k: _make_function(node, str(path.absolute())) for k, node in methods.items()}
+    forward = functions.setdefault("forward", lambda: None)
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n, _ in parameters])  # type: ignore[attr-defined] # of functions
+    body = methods.get("forward")
+    typed = ast.arguments([], [ast.arg(n, ast.Name(t)) for n, t in parameters], None, [], [], None, [])
+    typed.defaults = body.args.defaults[-len(parameters) :] if body else []
+    methods["forward"] = ast.FunctionDef("forward", typed, body.body if body else [ast.Pass()], [])
+    return Operator(name, apply, argnums, **functions, methods=methods)
 
 
 def make_ported_operator(name: str) -> Operator:
@@ -88,7 +104,7 @@ def make_ported_operator(name: str) -> Operator:
     return Operator(name, found, None, found)
 
 
-def _iter_parts(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+def _iter_methods(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield the functions of a file that are an operator's body, and its derivative."""
     functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
     spelled = {name, name.partition("::")[2]}
@@ -118,29 +134,9 @@ def _iter_calls(tree: ast.Module) -> Iterator[tuple[ast.Call, ast.FunctionDef | 
             yield from ((d if isinstance(d, ast.Call) else ast.Call(d, [], []), node) for d in node.decorator_list)
 
 
-def _rename_function(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
-    return ast.FunctionDef(name, node.args, node.body, [])
-
-
-def _make_parameters(args: list[ast.arg]) -> ast.arguments:
-    return ast.arguments([], args, None, [], [], None, [])
-
-
-_NOTHING = ast.FunctionDef(
-    "setup_context", _make_parameters([ast.arg("ctx"), ast.arg("inputs"), ast.arg("output")]), [ast.Pass()], []
-)
-
-
 def _make_function(node: ast.FunctionDef, file: str) -> types.FunctionType:
-    """Return a function with the lines of a definition, of which nothing is executed."""
-    plain = ast.FunctionDef(node.name, _make_parameters([ast.arg(a.arg) for a in node.args.args]), node.body, [])
-    module = ast.fix_missing_locations(ast.Module([ast.copy_location(plain, node)], []))
-    code = compile(module, file, "exec", dont_inherit=True)
+    """Return a function with the lines and parameters of a definition, of which nothing is executed."""
+    args = ast.arguments([], [ast.arg(a.arg) for a in node.args.args], None, [], [], None, [])
+    plain = ast.copy_location(ast.FunctionDef(node.name, args, node.body, []), node)
+    code = compile(ast.fix_missing_locations(ast.Module([plain], [])), file, "exec", dont_inherit=True)
     return types.FunctionType(next(c for c in code.co_consts if isinstance(c, types.CodeType)), {})
-
-
-def _make_signature(names: list[str]) -> inspect.Signature:
-    return inspect.Signature([inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names])
-
-
-__all__ = ["Operator", "make_operator", "make_ported_operator"]

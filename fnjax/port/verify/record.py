@@ -1,14 +1,57 @@
-"""What became of a class."""
+"""A class to verify, and what became of it."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fnjax.port.compare.reference import PYTORCH
 
 VERIFIED, DIFFERS, NOT_TRIED = "verified", "differs", "not tried"
 REMEDY = "give calls that it takes with --args or --cases"
+ENOUGH = 60  # calls that agree
+
+
+@dataclass(frozen=True)
+class Job:
+    """Class or operator to verify.
+
+    Attributes:
+        path: the original's file, next to which the rest of its package is looked for.
+        text: its content.
+        name: the class, qualified, or the operator.
+        place: the file or module of the port; empty where that is in no file.
+        port: the text of the port, where it is in no file.
+        seconds: how long to search and compare.
+        seed: for all random numbers.
+        cases: calls to begin with, as `--args` takes them; without them they are searched for.
+        modes: how the port is run: "eager", "jit" or both.
+        second: whether second derivatives are compared too.
+        enough: how many calls that agree are enough.
+        shrinks: whether the smallest call that differs is looked for.
+        skipped: calls that ended a process before.
+        options: `dtype`, `rtol` and `atol` of `compare`.
+        memory: bytes that the class may take.
+        against: what runs the original: "pytorch" or "fnjax.torch"; None for PyTorch where it is installed.
+    """
+
+    path: str
+    text: str
+    name: str
+    place: str = ""
+    port: str = ""
+    seconds: float = 20.0
+    seed: int = 0
+    cases: Sequence[str] = ()
+    modes: Sequence[str] = ("eager", "jit")
+    second: bool = True
+    enough: int = ENOUGH
+    shrinks: bool = True
+    skipped: Sequence[str] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    memory: int = 6 * 2**30
+    against: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +87,7 @@ class Verdict:
     against: str = PYTORCH
 
     def make_json(self) -> dict[str, Any]:
-        """Return all of it but what is not there."""
+        """Return the fields that are set."""
         return {k: v for k, v in asdict(self).items() if v or k in {"name", "status", "calls"}}
 
     def write_options(self) -> str:
@@ -58,7 +101,7 @@ class Verdict:
         """Return a line, and for what differs the call to paste.
 
         Args:
-            place: how `fnjax compare` is told of both files.
+            place: the arguments of `fnjax compare` that name both files.
         """
         head = f"{self.name}: {self.status}"
         notes = "".join(f"; {n}" for n in self.notes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -66,28 +66,24 @@ class SandboxedCalls:
     """Calls of the original, with a memory of what was tried.
 
     Args:
-        original: the class.
         comparing: both sides.
         lines: of the class.
-        draws: whether it draws random numbers.
+        skipped: calls that are not made, as they ended a process before.
         report: is told each call before it is made.
 
     Attributes:
         argnums: which arguments are differentiated, whatever a call says; None for what it says.
     """
 
-    def __init__(
-        self, original: Any, comparing: Comparing, lines: Lines, draws: bool, report: Callable[..., None]
-    ) -> None:
-        self.original, self.comparing, self.lines, self.draws, self.report = original, comparing, lines, draws, report
+    def __init__(self, comparing: Comparing, lines: Lines, skipped: Iterable[str], report: Callable[..., None]) -> None:
+        self.comparing, self.lines, self.skipped, self.report = comparing, lines, {*skipped}, report
         self.argnums: tuple[int, ...] | None = None
         self.count = self.accepted = 0
         self.undetermined = False
         self.determined: set[str] = set()  # for what recipes that is known
-        self.skipped: set[str] = set()
         self.furthest: Tried | None = None
 
-    def __call__(self, call: Call, second: bool = True) -> Tried:
+    def __call__(self, call: Call) -> Tried:
         """Try a call."""
         if self.argnums is not None:
             call = replace(call, argnums=self.argnums)
@@ -123,7 +119,9 @@ class SandboxedCalls:
         if not any(o.size for o in theirs.outputs):
             return Tried(call, "its outputs are empty", (len(ran), 0), ran)
         layout = f"{call.recipe} {call.argnums}"
-        if not (self.draws or (call.recipe and layout in self.determined) or self._is_determined(call, theirs, args)):
+        if not (
+            self.comparing.key or (call.recipe and layout in self.determined) or self._is_determined(call, theirs, args)
+        ):
             self.undetermined = True
             return Tried(call, "its results are not determined", (len(ran), 0), ran)
         self.determined.add(layout)

@@ -6,7 +6,7 @@ import ast
 import itertools
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -16,137 +16,84 @@ import jax
 import fnjax.torch
 from fnjax._cli.call import UsageError, arguments, load
 from fnjax._function.function import Function
-from fnjax.port.compare.comparing import MODES, Comparing, add_buffers, find_key
+from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
-from fnjax.port.compare.reference import FNJAX_TORCH, PYTORCH, make_reference
+from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
 from fnjax.port.compare.values import cast_arrays, list_differentiated
 from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
-from fnjax.port.verify.operators import Operator, make_ported_operator
-from fnjax.port.verify.original_operators import make_original_operator
-from fnjax.port.verify.record import DIFFERS, NOT_TRIED, REMEDY, VERIFIED, Verdict
+from fnjax.port.verify.operators import make_original_operator, make_ported_operator
+from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REMEDY, VERIFIED, Job, Verdict
 from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time
 from fnjax.port.verify.searching import Search, count_repeats
 from fnjax.port.verify.shrinking import shrink_call
 
-ENOUGH = 60  # calls that agree
 A_PORT = 120.0  # seconds that both modes of the port may take for a call
 Report = Callable[..., None]
 
 
-@dataclass
-class Job:
-    """Class to verify.
+def verify_class(job: Job, report: Report) -> Verdict:
+    """Return the verdict on a class or an operator, found in this process.
 
-    Attributes:
-        path: the original's file.
-        text: what stands in it.
-        name: the class, qualified.
-        port: the port's file.
-        seconds: how long to search and to compare.
-        seed: for all random numbers.
-        cases: calls to begin with, as `--args` takes them.
-        modes: `eager`, `jit` or both.
-        second: whether second derivatives are compared.
-        enough: how many calls that agree are enough.
-        shrinks: whether the smallest call that differs is looked for.
-        skipped: calls that ended a process before.
-        options: `dtype`, `rtol` and `atol` of `compare`.
-        against: what runs the original, as `compare` takes it.
+    Args:
+        job: the class.
+        report: is told what is being done.
     """
-
-    path: str
-    text: str
-    name: str
-    port: str
-    seconds: float = 20.0
-    seed: int = 0
-    cases: list[str] = field(default_factory=list)
-    modes: tuple[str, ...] = MODES
-    second: bool = True
-    enough: int = ENOUGH
-    shrinks: bool = True
-    skipped: list[str] = field(default_factory=list)
-    options: dict[str, Any] = field(default_factory=dict)
-    against: str = PYTORCH
+    try:
+        theirs = find_original(job)
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
+        return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
+    try:
+        ours = find_port(job)
+    except (Exception, SystemExit) as e:  # noqa: BLE001 - so may the port
+        absent = isinstance(e, (ImportError, AttributeError, fnjax.torch.NotSupported))
+        status = NOT_TRIED if absent else DIFFERS
+        return Verdict(job.name, status, f"the port cannot be loaded: {type(e).__name__}: {e}")
+    return Verification(job, theirs, ours, report).run_verification()
 
 
 def find_original(job: Job) -> Any:
     """Return the class: loaded by fnjax.torch, or in PyTorch extracted from its file, or imported.
 
     Raises:
-        Exception: where neither can be done.
+        Exception: the file cannot be executed, or does not define it.
     """
-    path = Path(job.path)
+    reference, path = make_reference(job.against), Path(job.path)
+    if "::" in job.name:
+        return make_original_operator(reference, path, job.text, job.name)
     first, *rest = job.name.split(".")
-    if job.against == FNJAX_TORCH:
-        found: Any = getattr(make_reference(job.against).load(job.path), first)
+    if reference.name == FNJAX_TORCH:
+        found: Any = getattr(reference.load(job.path), first)
     else:
-        found = _take_out(path, job.text, first)
+        found = extraction.extract_name(path, job.text, first)
     for name in rest:
         if isinstance(found, FunctionType):
-            raise TypeError(f"{job.name} stands inside a function, which makes it when it is called")
+            raise TypeError(f"{job.name} is defined inside a function, which makes it when it is called")
         found = getattr(found, name)
     if isinstance(found, extraction.Missing):
         raise ImportError(found.message)
+    if not (isinstance(found, type) and issubclass(found, reference.torch.autograd.Function)):
+        raise TypeError(f"{job.name} is not a torch.autograd.Function")
     return found
 
 
-def _take_out(path: Path, text: str, name: str) -> Any:
-    try:
-        return getattr(extraction.open_part(path, text), name)
-    except Exception as e:  # noqa: BLE001 - whatever stands in the file
-        try:
-            return getattr(extraction.import_whole(path), name)
-        except (Exception, SystemExit):  # noqa: BLE001 - the first reason is the better one
-            raise e from None
+def find_port(job: Job) -> Any:
+    """Return the class or operator of the port.
 
-
-def verify_class(job: Job, report: Report) -> Verdict:
-    """Return what becomes of a class.
-
-    Args:
-        job: the class.
-        report: is told what is being done.
+    Raises:
+        Exception: its module cannot be executed, or does not define it.
     """
+    found: Any = load(job.place)
     if "::" in job.name:
-        return _verify_operator(job, report)
-    try:
-        theirs, base = find_original(job), make_reference(job.against).torch.autograd.Function
-        if not (isinstance(theirs, type) and issubclass(theirs, base)):
-            raise TypeError(f"{job.name} is no torch.autograd.Function")
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
-        return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
-    try:
-        ours: Any = load(job.port)
-        for name in job.name.split("."):
-            ours = getattr(ours, name)
-        ours.apply  # noqa: B018 - of a class that fnjax.torch could not make it raises
-        if not (isinstance(ours, type) and issubclass(ours, (Function, fnjax.torch.autograd.Function))):
-            raise TypeError(f"{job.name} is no Function there")
-    except (ImportError, AttributeError, fnjax.torch.NotSupported) as e:
-        return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
-        return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    return Verification(job, theirs, ours, report).run_verification()
-
-
-def _verify_operator(job: Job, report: Report) -> Verdict:
-    """Return the same for a custom operator."""
-    try:
-        theirs = make_original_operator(job.against, Path(job.path), job.text, job.name)
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - the user's file may do anything
-        return Verdict(job.name, NOT_TRIED, f"the original cannot be loaded: {type(e).__name__}: {e}")
-    try:
-        load(job.port)
-        ours = make_ported_operator(job.name)
-    except ImportError as e:
-        return Verdict(job.name, NOT_TRIED, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    except (Exception, SystemExit) as e:  # noqa: BLE001 - whatever stands in the port
-        return Verdict(job.name, DIFFERS, f"the port cannot be loaded: {type(e).__name__}: {e}")
-    return Verification(job, theirs, ours, report).run_verification()
+        return make_ported_operator(job.name)
+    for name in job.name.split("."):
+        found = getattr(found, name)
+    found.apply  # noqa: B018 - of a class that fnjax.torch could not make it raises
+    if not (isinstance(found, type) and issubclass(found, (Function, fnjax.torch.autograd.Function))):
+        raise TypeError(f"{job.name} is not a Function there")
+    return found
 
 
 class Verification:
@@ -154,15 +101,14 @@ class Verification:
 
     def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
         self.job, self.report = job, report
-        self.comparing = make_comparing(job, theirs, ours)
+        options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
+        self.comparing = Comparing(add_buffers(theirs, ours), ours.apply, **options)
         files = {*map(str, extraction.list_files()), *self.comparing.reference.list_files()}
         self.lines = Lines(theirs, files | {str(Path(job.path).absolute())})
-        self.trying = SandboxedCalls(theirs, self.comparing, self.lines, bool(self.comparing.key), report)
-        self.trying.skipped = set(job.skipped)
+        self.trying = SandboxedCalls(self.comparing, self.lines, job.skipped, report)
         self.tree = ast.parse(job.text)
-        if isinstance(theirs, Operator):
-            self.tree, self.trying.argnums = theirs.add_to_file(self.tree), theirs.argnums
-        self.hints: list[Hints] = read_hints(self.tree, job.name)
+        self.trying.argnums = getattr(theirs, "argnums", None)  # of an operator
+        self.hints: list[Hints] = read_hints(self.tree, job.name, getattr(theirs, "methods", None))
         self.agreed = self.rounded = 0
         self.ran: set[tuple[str, int]] = set()
         self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
@@ -215,21 +161,18 @@ class Verification:
 
     def _try_given(self) -> list[Tried] | Verdict:
         """Return the user's own calls."""
-        found = []
+        found, reference = [], self.comparing.reference
         for text in self.job.cases:
             try:
-                args, kwargs = arguments(text, "", self.job.seed, NAMES | {"torch": self.comparing.reference.torch})
+                args, kwargs = arguments(text, "", self.job.seed, NAMES | {"torch": reference.torch})
                 if kwargs:
                     raise UsageError("apply takes no keyword arguments")
             except UsageError as e:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
             tried = self.trying(Call(args, None, self.job.seed, make_recipe(args)))
             if tried.problem:
-                return Verdict(
-                    self.job.name,
-                    NOT_TRIED,
-                    f"{self.comparing.reference.name}'s class does not take {text}: {tried.problem}",
-                )
+                reason = f"{reference.name}'s class does not take {text}: {tried.problem}"
+                return Verdict(self.job.name, NOT_TRIED, reason)
             found.append(tried)
         return found
 
@@ -306,48 +249,32 @@ class Verification:
             return False
 
     def _report_difference(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
-        refused = [e.message for e in _list_wrong(comparison) if e.message.startswith("NotSupported")]
-        if refused:
-            return Verdict(self.job.name, NOT_TRIED, f"fnjax.torch cannot run it: {refused[0]}", self.agreed)
-        modes, what = [_list_wrong(comparison)[0].mode], _list_wrong(comparison)[0].what
-        found: dict[str, Any] = {"call": tried.call, "comparison": comparison}
-        self.report("differs", verdict=self._show_difference(tried.call, comparison).make_json())
+        first = _list_wrong(comparison)[0]
+        if first.message.startswith("NotSupported"):
+            return Verdict(self.job.name, NOT_TRIED, f"fnjax.torch cannot run it: {first.message}", self.agreed)
+        verdict = self._show_difference(tried.call, comparison)
 
         def differs(call: Call) -> bool:
+            nonlocal verdict
             again = self.trying(replace(call, recipe=()))
-            compared = None if again.problem or again.weak else self.compare_call(again, modes)
-            if compared is None or what not in {e.what for e in _list_wrong(compared)}:
+            compared = None if again.problem or again.weak else self.compare_call(again, [first.mode])
+            if compared is None or first.what not in {e.what for e in _list_wrong(compared)}:
                 return False
-            found.update(call=call, comparison=compared)
-            self.report("differs", verdict=self._show_difference(call, compared).make_json())
+            verdict = self._show_difference(call, compared)
             return True
 
-        if not self.job.shrinks:
-            return self._show_difference(tried.call, comparison)
-        # At integers, where entries are equal, second derivatives are not to be compared.
-        shrink_call(tried.call, differs, until, digits=(1, 2) if what.startswith("second") else (0, 1, 2))
-        return self._show_difference(found["call"], found["comparison"])
+        if self.job.shrinks:  # at integers, where entries are equal, second derivatives are not to be compared
+            shrink_call(tried.call, differs, until, digits=(1, 2) if first.what.startswith("second") else (0, 1, 2))
+        return verdict
 
     def _show_difference(self, call: Call, comparison: Comparison) -> Verdict:
         wrong = _list_wrong(comparison)
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        return Verdict(
-            self.job.name,
-            DIFFERS,
-            f"{wrong[0].mode} {wrong[0].what}{more}",
-            self.agreed,
-            call=call.write_arguments(),
-            argnums=call.argnums,
-            seed=call.seed,
-            shown=tuple(str(e) for e in wrong[:4]),
-        )
-
-
-def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
-    """Return both sides, ready to be compared."""
-    function = add_buffers(theirs, ours, make_reference(job.against))
-    options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
-    return Comparing(function, ours.apply, **options)
+        called = {"call": call.write_arguments(), "argnums": call.argnums, "seed": call.seed}
+        reason, shown = f"{wrong[0].mode} {wrong[0].what}{more}", tuple(map(str, wrong[:4]))
+        verdict = Verdict(self.job.name, DIFFERS, reason, self.agreed, shown=shown, **called)
+        self.report("differs", verdict=verdict.make_json())
+        return verdict
 
 
 def _list_wrong(comparison: Comparison) -> list[Entry]:

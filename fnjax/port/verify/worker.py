@@ -13,40 +13,40 @@ import json
 import os
 import sys
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
 from fnjax.port.compare.reference import PYTORCH
+from fnjax.port.verify.record import Job
 
 
 def main() -> None:
-    """Verify the class of the job, and say what came of it."""
-    given = json.load(sys.stdin)
+    """Verify the class of the job, and report the verdict."""
+    job = Job(**json.load(sys.stdin))
     with os.fdopen(os.dup(1), "w") as out:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the user's code prints is not for who reads this
         faulthandler.enable()
-        memory = given.pop("memory")
-        from fnjax.port.verify.verification import Job, verify_class
+        from fnjax.port.verify.verification import verify_class
 
-        if given["against"] == PYTORCH:
+        if job.against == PYTORCH:
             importlib.import_module("torch").set_num_threads(1)
-        _limit_memory(memory)
+        _limit_memory(job.memory)
         warnings.simplefilter("ignore")
-        _warm_up(given["against"])
-        if given["against"] == PYTORCH and "triton" in given["text"] and importlib.util.find_spec("triton"):
+        _warm_up(job.against)
+        if job.against == PYTORCH and "triton" in job.text and importlib.util.find_spec("triton"):
             from fnjax.port.compare.interpreter import prepare_interpreter
 
             prepare_interpreter()
-            given["second"] = False  # PyTorch's graph ends at a launch
+            job = replace(job, second=False)  # PyTorch's graph ends at a launch
         _send_event(out, "ready")
-        verdict = verify_class(Job(**given), lambda event, **more: _send_event(out, event, **more))
+        verdict = verify_class(job, lambda event, **more: _send_event(out, event, **more))
         _send_event(out, "verdict", verdict=asdict(verdict))
         out.flush()
     os._exit(0)  # threads that the user's code has left after are not waited for
 
 
-def _warm_up(against: str) -> None:
+def _warm_up(against: str | None) -> None:
     """Let the reference import what it imports at a first call: traced, within a call's time, it would take long."""
     import numpy as np
 
