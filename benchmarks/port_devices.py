@@ -114,7 +114,7 @@ mappings.AXIS_NAME = "devices"  # the other modules share it
     for reduced in (True, False):
         name = "layers.LinearWithFrozenWeight"
         given = (lambda: floats(4, 8), lambda: floats(6, 8), lambda: floats(6), reduced, GROUP)
-        found.append((f"{name} {reduced}", Case(*_both(name, setup, mine), _made(*given), chosen=[0])))
+        found.append((f"{name} {reduced}", Case(*_both(name, setup, mine), _made(*given), selected=[0])))
     name = "layers.LinearWithGradAccumulationAndAsyncCommunication"
     for reduced, sequence in ((True, False), (False, True), (False, False)):
         linear = (lambda: floats(4, 3, 8), lambda: floats(6, 8), lambda: floats(6), False, reduced, sequence)

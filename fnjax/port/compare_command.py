@@ -139,6 +139,7 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
     """Compare a class on the arguments of `--args`, in this process."""
     from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
     from fnjax.port.compare.reference import make_reference
+    from fnjax.port.compare.values import Inputs
     from fnjax.port.verify.calls import NAMES
     from fnjax.port.verify.verification import find_original, find_port
 
@@ -152,7 +153,7 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
     args, kwargs = arguments(options.args or "", options.kwargs, options.seed, more)
     known = {"key": find_key(*sides), "second": job.second, "against": job.against, **job.options}
     try:
-        found = Comparing(add_buffers(*sides), sides[1].apply, **known)(args, kwargs, argnums=argnums, seed=job.seed)
+        found = Comparing(add_buffers(*sides), sides[1].apply, **known)(Inputs(args, kwargs, argnums, job.seed))
     except Exception as e:
         called = f"{job.name} of {options.original} cannot be called with {options.args} {options.kwargs}".rstrip()
         raise UsageError(f"{called}: {type(e).__name__}: {e}") from e

@@ -13,6 +13,7 @@ import pytest
 from fnjax.__main__ import main
 from fnjax.port import port_source
 from fnjax.port.compare.reference import make_reference
+from fnjax.port.compare.values import Inputs
 from fnjax.port.verify import Job
 from fnjax.port.verify.verification import verify_class
 from tests.port.test_verify import HEAD, OWN, SWISH
@@ -203,7 +204,7 @@ def test_both_references_are_equal(name, tmp_path):
     for against in ("pytorch", "fnjax.torch"):
         reference = make_reference(against)
         cls = getattr(reference.load(str(file)), name)
-        found.append(reference.run(cls.apply, args, {}, np.random.default_rng(0), None, "float32", 0)[0])
+        found.append(reference.run(cls.apply, Inputs(args))[0])
     if name == "Branch":  # it saves what forward computed, which PyTorch takes for constant
         found = [replace(r, seconds=[]) for r in found]
     for left, right in zip(*([r.outputs, r.gradients, r.seconds] for r in found), strict=True):

@@ -10,12 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax._check.streams import make_stream
 from fnjax.port.compare.entries import compare_entries, find_differing
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
-from fnjax.port.compare.reference import PYTORCH, Reference, choose_reference, describe_reference, make_reference
-from fnjax.port.compare.values import Results, Values, add_written, cast_arrays, is_inexact, list_differentiated
+from fnjax.port.compare.reference import FNJAX_TORCH, Reference, describe_reference, make_reference
+from fnjax.port.compare.values import Inputs, Results, Values, add_written, is_inexact
 from fnjax.port.result import KEYS
 
 MODES = ("eager", "jit")
@@ -65,9 +64,8 @@ def compare(
         ImportError: against PyTorch, where that is not installed.
         Exception: whatever the original raises when it is called.
     """
-    return Comparing(original, ported, dtype, rtol, atol, key, second, against)(
-        args, kwargs, argnums=argnums, seed=seed
-    )
+    inputs = Inputs(args, kwargs or {}, argnums, seed)
+    return Comparing(original, ported, dtype, rtol, atol, key, second, against)(inputs)
 
 
 @dataclass
@@ -91,77 +89,57 @@ class Comparing:
             raise ValueError(f"dtype must be 'float32' or 'float64', not {self.dtype!r}")
         rtol, atol = TOLERANCES[self.dtype]
         self.tolerances = (rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol)
-        self.against = choose_reference(self.against)
         self.reference: Reference = make_reference(self.against)
+        self.is_pytorch = self.reference.name == "PyTorch"
         self.ports: dict[Any, Port] = {}
 
-    def __call__(
-        self,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None = None,
-        *,
-        argnums: Sequence[int] | None = None,
-        seed: int = 0,
-        modes: Sequence[str] = MODES,
-    ) -> Comparison:
-        """Compare for these arguments."""
-        args, kwargs = [cast_arrays(a, self.dtype) for a in args], dict(kwargs or {})
+    def __call__(self, inputs: Inputs, modes: Sequence[str] = MODES) -> Comparison:
+        """Compare for these inputs, in the precision of the comparison."""
+        inputs = inputs.cast(self.dtype)
         with jax.enable_x64(self.dtype == "float64"):
-            theirs, cotangents = self.run_original(args, kwargs, argnums, seed)
-            return self.judge(theirs, cotangents, args, kwargs, argnums, seed, modes)
+            return self.judge(*self.run_original(inputs), inputs, modes)
 
-    def run_original(
-        self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None, seed: int, fill: int = 0
-    ) -> tuple[Results, list[Values]]:
+    def run_original(self, inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
         """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
-        draw = make_stream("cotangents", seed)
-        theirs, cotangents = self.reference.run(self.original, args, kwargs, draw, argnums, self.dtype, fill)
+        theirs, cotangents = self.reference.run(self.original, inputs, fill)
         if not self.second:
             theirs = replace(theirs, seconds=[], error=None if theirs.gradients else theirs.error)
         return theirs, cotangents
 
     def judge(
-        self,
-        theirs: Results,
-        cotangents: Sequence[Values],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        argnums: Sequence[int] | None,
-        seed: int,
-        modes: Sequence[str] = MODES,
+        self, theirs: Results, cotangents: Sequence[Values], inputs: Inputs, modes: Sequence[str] = MODES
     ) -> Comparison:
-        """Return the port's results next to those."""
-        selected = list_differentiated(args, argnums)
-        port = self._find_port(args, kwargs, argnums)
+        """Return the port's results compared with those."""
+        port, selected = self._find_port(inputs), inputs.selected
         drawn: set[str] = set()
         key: dict[str, Any] = {}
         if self.key:
-            keys = [{self.key: k} for k in jax.random.split(jax.random.key(seed), 4)]
+            keys = [{self.key: k} for k in jax.random.split(jax.random.key(inputs.seed), 4)]
             key = keys[0]
-            again = [port.run_port(args, k, cotangents, "eager", theirs) for k in keys]
-            again_theirs = [self.run_original(args, kwargs, argnums, seed)[0] for _ in keys]
+            again = [port.run_port(inputs.args, k, cotangents, "eager", theirs) for k in keys]
+            again_theirs = [self.run_original(inputs)[0] for _ in keys]
             drawn = find_differing(again, selected) | find_differing([theirs, *again_theirs], selected)
         found: list[Entry] = []
         unmeasured: set[str] = set()
         for mode in modes:
-            ours = port.run_port(args, key, cotangents, mode, theirs)
+            ours = port.run_port(inputs.args, key, cotangents, mode, theirs)
             compared = list(compare_entries(theirs, ours, mode, selected, self.tolerances, drawn, self.reference.name))
-            if self.against == PYTORCH:
+            if self.is_pytorch:
                 from fnjax.port.compare.known_discrepancies import Original, mark_known_discrepancies
 
-                side = Original(self.original, args, kwargs, argnums, cotangents, self.dtype)
+                side = Original(self.original, inputs, cotangents)
                 compared = list(mark_known_discrepancies(compared, side, theirs.seconds, ours.seconds, unmeasured))
             found += compared
-        notes = [describe_reference(self.against)] if self.against != PYTORCH else []
-        notes += _list_notes(found, theirs, args, unmeasured, drawn, self.reference.name)
+        notes = [] if self.is_pytorch else [describe_reference(FNJAX_TORCH)]
+        notes += _list_notes(found, theirs, inputs.args, unmeasured, drawn, self.reference.name)
         return Comparison(tuple(found), tuple(notes))
 
-    def _find_port(self, args: Sequence[Any], kwargs: Mapping[str, Any], argnums: Sequence[int] | None) -> Port:
+    def _find_port(self, inputs: Inputs) -> Port:
         """Return the port for arguments like these; arrays by shape and dtype, anything else as it is."""
-        static = [(a.shape, str(a.dtype)) if isinstance(a, np.ndarray) else (type(a), repr(a)) for a in args]
-        layout = (*static, repr(kwargs), None if argnums is None else tuple(argnums))
+        static = [(a.shape, str(a.dtype)) if isinstance(a, np.ndarray) else (type(a), repr(a)) for a in inputs.args]
+        layout = (*static, repr(inputs.kwargs), inputs.argnums and tuple(inputs.argnums))
         if layout not in self.ports:
-            self.ports[layout] = Port(self.ported, args, kwargs, argnums)
+            self.ports[layout] = Port(self.ported, inputs)
         return self.ports[layout]
 
 

@@ -1,4 +1,4 @@
-"""Functions with collectives: PyTorch in gloo processes next to JAX on as many forced devices.
+"""Functions with collectives: PyTorch in gloo processes compared with JAX on as many forced devices.
 
 Both sides run in processes of their own. The comparison is made three times: without JAX's checks of what varies, with
 them, and with them where all devices share their inputs. Each process has cotangents of its own, but for an output that
@@ -34,7 +34,7 @@ class Case:
         ported: the same in JAX.
         args: for each device the arguments; GROUP stands for the process group, or the axis.
         kwargs: keyword arguments.
-        chosen: which arguments are differentiated; by default all arrays of floating point numbers.
+        selected: which arguments are differentiated; by default all arrays of floating point numbers.
     """
 
     original: tuple[str, str]
@@ -48,55 +48,67 @@ class Case:
         floats = [i for i, a in enumerate(self.args[0]) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
         selected = floats if self.selected is None else [i for i in floats if i in self.selected]
         args = [list(a) for a in self.args]
-        return {"expression": side[0], "setup": side[1], "args": args, "kwargs": dict(self.kwargs), "chosen": selected}
+        return {
+            "expression": side[0],
+            "setup": side[1],
+            "args": args,
+            "kwargs": dict(self.kwargs),
+            "selected": selected,
+        }
 
 
 def run_gloo(cases: Sequence[Case], seconds: float = 240) -> list[list[dict[str, Any]]]:
     """Return PyTorch's results, for each case those of each process.
 
     Raises:
-        RuntimeError: the processes did not come to an end.
+        RuntimeError: a process failed, or did not end in time.
     """
-    count = len(cases[0].args)
-    with tempfile.TemporaryDirectory() as folder:
-        job, store = Path(folder, "job"), Path(folder, "store")
-        job.write_bytes(pickle.dumps([c.make_job(c.original) for c in cases]))
-        script = str(Path(__file__).with_name("gloo.py"))
-        results = [Path(folder, f"result{r}") for r in range(count)]
-        commands = [
-            [sys.executable, script, str(job), str(r), str(count), str(store), str(results[r])] for r in range(count)
-        ]
-        processes = [subprocess.Popen(c, stderr=subprocess.PIPE, text=True) for c in commands]
-        try:
-            errors = [p.communicate(timeout=seconds)[1] for p in processes]
-        except subprocess.TimeoutExpired as e:
-            raise RuntimeError(f"PyTorch's processes did not end in {seconds:.0f} s") from e
-        finally:
-            for p in processes:
-                p.kill()
-        if not all(r.exists() for r in results):
-            raise RuntimeError("PyTorch's processes failed:\n" + "\n".join(e[-1500:] for e in errors if e))
-        found = [pickle.loads(r.read_bytes()) for r in results]
-    return [[ranks[i] for ranks in found] for i in range(len(cases))]
+    count, script = len(cases[0].args), str(Path(__file__).with_name("gloo.py"))
+    commands = [[script, str(rank), str(count)] for rank in range(count)]
+    found = _run_processes("PyTorch", commands, [c.make_job(c.original) for c in cases], seconds, {})
+    return [list(ranks) for ranks in zip(*found, strict=True)]
 
 
 def run_devices(cases: Sequence[Case], seconds: float = 300) -> list[dict[str, Any]]:
     """Return JAX's results, for each case those of the three modes.
 
     Raises:
-        RuntimeError: the process did not come to an end.
+        RuntimeError: the process failed, or did not end in time.
     """
-    count = len(cases[0].args)
-    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={count}".strip()
-    environment = {**os.environ, "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+    flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={len(cases[0].args)}".strip()
+    commands = [["-m", "fnjax.port.compare.sharded"]]
+    jobs = [c.make_job(c.ported) for c in cases]
+    (found,) = _run_processes("JAX", commands, jobs, seconds, {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"})
+    return found
+
+
+def _run_processes(
+    name: str, commands: Sequence[list[str]], jobs: list[Any], seconds: float, environment: Mapping[str, str]
+) -> list[list[Any]]:
+    """Run Python with the arguments of each command, and the files of jobs and results; return the results."""
     with tempfile.TemporaryDirectory() as folder:
-        job, result = Path(folder, "job"), Path(folder, "result")
-        job.write_bytes(pickle.dumps([c.make_job(c.ported) for c in cases]))
-        command = [sys.executable, "-m", "fnjax.port.compare.sharded", str(job), str(result)]
-        done = subprocess.run(command, env=environment, timeout=seconds, capture_output=True, text=True, check=False)
-        if not result.exists():
-            raise RuntimeError(f"JAX's process failed:\n{done.stderr[-3000:]}")
-        return list(pickle.loads(result.read_bytes()))
+        Path(folder, "jobs").write_bytes(pickle.dumps(jobs))
+        results = [Path(folder, f"result{i}") for i in range(len(commands))]
+        processes = [
+            subprocess.Popen(
+                [sys.executable, *command, str(Path(folder, "jobs")), str(result)],
+                env={**os.environ, **environment},
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for command, result in zip(commands, results, strict=True)
+        ]
+        try:
+            errors = [p.communicate(timeout=seconds)[1] for p in processes]
+        except subprocess.TimeoutExpired as e:
+            raise RuntimeError(f"{name} did not end in {seconds:.0f} s") from e
+        finally:
+            for p in processes:
+                p.kill()
+        if not all(r.exists() for r in results):
+            raise RuntimeError(f"{name} failed:\n" + "\n".join(e[-3000:] for e in errors if e))
+        return [pickle.loads(r.read_bytes()) for r in results]
 
 
 def measure_differences(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -6,17 +6,18 @@ writes, control flow, dtypes and how the class hangs together are found out here
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 import fnjax.torch
+from fnjax._check.streams import make_stream
 from fnjax._op.registry import OPERATORS
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.reference import FNJAX_TORCH
-from fnjax.port.compare.values import Results, Values, draw_like
+from fnjax.port.compare.values import Inputs, Results, Values, draw_like
 from fnjax.torch._creation import uninitialised
 from fnjax.torch._load import list_files
 
@@ -47,16 +48,7 @@ class FnjaxTorch:
         """Seed the random numbers that the original draws."""
         self._draws = 1000 * number
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        draw: np.random.Generator,
-        argnums: Sequence[int] | None,
-        dtype: str,
-        fill: int,
-    ) -> tuple[Results, list[Values]]:
+    def run(self, function: Callable[..., Any], inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
         """Return outputs, gradients and second derivatives, and the cotangents that were drawn for them."""
         self._draws += 1
         key = jax.random.key(self._draws)
@@ -67,12 +59,13 @@ class FnjaxTorch:
             with fnjax.torch.seed(key):
                 return function(*fresh, **named)
 
-        port = Port(fnjax.torch.jax_view(on_tensors), args, kwargs, argnums, plain=True)
+        draw = make_stream("cotangents", inputs.seed)
+        port = Port(fnjax.torch.jax_view(on_tensors), inputs, plain=True)
         before, token = dict(OPERATORS), uninitialised.set(fill)
         OPERATORS.update(self._operators)
         try:
-            port.check_shapes(args, (fnjax.torch.NotSupported, jax.errors.JAXTypeError))
-            return port.run_drawing(args, lambda arrays: [_draw_cotangent(a, draw) for a in arrays])
+            port.check_shapes(inputs.args, (fnjax.torch.NotSupported, jax.errors.JAXTypeError))
+            return port.run_drawing(inputs.args, lambda arrays: [_draw_cotangent(a, draw) for a in arrays])
         finally:
             OPERATORS.update(before)
             uninitialised.reset(token)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.port.compare.values import Results, Values, flatten, list_differentiated
+from fnjax.port.compare.values import Inputs, Results, Values, flatten
 
 
 class Port:
@@ -18,20 +18,11 @@ class Port:
     What jit compiles is kept from call to call.
     """
 
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        argnums: Sequence[int] | None = None,
-        *,
-        plain: bool = False,
-    ) -> None:
+    def __init__(self, function: Callable[..., Any], inputs: Inputs, *, plain: bool = False) -> None:
         """Make it ready; a `plain` one gets its static arguments as they are, without JAX's dtypes for PyTorch's."""
-        static = args if plain else [_convert_static(a) for a in args]
-        self.function, self.args, self.kwargs = function, static, dict(kwargs)
-        self.arrays = [i for i, a in enumerate(args) if isinstance(a, np.ndarray)]
-        self.selected = list_differentiated(args, argnums)
+        self.function, self.kwargs, self.selected = function, dict(inputs.kwargs), inputs.selected
+        self.args = inputs.args if plain else [_convert_static(a) for a in inputs.args]
+        self.arrays = [i for i, a in enumerate(inputs.args) if isinstance(a, np.ndarray)]
         self.modes: dict[str, Callable[..., Any]] = {
             "eager": self._compute_all,
             "jit": jax.jit(self._compute_all, static_argnums=3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 
+from fnjax._check.streams import make_stream
 from fnjax._cli.call import load
-from fnjax.port.compare.values import Results, Values, draw_like, flatten, list_differentiated
+from fnjax.port.compare.values import Inputs, Results, Values, draw_like, flatten
 
 
 class _StableMode(TorchFunctionMode):
@@ -78,12 +79,7 @@ def settle_torch(dtype: str, fill: int = 0) -> Iterator[None]:
 
 
 def run_torch(
-    function: Callable[..., Any],
-    args: Sequence[Any],
-    kwargs: Mapping[str, Any],
-    draw: np.random.Generator,
-    argnums: Sequence[int] | None = None,
-    known: Values | None = None,
+    function: Callable[..., Any], inputs: Inputs, known: Values | None = None
 ) -> tuple[Results, list[Values]]:
     """Return PyTorch's results, and the cotangents that it drew; with known ones gradients only.
 
@@ -91,15 +87,15 @@ def run_torch(
     these. Cotangents are drawn for all floating point outputs and gradients, also for those that PyTorch does not
     differentiate: they are zero derivatives then, and the port's have to be zero as well.
     """
-    selected = list_differentiated(args, argnums)
-    given = [make_tensor(a, i in selected) for i, a in enumerate(args)]
-    inputs = [given[i] for i in selected]
+    draw = make_stream("cotangents", inputs.seed)
+    given = [make_tensor(a, i in inputs.selected) for i, a in enumerate(inputs.args)]
+    leaves = [given[i] for i in inputs.selected]
     vectors: list[list[Any]] = []  # the cotangents of outputs, then those of gradients, as tensors
 
     def called() -> list[Any]:
         # What an in-place Function changes must be no leaf, and is given anew to each call.
         fresh = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
-        return [o for o in flatten(function(*fresh, **kwargs)) if isinstance(o, torch.Tensor)]
+        return [o for o in flatten(function(*fresh, **inputs.kwargs)) if isinstance(o, torch.Tensor)]
 
     def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
         # The whole graph is evaluated, cotangents and all: with the inputs named, autograd.grad would not meet what
@@ -107,12 +103,12 @@ def run_torch(
         vectors.append([None if c is None else torch.tensor(c, requires_grad=recorded) for c in cotangents])
         pairs = [(o, c.to(o.dtype)) for o, c in zip(outputs, vectors[-1], strict=True) if o.requires_grad]
         by = [v for v in vectors[0] if v is not None] if len(vectors) > 1 else []
-        for x in [*inputs, *by]:
+        for x in [*leaves, *by]:
             x.grad = None
         if pairs:
             tensors, weights = zip(*pairs, strict=True)
             torch.autograd.backward(tensors, weights, create_graph=recorded)
-        return [torch.zeros_like(x) if x.grad is None else x.grad for x in inputs] + [v.grad for v in by]
+        return [torch.zeros_like(x) if x.grad is None else x.grad for x in leaves] + [v.grad for v in by]
 
     outputs = called()
     if known is not None:
@@ -124,7 +120,7 @@ def run_torch(
     error = None
     try:
         first = draw_cotangents(outputs, draw)
-        if inputs and all(c is None for c in first):  # nothing to differentiate: integers, truth values
+        if leaves and all(c is None for c in first):  # nothing to differentiate: integers, truth values
             return Results([make_array(o) for o in outputs], [], []), [first, []]
         gradients = pulled(outputs, first)
         second = draw_cotangents(gradients, draw)
@@ -139,7 +135,7 @@ def run_torch(
     constant = [
         f"output {i}"
         for i, o in enumerate(outputs)
-        if inputs and (o.is_floating_point() or o.is_complex()) and not o.requires_grad
+        if leaves and (o.is_floating_point() or o.is_complex()) and not o.requires_grad
     ]
     return Results(sides[0], sides[1], sides[2], error, tuple(constant)), [first, second]
 
@@ -184,23 +180,13 @@ class PyTorch:
         """Seed PyTorch's generator."""
         torch.default_generator.manual_seed(number)
 
-    def run(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        draw: np.random.Generator,
-        argnums: Sequence[int] | None,
-        dtype: str,
-        fill: int,
-    ) -> tuple[Results, list[Values]]:
+    def run(self, function: Callable[..., Any], inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
         """Return PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
-        with settle_torch(dtype, fill):
-            if not fill:
-                return run_torch(function, args, kwargs, draw, argnums)
-            torch.use_deterministic_algorithms(True, warn_only=True)  # fills it with NaN, or the largest number
+        with settle_torch(inputs.dtype, fill):
+            # This fills memory that operations leave unset with NaN, or the largest integer.
+            torch.use_deterministic_algorithms(bool(fill), warn_only=True)
             try:
-                return run_torch(function, args, kwargs, draw, argnums)
+                return run_torch(function, inputs)
             finally:
                 torch.use_deterministic_algorithms(False)
 

@@ -11,7 +11,7 @@ tell. All of it is measured in float64, or in float32 where PyTorch's class rais
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ import torch
 from fnjax._check.streams import make_stream
 from fnjax.port.compare.in_pytorch import make_array, make_tensor, run_torch, settle_torch
 from fnjax.port.compare.record import Entry
-from fnjax.port.compare.values import Values, cast_arrays, flatten, list_differentiated
+from fnjax.port.compare.values import Inputs, Values, flatten
 
 STEPS = {"float64": 1e-4, "float32": 1e-2}  # of finite differences
 
@@ -38,14 +38,14 @@ def mark_known_discrepancies(
         ours: the port's.
         unmeasured: gets the reason where it cannot be known which of the two is right.
     """
-    places = {f"second derivative of argument {n}": i for i, n in enumerate(side.selected)}
+    places = {f"second derivative of argument {n}": i for i, n in enumerate(side.inputs.selected)}
     right = all(e.equal for e in entries if not e.what.startswith("second derivative"))
     for entry in entries:
         excused = False
         i = places.get(entry.what)
         if i is not None and right and entry.original is not None and not entry.equal:
             try:
-                excused = _is_slope(side, side.selected[i], theirs[i], ours[i])
+                excused = _is_slope(side, side.inputs.selected[i], theirs[i], ours[i])
             except Exception as e:  # noqa: BLE001 - what cannot be measured excuses nothing
                 unmeasured.add(f"PyTorch's class raises for numbers close to these ({type(e).__name__}: {e})")
         yield replace(entry, excused=excused)
@@ -57,10 +57,10 @@ def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
     Raises:
         Exception: where PyTorch's class raises for float64 and float32.
     """
-    direction = _choose_direction(side.args[which])
+    direction = _choose_direction(side.inputs.args[which])
     exprs, their_exprs = (np.real(np.conj(s.astype(np.complex128)) * direction) for s in (ours, theirs))
     for dtype, step in STEPS.items():
-        one = _Direction(side.cast(dtype), which, direction, step)
+        one = _Direction(replace(side, inputs=side.inputs.cast(dtype)), which, direction, step)
         try:
             with settle_torch(dtype):
                 try:
@@ -90,28 +90,13 @@ class Original:
 
     Attributes:
         function: the function, or apply of a class.
-        args: its arguments.
-        kwargs: its keyword arguments.
-        argnums: which of the arguments are differentiated; None for all that can be.
+        inputs: in the precision of the comparison.
         cotangents: those of outputs, and of gradients.
-        dtype: of the comparison.
     """
 
     function: Callable[..., Any]
-    args: Sequence[Any]
-    kwargs: Mapping[str, Any]
-    argnums: Sequence[int] | None
+    inputs: Inputs
     cotangents: Sequence[Values]
-    dtype: str
-
-    @property
-    def selected(self) -> list[int]:
-        """The places of the arguments that are differentiated."""
-        return list_differentiated(self.args, self.argnums)
-
-    def cast(self, dtype: str) -> Original:
-        """Return the same in another precision."""
-        return replace(self, args=[cast_arrays(a, dtype) for a in self.args], dtype=dtype)
 
     def call_forward(self, given: list[Any], *, recorded: bool = False) -> tuple[_Context, list[Any]]:
         """Call forward, and return its ctx and its outputs.
@@ -120,10 +105,10 @@ class Original:
             Exception: where it cannot be called by itself.
         """
         cls: Any = getattr(self.function, "__self__", None)
-        if self.kwargs or not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
+        if self.inputs.kwargs or not (isinstance(cls, type) and issubclass(cls, torch.autograd.Function)):
             raise TypeError("no Function's apply")
         made: Any = cls
-        ctx = _Context(tuple(i in self.selected for i in range(len(given))))
+        ctx = _Context(tuple(i in self.inputs.selected for i in range(len(given))))
         with torch.set_grad_enabled(recorded):
             if made.setup_context is torch.autograd.Function.setup_context:
                 found = made.forward(ctx, *given)
@@ -137,8 +122,8 @@ class Original:
 
         In the precision of the comparison: what a cast gives there may in another be the argument itself.
         """
-        given = [make_tensor(a) for a in self.args]
-        with settle_torch(self.dtype):
+        given = [make_tensor(a) for a in self.inputs.args]
+        with settle_torch(self.inputs.dtype):
             ctx, outputs = self.call_forward(given)
         keep = {id(x) for x in [*given, *outputs]} - {id(x) for x in ctx.marked}
         places = [i for i, t in enumerate(ctx.kept) if _is_inexact(t) and id(t) not in keep]
@@ -185,18 +170,17 @@ class _Direction:
     direction: np.ndarray[Any, Any]
     step: float
 
-    def _move(self, by: float) -> list[Any]:
-        args = list(self.side.args)
+    def _move(self, by: float) -> Inputs:
+        args = list(self.side.inputs.args)
         args[self.which] = np.asarray(args[self.which] + by * self.direction, args[self.which].dtype)
-        return args
+        return replace(self.side.inputs, args=args)
 
     def measure_slope(self) -> float:
         """Return the derivative of PyTorch's gradient, by finite differences."""
-        side, (first, second) = self.side, self.side.cotangents
+        first, second = self.side.cotangents
 
         def gradient(by: float) -> float:
-            draw = make_stream("cotangents", 0)
-            found = run_torch(side.function, self._move(by), side.kwargs, draw, side.argnums, first)[0].gradients
+            found = run_torch(self.side.function, self._move(by), first)[0].gradients
             pairs = [(c, g) for c, g in zip(second, found, strict=True) if c is not None]
             return sum(float(np.real(np.sum(np.conj(c) * g))) for c, g in pairs)
 
@@ -214,9 +198,9 @@ class _Direction:
             return [of.kept[i] for i in places] + [getattr(of, n) for n in names]
 
         def move(by: float) -> list[Any]:
-            return read(side.call_forward([make_tensor(a) for a in self._move(by)])[0])
+            return read(side.call_forward([make_tensor(a) for a in self._move(by).args])[0])
 
-        given = [make_tensor(a) for a in side.args]
+        given = [make_tensor(a) for a in side.inputs.args]
         ctx, outputs = side.call_forward(given)
         leaves = [t.detach().clone().requires_grad_() for t in read(ctx)]
         for place, leaf in zip(places, leaves, strict=False):
@@ -229,7 +213,7 @@ class _Direction:
             found = flatten(made.__self__.backward(ctx, *vectors))
         pairs = [  # a broadcast gradient is summed to its argument's shape, as PyTorch does it
             (found[i].sum_to_size(given[i].shape), torch.tensor(c).to(found[i].dtype))
-            for i, c in zip(side.selected, side.cotangents[1], strict=True)
+            for i, c in zip(side.inputs.selected, side.cotangents[1], strict=True)
             if c is not None and isinstance(found[i], torch.Tensor) and found[i].requires_grad
         ]
         if not pairs:
@@ -244,8 +228,8 @@ class _Direction:
         totals = [total]
         # Forward may be none that PyTorch differentiates; what it writes to after it was saved, PyTorch clones.
         with contextlib.suppress(Exception), torch.autograd.graph.allow_mutation_on_saved_tensors():
-            at = make_tensor(side.args[self.which], requires_grad=True)
-            fresh = [make_tensor(a) for a in side.args]
+            at = make_tensor(side.inputs.args[self.which], requires_grad=True)
+            fresh = [make_tensor(a) for a in side.inputs.args]
             fresh[self.which] = at.clone()
             reached = zip(read(side.call_forward(fresh, recorded=True)[0]), slopes, strict=True)
             parts, pulls = zip(*[(s, u) for s, u in reached if u is not None], strict=True)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # the command's help needs no NumPy
-    import numpy as np
-
-    from fnjax.port.compare.values import Results, Values
+    from fnjax.port.compare.values import Inputs, Results, Values
 
 PYTORCH, FNJAX_TORCH = "pytorch", "fnjax.torch"
 REFERENCES = (PYTORCH, FNJAX_TORCH)
@@ -38,16 +35,7 @@ class Reference(Protocol):
     def seed(self, number: int) -> None:
         """Seed the random numbers that the original draws."""
 
-    def run(
-        self,
-        function: Any,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        draw: np.random.Generator,
-        argnums: Sequence[int] | None,
-        dtype: str,
-        fill: int,
-    ) -> tuple[Results, list[Values]]:
+    def run(self, function: Any, inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
         """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
 
 

@@ -16,27 +16,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec
 
-from fnjax.port.compare.gloo import GROUP, make_cotangent
+from fnjax.port.compare.devices import MODES
+from fnjax.port.compare.gloo import GROUP, iter_cases, make_cotangent
 
-MODES = ("unchecked", "varying", "shared")
 AXIS = "devices"
 
 
-def main(job: str, result: str) -> None:
+def main(jobs: str, result: str) -> None:
     """Run the cases of a job, each in the three modes."""
-    cases = pickle.loads(Path(job).read_bytes())
-    spaces: dict[str, dict[str, Any]] = {}
     found = []
-    for case in cases:
+    for case, load_function in iter_cases(jobs):
         row: dict[str, Any] = {}
         for mode in MODES:
             try:
-                if case["setup"] not in spaces:
-                    space: dict[str, Any] = {"__name__": "setup"}
-                    exec(case["setup"], space)
-                    spaces[case["setup"]] = space
-                split = row.get("varying", {}).get("given", [])
-                row[mode] = run_sharded(eval(case["expression"], spaces[case["setup"]]), case, mode, split)
+                row[mode] = run_sharded(load_function(), case, mode, row.get("varying", {}).get("given", []))
             except Exception as e:  # noqa: BLE001 - whatever the user's code raises is a result of the comparison
                 row[mode] = {"error": f"{type(e).__name__}: {e}"}
         found.append(row)
@@ -59,7 +52,7 @@ def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, s
     count, given = len(case["args"]), case["args"]
     mesh = jax.make_mesh((count,), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))
     arrays = [i for i, a in enumerate(given[0]) if isinstance(a, np.ndarray)]
-    selected = [i for i in arrays if i in case["chosen"]]
+    selected = [i for i in arrays if i in case["selected"]]
     static = [AXIS if isinstance(a, str) and a == GROUP else a for a in given[0]]
     by_rank = [i for i, a in enumerate(given[0]) if type(a) is int and len({row[i] for row in given}) > 1]
     kinds: list[str] = []
@@ -79,21 +72,14 @@ def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, s
         before = split if len(split) == len(found) else ["mean"] * len(found)
         kinds[:] = ["own" if o else "sum" if b == "own" else "mean" for o, b in zip(own, before, strict=True)]
         vectors = [_make_vector(o, k, count, kinds[k]) for k, o in enumerate(found)]
-        return [_make_varying(x, mode)[None] for x in (*found, *pullback(vectors))], len(found)
-
-    members: list[int] = []
-
-    def each(*own: Any) -> Any:
-        found, outputs = inside(*own)
-        members[:] = [outputs]
-        return found
+        return [_make_varying(x, mode)[None] for x in (*found, *pullback(vectors))]
 
     shared = mode == "shared"
     spec = PartitionSpec() if shared else PartitionSpec(AXIS)
     operands = [given[0][i] if shared else np.stack([a[i] for a in given]) for i in arrays]
-    call = jax.shard_map(each, mesh=mesh, in_specs=spec, out_specs=PartitionSpec(AXIS), check_vma=mode != "unchecked")
+    call = jax.shard_map(inside, mesh=mesh, in_specs=spec, out_specs=PartitionSpec(AXIS), check_vma=mode != "unchecked")
     found = [np.asarray(x) for x in jax.jit(call)(*operands)]
-    return {"outputs": found[: members[0]], "gradients": found[members[0] :], "given": list(kinds)}
+    return {"outputs": found[: len(kinds)], "gradients": found[len(kinds) :], "given": kinds}
 
 
 def _make_vector(output: Any, index: int, count: int, kind: str) -> Any:

@@ -1,9 +1,9 @@
-"""The arguments and results that both sides share, as NumPy arrays."""
+"""Inputs and results that both sides share, as NumPy arrays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -71,9 +71,32 @@ def is_inexact(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.dtype.kind in "fc"
 
 
-def list_differentiated(args: Sequence[Any], argnums: Sequence[int] | None) -> list[int]:
-    """Return the places of the arguments that are differentiated: all that can be, or those that are asked for."""
-    return [i for i, a in enumerate(args) if is_inexact(a) and (argnums is None or i in argnums)]
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of both sides.
+
+    Attributes:
+        args: the arguments, arrays as NumPy arrays.
+        kwargs: keyword arguments.
+        argnums: which arguments are differentiated; None for all that can be.
+        seed: for the cotangents, and for what is drawn.
+        dtype: of floating point numbers, and PyTorch's default.
+    """
+
+    args: Sequence[Any]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    argnums: Sequence[int] | None = None
+    seed: int = 0
+    dtype: str = "float32"
+
+    @property
+    def selected(self) -> list[int]:
+        """The places of the arguments that are differentiated."""
+        return [i for i, a in enumerate(self.args) if is_inexact(a) and (self.argnums is None or i in self.argnums)]
+
+    def cast(self, dtype: str) -> Inputs:
+        """Return the same in a precision."""
+        return replace(self, args=[cast_arrays(a, dtype) for a in self.args], dtype=dtype)
 
 
 def draw_like(like: np.ndarray[Any, Any], draw: np.random.Generator) -> np.ndarray[Any, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fnjax._check.streams import make_stream
+from fnjax.port.compare.values import Inputs
 
 # How the entries of an array are drawn.
 KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
@@ -97,6 +98,10 @@ class Call:
     def static(self) -> str:
         """The arguments that are not arrays, and the shapes' ranks."""
         return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
+
+    def make_inputs(self, dtype: str) -> Inputs:
+        """Return the inputs of both sides, in a precision."""
+        return Inputs(self.args, argnums=self.argnums, seed=self.seed).cast(dtype)
 
     def write_arguments(self) -> str:
         """Return the arguments as `--args` takes them."""

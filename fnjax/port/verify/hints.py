@@ -219,8 +219,10 @@ class _HintReader:
         assigned = [s for s in ast.walk(self.tree) if isinstance(s, ast.Assign) and ast.unparse(s.value) == apply]
         aliases = {apply, *(ast.unparse(s.targets[0]) for s in assigned)}
         for function in [self.tree, *self.functions.values()]:
-            args = getattr(function, "args", ast.arguments([], [], defaults=[]))
-            known = dict(zip([a.arg for a in args.args[::-1]], args.defaults[::-1], strict=False))
+            known: dict[str, ast.expr] = {}
+            if not isinstance(function, ast.Module):
+                args = function.args
+                known = dict(zip([a.arg for a in args.args[::-1]], args.defaults[::-1], strict=False))
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and ast.unparse(node.func) in aliases:
                     for hint, arg in zip(self.found.values(), node.args, strict=False):

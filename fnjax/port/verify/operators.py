@@ -82,7 +82,9 @@ def make_operator(
         argnums: which arguments are differentiated; None for all that can be.
     """
     methods = dict(_iter_methods(ast.parse(text), name))
-    functions = {k: _make_function(node, str(path.absolute())) for k, node in methods.items()}
+    functions: dict[str, Callable[..., Any]] = {
+        k: _make_function(node, str(path.absolute())) for k, node in methods.items()
+    }
     forward = functions.setdefault("forward", lambda: None)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n, _ in parameters])  # type: ignore[attr-defined] # of functions

@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from fnjax.port.compare.comparing import Comparing
-from fnjax.port.compare.values import Results, Values, cast_arrays
+from fnjax.port.compare.values import Inputs, Results, Values
 from fnjax.port.verify.calls import Call
 from fnjax.port.verify.lines import Lines
 
@@ -92,12 +91,12 @@ class SandboxedCalls:
             return Tried(call, "it ended the process", (0.0,), frozenset())
         self.count += 1
         self.report("trying", call=name, count=self.count, accepted=self.accepted)
-        args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
+        inputs = call.make_inputs(self.comparing.dtype)
         self.comparing.reference.seed(call.seed)
         try:
             with limit_time(self.comparing.reference.patience), self.lines.trace_lines():
-                theirs, cotangents = self.comparing.run_original(args, {}, call.argnums, call.seed)
-            tried = self._judge_results(call, theirs, cotangents, args)
+                theirs, cotangents = self.comparing.run_original(inputs)
+            tried = self._judge_results(call, inputs, theirs, cotangents)
         except (Exception, TooLong) as e:  # noqa: BLE001 - whatever torch or the class says to these arguments
             tried = self._describe_failure(call, e)
         self.accepted += not tried.problem
@@ -112,7 +111,7 @@ class SandboxedCalls:
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return Tried(call, text.split("\n")[0], (len(ran), self.lines.measure_progress(error)), ran)
 
-    def _judge_results(self, call: Call, theirs: Results, cotangents: list[Values], args: list[Any]) -> Tried:
+    def _judge_results(self, call: Call, inputs: Inputs, theirs: Results, cotangents: list[Values]) -> Tried:
         ran = frozenset(self.lines.ran)
         if theirs.error is not None and not theirs.gradients and "backward" in self.lines.own:
             return self._describe_failure(call, theirs.error)
@@ -120,7 +119,7 @@ class SandboxedCalls:
             return Tried(call, "its outputs are empty", (len(ran), 0), ran)
         layout = f"{call.recipe} {call.argnums}"
         if not (
-            self.comparing.key or (call.recipe and layout in self.determined) or self._is_determined(call, theirs, args)
+            self.comparing.key or (call.recipe and layout in self.determined) or self._is_determined(inputs, theirs)
         ):
             self.undetermined = True
             return Tried(call, "its results are not determined", (len(ran), 0), ran)
@@ -134,11 +133,11 @@ class SandboxedCalls:
         back = self.lines.own.get("backward", set()) | self.lines.own.get("vjp", set())
         return bool(back) and not back & self.lines.keep_own(ran)
 
-    def _is_determined(self, call: Call, theirs: Results, args: list[Any]) -> bool:
+    def _is_determined(self, inputs: Inputs, theirs: Results) -> bool:
         """Return whether the results stay when torch.empty is filled."""
-        self.comparing.reference.seed(call.seed + 1)
+        self.comparing.reference.seed(inputs.seed + 1)
         with limit_time(self.comparing.reference.patience):
-            again, _ = self.comparing.run_original(args, {}, call.argnums, call.seed, fill=1)
+            again, _ = self.comparing.run_original(inputs, fill=1)
         pairs = zip([*theirs.outputs, *theirs.gradients], [*again.outputs, *again.gradients], strict=True)
         return all(
             a.shape == b.shape and np.allclose(a.astype(complex), b.astype(complex), equal_nan=True) for a, b in pairs

@@ -19,7 +19,7 @@ from fnjax._function.function import Function
 from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
-from fnjax.port.compare.values import cast_arrays, list_differentiated
+from fnjax.port.compare.values import Inputs
 from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
@@ -179,7 +179,7 @@ class Verification:
     def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
         """Yield other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
         for start in starts:
-            recipe, selected = start.call.recipe, list_differentiated(start.call.args, None)
+            recipe, selected = start.call.recipe, Inputs(start.call.args).selected
             singles = [(i,) for i in selected] if len(selected) > 1 else []
             others = [tuple(c for c in selected if c != i) for i in selected] if len(selected) > 2 else []
             for argnums in [*singles, *others, ()][:12]:
@@ -215,14 +215,14 @@ class Verification:
         if not self.job.second or any(isinstance(r, Array) and r.kind in {"whole", "marks"} for r in tried.call.recipe):
             theirs = replace(theirs, seconds=[])
         call = tried.call
-        args = [cast_arrays(a, self.comparing.dtype) for a in call.args]
+        inputs = call.make_inputs(self.comparing.dtype)
         self.report("comparing", call=call.write_arguments(), count=self.agreed)
         wide = self.comparing.dtype == "float64"
         try:
             with limit_time(A_PORT), jax.enable_x64(wide):
                 entries: list[Entry] = []
                 for mode in modes or self.job.modes:  # what differs eagerly need not be compiled
-                    found = self.comparing.judge(theirs, tried.cotangents, args, {}, call.argnums, call.seed, [mode])
+                    found = self.comparing.judge(theirs, tried.cotangents, inputs, [mode])
                     entries += found.entries
                     if not found.equal:
                         break
@@ -244,7 +244,7 @@ class Verification:
         wide = Comparing(*both, dtype="float64", key=self.comparing.key, against=self.job.against)
         try:
             with limit_time(A_PORT):
-                return wide(call.args, argnums=call.argnums, seed=call.seed, modes=("eager",)).equal
+                return wide(call.make_inputs("float64"), ("eager",)).equal
         except (Exception, TooLong):  # noqa: BLE001 - then float32 has the word
             return False
 
@@ -270,9 +270,9 @@ class Verification:
     def _show_difference(self, call: Call, comparison: Comparison) -> Verdict:
         wrong = _list_wrong(comparison)
         more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        called = {"call": call.write_arguments(), "argnums": call.argnums, "seed": call.seed}
         reason, shown = f"{wrong[0].mode} {wrong[0].what}{more}", tuple(map(str, wrong[:4]))
-        verdict = Verdict(self.job.name, DIFFERS, reason, self.agreed, shown=shown, **called)
+        verdict = Verdict(self.job.name, DIFFERS, reason, self.agreed, shown=shown)
+        verdict = replace(verdict, call=call.write_arguments(), argnums=call.argnums, seed=call.seed)
         self.report("differs", verdict=verdict.make_json())
         return verdict
 

@@ -119,9 +119,8 @@ class _Run:
                         self.process.wait(5)
                     return None
                 if "verdict" in event:
-                    self.verdict = Verdict(
-                        **{k: tuple(v) if type(v) is list else v for k, v in event["verdict"].items()}
-                    )
+                    found: Any = {k: tuple(v) if type(v) is list else v for k, v in event["verdict"].items()}
+                    self.verdict = Verdict(**found)
                 if event["event"] == "verdict":
                     return self.verdict
                 if event["event"] == "ready":  # it minds the time itself, but for what it cannot interrupt

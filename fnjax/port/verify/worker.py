@@ -52,9 +52,10 @@ def _warm_up(against: str | None) -> None:
 
     from fnjax.port.compare import Comparing
     from fnjax.port.compare.reference import make_reference
+    from fnjax.port.compare.values import Inputs
 
     sin = make_reference(against).torch.sin
-    Comparing(sin, sin, against=against).run_original([np.ones(2)], {}, None, 0, fill=1)
+    Comparing(sin, sin, against=against).run_original(Inputs([np.ones(2)]), fill=1)
 
 
 def _send_event(out: IO[str], event: str, **more: Any) -> None:
