@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import fnjax
-from fnjax.port.compare.reference import FNJAX_TORCH, Reference
+from fnjax.port.compare.reference import Reference
 from fnjax.port.compare.values import add_written
 from fnjax.port.verify.names import SHARED
 
@@ -42,16 +42,12 @@ class Operator:
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
 
 
-def make_original_operator(reference: Reference, path: Path, text: str, name: str) -> Operator:
-    """Return an operator in PyTorch or fnjax.torch, defined and registered by its file.
+def make_operator_of_reference(reference: Reference, path: Path, text: str, name: str) -> Operator:
+    """Return an operator in fnjax.torch, defined and registered by its file.
 
     Raises:
         Exception: the file cannot be executed, or does not define it.
     """
-    if reference.name != FNJAX_TORCH:
-        from fnjax.port.verify.pytorch_operators import make_pytorch_operator
-
-        return make_pytorch_operator(path, text, name)
     reference.load(str(path))
     namespace, _, last = name.partition("::")
     found = getattr(getattr(reference.torch.ops, namespace), last)

@@ -24,7 +24,7 @@ from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
-from fnjax.port.verify.operators import make_original_operator, make_ported_operator
+from fnjax.port.verify.operators import make_operator_of_reference, make_ported_operator
 from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REMEDY, VERIFIED, Job, Verdict
 from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time
 from fnjax.port.verify.searching import Search, count_repeats
@@ -61,8 +61,12 @@ def find_original(job: Job) -> Any:
         Exception: the file cannot be executed, or does not define it.
     """
     reference, path = make_reference(job.against), Path(job.path)
+    if "::" in job.name and reference.name == FNJAX_TORCH:
+        return make_operator_of_reference(reference, path, job.text, job.name)
     if "::" in job.name:
-        return make_original_operator(reference, path, job.text, job.name)
+        from fnjax.port.verify.pytorch_operators import make_pytorch_operator
+
+        return make_pytorch_operator(path, job.text, job.name)
     first, *rest = job.name.split(".")
     if reference.name == FNJAX_TORCH:
         found: Any = getattr(reference.load(job.path), first)
