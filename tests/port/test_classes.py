@@ -53,9 +53,18 @@ _FILES = (
 )
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
 # What computes in float32 by itself has no 64-bit numbers to compare, and what `.item()` gives stays in its dtype.
-ROUNDED = {("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64"), ("EntriesCopied", "float64")}
-# The porter leaves these to fnjax.torch: layers, distributions, lists that loops fill with what they write to.
-AS_THEY_ARE = {"LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers"}
+ROUNDED = {
+    *(("BesselI", "float64"), ("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64")),
+    ("EntriesCopied", "float64"),
+}
+# The porter leaves these to fnjax.torch: layers, distributions, lists that loops fill with what they write to; trees,
+# functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors, and rows of
+# masks in a function of their own.
+AS_THEY_ARE = {
+    *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
+    *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked", "DefaultFunction"),
+    *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "PartialSort"),
+}
 
 
 def dtypes(i, name):

@@ -1,4 +1,4 @@
-"""Functions of NumPy and SciPy: those for which JAX has the same, and those that run on the host.
+"""Functions of NumPy and SciPy for which JAX has the same.
 
 A line says: what is known of the result | where JAX has them | names. The result is `entry` (each entry of the
 arguments alone), `float`, `int`, `bool` or `complex` (of that dtype), `same` (the first argument's dtype), `view` (may
@@ -43,29 +43,6 @@ float | scipy.linalg jnp.linalg | inv det pinv
 float | scipy.signal jax.scipy.signal | convolve convolve2d correlate correlate2d fftconvolve
 float | scipy.stats.norm jax.scipy.stats.norm | cdf pdf logcdf logpdf ppf sf
 """
-# Functions that JAX has not, of each entry alone, real for real numbers.
-_ENTRYWISE = """
-iv ive jv jve kv kve kn k0 k0e k1 k1e yv yve yn j0 j1 y0 y1 ellipk ellipkm1 ellipe ellipkinc ellipeinc hyp0f1 hyp1f1
-hyp2f1 hyperu erfcx erfi erfcinv dawsn exp1 expi expn spence zetac struve modstruve owens_t stdtr stdtrit beta betainc
-betaincinv gammaincinv gammainccinv gammasgn rgamma poch binom kl_div rel_entr huber pseudo_huber boxcox boxcox1p
-inv_boxcox inv_boxcox1p cbrt exp10 cosdg sindg tandg log_expit chdtr chdtrc fdtr fdtrc eval_legendre eval_chebyt
-eval_chebyu eval_hermite eval_hermitenorm eval_laguerre eval_genlaguerre eval_gegenbauer eval_jacobi wrightomega
-ber bei ker kei log_wright_bessel
-"""
-_FILTERS = """
-gaussian_filter gaussian_filter1d uniform_filter uniform_filter1d median_filter maximum_filter minimum_filter
-gaussian_laplace gaussian_gradient_magnitude laplace sobel prewitt convolve convolve1d correlate correlate1d
-distance_transform_edt
-"""
-# Functions whose result has the shape and dtype of the argument at this place; FLOATS give floats for all of them.
-LIKE = {
-    **{f"scipy.ndimage.{name}": 0 for name in _FILTERS.split()},
-    "scipy.linalg.solve_sylvester": 2,
-    "scipy.linalg.solve_continuous_lyapunov": 1,
-    "scipy.linalg.solve_discrete_lyapunov": 1,
-}
-FLOATS = frozenset({"scipy.ndimage.distance_transform_edt"})
-HOST_MATRICES = {"scipy.linalg.sqrtm"}  # of square matrices; its result may be complex
 _LISTS = """
 concatenate stack vstack hstack dstack column_stack block array asarray einsum multi_dot reshape transpose tile
 broadcast_to moveaxis roll pad flip squeeze expand_dims tensordot rot90 full_like
@@ -90,7 +67,6 @@ for _line in _TABLE.strip().splitlines():
         JAX[f"{_root}.{_name}"] = _result, f"{_target}.{_name}"
 JAX["numpy.ascontiguousarray"] = "view", "jnp.asarray"
 JAX["scipy.special.psi"] = "float", "jax.scipy.special.digamma"
-ENTRYWISE = frozenset(f"scipy.special.{name}" for name in _ENTRYWISE.split())
 
 # Methods of NumPy's arrays that JAX's have with the same meaning, by what is known of the result.
 METHODS = {
@@ -115,18 +91,6 @@ DTYPES = {
     "int": "int",
     "complex": "complex",
 }
-# Draws of NumPy's global generator, by what jax.random has for them.
-DRAWS = {
-    "rand": ("*size", "jax.random.uniform(key, size)"),
-    "randn": ("*size", "jax.random.normal(key, size)"),
-    "random": ("size", "jax.random.uniform(key, size)"),
-    "random_sample": ("size", "jax.random.uniform(key, size)"),
-    "standard_normal": ("size", "jax.random.normal(key, size)"),
-    "uniform": ("low=0.0 high=1.0 size", "jax.random.uniform(key, size, minval=low, maxval=high)"),
-    "normal": ("loc=0.0 scale=1.0 size", "loc + scale * jax.random.normal(key, size)"),
-    "binomial": ("n p size", "jax.random.binomial(key, n, p, size).astype(int)"),
-    "randint": ("low high size", "jax.random.randint(key, size, low, high)"),
-}
 # Functions that give a scalar of NumPy's own for a Python number.
 SCALARS = frozenset(
     {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
@@ -134,6 +98,6 @@ SCALARS = frozenset(
     | {"minimum", "square", "sign", "arctan2", "hypot", "deg2rad", "rad2deg", "cbrt", "reciprocal", "mod", "divide"}
 )
 CONSTANTS = frozenset({"numpy.pi", "numpy.e", "numpy.inf", "numpy.nan", "numpy.euler_gamma"})  # Python's floats
-# Where the last digit of JAX's own may differ for whole powers.
-POWERS = {"exp2": "2.0 ** {}", "log2": "_log({}, 2.0)", "log10": "_log({}, 10.0)"}
+# Those whose last digit may differ in JAX for whole powers are torch's operations.
+POWERS = frozenset({"exp2", "log2", "log10"})
 CREATING = frozenset({"zeros", "ones", "empty", "full"})

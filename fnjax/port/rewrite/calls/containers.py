@@ -15,20 +15,18 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, parse, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import (
+    DTYPE,
     LIST,
     PASSED,
     UNKNOWN,
     Value,
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
-from fnjax.port.rewrite.values.arithmetic import is_dtype
 from fnjax.port.rewrite.values.binding import bind_target, find_held_memref, iterate_over, list_entries
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
-from fnjax.port.torch.expressions import TemplateFiller
-from fnjax.port.tree.located import list_nodes
 
 
 @expression(cst.Tuple, cst.List, general=True)
@@ -57,27 +55,18 @@ def port_dictionary(ev: Evaluator, node: cst.Dict | cst.Set) -> Expr:
         (read_literal(e.key), e.value) if isinstance(e, cst.DictElement) else (None, e.value) for e in node.elements
     ]
     made = ev.port_parts(node)
-    if any(isinstance(e, (cst.DictElement, cst.Element)) and is_dtype(_port_key(ev, e).value) for e in node.elements):
-        changed = [_make_hashable_element(ev, *pair) for pair in zip(node.elements, made.elements, strict=True)]
-        made = made.with_changes(elements=changed)
-    return Expr(
-        made,
-        Value(
-            "static", element=find_held_memref(ev, [v for _, v in pairs]) or UNKNOWN, entries=list_entries(ev, pairs)
-        ),
-    )
+    elements = [_hash_key(ev, old, new) for old, new in zip(node.elements, made.elements, strict=True)]
+    if any(new is not old for new, old in zip(elements, made.elements, strict=True)):
+        made = made.with_changes(elements=elements)
+    held = find_held_memref(ev, [v for _, v in pairs])
+    return Expr(made, Value("static", element=held or UNKNOWN, entries=list_entries(ev, pairs)))
 
 
-def _port_key(ev: Evaluator, element: cst.CSTNode) -> Expr:
-    return ev.port(element.key if isinstance(element, cst.DictElement) else element.value)  # type: ignore[attr-defined] # an element
-
-
-def _make_hashable_element(ev: Evaluator, old: cst.CSTNode, new: Any) -> Any:
-    if not isinstance(old, (cst.DictElement, cst.Element)):
-        return new
-    return new.with_changes(
-        **{"key" if isinstance(old, cst.DictElement) else "value": make_hashable(ev, _port_key(ev, old))}
-    )
+def _hash_key(ev: Evaluator, old: Any, new: Any) -> Any:
+    """Return an element whose key, if it is a dtype, is as arrays have it."""
+    place = {cst.DictElement: "key", cst.Element: "value"}.get(type(old), "")
+    expr = ev.port(getattr(old, place)) if place else None
+    return new if expr is None or expr.value.name != DTYPE else new.with_changes(**{place: make_hashable(ev, expr)})
 
 
 @expression(cst.Lambda, general=True)
@@ -102,10 +91,6 @@ def port_lambda(ev: Evaluator, node: cst.Lambda) -> Expr:
 @expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp, general=True)
 def port_comprehension(ev: Evaluator, node: cst.BaseComp) -> Expr:
     """Translate `[f(x) for x in xs]`."""
-    if isinstance(node, (cst.ListComp, cst.GeneratorExp)) and (written := _list_written_names(node)):
-        return _unroll(ev, node, written)
-    if (asked := _pair_with_answers(ev, node)) is not None:
-        return ev.port(asked)
     with ev.open_scope(), ev.enter_conditional(repeated=True):
         made_for = _port_comp_for(ev, node.for_in)
         if isinstance(node, cst.DictComp):
@@ -120,62 +105,6 @@ def port_comprehension(ev: Evaluator, node: cst.BaseComp) -> Expr:
             element = expr.value
     name = LIST if isinstance(node, cst.ListComp) else ""
     return Expr(made, Value("static", name=name, element=replace(element, literal=MISSING)))
-
-
-def _pair_with_answers(ev: Evaluator, node: cst.BaseComp) -> Any:
-    """Translate `[... for v in (a, b) if v.requires_grad]`: the answer for each variable goes along with it."""
-    loop: Any = node.for_in
-    source, variable = loop.iter, loop.target
-    if isinstance(source, cst.Call) and unparse(source.func) == "enumerate" and isinstance(variable, cst.Tuple):
-        source, variable = source.args[0].value, variable.elements[-1].value
-    plain = isinstance(source, (cst.Tuple, cst.List)) and all(isinstance(e.value, cst.Name) for e in source.elements)
-    if not plain or not isinstance(variable, cst.Name):
-        return None
-    from libcst import matchers  # here, as it takes longer to import than libcst
-
-    asks = matchers.Attribute(value=matchers.Name(variable.value), attr=matchers.Name("requires_grad"))
-    if not matchers.findall(node, asks):
-        return None
-    needed = ev.make_unused_name("needed")
-    answers = ", ".join(f"{unparse(e.value)}.requires_grad" for e in source.elements)
-    target = unparse(loop.target) if loop.target is variable else f"({unparse(loop.target).strip('()')})"
-    head: Any = parse(f"[0 for {target}, {needed} in zip({unparse(loop.iter)}, [{answers}])]")
-    made: Any = matchers.replace(node, asks, cst.Name(needed))
-    loop = made.for_in.with_changes(target=head.for_in.target, iter=head.for_in.iter)
-    return place_at(ev, made.with_changes(for_in=loop), node)
-
-
-def _list_written_names(node: cst.BaseSimpleComp) -> list[str]:
-    """Return the variables of `[t.clamp_(0) for t in (a, b)]`, which each write to one of them."""
-    loop, sequence_ = node.for_in, node.for_in.iter
-    if loop.ifs or loop.inner_for_in or not isinstance(loop.target, cst.Name):
-        return []
-    elements = sequence_.elements if isinstance(sequence_, (cst.Tuple, cst.List)) else ()
-    found = [e.value if isinstance(e, cst.Element) else e for e in elements]
-    written = any(
-        isinstance(n, cst.Call) and isinstance(n.func, cst.Attribute) and n.func.attr.value.endswith("_")
-        for n in list_nodes(node.elt)
-    )
-    names = [n.value for n in found if isinstance(n, cst.Name)]
-    return names if written and len(names) == len(found) > 1 else []
-
-
-def _unroll(ev: Evaluator, node: cst.BaseSimpleComp, written: list[str]) -> Expr:
-    """Return a comprehension over a few variables, written out."""
-    assert isinstance(node.for_in.target, cst.Name)
-    exprs = []
-    for name in written:
-        one = TemplateFiller({node.for_in.target.value: cst.Name(name)}, frozenset()).rewrite(node.elt)
-        assert isinstance(one, cst.BaseExpression)
-        for new, old in zip(list_nodes(one), list_nodes(node.elt), strict=False):
-            ev.program.source.positions[new] = ev.program.source.locate(old)
-        with ev.enter(unrolled=f"{ev.here.unrolled} {name}"):
-            exprs.append(ev.port(one))
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    elements = [cst.Element(bracket(t.node, 1), comma) for t in exprs[:-1]] + [cst.Element(bracket(exprs[-1].node, 1))]
-    made = cst.List(elements) if isinstance(node, cst.ListComp) else cst.Tuple(elements)
-    name = LIST if isinstance(node, cst.ListComp) else ""
-    return Expr(made, Value("static", name=name, parts=tuple(t.value for t in exprs)))
 
 
 def _port_comp_for(ev: Evaluator, node: cst.CompFor) -> cst.CompFor:
@@ -205,15 +134,7 @@ def port_named_expression(ev: Evaluator, node: cst.NamedExpr) -> Expr:
 def port_literal(ev: Evaluator, node: cst.BaseExpression) -> Expr:
     """Numbers and strings."""
     value = read_literal(node)
-    kind = (
-        "float"
-        if isinstance(value, float)
-        else "int"
-        if isinstance(value, int)
-        else "complex"
-        if isinstance(value, complex)
-        else "unknown"
-    )
+    kind = type(value).__name__ if isinstance(value, (int, float, complex)) else "unknown"
     return Expr(node, Value("static", kind, literal=value))
 
 

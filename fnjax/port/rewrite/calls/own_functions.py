@@ -1,7 +1,6 @@
 """Calls of the functions and classes of the file.
 
-What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it; one
-that calls itself for the rows that a mask selects is called for all rows.
+What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it.
 Before: `bump(y)` of `def bump(t): t.add_(1)`
 After: `y = bump(y)` of `def bump(t): ...; return t`
 Safety: what the file's functions return and which arguments they write to is worked out from their bodies.
@@ -10,12 +9,13 @@ Limits: a function that writes to an argument and returns something else is a fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_assignment
 from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Class, Routine
 from fnjax.port.analysis.registry import call_of
@@ -35,35 +35,69 @@ _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backwar
 @call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
 def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Return a function or class of the file, Function.apply among them."""
-    if name.startswith("function:") or (name == "*.apply" and _find_function_class(ev, node.func.value)):  # type: ignore[attr-defined] # a method
-        list_values(ev, node)
-        made = ev.port_parts(node).with_changes(func=node.func)
-        forward = _find_applied_forward(ev, node.func)
-        if forward is not None:
-            _report_written_inputs(ev, node, forward)
-        if forward is not None and forward.gives:
-            message = f"{unparse(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
-            raise Stop(node, "in-place", message)
-        if forward is not None and ev.program.draws_random_numbers(forward):
-            made = _pass_key(ev, node, made)
-        return Expr(made, _describe_applied(ev, node))
-    if name[2:] in _MARKING and _find_function_class(ev, node.func.value):  # type: ignore[attr-defined] # a method
-        raise Stop(
-            node, "unknown", f"{unparse(node.func)} is called of the class, where it marks nothing: call it of ctx"
-        )
+    cls = _find_function_class(ev, node.func.value) if isinstance(node.func, cst.Attribute) else None
+    if name.startswith("function:") or (name == "*.apply" and cls):
+        return _port_apply(ev, node, cls or _find_class_of_alias(ev, node.func))
+    if name[2:] in _MARKING and cls:
+        message = f"{unparse(node.func)} is called of the class, where it marks nothing: call it of ctx"
+        raise Stop(node, "unknown", message)
     if not name.startswith("file:"):
         return None
-    if (again := _port_call_for_rows(ev, node, name)) is not None:
-        return again
     list_values(ev, node)
     made = ev.port_parts(node).with_changes(func=node.func)
     routine = ev.program.find_routine(name)
     ev.called.add(name)
-    if routine is None:
-        if name.removeprefix("file:") not in ev.program.classes:
-            return Expr(made, UNKNOWN)
-        return Expr(made, Value("object", element=find_held_memref(ev, [a.value for a in node.args])))
-    return call_routine(ev, node, made, routine)
+    if routine is not None:
+        return call_routine(ev, node, made, routine)
+    if name.removeprefix("file:") not in ev.program.classes:
+        return Expr(made, UNKNOWN)
+    return Expr(made, Value("object", element=find_held_memref(ev, [a.value for a in node.args])))
+
+
+def _find_function_class(ev: Evaluator, node: cst.BaseExpression) -> Class | None:
+    """Return the Function class that an expression is, or makes: `Cube`, `Cube()`."""
+    made = node.func if isinstance(node, cst.Call) and not node.args else node
+    cls = ev.program.classes.get(ev.find_name(made).removeprefix("file:"))
+    return cls if cls is not None and cls.is_function else None
+
+
+def _find_class_of_alias(ev: Evaluator, node: cst.BaseExpression) -> Class | None:
+    """Return the class that a name for `Cube.apply` runs."""
+    name = node.value if isinstance(node, cst.Name) else ""
+    local, found = ev.routine.given.get(name, []), ev.program.source.find_definition(name)
+    value = local[0] if len(local) == 1 else found.value if found is not None else None
+    return _find_function_class(ev, value.value) if isinstance(value, cst.Attribute) else None
+
+
+def _port_apply(ev: Evaluator, node: cst.Call, cls: Class | None) -> Expr:
+    """Return a call of Function.apply, which has memory of its own for each result."""
+    list_values(ev, node)
+    made = ev.port_parts(node).with_changes(func=node.func)
+    forward = ev.program.find_method(cls, "forward") if cls else None
+    if forward is not None:
+        _report_written_inputs(ev, node, forward)
+        if forward.gives:
+            message = f"{unparse(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
+            raise Stop(node, "in-place", message)
+        if ev.program.draws_random_numbers(forward):
+            made = _pass_key(ev, node, made)
+    if cls and isinstance(node.func, cst.Attribute):
+        ev.called.add(f"file:{cls.name}")
+    result = forward.result if forward and forward.result else TENSOR
+    return Expr(made, _map_memory(ev, node, result, lambda _, part: ev.make_memref(node, part)))
+
+
+def _map_memory(
+    ev: Evaluator, node: cst.Call, value: Value, place: Callable[[MemRef, str], MemRef], part: str = ""
+) -> Value:
+    """Return a function's result with the memory in which the caller sees it and its parts."""
+    parts = None
+    if value.parts is not None:
+        parts = tuple(_map_memory(ev, node, p, place, f"{part} {i}") for i, p in enumerate(value.parts))
+    element = value.element and _map_memory(ev, node, value.element, place, f"{part}.")
+    memref = value.memref and place(value.memref, part)
+    like = ev.mark_shape(node, part) if value.is_tensor else ""
+    return replace(value, memref=memref, parts=parts, element=element, number="", like=like, mask="")
 
 
 def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine) -> Expr:
@@ -74,39 +108,6 @@ def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine
     if routine.draws:
         made = _pass_key(ev, node, made)
     return _port_result(ev, node, made, routine, routine.result or UNKNOWN, taken)
-
-
-def _port_call_for_rows(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Return a call of the function itself for the rows that a mask selects: each row's result is its own."""
-    values = [ev.port(a.value).value for a in node.args]
-    selected = [v for v in values if v.mask]
-    if len(selected) != 1 or ev.program.find_routine(name) is not ev.routine or not _is_bounded_recursion(ev, node):
-        return None
-    row = Value("tensor", mask=selected[0].mask, memref=ev.make_memref(node))
-    made = ev.port_parts(node).with_changes(func=node.func)
-    small = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
-    target = small.targets[0].target if isinstance(small, cst.Assign) and small.value is node else None
-    if isinstance(target, cst.Tuple):
-        parts = [replace(row, memref=ev.make_memref(node, f" {i}")) for i in range(len(target.elements))]
-        return Expr(made, Value("static", parts=tuple(parts)))
-    return Expr(made, row)
-
-
-def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
-    given = {p.name.value for p in ev.routine.parameters}
-    changed = {
-        n.value
-        for a in node.args
-        for b in list_nodes(a.value)
-        if isinstance(b, cst.BinaryOperation) and ev.port(a.value).value.kind != "tensor"
-        for n in list_nodes(b)
-        if isinstance(n, cst.Name) and n.value in given
-    }
-    around = (
-        n for n in list_nodes(ev.routine.node) if isinstance(n, cst.If) and any(c is node for c in list_nodes(n.body))
-    )
-    return any(changed & find_names(n.test) for n in around)
 
 
 def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
@@ -212,37 +213,20 @@ def _port_result(
         if any(ev.is_live(n, node) for p in others for n in find_holders(ev, p)):
             message = f"{routine.name} writes to what *{star.name.value} is given: let it return the new arrays"
             raise Stop(node, "alias", message)
-    for name in sorted(writes):
-        if name not in taken:
+    for name in sorted(writes & taken.keys()):
+        expr, seen = ev.port(taken[name].value), _list_seen(ev, taken[name])
+        if not seen:
             continue
-        expr = ev.port(taken[name].value)
-        memref = expr.value.memref
-        if memref is None and (all_ := list_memrefs(expr.value)):
-            memref = MemRef.join_all(*all_)
-        returns_it = (
-            expr.value.memref is not None
-            and result.memref is not None
-            and result.memref.storage == frozenset({f"arg:{name}"})
-            and not result.memref.steps
-        )
-        if memref is None:
-            continue
+        memref = expr.value.memref or MemRef.join_all(*seen)
         _report_given_twice(ev, node, routine, name, memref, taken)
-        if returns_it:
+        own = result.memref is not None and result.memref.storage == {f"arg:{name}"} and not result.memref.steps
+        if own and expr.value.memref is not None:
             return write_memory(ev, node, expr, made, replace(expr.value, number=""))
         if list_seeing(ev, node, memref) or list_containers(ev, node, memref):
             routine.hands = routine.hands or routine.gives_value  # the next iteration
-            raise Stop(
-                node,
-                "alias",
-                f"{unparse(node.func)} writes to its argument {name!r} without returning it; "
-                "let it return the new array",
-            )
+            message = f"{unparse(node.func)} writes to its argument {name!r} without returning it"
+            raise Stop(node, "alias", f"{message}; let it return the new array")
         note_write(ev, memref)
-        if result.kind == "static" and result.literal is None:
-            ev.note(
-                node, "alias", f"{unparse(node.func)} writes to its argument {name!r}, which nobody reads afterwards"
-            )
     return Expr(made, value)
 
 
@@ -260,7 +244,7 @@ def _report_given_twice(
 
 
 def _is_switched_off(ev: Evaluator, routine: Routine, name: str, taken: dict[str, cst.Arg]) -> bool:
-    """Return whether a call says `inplace=False`, or leaves it so, where `if inplace:` stands around the writes."""
+    """Return whether a call says `inplace=False`, or leaves it so, where `if inplace:` is around the writes."""
     flag = next((p for p in routine.parameters if p.name.value == routine.flags.get(name)), None)
     if flag is None:
         return False
@@ -301,61 +285,33 @@ def give_back(
     return Expr(last.node, Value("static", literal=None, memref=last.value.memref))
 
 
-def _relocate(ev: Evaluator, node: cst.Call, value: Value, taken: dict[str, cst.Arg], part: str = "") -> Value:
-    """Return the function's own places as the caller sees them."""
-    parts = (
-        None
-        if value.parts is None
-        else tuple(_relocate(ev, node, p, taken, f"{part} {i}") for i, p in enumerate(value.parts))
-    )
-    element = value.element and _relocate(ev, node, value.element, taken, f"{part}.")
-    memref = value.memref
-    if memref is not None:
+def _relocate(ev: Evaluator, node: cst.Call, value: Value, taken: dict[str, cst.Arg]) -> Value:
+    """Return a function's result with its memory as the caller sees it: that of arguments, or taken in the call."""
+
+    def place(memref: MemRef, _: str) -> MemRef:
         given = {s.removeprefix("arg:").split(".")[0] for s in memref.storage if s.startswith("arg:")}
-        froms = [ev.port(taken[s].value).value for s in sorted(given) if s in taken]
-        known = [p for v in froms for p in ([v.memref] if v.memref else list_memrefs(v))]
+        known = [m for s in sorted(given & taken.keys()) for m in _list_seen(ev, taken[s])]
         if not given <= taken.keys():
-            known += [
-                p for a in node.args if a.star or a not in taken.values() for p in list_memrefs(ev.port(a.value).value)
-            ]
+            known += [m for a in node.args if a.star or a not in taken.values() for m in _list_seen(ev, a)]
         known += [replace(memref, storage=frozenset({s[6:]})) for s in sorted(memref.storage) if s.startswith("outer ")]
         if len(known) == 1 and len(memref.storage) == 1 and memref.certain and not memref.steps:
-            memref = known[0]
-        elif known:
-            memref = MemRef.join_all(*known)
-        else:  # parts that share memory in the function share it here
-            here = next(iter(ev.make_memref(node, " ").storage))
-            again = {s for s in memref.storage if here in s}  # of a function that calls itself: one name for all depths
-            storage = frozenset(s if s in again else here + s for s in sorted(memref.storage))
-            steps = memref.steps if not any(s.reads for s in memref.steps) else ()
-            memref = MemRef(storage, steps, memref.certain and steps == memref.steps and not again)
-    like = ev.mark_shape(node, part) if value.is_tensor else ""
-    return replace(value, memref=memref, parts=parts, element=element, number="", like=like, mask="")
+            return known[0]
+        if known:
+            return MemRef.join_all(*known)
+        # Parts that share memory in the function share it here.
+        here = next(iter(ev.make_memref(node, " ").storage))
+        again = {s for s in memref.storage if here in s}  # of a function that calls itself: one name for all depths
+        storage = frozenset(s if s in again else here + s for s in sorted(memref.storage))
+        steps = memref.steps if not any(s.reads for s in memref.steps) else ()
+        return MemRef(storage, steps, memref.certain and steps == memref.steps and not again)
+
+    return _map_memory(ev, node, value, place)
 
 
-def _find_function_class(ev: Evaluator, node: cst.BaseExpression) -> Class | None:
-    """Return the Function class that an expression is, or makes: `Cube`, `Cube()`."""
-    made = node.func if isinstance(node, cst.Call) and not node.args else node
-    cls = ev.program.classes.get(ev.find_name(made).removeprefix("file:"))
-    return cls if cls is not None and cls.is_function else None
-
-
-def _find_applied_forward(ev: Evaluator, node: cst.BaseExpression) -> Routine | None:
-    """Return the forward that `Cube.apply`, or a name for it, runs."""
-    if isinstance(node, cst.Name):
-        local, found = ev.routine.given.get(node.value, []), ev.program.source.find_definition(node.value)
-        node = local[0] if len(local) == 1 else found.value if found is not None and found.value is not None else node
-    cls = _find_function_class(ev, node.value) if isinstance(node, cst.Attribute) else None
-    return ev.program.find_method(cls, "forward") if cls else None
-
-
-def _describe_applied(ev: Evaluator, node: cst.Call) -> Value:
-    forward = _find_applied_forward(ev, node.func)
-    result = forward.result if forward and forward.result else TENSOR
-    cls = _find_function_class(ev, node.func.value) if isinstance(node.func, cst.Attribute) else None
-    if cls:
-        ev.called.add(f"file:{cls.name}")
-    return _make_fresh(ev, node, result)
+def _list_seen(ev: Evaluator, arg: cst.Arg) -> list[MemRef]:
+    """Return the memory of an argument, or of what it holds."""
+    value = ev.port(arg.value).value
+    return [value.memref] if value.memref else list_memrefs(value)
 
 
 def _report_written_inputs(ev: Evaluator, node: cst.Call, forward: Routine) -> None:
@@ -369,14 +325,3 @@ def _report_written_inputs(ev: Evaluator, node: cst.Call, forward: Routine) -> N
                 f"{unparse(node.func)} writes to {unparse(arg.value)!r}: read what it returns instead of {read[0]!r}"
             )
             raise Stop(node, "alias", message)
-
-
-def _make_fresh(ev: Evaluator, node: cst.Call, value: Value, part: str = "") -> Value:
-    parts = (
-        None
-        if value.parts is None
-        else tuple(_make_fresh(ev, node, p, f"{part} {i}") for i, p in enumerate(value.parts))
-    )
-    return replace(
-        value, memref=ev.make_memref(node, part) if value.memref else None, parts=parts, number="", like="", mask=""
-    )

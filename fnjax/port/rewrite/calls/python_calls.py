@@ -13,13 +13,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_answer, parse
-from fnjax.port.analysis.registry import call_of, expression
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_answer, parse, read_getattr
+from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import (
+    DTYPE,
     LIST,
     PYTHON,
     STATIC,
@@ -35,7 +35,7 @@ from fnjax.port.known.facts import (
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.values.binding import find_held_memref, list_entries
-from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, bracket, fill, find_operation, read_literal, unparse
+from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, fill, find_operation, read_literal, unparse
 from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
@@ -69,85 +69,50 @@ def port_isinstance(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     arrays = ARRAYS | _SOME | ({"numpy.ndarray"} if expr.value.origin.numpy else frozenset())
     if all(n in _NEVER or ev.program.list_meanings(unparse(o)) & _NEVER for n, o in zip(names, options, strict=True)):
         return make_answer(False)
-    if not any(n in arrays for n in names):
+    made: list[cst.BaseExpression] = options
+    if any(n in arrays for n in names):
+        if not (arrays - _SOME).intersection(names):
+            message = f"JAX has one type of arrays: whether one is a {unparse(options[0])} cannot be asked"
+            raise Stop(node, "unknown", message)
+        ev.diagnostics.imports.add("jax")
+        made = [parse("jax.Array") if n in arrays else o for n, o in zip(names, options, strict=True)]
+    else:
         for option, kind in zip(options, names, strict=True):
             if kind.startswith("torch."):
                 raise Stop(option, "unknown", f"nothing in JAX is an instance of {kind}")
             if "." in kind and kind.split(".")[0] not in _IMPORTED | sys.stdlib_module_names and ":" not in kind:
                 raise Stop(option, "supply", f"{kind} is of another module; put a class of that name in its place")
-        return Expr(
-            ev.port_parts(node.with_changes(args=[subject])).with_changes(
-                args=[subject.with_changes(value=expr.node), kinds]
-            )
-            if expr.node is not subject.value
-            else node,
-            Value("static", "bool"),
-        )
-    if not (arrays - _SOME).intersection(names):
-        raise Stop(
-            node, "unknown", f"JAX has one type of arrays: whether one is a {unparse(options[0])} cannot be asked"
-        )
-    ev.diagnostics.imports.add("jax")
-    made = [parse("jax.Array") if n in arrays else o for n, o in zip(names, options, strict=True)]
-    kinds_ = (
-        made[0]
-        if not isinstance(kinds.value, cst.Tuple)
-        else kinds.value.with_changes(
-            elements=[e.with_changes(value=m) for e, m in zip(kinds.value.elements, made, strict=True)]
-        )
-    )
-    return Expr(
-        node.with_changes(args=[subject.with_changes(value=expr.node), kinds.with_changes(value=kinds_)]),
-        Value("static", "bool"),
-    )
+    new = made[0]
+    if isinstance(kinds.value, cst.Tuple):
+        elements = [e.with_changes(value=m) for e, m in zip(kinds.value.elements, made, strict=True)]
+        new = kinds.value.with_changes(elements=elements)
+    args = [subject.with_changes(value=expr.node), kinds.with_changes(value=new)]
+    return Expr(node.with_changes(args=args), Value("static", "bool"))
 
 
 @call_of("builtins.hasattr")
 def port_hasattr(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `hasattr(x, "dim")` asks whether x is a tensor, where arrays have no such attribute."""
+    """Translate `hasattr(x, "dim")` of a tensor; arrays of JAX have no such attribute."""
     if len(node.args) != 2:
         return None
-    subject, attr = ev.port(node.args[0].value), read_literal(node.args[1].value)
-    if subject.value.kind in {"static", "object"} or not isinstance(attr, str):
+    subject, attr = ev.port(node.args[0].value).value, read_literal(node.args[1].value)
+    if subject.kind in {"static", "object"} or subject.origin.numpy or not isinstance(attr, str):
         return None
+    known = find_operation(f"torch.Tensor.{attr}") is not None
+    if subject.is_tensor:
+        return make_answer(known)
     import numpy as np  # rarely, so that most ports need not wait for it
 
-    if hasattr(np.ndarray, attr):
-        return None
-    if find_operation(f"torch.Tensor.{attr}") is None:  # of a subclass, or set by somebody: arrays carry none
-        return make_answer(False) if subject.value.is_tensor else None
-    ev.diagnostics.imports.add("jax")
-    return Expr(fill("isinstance(A, jax.Array)", A=subject.node), Value("static", "bool"))
+    if known and not hasattr(np.ndarray, attr):
+        asked = unparse(node.args[0].value)
+        raise Stop(node, "unknown", f"whether {asked} is a tensor, which has {attr!r}, is not known")
+    return None
 
 
 @call_of("typing.cast", "typing_extensions.cast")
 def port_typing_cast(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `typing.cast(torch.Tensor, x)` is x: typed code has it around what a type checker cannot tell."""
+    """Translate `typing.cast(torch.Tensor, x)` as x: typed code has it around what a type checker cannot tell."""
     return ev.port(node.args[1].value) if len(node.args) == 2 else None
-
-
-@expression(cst.Comparison)
-def port_type_comparison(ev: Evaluator, node: cst.Comparison) -> Expr | None:
-    """Translate `type(x) is torch.Tensor`."""
-    target, left = node.comparisons[0], node.left
-    sign = {cst.Is: "", cst.Equal: "", cst.IsNot: "not ", cst.NotEqual: "not "}.get(type(target.operator))
-    asked = isinstance(left, cst.Call) and len(left.args) == 1 and ev.find_name(left.func) == "builtins.type"
-    if sign is None or not asked or ev.find_name(target.comparator) != "torch.Tensor" or len(node.comparisons) > 1:
-        return None
-    ev.diagnostics.imports.add("jax")
-    subject = unparse(bracket(ev.port(left.args[0].value).node, 1))  # type: ignore[attr-defined] # a call
-    return Expr(parse(f"{sign}isinstance({subject}, jax.Array)"), Value("static", "bool"))
-
-
-def _port_starred_choice(ev: Evaluator, name: str, made: cst.Call, values: list[Value]) -> Expr | None:
-    """Translate `max(*numbers, 1.0)`, where they are the values of tensors."""
-    items = [find_any_element(v) if a.star else v for a, v in zip(made.args, values, strict=True)]
-    dtypes = [i.dtype for i in items if i.traced]
-    if not dtypes or not any(a.star for a in made.args) or any(a.keyword for a in made.args):
-        return None
-    ev.diagnostics.imports.add("jnp")
-    together = ", ".join(a.star + unparse(bracket(a.value, 1)) for a in made.args)
-    return Expr(parse(f"jnp.{name}(jnp.array([{together}]))"), Value("tensor", dtypes[0], 0))
 
 
 @call_of("builtins.")
@@ -163,39 +128,15 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     made = ev.port_parts(node)
     made = made if unparse(node.func) == name else made.with_changes(func=cst.Name(name))
     first = values[0] if values else UNKNOWN
-    tensors = [v for v in values if v.traced]
-    # jit has no value to make a number of: the scalar array stands for it. `python` says that it widens no dtype.
-    if name in {"float", "complex"} and first.traced:
-        number = ev.stop_gradient(ev.port(node.args[0].value).node)
-        if name == "float" and first.dtype in {"int", "bool"}:
-            number, first = fill("A.astype(float)", A=number), replace(first, dtype="float", exact="")
-        return Expr(number, replace(first, kind="tensor", rank=0).with_origin(python=True))
-    if name in {"int", "bool"} and first.traced:
-        return _port_number_call(ev, node, name, first)
-    if (name == "range" and tensors) or (name == "slice" and tensors):
-        ev.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs un-jitted only")
-    if name == "len":
-        known = len(first.parts) if first.parts is not None else MISSING
-        return Expr(made, Value("static", "int", literal=known))
-    if name in {"max", "min"} and (largest := _port_starred_choice(ev, name, made, values)) is not None:
-        return largest
-    # Python's own would ask bool() of a comparison, which a traced array does not answer.
-    if name in {"max", "min"} and tensors and len(values) > 1:
-        ev.diagnostics.imports.add("jnp")
-        args = [unparse(bracket(ev.port(a.value).node, 1)) for a in node.args]
-        text = args[0]
-        for other in args[1:]:
-            text = f"jnp.{name}imum({text}, {other})"
-        return Expr(
-            parse(text),
-            Value(
-                "tensor",
-                tensors[0].dtype,
-                0 if all(v.rank == 0 or v.kind == "static" for v in values) else None,
-                origin=Origin(python=all(v.origin.python or v.kind == "static" for v in values)),
-            ),
-        )
-    if name in {"abs", "round", "pow"} and tensors:
+    traced = any(v.traced for v in values)
+    if name in {"float", "complex", "int", "bool"}:
+        return _port_number_call(ev, node, made, name, first)
+    if name in {"range", "slice"} and traced:
+        ev.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs outside jit only")
+    starred = any(a.star and find_any_element(v).traced for a, v in zip(node.args, values, strict=True))
+    if name in {"max", "min"} and (starred or (traced and len(values) > 1)):
+        return _port_choice(ev, node, name, values)
+    if name in {"abs", "round", "pow"} and traced:
         if name == "abs" and ev.here.differentiated:
             ev.diagnostics.needs.add("_abs")
             made = made.with_changes(func=cst.Name("_abs"))
@@ -203,86 +144,97 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
             ev.diagnostics.imports.add("jnp")
             made = made.with_changes(func=parse("jnp.round"))
         return Expr(made, replace(first, memref=ev.make_memref(node), number=""))
-    if name in {"sum", "max", "min"}:
-        element = first.element or (first.parts[0] if first.parts else None)
-        return Expr(
-            made,
-            replace(element, literal=MISSING, number="", memref=ev.make_memref(node))
-            if element
-            else replace(first, literal=MISSING, parts=None, number="")
-            if first.is_tensor
-            else STATIC
-            if all(v.kind == "static" for v in values)
-            else UNKNOWN,
-        )
-    if name == "next" and len(values) == 1:
-        return Expr(made, find_any_element(first))
     if name in {"set", "frozenset", "dict"}:
         made = hash_keys(ev, node, made)
-    if name in {"tuple", "list", "reversed", "sorted", "set", "frozenset", "iter"}:
-        keeps = name in {"tuple", "list", "iter"}
-        return Expr(
-            made,
-            Value(
+    if name == "getattr" and len(node.args) >= 2 and isinstance(read_literal(node.args[1].value), str):
+        attribute = read_getattr(node)
+        if attribute is not None and (first.is_tensor or ev.find_name(node).startswith("torch.")):
+            return ev.port(attribute)
+        known = ev.state.variables.get(f"ctx.{read_literal(node.args[1].value)}", UNKNOWN)
+        return Expr(made, known if ev.find_name(node.args[0].value) == "ctx" else UNKNOWN)
+    if name == "getattr" and len(node.args) == 2 and first.is_tensor:
+        raise Stop(node, "unknown", "which method of the tensor this is cannot be told: choose a function with `if`")
+    return Expr(made, _describe_builtin(ev, node, name, values))
+
+
+def _describe_builtin(ev: Evaluator, node: cst.Call, name: str, values: list[Value]) -> Value:
+    """Return what is known of the result of a builtin that stays."""
+    first = values[0] if values else UNKNOWN
+    known = STATIC if values and all(v.kind == "static" for v in values) else UNKNOWN
+    number = Value("static", "int")
+    match name:
+        case "len":
+            return replace(number, literal=len(first.parts) if first.parts is not None else MISSING)
+        case "sum" | "max" | "min":
+            element = first.element or (first.parts[0] if first.parts else None)
+            if element:
+                return replace(element, literal=MISSING, number="", memref=ev.make_memref(node))
+            return replace(first, literal=MISSING, parts=None, number="") if first.is_tensor else known
+        case "next" if len(values) == 1:
+            return find_any_element(first)
+        case "tuple" | "list" | "reversed" | "sorted" | "set" | "frozenset" | "iter":
+            keeps = name in {"tuple", "list", "iter"}
+            element = first.element or (None if keeps else join_elements(first))
+            return Value(
                 "static",
                 name=LIST if name in {"list", "sorted"} else "",
                 parts=first.parts if keeps else None,
-                element=find_any_element(first)
-                if first.is_tensor
-                else first.element or (None if keeps else join_elements(first)),
+                element=find_any_element(first) if first.is_tensor else element,
                 literal=first.literal if name == "tuple" and isinstance(first.literal, tuple) else MISSING,
-            ),
-        )
-    if name == "zip":
-        elements = tuple(find_any_element(v) for v in values)
-        return Expr(made, Value("static", element=Value("static", parts=elements), number=ev.number_expression(node)))
-    if name == "enumerate":
-        return Expr(
-            made, Value("static", element=Value("static", parts=(Value("static", "int"), find_any_element(first))))
-        )
-    if name == "range":
-        return Expr(made, Value("static", name=LIST, element=Value("static", "int")))
-    if name == "dict" and all(a.keyword for a in node.args):
-        known = list_entries(ev, [(a.keyword and a.keyword.value, a.value) for a in node.args])
-        return Expr(
-            made, Value("static", element=find_held_memref(ev, [a.value for a in node.args]) or UNKNOWN, entries=known)
-        )
-    if name in {"map", "filter"}:  # what they give may be views of what the function reads
-        lying = [p for n in find_names(node) if n in ev.state.variables for p in list_memrefs(ev.state.variables[n])]
-        return Expr(made, Value("static", element=Value(memref=MemRef.join_all(*lying) if lying else None)))
-    if name == "getattr" and len(node.args) == 2 and first.is_tensor and read_literal(node.args[1].value) is MISSING:
-        raise Stop(node, "unknown", "which method of the tensor this is cannot be told: choose a function with `if`")
-    if name == "getattr" and len(node.args) >= 2 and isinstance(read_literal(node.args[1].value), str):
-        from fnjax.port.rewrite.values.context import is_ctx
-
-        if is_ctx(ev, node.args[0].value):
-            return Expr(made, ev.state.variables.get(f"ctx.{read_literal(node.args[1].value)}", UNKNOWN))
-        return None if first.is_tensor or ev.find_name(node).startswith("torch.") else Expr(made, UNKNOWN)
-    if name in STATIC_BUILTINS:
-        return Expr(made, STATIC)
-    if name in {"int", "float", "bool", "complex"}:
-        return Expr(made, Value("static", name if name != "bool" else "bool"))
-    return Expr(made, STATIC if values and all(v.kind == "static" for v in values) else UNKNOWN)
+            )
+        case "zip":
+            parts = tuple(find_any_element(v) for v in values)
+            return Value("static", element=Value("static", parts=parts), number=ev.number_expression(node))
+        case "enumerate":
+            return Value("static", element=Value("static", parts=(number, find_any_element(first))))
+        case "range":
+            return Value("static", name=LIST, element=number)
+        case "dict" if all(a.keyword for a in node.args):
+            entries = list_entries(ev, [(a.keyword and a.keyword.value, a.value) for a in node.args])
+            held = find_held_memref(ev, [a.value for a in node.args])
+            return Value("static", element=held or UNKNOWN, entries=entries)
+        case "map" | "filter":  # what they give may be views of what the function reads
+            read = [ev.state.variables[n] for n in sorted(find_names(node)) if n in ev.state.variables]
+            seen = [m for v in read for m in list_memrefs(v)]
+            return Value("static", element=Value(memref=MemRef.join_all(*seen) if seen else None))
+    return STATIC if name in STATIC_BUILTINS else known
 
 
-def _port_number_call(ev: Evaluator, node: cst.Call, name: str, first: Value) -> Expr:
-    expr = ev.port(node.args[0].value)
-    if first.kind != "tensor":
-        ev.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs un-jitted only")
-        return Expr(node.with_changes(args=[node.args[0].with_changes(value=expr.node)]), Value("static", name))
-    if name == "bool":
-        made = (
-            unparse(bracket(expr.node, 0 if first.rank == 0 else 15))
-            if first.dtype == "bool"
-            else f"({unparse(bracket(expr.node, 7))} != 0)"
-        )
-        shape = "" if first.rank == 0 else ".reshape(())"
-        return Expr(parse(f"{made}{shape}"), Value("tensor", "bool", 0, origin=PYTHON, memref=ev.make_memref(node)))
+def _port_choice(ev: Evaluator, node: cst.Call, name: str, values: list[Value]) -> Expr:
+    """Translate `max(a, b)` of tensors: Python's own would ask a comparison for its bool."""
+    if any(a.star or a.keyword for a in node.args):
+        raise Stop(node, "unknown", f"{name}() of a list of tensors and more: write jnp.{name} of one array")
     ev.diagnostics.imports.add("jnp")
-    made = f"jnp.asarray({unparse(bracket(expr.node, 1))}).astype(int)"
-    if expr.value.memref is not None:  # an array, and no number made by Python
-        made = f"{unparse(bracket(expr.node))}.astype(int)"
-    return Expr(parse(made), Value("tensor", "int", 0, origin=PYTHON, memref=ev.make_memref(node)))
+    first, *others = (ev.port(a.value).node for a in node.args)
+    for other in others:
+        first = fill(f"jnp.{name}imum(A, B)", A=first, B=other)
+    dtype = next(v.dtype for v in values if v.traced)
+    rank = 0 if all(v.rank == 0 or v.kind == "static" for v in values) else None
+    python = all(v.origin.python or v.kind == "static" for v in values)
+    return Expr(first, Value("tensor", dtype, rank, origin=Origin(python=python)))
+
+
+def _port_number_call(ev: Evaluator, node: cst.Call, made: cst.Call, name: str, first: Value) -> Expr:
+    """Translate `float(t)`, `int(t)`, `bool(t)`: under jit the scalar array stands for it, and widens no dtype."""
+    if not first.traced:
+        return Expr(made, Value("static", name))
+    expr = ev.port(node.args[0].value)
+    if name in {"float", "complex"}:
+        number = ev.stop_gradient(expr.node)
+        if name == "float" and first.dtype in {"int", "bool"}:
+            number, first = fill("A.astype(float)", A=number), replace(first, dtype="float", exact="")
+        return Expr(number, replace(first, kind="tensor", rank=0).with_origin(python=True))
+    if first.kind != "tensor":
+        ev.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs outside jit only")
+        return Expr(made, Value("static", name))
+    known = Value("tensor", name, 0, origin=PYTHON, memref=ev.make_memref(node))
+    if name == "int" and expr.value.memref is None:  # a number made by Python
+        ev.diagnostics.imports.add("jnp")
+        return Expr(fill("jnp.asarray(A).astype(int)", A=expr.node), known)
+    if name == "int":
+        return Expr(fill("A.astype(int)", A=expr.node), known)
+    asked = expr.node if first.dtype == "bool" else fill("(A != 0)", A=expr.node)
+    return Expr(asked if first.rank == 0 else fill("A.reshape(())", A=asked), known)
 
 
 @call_of("math.", "cmath.")
@@ -305,32 +257,16 @@ def list_contained(values: Iterable[Value]) -> list[Value]:
 
 
 def hash_keys(ev: Evaluator, node: cst.Call, made: cst.Call) -> cst.Call:
-    """Return a call with a dtype as a key, or with a list of keys, or of pairs of keys and values."""
+    """Return a call with a dtype as a key, as which arrays have it."""
     if not node.args:
         return made
     expr = ev.port(node.args[0].value)
-    first: Any = make_hashable(ev, expr)
-    if isinstance(node.args[0].value, (cst.List, cst.Tuple)):
-        keys = [_hash_key(ev, e, v) for e, v in zip(first.elements, expr.value.parts or (), strict=False)]
-        if len(keys) == len(first.elements) and any(k is not e for k, e in zip(keys, first.elements, strict=True)):
-            first = first.with_changes(elements=keys)
-    return (
-        made if first is expr.node else made.with_changes(args=[made.args[0].with_changes(value=first), *made.args[1:]])
-    )
-
-
-def _hash_key(ev: Evaluator, element: cst.BaseElement, value: Value) -> cst.BaseElement:
-    inner = element.value
-    if isinstance(inner, cst.Tuple) and value.parts and len(inner.elements) == 2:
-        first = inner.elements[0]
-        made = _hash_key(ev, first, value.parts[0])
-        return (
-            element
-            if made is first
-            else element.with_changes(value=inner.with_changes(elements=[made, inner.elements[1]]))
-        )
-    key = make_hashable(ev, Expr(inner, value))
-    return element if key is inner else element.with_changes(value=key)
+    if any(v.name == DTYPE for part in expr.value.parts or () for v in (part, *(part.parts or ())[:1])):
+        raise Stop(node, "unknown", "dtypes as keys, of a list: write them in braces")
+    first = make_hashable(ev, expr)
+    if first is expr.node:
+        return made
+    return made.with_changes(args=[made.args[0].with_changes(value=first), *made.args[1:]])
 
 
 @call_of("*.")

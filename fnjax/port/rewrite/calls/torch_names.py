@@ -15,12 +15,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, read_getattr
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.calls.arguments import is_only_renamed
 from fnjax.port.rewrite.calls.foreign_names import describe_foreign
-from fnjax.port.rewrite.calls.passed_functions import list_unnamed_calls, port_passed_function
+from fnjax.port.rewrite.calls.passed_functions import port_passed_function
 from fnjax.port.rewrite.calls.torch_calls import Facts, port_operation
 from fnjax.port.rewrite.memory.writing import find_owned
 from fnjax.port.torch import (
@@ -49,52 +48,47 @@ def _get_operation(node: cst.BaseExpression, name: str) -> Operation:
     return found
 
 
+def _find_member(ev: Evaluator, node: cst.BaseExpression, value: Value, attr: str) -> Operation | None:
+    """Return the operation of a method or attribute; what apply is given is a tensor rather than a dictionary."""
+    found = find_operation(f"torch.Tensor.{attr}")
+    storage = value.memref.storage if value.memref and ev.routine.role != "helper" else ()
+    given = attr == "values" and any(s[:4] in {"arg:", "kept"} for s in storage)
+    other = not value.is_tensor and attr in _OF_OTHERS and not given
+    return None if isinstance(found, Absent) and other else found and _get_operation(node, f"torch.Tensor.{attr}")
+
+
 def port_reference(ev: Evaluator, node: cst.BaseExpression, name: str) -> Expr:
     """Return a name of torch that is not called here: a constant, or a function that is passed on."""
     found = _get_operation(node, name)
     if not found.called:
         return port_operation(ev, node, found, [])
-    if name in TENSOR_TYPES and not is_only_renamed(ev, node, name):
+    if name in TENSOR_TYPES:
         raise Stop(node, "operation", f"{name} as a value: pass a dtype, and write x.to(dtype)")
-    return Expr(port_passed_function(ev, node, name, list_unnamed_calls(ev)), Value("object", name=name))
+    return Expr(port_passed_function(ev, node, name), Value("object", name=name))
 
 
 @call_of("torch.")
 def port_torch_call(ev: Evaluator, node: cst.Call, name: str) -> Expr:
     """Translate `torch.exp(x)`, under whatever names torch and exp go."""
-    found = _get_operation(node, name)
-    return port_operation(ev, node, found, list(node.args))
+    return port_operation(ev, node, _get_operation(node, name), list(node.args))
 
 
 @call_of("*.", general=True)
 def port_tensor_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `x.exp()`."""
     assert isinstance(node.func, cst.Attribute)
-    base = ev.find_name(node.func.value)
+    base, attr = ev.find_name(node.func.value), node.func.attr.value
     if base and not base.startswith("instance:"):
         return None
-    expr = ev.port(node.func.value)
-    attr = node.func.attr.value
-    if expr.value.kind in {"static", "object"} and not expr.value.name.startswith("instance:torch.dtype"):
+    value = ev.port(node.func.value).value
+    if value.kind in {"static", "object"} and not value.name.startswith("instance:torch.dtype"):
         return None
-    if attr == "split" and not expr.value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
+    if attr == "split" and not value.is_tensor and any(isinstance(a.value, cst.SimpleString) for a in node.args):
         return None  # of a string
-    found = find_operation(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and not _may_be_other_method(ev, expr.value, attr):
-        raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
-    if not isinstance(found, Operation):
+    found = _find_member(ev, node, value, attr)
+    if found is None or not found.called:
         return None
-    if not found.called:
-        return None
-    return port_operation(ev, node, found, [cst.Arg(node.func.value), *node.args], node.func.value)
-
-
-def _may_be_other_method(ev: Evaluator, value: Value, attr: str) -> bool:
-    """Whether this may be a method of something else; what apply is given is a tensor rather than a dictionary."""
-    given = (
-        value.memref and ev.routine.role != "helper" and any(s[:4] in {"arg:", "kept"} for s in value.memref.storage)
-    )
-    return not value.is_tensor and attr in _OF_OTHERS and not (attr == "values" and given)
+    return port_operation(ev, node, found, [cst.Arg(node.func.value), *node.args])
 
 
 _FIELDS = ("values", "indices")
@@ -104,11 +98,10 @@ def port_part_of_pair(ev: Evaluator, node: cst.BaseExpression, part: int) -> Exp
     """Return one part alone of the pair that a call gives, where there is an operation for that."""
     if not isinstance(node, cst.Call) or ev.here.differentiated:  # at ties the pair has PyTorch's derivatives
         return None
-    name, args, root = ev.find_name(node.func), list(node.args), None
+    name, args = ev.find_name(node.func), list(node.args)
     if isinstance(node.func, cst.Attribute) and not name and not ev.find_name(node.func.value):
-        name, root = f"torch.Tensor.{node.func.attr.value}", node.func.value
-        args = [cst.Arg(root), *args]
-        if not ev.port(root).value.is_tensor:
+        name, args = f"torch.Tensor.{node.func.attr.value}", [cst.Arg(node.func.value), *args]
+        if not ev.port(node.func.value).value.is_tensor:
             return None
     found = find_operation(name) if name.startswith("torch.") else None
     if not isinstance(found, Operation) or found.inplace or not any(o.parts for o in found.overloads):
@@ -117,11 +110,10 @@ def port_part_of_pair(ev: Evaluator, node: cst.BaseExpression, part: int) -> Exp
     if isinstance(bound, Problem) or bound.out is not None or bound.overload.result != "pair":
         return None
     fields = bound.overload.fields
-    if part >= len(fields) or fields[part] not in bound.overload.parts:
+    single = part < len(fields) and fields[part] in bound.overload.parts
+    if not single or any(ev.port(a.value).value.mask for a in args):
         return None
-    if any(ev.port(a.value).value.mask for a in args):
-        return None
-    return port_operation(ev, node, found, args, root, part)
+    return port_operation(ev, node, found, args, part)
 
 
 @expression(cst.Subscript)
@@ -130,17 +122,6 @@ def port_entry_of_pair(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     index = node.slice[0].slice if len(node.slice) == 1 else None
     part = read_literal(index.value) if isinstance(index, cst.Index) else MISSING
     return port_part_of_pair(ev, node.value, part) if type(part) is int and part in {0, 1} else None
-
-
-@call_of("builtins.getattr")
-def port_getattr(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `getattr(torch, "exp")` and `getattr(x, "shape")`."""
-    made = read_getattr(node)
-    named = made is not None and ev.find_name(made).startswith("torch.")
-    if made is None or not (named or ev.port(made.value).value.is_tensor):
-        return None
-    expr: Expr | None = port_torch_attribute(ev, made)
-    return expr
 
 
 @expression(cst.Attribute, general=True)
@@ -166,12 +147,10 @@ def port_torch_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         return Expr(ev.port_parts(node), find_owned(ev, node))
     if value.kind in {"static", "object"}:
         return None
-    found = find_operation(f"torch.Tensor.{attr}")
-    if isinstance(found, Absent) and not (attr in {"values", "solve"} and _may_be_other_method(ev, value, attr)):
-        raise Stop(node, "absent", f"torch.Tensor.{attr} {found.reason}; {found.remedy}")
-    if isinstance(found, Operation) and not found.called:
+    found = _find_member(ev, node, value, attr)
+    if found is not None and not found.called:
         return port_operation(ev, node, found, [cst.Arg(node.value)])
-    if isinstance(found, Operation) and value.is_tensor:  # a bound method that is passed on
+    if found is not None and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
     if found is None and value.is_tensor and value.origin.numpy is False:
         import numpy as np  # rarely, so that most ports need not wait for it

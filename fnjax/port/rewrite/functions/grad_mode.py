@@ -23,9 +23,9 @@ from fnjax.port.analysis.evaluator import (
     parse_line,
     place_at,
 )
+from fnjax.port.analysis.guards import is_guard_context
 from fnjax.port.analysis.registry import call_of, expression, statement
 from fnjax.port.known.facts import UNKNOWN
-from fnjax.port.rewrite.calls.gpu import only_holds_device
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.machinery import ENABLING, FALSE, NO_GRAD, PLAIN, SILENT
 
@@ -53,7 +53,7 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
         name = ev.find_name(call.func) if isinstance(call, cst.Call) else ev.find_name(call)
         if switches_gradients_off(ev, call):
             name = "torch.no_grad"
-        if name in NO_GRAD | PLAIN or only_holds_device(ev.program, name):
+        if name in NO_GRAD | PLAIN or (name[:5] == "file:" and is_guard_context(ev.program, name[5:])):
             gone.append(name)
             if "autocast" in name:
                 enabled = (

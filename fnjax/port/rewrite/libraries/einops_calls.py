@@ -18,8 +18,8 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.calls.python_calls import list_values
-from fnjax.port.rewrite.calls.torch_calls import port_operation
-from fnjax.port.torch import Operation, find_operation, read_literal
+from fnjax.port.rewrite.calls.torch_calls import port_named_operation
+from fnjax.port.torch import read_literal
 
 
 @call_of("einops.einsum")
@@ -32,9 +32,7 @@ def port_einsum(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     short = axes if all(len(a) == 1 for a in axes) else string.ascii_letters
     letters = dict(zip(axes, short, strict=False))
     equation = re.sub(r"\w+", lambda m: letters[m[0]], pattern).replace(" ", "")
-    operation = find_operation("torch.einsum")
-    assert isinstance(operation, Operation)
-    return port_operation(ev, node, operation, [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
+    return port_named_operation(ev, node, "torch.einsum", [cst.Arg(cst.SimpleString(f'"{equation}"')), *node.args[:-1]])
 
 
 @call_of("einops.rearrange", "einops.repeat", "einops.reduce")

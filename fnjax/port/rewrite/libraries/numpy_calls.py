@@ -1,13 +1,12 @@
 """NumPy and SciPy inside.
 
 What: arrays that `x.numpy()` gives are JAX arrays with NumPy's methods: they stay as they are. Functions that
-jax.numpy or jax.scipy has with the same meaning take their place; functions of SciPy that JAX has not run on the host,
-in jax.pure_callback, where the shape of their result is known. Draws of np.random take a key (see below).
-Before: `y = torch.from_numpy(np.log1p(a) * special.kv(1, a))` with `a = x.detach().cpu().numpy()`
-After: `y = jnp.log1p(a) * _on_host_entrywise(lambda a: special.kv(1, a), a)`
+jax.numpy or jax.scipy has with the same meaning take their place.
+Before: `y = torch.from_numpy(np.log1p(a) * special.erf(a))` with `a = x.detach().cpu().numpy()`
+After: `y = jnp.log1p(a) * jax.scipy.special.erf(a)`
 Safety: which functions have the same meaning is a table; calls without tensors stay NumPy's, as constants.
-Limits: all other functions of arrays are findings, as are methods that write in place (`a.sort()`) and `out=`. What
-runs on the host cannot be differentiated by JAX, so that such a backward has no second derivative.
+Limits: all other functions of arrays are findings (fnjax.torch calls them on the host), as are draws of np.random,
+methods that write in place (`a.sort()`) and `out=`.
 """
 
 from __future__ import annotations
@@ -20,23 +19,17 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import DTYPE, LIST, NUMBER, NUMPY, UNKNOWN, Origin, Value
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
-from fnjax.port.rewrite.calls.randomness import make_key
+from fnjax.port.rewrite.calls.torch_calls import port_named_operation
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import bracket, fill, read_literal, unparse
 from fnjax.port.torch.context import find_dtype_class
-from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.torch.numpy_functions import (
     CONSTANTS,
     CREATED,
     CREATING,
-    DRAWS,
     DTYPES,
-    ENTRYWISE,
-    FLOATS,
-    HOST_MATRICES,
     JAX,
     KEYWORDS,
-    LIKE,
     LISTS,
     METHODS,
     POWERS,
@@ -69,8 +62,8 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if root == "random":
         raise Stop(node, "random", f"{name} draws from Python's generator, once for all calls under jit: use torch's")
     if name.startswith("numpy.random."):
-        return _port_draw(ev, node, name.removeprefix("numpy.random."))
-    node = _drop_dtype(node)
+        message = f"{name} draws from NumPy's generator, once for all calls under jit: use torch's functions"
+        raise Stop(node, "random", message)
     values = list_values(ev, node)
     tensors = [v for v in (*values, *list_contained(values)) if v.is_tensor]
     short = name.removeprefix("numpy.")
@@ -92,33 +85,17 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
     if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
         raise Stop(node, "untraced", f"{name}: a shape that depends on a tensor's values")
+    if short in POWERS and len(node.args) == 1:
+        expr = port_named_operation(ev, node, f"torch.{short}", list(node.args))
+        return replace(expr, value=expr.value.with_origin(numpy=True))
     keywords = {_name_keyword(a) for a in node.args} - {""}
     if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
         raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
-    if short in POWERS and len(node.args) == 1 and (short == "exp2" or ev.program.rounding):
-        ev.diagnostics.needs |= {"_log"} if short != "exp2" else set()
-        made = parse(POWERS[short].format(unparse(bracket(ev.port(node.args[0].value).node, 13))))
-        return Expr(made, _describe_result(ev, node, "entry", values, tensors))
     if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
         result, target = JAX[name]
         return _port_to_same(ev, node, target, _describe_result(ev, node, result, values, tensors), short)
-    if name in ENTRYWISE or (name in JAX and name.startswith("scipy.special.")):
-        ev.diagnostics.needs.add("_on_host_entrywise")
-        expr = _port_to_host(ev, node, node, "_on_host_entrywise", "")
-        of_tensors = all(v.origin.numpy is False for v in tensors)  # of tensors these give tensors
-        return replace(expr, value=expr.value.with_origin(numpy=False)) if of_tensors else expr
-    if name in LIKE and len(node.args) > LIKE[name] and not any(a.keyword for a in node.args[: LIKE[name] + 1]):
-        like = unparse(bracket(ev.port(node.args[LIKE[name]].value).node))
-        refused = [a for a in node.args if a.keyword and a.keyword.value in {"output", "return_indices", "indices"}]
-        if not refused:
-            ev.diagnostics.needs.add("_on_host")
-            return _port_to_host(ev, node, node, "_on_host", like if name not in FLOATS else f"{like}.astype(float)")
-    raise Stop(
-        node,
-        "numpy",
-        f"{name} works on NumPy arrays, which are not to be had under jit: wrap it in jax.pure_callback with the "
-        "shape of its result",
-    )
+    message = f"{name} works on NumPy arrays, which are not available under jit: wrap it in jax.pure_callback with the"
+    raise Stop(node, "numpy", f"{message} shape of its result")
 
 
 @expression(cst.Attribute, only="numpy")
@@ -127,18 +104,6 @@ def port_numpy_constant(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     if ev.find_name(node).replace("math.", "numpy.") not in CONSTANTS:
         return None
     return Expr(node, Value("static", "float"))
-
-
-@expression(cst.Attribute, only="numpy")
-def port_real_part(ev: Evaluator, node: cst.Attribute) -> Expr | None:
-    """Translate `scipy.linalg.sqrtm(m).real`, in the Functions for a matrix's square root: it has the shape of m."""
-    call = node.value
-    if node.attr.value != "real" or not isinstance(call, cst.Call) or ev.find_name(call.func) not in HOST_MATRICES:
-        return None
-    if len(call.args) != 1 or not ev.port(call.args[0].value).value.is_tensor:
-        return None
-    ev.diagnostics.needs.add("_on_host")
-    return _port_to_host(ev, node, call, "_on_host", unparse(bracket(ev.port(call.args[0].value).node, 1)))
 
 
 @call_of("*.", only="numpy")
@@ -181,10 +146,8 @@ def port_numpy_lookup(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     if not any(v.traced for v in indices):
         return Expr(made, Value("static", origin=NUMPY))
     ev.diagnostics.imports.add("jnp")
-    memref = ev.make_memref(node)
-    return Expr(
-        made.with_changes(value=fill("jnp.asarray(A)", A=base.node)), Value("tensor", memref=memref, origin=NUMPY)
-    )
+    table = made.with_changes(value=fill("jnp.asarray(A)", A=base.node))
+    return Expr(table, Value("tensor", memref=ev.make_memref(node), origin=NUMPY))
 
 
 @expression(cst.Attribute, only="numpy")
@@ -200,15 +163,6 @@ def port_numpy_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         return Expr(made, Value("static", "int"))
     memref = expr.value.memref and expr.value.memref.doubtful
     return Expr(made, replace(expr.value, memref=memref, number="", like="", rows=0))
-
-
-def _drop_dtype(node: cst.Call) -> cst.Call:
-    """Translate `f(v, a, dtype=a.dtype)` is f(v, a)."""
-    if len(node.args) < 2 or node.args[-1].keyword is None or node.args[-1].keyword.value != "dtype":
-        return node
-    if unparse(node.args[-1].value) != f"{unparse(node.args[-2].value)}.dtype":
-        return node
-    return node.with_changes(args=[*node.args[:-2], node.args[-2].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
 
 
 def _name_keyword(arg: cst.Arg) -> str:
@@ -282,68 +236,6 @@ def _describe_result(ev: Evaluator, node: cst.Call, result: str, values: list[Va
         kind = "int" if kind == "bool" and short in SUMS else kind
         value = Value("tensor", kind, memref=memref, origin=NUMPY)
     return value if dtype is None else _cast_value(value, dtype)
-
-
-def _port_to_host(ev: Evaluator, whole: cst.BaseExpression, node: cst.Call, helper: str, like: str) -> Expr:
-    """Return a call that runs on the host; what may be a tensor is passed in."""
-    params: dict[str, str] = {}
-    args = []
-    for arg in node.args:
-        expr = ev.port(arg.value)
-        if arg.star or (arg.keyword and expr.value.traced):
-            raise Stop(node, "numpy", f"{unparse(arg)} cannot be passed to what runs on the host: give it by position")
-        if arg.keyword or expr.value.kind == "static" or (like and not expr.value.traced):
-            args.append(arg.with_changes(value=expr.node))
-            continue
-        text = unparse(expr.node)
-        own = text if isinstance(expr.node, cst.Name) else f"a{len(params)}"
-        params.setdefault(text, own)
-        args.append(arg.with_changes(value=cst.Name(params[text])))
-    inner = node.with_changes(args=args)
-    body = inner if whole is node else whole.with_changes(value=inner)
-    given = ", ".join([*([like] if like else []), *params])
-    made = parse(f"{helper}(lambda {', '.join(params.values())}: {unparse(body)}, {given})")
-    return Expr(made, Value("tensor", "unknown" if like else "float", memref=ev.make_memref(whole), origin=NUMPY))
-
-
-def _port_draw(ev: Evaluator, node: cst.Call, short: str) -> Expr:
-    """Translate `np.random.normal(0, 1, x.shape)` takes a key."""
-    spec, template = DRAWS.get(short, ("", ""))
-    names = [part.partition("=")[0] for part in spec.split()]
-    given = {name: parse(default) for part in spec.split() for name, _, default in [part.partition("=")] if default}
-    shaped, wanted = False, {n.lstrip("*") for n in names}
-    if names == ["*size"] and node.args and not any(a.keyword for a in node.args):
-        alone = node.args[0].value if node.args[0].star and len(node.args) == 1 else None
-        shaped = alone is None or _is_shape(ev, alone)
-        inside = ", ".join(f"{a.star}{unparse(ev.port(a.value).node)}" for a in node.args)
-        given["size"] = parse(f"({inside},)") if alone is None else ev.port(alone).node
-    else:
-        for i, arg in enumerate(node.args):
-            key = arg.keyword.value if arg.keyword else names[i] if i < len(names) and not arg.star else "?"
-            given[key] = ev.port(arg.value).node
-            if key == "size":
-                count = isinstance(read_literal(arg.value), int)
-                shaped = count or _is_shape(ev, arg.value)
-                given[key] = parse(f"({unparse(given[key])},)") if count else given[key]
-    if not shaped or given.keys() != wanted:
-        raise Stop(
-            node,
-            "random",
-            f"numpy.random.{short} draws from NumPy's generator, once for all calls under jit: use torch's functions, "
-            "or jax.random with a key",
-        )
-    ev.diagnostics.imports.add("jax")
-    made = TemplateFiller({**given, "key": make_key(ev, node)}, frozenset()).rewrite(parse(template))
-    assert isinstance(made, cst.BaseExpression)
-    dtype = "int" if short in {"binomial", "randint"} else "float"
-    return Expr(made, Value("tensor", dtype, origin=NUMPY, memref=ev.make_memref(node)))
-
-
-def _is_shape(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether this surely is a tuple of sizes."""
-    value = ev.port(node).value
-    of_array = isinstance(node, cst.Attribute) and node.attr.value == "shape"
-    return of_array or value.parts is not None or (value.element is not None and not value.is_tensor)
 
 
 def _is_written_to(ev: Evaluator) -> bool:

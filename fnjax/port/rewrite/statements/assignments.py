@@ -30,7 +30,7 @@ from fnjax.port.analysis.expr import Prologue
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import UNKNOWN, Value, may_widen
-from fnjax.port.rewrite.calls.arguments import only_means
+from fnjax.port.rewrite.calls.arguments import is_bound_once
 from fnjax.port.rewrite.calls.torch_names import port_part_of_pair
 from fnjax.port.rewrite.memory.indexing import (
     make_hashable,
@@ -74,7 +74,7 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
         for target in node.targets:
             bind_target(ev, target.target, replace(expr.value, number=""), node)
         names = ev.program.list_bound(node)
-        return [] if all(only_means(ev, n, expr.value.name) for n in names) else [_make_assigned(node, expr)]
+        return [] if all(is_bound_once(ev, n) for n in names) else [_make_assigned(node, expr)]
     value = expr.value
     if value.name.startswith("?"):
         value = UNKNOWN

@@ -194,6 +194,8 @@ def port_requires_grad(ev: Evaluator, node: cst.Attribute) -> Expr | None:
                 message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
                 ev.report(node, "requires-grad", message)
             doubtful = memref is not None and not memref.certain
+            if doubtful and ev.here.repeated:  # of a comprehension
+                raise Stop(node, "requires-grad", "which input this is, is not known here: ask each by its name")
             left_out = {i for i, p in enumerate(ev.routine.parameters[first:]) if p.default and doubtful}
             if doubtful and memref and perhaps < memref.storage and not left_out.issuperset(given):
                 ev.note(node, "requires-grad", "where this is no input but computed, PyTorch's requires_grad is False")
