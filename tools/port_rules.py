@@ -56,10 +56,9 @@ def list_files(folder: pathlib.Path | None) -> Iterator[tuple[str, str, list[str
 def list_rules() -> dict[Any, str]:
     """Return all rules, and what each is asked for."""
     found: dict[Any, list[str]] = {}
-    for table in (registry.EXPRESSIONS, registry.STATEMENTS):
-        for kind, rules in table.items():
-            for rule in rules:
-                found.setdefault(rule.rule, []).append(kind.__name__)
+    for kind, rules in registry.NODES.items():
+        for rule in rules:
+            found.setdefault(rule.rule, []).append(kind.__name__)
     for call in registry.CALLS:
         found.setdefault(call.rule, []).append(f"Call {' '.join(call.handles) or 'any'}")
     return {rule: ", ".join(kinds) for rule, kinds in found.items()}
@@ -72,9 +71,8 @@ class Answers:
         self.file = ""
         self.found: dict[Any, set[str]] = collections.defaultdict(set)
         self.asked: collections.Counter[Any] = collections.Counter()
-        for table in (registry.EXPRESSIONS, registry.STATEMENTS):
-            for rules in table.values():
-                rules[:] = [replace(r, rule=self.count(r.rule)) for r in rules]
+        for rules in registry.NODES.values():
+            rules[:] = [replace(r, rule=self.count(r.rule)) for r in rules]
         registry.CALLS[:] = [replace(r, rule=self.count(r.rule)) for r in registry.CALLS]
 
     def count(self, rule: Any) -> Any:

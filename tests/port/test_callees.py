@@ -73,13 +73,12 @@ def test_a_rule_for_kernels_is_asked_in_files_with_kernels():
 @pytest.fixture
 def shuffled(monkeypatch):
     """Enter the rules in another order."""
-    caches = registry.find_rules, registry.find_expression_rules, registry.find_statement_rules
+    caches = registry.find_rules, registry.find_node_rules
 
     def shuffle(seed):
         draw = random.Random(seed)
-        for name in ("EXPRESSIONS", "STATEMENTS"):
-            table = getattr(registry, name)
-            monkeypatch.setattr(registry, name, {kind: draw.sample(rules, len(rules)) for kind, rules in table.items()})
+        nodes = {kind: draw.sample(rules, len(rules)) for kind, rules in registry.NODES.items()}
+        monkeypatch.setattr(registry, "NODES", nodes)
         monkeypatch.setattr(registry, "CALLS", draw.sample(registry.CALLS, len(registry.CALLS)))
         for cache in caches:
             cache.cache_clear()
@@ -99,8 +98,7 @@ def test_rules_have_no_order_but_what_they_say(first, shuffled):
     assert [port_source(text) for text in texts] == plain
 
 
-@pytest.mark.parametrize("table", [registry.EXPRESSIONS, registry.STATEMENTS])
-def test_one_rule_has_the_last_word(table):
+def test_one_rule_has_the_last_word():
     """Of the rules for nodes of one type, one at most takes what the others leave."""
-    assert len(table) > 10
-    assert [kind for kind, rules in table.items() if sum(r.general for r in rules) > 1] == []
+    assert len(registry.NODES) > 20
+    assert [kind for kind, rules in registry.NODES.items() if sum(r.general for r in rules) > 1] == []

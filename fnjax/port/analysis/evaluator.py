@@ -31,7 +31,7 @@ from fnjax.port.analysis.expr import (
     parse_line,
 )
 from fnjax.port.analysis.expressions import ExpressionEvaluator
-from fnjax.port.analysis.registry import find_statement_rules
+from fnjax.port.analysis.registry import find_node_rules
 from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, read_getattr
 from fnjax.port.known.facts import UNKNOWN, MemRef, State, Value, join_states, list_memrefs
@@ -134,7 +134,7 @@ class Evaluator(ExpressionEvaluator):
             if isinstance(node, cst.SimpleStatementLine):
                 return self.port_line(node, node)
             result: Statements = [node]
-            for rule in find_statement_rules(type(node), self.program.mentions):
+            for rule in find_node_rules(type(node), self.program.mentions):
                 made: Statements | None = rule(self, node)
                 if made is not None:
                     result = made
@@ -179,7 +179,7 @@ class Evaluator(ExpressionEvaluator):
 
     def port_small_statement(self, node: cst.BaseSmallStatement) -> Statements:
         """Return the translation of a small statement."""
-        for rule in find_statement_rules(type(node), self.program.mentions):
+        for rule in find_node_rules(type(node), self.program.mentions):
             made: Statements | None = rule(self, node)
             if made is not None:
                 return made

@@ -12,8 +12,8 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects
 from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Stop
-from fnjax.port.analysis.registry import find_expression_rules, find_rules
-from fnjax.port.analysis.traces import Made, Region, Trace, Traces
+from fnjax.port.analysis.registry import find_node_rules, find_rules
+from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
 from fnjax.port.result import Finding
@@ -54,7 +54,8 @@ class ExpressionEvaluator(Variables):
         self.returns: list[Value] = []
         self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.effects = NOTHING  # of what was evaluated so far
-        self.traces = Traces()
+        # the evaluations through statements: what was known next to the state, the state, what was found
+        self.traces: dict[Hashable, list[tuple[tuple[object, ...], State, Region]]] = {}
         self.materialised = routine.materialised  # as it was when this evaluation began
         self.masks: dict[str, Selection] = {}  # by the number of the mask
         self.guards: list[Any] = []  # the conditions under which what is evaluated is taken
@@ -170,12 +171,13 @@ class ExpressionEvaluator(Variables):
     def evaluate_once(self, key: Hashable, evaluated: Callable[[], Made]) -> Made:
         """Return what statements become; of two evaluations with the same knowledge, what the first has made."""
         around, start = self.list_dependencies(), self.state.copy()
-        region = self.traces.find_trace(key, around, start)
+        earlier = self.traces.setdefault(key, [])
+        region = next((r for known, state, r in earlier if known == around and state == start), None)
         if region is None:
             with self.speculate() as region:
                 region.made = evaluated()
                 self.effects = self.effects.add_effects(find_effects(region.made[0] if region.made else ()))
-            self.traces.add_trace(key, Trace(around, start, region))
+            earlier.append((around, start, region))
         made: Made = self.commit(region)
         return made and ([*made[0]], made[1])
 
@@ -188,7 +190,7 @@ class ExpressionEvaluator(Variables):
         if id(node) in self.memo:
             return self.memo[id(node)][1]
         told, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.mentions
-        for rule in find_rules(*told, files) if told else find_expression_rules(type(node), files):
+        for rule in find_rules(*told, files) if told else find_node_rules(type(node), files):
             expr: Expr | None = rule(self, node, *told)
             if expr is not None:
                 break

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import libcst as cst
 
 from fnjax._op.grammar import NAMED, TYPE, split_at_commas
-from fnjax.port.analysis.program import Program
+from fnjax.port.analysis.program import BLOCKS, Program
 from fnjax.port.source.records import Class
 from fnjax.port.torch import MISSING, read_literal, unparse
 from fnjax.port.torch.expressions import read_text
@@ -32,9 +32,6 @@ _SAYING = {
     "register_autograd": "register_autograd",
     "register_vmap": "register_vmap",
 }
-_BLOCKS = (
-    *(cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.Finally, cst.With, cst.For, cst.While, cst.IndentedBlock),
-)
 
 
 @dataclass(frozen=True)
@@ -114,7 +111,7 @@ def collect_operators(program: Program) -> None:
 
 def _iter_statements(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yield a statement of the top level, or those in the blocks of an `if`, a `try` and so on."""
-    if isinstance(node, _BLOCKS):
+    if isinstance(node, BLOCKS):
         for child in node.children:
             yield from _iter_statements(child)
     elif isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite, cst.FunctionDef)):

@@ -31,9 +31,8 @@ _KINDS = {
     "triton": re.compile("triton"),
     "versions": re.compile("version"),
 }
-FUNCTION_BASES = frozenset(
-    {"torch.autograd.Function", "torch.autograd.InplaceFunction", "torch.autograd.NestedIOFunction"}
-)
+FUNCTION_BASES = frozenset(f"torch.autograd.{name}" for name in ("Function", "InplaceFunction", "NestedIOFunction"))
+BLOCKS = (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.Finally, cst.With, cst.For, cst.While, cst.IndentedBlock)
 
 
 class Program:
@@ -60,12 +59,8 @@ class Program:
         self.asking: dict[cst.CSTNode, bool] = {}  # whether a function asks the GPU what it is
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
-        self.evaluating: list[
-            cst.CSTNode
-        ] = []  # the statement of the top level that is evaluated, after those that wait
-        self.evaluate_first: Callable[[cst.CSTNode], None] = lambda node: (
-            None
-        )  # a function, before its result is asked for
+        self.evaluating: list[cst.CSTNode] = []  # top-level items whose evaluation has begun, the present one last
+        self.evaluate_first: Callable[[cst.CSTNode], object] = id  # evaluates a function before its result is read
         self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # what evaluates a part of a class, if it was not yet
         self.dependencies: list[Dependency] = []  # what functions and classes have answered in it
         self.values: dict[str, tuple[Value, list[Dependency]]] = {}  # of the top level, with the answers after each
@@ -106,9 +101,7 @@ class Program:
                     local.setdefault(bound, []).append(Definition(imported=full))
             for statement in getattr(node.body, "body", ()):
                 self._collect_classes(statement, top, f"{prefix}{node.name.value}.", [*scopes, local])
-        elif isinstance(
-            node, (cst.If, cst.Try, cst.Else, cst.With, cst.For, cst.While, cst.ExceptHandler, cst.IndentedBlock)
-        ):
+        elif isinstance(node, BLOCKS):
             for child in node.children:
                 self._collect_classes(child, top, prefix, scopes)
 
@@ -137,9 +130,8 @@ class Program:
             for scope in reversed(scopes):
                 if node.value in scope:
                     definition = scope[node.value][-1]
-                    return definition.imported or (
-                        f"file:{self.by_node[definition.cls].name}" if definition.cls else ""
-                    )
+                    own = f"file:{self.by_node[definition.cls].name}" if definition.cls else ""
+                    return definition.imported or own
             found = self.source.find_definition(node.value)
             if found is None:
                 return node.value if hasattr(builtins, node.value) else ""
@@ -258,9 +250,8 @@ class Program:
                 if len(self.list_meanings(name)) > 1 and isinstance(find_operation(value.name), Operation):
                     value = replace(value, name="")  # one of several functions
             if name in self.source.changed and value.kind == "static":
-                value = replace(
-                    value, literal=MISSING, parts=None, entries=(), element=UNKNOWN if value.parts else None
-                )
+                element = UNKNOWN if value.parts else None
+                value = replace(value, literal=MISSING, parts=None, entries=(), element=element)
             self._resolving.discard(name)
         else:
             return UNKNOWN
@@ -314,9 +305,8 @@ class Program:
     @functools.cached_property
     def rounding(self) -> bool:
         """True if the file rounds numbers down or up."""
-        return (
-            re.search(r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//", self.text) is not None
-        )
+        words = r"\b(floor|ceil|trunc|fix|u?int\d*|long|short|IntTensor|LongTensor)\b|//"
+        return re.search(words, self.text) is not None
 
     @functools.cached_property
     def complex(self) -> bool:
@@ -340,9 +330,8 @@ class Program:
         if not self.differentiates:
             return frozenset()
         tree = list(list_nodes(self.source.tree))
-        passed = {id(n.func) for n in tree if isinstance(n, cst.Call)} | {
-            id(n.name) for n in tree if isinstance(n, (cst.FunctionDef, cst.ClassDef))
-        }
+        passed = {id(n.func) for n in tree if isinstance(n, cst.Call)}
+        passed |= {id(n.name) for n in tree if isinstance(n, (cst.FunctionDef, cst.ClassDef))}
         passed |= {id(n.decorator) for n in tree if isinstance(n, cst.Decorator)}
         whole = (n for n in tree if isinstance(n, (cst.Name, cst.Attribute)) and id(n) not in passed)
         return frozenset(unparse(n).rpartition(".")[2] for n in whole)
@@ -365,12 +354,8 @@ class Program:
                 found |= {last.value} if isinstance(last, cst.Name) and last.value != "None" else set()
             elif isinstance(n, cst.Param) and n.annotation and "ProcessGroup" in unparse(n.annotation.annotation):
                 found.add(n.name.value)
-        known = {
-            n
-            for n in found
-            if (d := self.source.find_definition(n)) is not None and (d.function or d.cls or d.imported)
-        }
-        return frozenset(found - known)
+        given = {n: self.source.find_definition(n) for n in found}
+        return frozenset(n for n, d in given.items() if d is None or not (d.function or d.cls or d.imported))
 
     # ------------------------------------------------------------------------------------------- routines
 

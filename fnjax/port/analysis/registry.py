@@ -41,10 +41,7 @@ class NodeRule:
     general: bool
 
 
-EXPRESSIONS: dict[type[cst.CSTNode], list[NodeRule]] = {}
-STATEMENTS: dict[type[cst.CSTNode], list[NodeRule]] = {}
-
-
+NODES: dict[type[cst.CSTNode], list[NodeRule]] = {}
 # Callees that have no name, next to methods: a variable, an entry (`kernel[grid]`), and what another expression gives.
 VARIABLE, ENTRY, RESULT = "=", "[]", "()"
 NAMELESS = (VARIABLE, ENTRY, RESULT, "*.")
@@ -88,13 +85,17 @@ def import_rules() -> None:
 
 
 def expression(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
-    """Enter a rule for expressions of these types (see NodeRule)."""
-    return _enter_into(EXPRESSIONS, types, only, general)
+    """Enter a rule for expressions, or statements, of these types (see NodeRule)."""
+
+    def enter(rule: Rule) -> Rule:
+        for kind in types:
+            NODES.setdefault(kind, []).append(NodeRule(rule, only, general))
+        return rule
+
+    return enter
 
 
-def statement(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
-    """Enter a rule for statements of these types (see NodeRule)."""
-    return _enter_into(STATEMENTS, types, only, general)
+statement = expression
 
 
 def call_of(*handles: str, like: str = "", only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
@@ -115,28 +116,7 @@ def find_rules(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
 
 
 @lru_cache(1 << 10)
-def find_expression_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
-    """Return the rules that are asked for expressions of a type, in files of a kind."""
-    return _sort_rules(EXPRESSIONS.get(kind, []), files)
-
-
-@lru_cache(1 << 10)
-def find_statement_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
-    """Return the rules that are asked for statements of a type, in files of a kind."""
-    return _sort_rules(STATEMENTS.get(kind, []), files)
-
-
-def _sort_rules(rules: list[NodeRule], files: frozenset[str]) -> tuple[Rule, ...]:
-    known = [r for r in rules if not r.only or r.only in files]
+def find_node_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
+    """Return the rules that are asked for expressions or statements of a type, in files of a kind."""
+    known = [r for r in NODES.get(kind, ()) if not r.only or r.only in files]
     return tuple(r.rule for r in sorted(known, key=lambda r: (r.general, not r.only)))
-
-
-def _enter_into(
-    table: dict[type[cst.CSTNode], list[NodeRule]], types: tuple[type[cst.CSTNode], ...], only: str, general: bool
-) -> Callable[[Rule], Rule]:
-    def enter(rule: Rule) -> Rule:
-        for kind in types:
-            table.setdefault(kind, []).append(NodeRule(rule, only, general))
-        return rule
-
-    return enter

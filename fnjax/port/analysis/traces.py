@@ -1,8 +1,8 @@
-"""What evaluations of statements have found, so that none is evaluated again where nothing is known anew."""
+"""The findings of a speculative evaluation."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,17 +17,17 @@ Made = tuple[Statements, int] | None  # what takes the place of how many stateme
 
 @dataclass(slots=True)
 class Region:
-    """What an evaluation through something has found; nothing of it holds until the evaluation adopts it.
+    """The findings of one evaluation; none of it holds until the evaluator commits it.
 
     Attributes:
         made: the translation.
         end: the variables after it.
         diagnostics: what it has found and needs.
-        before: what goes in front of the statement that it stands in.
-        returns: what its `return` statements give.
+        before: the statements in front of the one that it is in.
+        returns: the values of its `return` statements.
         saves: its calls of ctx.save_for_backward.
-        unset: what has to be None before the loops around.
-        effects: what it does.
+        unset: the variables that are None before the loops around.
+        effects: its effects.
         leaves: whether nothing after it is reached from it.
     """
 
@@ -47,36 +47,5 @@ class Region:
         return any(f.code == "untraced" for f in self.diagnostics.findings)
 
     def is_untraced_at(self, places: Container[tuple[int, int]]) -> bool:
-        """Return whether that stands at one of these places."""
+        """Return whether that is at one of these locations."""
         return any(f.code == "untraced" and (f.line, f.col) in places for f in self.diagnostics.findings)
-
-
-@dataclass(slots=True)
-class Trace:
-    """One evaluation through statements.
-
-    Attributes:
-        around: what was known next to the state.
-        start: the variables before it.
-        region: what it has found.
-    """
-
-    around: tuple[object, ...]
-    start: State
-    region: Region
-
-
-@dataclass(slots=True)
-class Traces:
-    """The evaluations through one routine, by what was evaluated."""
-
-    known: dict[Hashable, list[Trace]] = field(default_factory=dict)
-
-    def find_trace(self, key: Hashable, around: tuple[object, ...], start: State) -> Region | None:
-        """Return what an evaluation has found that began like this, if there was one."""
-        found = (t.region for t in self.known.get(key, ()) if t.around == around and t.start == start)
-        return next(found, None)
-
-    def add_trace(self, key: Hashable, trace: Trace) -> None:
-        """Add one evaluation."""
-        self.known.setdefault(key, []).append(trace)

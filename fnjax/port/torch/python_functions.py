@@ -3,41 +3,8 @@
 from __future__ import annotations
 
 BY_TEXT = frozenset({"eval", "exec", "globals", "locals", "__import__"})
-MATH = {
-    "sqrt": "jnp.sqrt",
-    "exp": "jnp.exp",
-    "log": "jnp.log",
-    "log2": "jnp.log2",
-    "log10": "jnp.log10",
-    "sin": "jnp.sin",
-    "cos": "jnp.cos",
-    "tan": "jnp.tan",
-    "tanh": "jnp.tanh",
-    "floor": "jnp.floor",
-    "ceil": "jnp.ceil",
-    "pow": "jnp.float_power",
-    "fabs": "jnp.abs",
-    "erf": "jax.scipy.special.erf",
-    "isnan": "jnp.isnan",
-    "isinf": "jnp.isinf",
-    "log1p": "jnp.log1p",
-}
-STATIC_BUILTINS = frozenset(
-    [
-        "len",
-        "range",
-        "isinstance",
-        "issubclass",
-        "hasattr",
-        "callable",
-        "repr",
-        "str",
-        "type",
-        "id",
-        "print",
-        "format",
-        "hash",
-        "ord",
-        "chr",
-    ]
-)
+_SAME = "sqrt exp log log2 log10 sin cos tan tanh floor ceil isnan isinf log1p"  # as jax.numpy has them
+MATH = {name: f"jnp.{name}" for name in _SAME.split()}
+MATH |= {"pow": "jnp.float_power", "fabs": "jnp.abs", "erf": "jax.scipy.special.erf"}
+_STATIC = "len range isinstance issubclass hasattr callable repr str type id print format hash ord chr"
+STATIC_BUILTINS = frozenset(_STATIC.split())
