@@ -103,27 +103,6 @@ class ByRow(Function):
         return g * 2
 """,
     ),
-    "TurnedSlices": (  # views through tuples of slices
-        "randn(3, 4), 1",
-        """
-class TurnedSlices(Function):
-    @staticmethod
-    def forward(ctx, x, dim):
-        y = x.clone()
-        at = [slice(None)] * x.dim()
-        at[dim] = slice(0, 2)
-        v = y[tuple(at)]
-        v += 1
-        w = y[(slice(None),) * dim + (0,)]
-        w.mul_(3)
-        y[tuple(slice(1, 2) for _ in range(2))].zero_()
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
-""",
-    ),
     "Kernel": (  # in place behind a flag
         "randn(3, 2), randn(4, 2), rand(1) + 0.5, 1.5",
         """
@@ -209,26 +188,6 @@ class PartialSort(Function):
     def backward(ctx, g):
         x, count = ctx.saved_tensors
         return g * (x > 0) / count.clamp(min=1), None, None
-""",
-    ),
-    "ManyIndices": (  # a list of arrays is one index for each axis
-        "randn(4, 3), array([0, 2, 3]), array([1, 1, 0])",
-        """
-class ManyIndices(Function):
-    @staticmethod
-    def forward(ctx, x, i, j):
-        ctx.save_for_backward(i, j)
-        ctx.shape = x.shape
-        at = [i, j]
-        y = x.clone()
-        y[at] = 0
-        return y.sum() + x[[i, j]] * x[[0, 2]].sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        y = torch.zeros(ctx.shape)
-        y[list(ctx.saved_tensors)] = g
-        return y, None, None
 """,
     ),
     "WholePowers": (  # logarithms and powers of two exact; a quotient rounded as by a division; jvp of the base

@@ -225,22 +225,6 @@ class MaskOfSelected(Function):
         return g
 """,
     ),
-    "WhereNonzero": (  # where with one argument, as an index
-        "randn(5, 3)",
-        """
-class WhereNonzero(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        idx = torch.where(x > 0)
-        y[idx] = y[idx] * 2
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
     "MaskedSelectSum": (  # the sum of a masked_select
         "randn(5, 3)",
         """
@@ -253,24 +237,6 @@ class MaskedSelectSum(Function):
     @staticmethod
     def backward(ctx, g):
         return g.expand(5, 3)
-""",
-    ),
-    "MaskAndWhatItWasMadeOf": (  # a mask that is used after a write to what it was made of
-        "randn(6, 4) * 3, 4 * rand(1)",
-        """
-class MaskAndWhatItWasMadeOf(Function):
-    @staticmethod
-    def forward(ctx, x, top):
-        level = (4 * torch.log2(top)).round() - 6
-        y = x.clone()
-        high = y > 2 ** (level / 4)
-        y[~high] = 0
-        y[high] = 2 ** (torch.clamp(torch.round(4 * torch.log2(y[high]) - level), 0, 7) / 4)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g, None
 """,
     ),
     "MeanOfTheFinite": (  # entries left out that are infinite, then a mean

@@ -66,24 +66,6 @@ class InPlace(Function):
         return g
 """,
     ),
-    "SaveThenWrite": (  # a view sees a write, and so does what was saved
-        "randn(4, 3)",
-        """
-class SaveThenWrite(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.save_for_backward(y)
-        z = y.view(-1)
-        y.add_(1)
-        return z.sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g * (y - 1)
-""",
-    ),
     "ViewWrite": (  # writes through rows, columns and a transpose
         "randn(4, 5)",
         """
@@ -188,24 +170,6 @@ class Gather3(Function):
         gp = torch.zeros([B, N, C], dtype=g.dtype)
         gp.index_put_((batch, idx), g.permute(0, 2, 3, 1), accumulate=True)
         return gp, None
-""",
-    ),
-    "SavedWrite": (  # a write by another name after the save
-        "randn(4)",
-        """
-class SavedWrite(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.save_for_backward(y)
-        z = y
-        z += 1
-        return z * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g * y
 """,
     ),
     "NestedWrite3": (  # a nested function that writes to what it is given and returns it

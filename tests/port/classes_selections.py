@@ -1,35 +1,6 @@
 """Functions that read and write what masks and lists select, alone and among other indices."""
 
 CASES = {
-    "MasksAmong": (  # masks among other indices, written and read
-        "randn(2, 3, 4)",
-        """
-class MasksAmong(Function):
-    @staticmethod
-    def forward(ctx, x):
-        m = x.sum((1, 2)) > 0
-        k = x[0, :, 0] > 0
-        kk = x[:, :, 0] > 0.3
-        y = x.clone()
-        y[m, 0] = 0
-        y[:, k] = 3.
-        y[..., k, 1] *= 2
-        y[kk, 2:] = y[kk, 2:] * 5 + 1
-        y[0, kk[0]] = -1
-        y[m, ..., 3] = x.max()
-        s = x[:, k].sum() + x[kk, 1].mean()
-        ctx.save_for_backward(m, k, kk)
-        return y, s
-
-    @staticmethod
-    def backward(ctx, g, _):
-        m, k, kk = ctx.saved_tensors
-        g = g.clone()
-        g[m, 0] = 0
-        g[:, k] = 0
-        return g
-""",
-    ),
     "MaskSoftmax": (  # a softmax of selected entries only
         "randn(7)",
         """
@@ -125,28 +96,6 @@ class ListChannels(Function):
         g = g.clone()
         g[:, ctx.channels] *= 0
         return g, None
-""",
-    ),
-    "SeveralSelections": (  # two masks in turn for the same variables
-        "randn(3, 4), randn(3, 4)",
-        """
-class SeveralSelections(Function):
-    @staticmethod
-    def forward(ctx, angle, scale):
-        a, b = torch.zeros_like(angle), torch.ones_like(angle)
-        large = angle > 0.5
-        small = ~large
-        t, s = angle[large], scale[large]
-        a[large], b[large] = t.cos() * s, t * 2
-        t, s = angle[small], scale[small]
-        a[small] = t + s
-        ctx.save_for_backward(a, b)
-        return a * b
-
-    @staticmethod
-    def backward(ctx, g):
-        a, b = ctx.saved_tensors
-        return g * a, g * b
 """,
     ),
 }

@@ -188,33 +188,6 @@ class NumbersApart(Function):
         return g, None
 """,
     ),
-    "ViewsOfViews": (  # of a call without arguments, of windows that lie apart, of memory that another gave
-        "randn(3, 4), randn(3, 4)",
-        """
-class ViewsOfViews(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        a, b = x * 1, y * 1
-        torch.ravel(a).unsqueeze(-1)[1:3].add_(1)
-        a.unfold(-1, 2, 2).mul_(2)
-        c = x * 2
-        c.data = b
-        b.add_(1)
-        ctx.save_for_backward(c)
-        return a * c
-
-    @staticmethod
-    def backward(ctx, g):
-        (c,) = ctx.saved_tensors
-        d = g * 1
-        d.ravel().reshape(-1)[0] = 2
-        left, _ = d.chunk(2, 1)
-        rows = d.squeeze()
-        if left.max() > d.max() - 100:  # d, which nothing reads behind it, is written to here
-            torch.mul(left, 2, out=left)
-        return rows * c, left.sum() * g
-""",
-    ),
     "OneEntryOfTwoAxes": (  # views of different axes, which meet, and slices that do not
         "randn(2, 3, 5)",
         """
@@ -235,46 +208,6 @@ class OneEntryOfTwoAxes(Function):
     @staticmethod
     def backward(ctx, g):
         return g
-""",
-    ),
-    "ImaginaryPart": (  # writes to .real and .imag
-        "randn(2, 3)",
-        """
-class ImaginaryPart(Function):
-    @staticmethod
-    def forward(ctx, x):
-        z = torch.complex(x, torch.zeros_like(x))
-        z.imag = x * 2
-        z.real[0] = 5
-        z.real = z.imag + z.real
-        z.imag, z.real = z.real * 2, z.imag + 1
-        return z.abs()
-
-    @staticmethod
-    def backward(ctx, g):
-        z = torch.fft.fft(g)
-        z.imag = -z.imag
-        return torch.fft.ifft(z).real
-""",
-    ),
-    "DataShared": (  # what is given by .data is shared from then on, also by other names
-        "randn(3, 2)",
-        """
-class DataShared(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        z = y
-        w = x * 2
-        z.data = w
-        w.mul_(2)
-        y[0].add_(1)
-        ctx.w = w
-        return y + z
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * ctx.w
 """,
     ),
     "TakingTurns": (  # two arrays that change places in a loop; a view that each iteration takes anew in either branch

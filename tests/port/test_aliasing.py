@@ -38,6 +38,7 @@ VIEWS = """
 {a}.split(2)[{i}] | {a}.chunk(2, dim=-1)[{i}] | {a}.unbind(0)[{i}] | torch.split({a}, [1, 2], 0)[{i}]
 {a}.unfold(0, 2, 1) | {a}.unfold(-1, 2, 2) | {a}.data | {a}.detach() | {a}.contiguous() | {a}.flatten()
 torch.ravel({a}) | part({a}) | {a}.expand_as({a}) | {a}
+{a}[{i}] if ctx.flag else {a}[1] | {a}[0] if {b}.sum() > 0 else {a}[1] | {a}[:1] if ctx.flag else {a}[{i}:]
 {a} if {a}.sum() > 0 else {b} | {a} if ctx.flag else {b} | {a} * 2 | {a} + {b} | {a}.clone() | {a}.sum(0)
 [{a}, {b}][{i}]
 """
@@ -45,11 +46,11 @@ WRITES = """
 {v}.add_(1) | {v}.mul_({b}) | {v}.copy_({b}) | {v}.zero_() | {v}.masked_fill_({v} > 0, 0.7) | {v}.mul_(2).add_(1)
 {v}.index_put_((torch.tensor([0]),), torch.tensor(0.6, dtype=torch.float64)) | {a}[{i}] = 0.5 | {a}[{i}] = {b}[{i}]
 {a}[{i}] += {b} | {a}[:, {i}] *= 2 | {a}[{a} > 0] = 0.5 | {a}[{b} > 0] *= 2 | {a}[{b} > 0] = {b}[{b} > 0] | {a} += {b}
-torch.mul({v}, 2, out={v}) | scale_({v}, 2) | zero_first({v}) | {a}.data = {b}.clone() | {a}[{i}][0] = 2 | {a} = {a} * 2
+torch.mul({v}, 2, out={v}) | scale_({v}, 2) | zero_first({v}) | {a}.data += {b} | {a}[{i}][0] = 2 | {a} = {a} * 2
+{a}, {b} = {b}, {a} | {a}[:] = {b} | {t}q = [{v}, {b}]; {t}q[{i}].mul_(2) | {t}q = [{a}[0], {a}[1]]; {a}.add_({t}q[0])
 """
 BLOCKS = """
-for {t} in {a}: | for {t} in {a}.split(2): | for {t} in {a}.unbind(-1): | for {t} in ({a}, {b}): | if {a}.sum() > 0:
-for {t}, {t}b in zip({a}, {b}): | if ctx.flag: | for {t} in range(2): | for {t} in {a}.chunk(2, dim=-1):
+for {t} in {a}: | for {t} in range(2): | for {t} in range(3): | if {a}.sum() > 0: | if ctx.flag:
 """
 
 
@@ -104,7 +105,7 @@ class Program:
         names, pick = self.known(env), self.rng.choice
         v = pick(more) if more and self.rng.random() < 0.6 else pick(names)
         if self.rng.random() < 0.5:
-            v = pick(VIEWS[:28]).replace("{a}", v)
+            v = pick(VIEWS[:28]).replace("{a}", v).replace("{i}", pick("01"))
         a = pick(more) if more and self.rng.random() < 0.3 else pick(names)
         return text.format(a=a, b=pick(names), v=v, i=pick([0, 1]), t=f"t{self.count}")
 
@@ -191,7 +192,7 @@ def run(folder, seed):
         out, pull = jax.vjp(port.Generated.apply, *(jnp.asarray(t.numpy()) for t in given))
         made = [out, *pull(jnp.ones_like(out))]
     except (TypeError, ValueError) as e:  # a branch that PyTorch has not taken, with other shapes
-        if "shape" in str(e) or "cond" in str(e):
+        if any(word in str(e) for word in ("shape", "cond", "broadcasting")):
             return "shapes"
         raise
     for theirs, ours in zip(expected, made, strict=True):

@@ -57,13 +57,14 @@ ROUNDED = {
     *(("BesselI", "float64"), ("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64")),
     ("EntriesCopied", "float64"),
 }
-# The porter leaves these to fnjax.torch: layers, distributions, lists that loops fill with what they write to; trees,
+# The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees,
 # functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors, and rows of
 # masks in a function of their own.
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked", "DefaultFunction"),
-    *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "PartialSort"),
+    *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "PartialSort", "RowLoop", "PieceWrites", "NumbersApart"),
+    "SeveralEntriesAtOnce",
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,7 @@ class Step:
     assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
     repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
     gaps: bool = field(default=False, compare=False)  # surely not contiguous
+    pieces: Callable[[int], cst.BaseExpression] | None = field(default=None, compare=False)  # of a row of slices: each
 
     @classmethod
     def make_step(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
@@ -97,7 +98,7 @@ class MemRef:
         return all(s[0].isdigit() for s in self.storage)
 
     def take_entry(self, index: int) -> MemRef:
-        """Return the place of an entry of a list of views."""
+        """Return the memory reference of an entry of a row of views."""
         return replace(self, steps=(*self.steps, Step.make_step(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
 
     def is_same_view_as(self, other: MemRef) -> bool:

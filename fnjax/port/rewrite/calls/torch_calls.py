@@ -22,7 +22,7 @@ from fnjax.port.rewrite.calls.arguments import open_options, open_star, read_ten
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.calls.torch_results import describe_result
 from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
-from fnjax.port.rewrite.memory.masks import port_masked_gather, spread_values
+from fnjax.port.rewrite.memory.masks import port_masked_gather
 from fnjax.port.rewrite.memory.sharing import list_seeing
 from fnjax.port.rewrite.memory.singularities import avoid_singularities, guard_operands
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
@@ -163,7 +163,7 @@ def port_operation(
     args += widen_sum(ev, operation, args, dtypes)
     with ev.take(dtypes):
         values = [a.value for a in args]
-        exprs = spread_values(ev, values) if operation.each else [ev.port(v) for v in values]
+        exprs = [ev.port(v) for v in values]
         divided = operation.first.quotient and len(args) == 2
         exprs = [port_64_bits(ev, node, expr, exprs[0], divided) for expr in exprs]
         with ev.take({id(v): (v, expr) for v, expr in zip(values, exprs, strict=True)}):

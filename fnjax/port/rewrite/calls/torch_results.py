@@ -20,6 +20,7 @@ from fnjax.port.known.facts import (
     find_common_dtype,
     may_touch,
 )
+from fnjax.port.rewrite.memory.slices import find_pieces, find_slice
 from fnjax.port.torch import MISSING, Bound, Rendered
 from fnjax.port.torch.context import find_dtype_class
 from fnjax.torch._table.signature import NOT_PROMOTING
@@ -216,6 +217,6 @@ def _make_view_step(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> St
     """Return the view that an operation takes of its first argument."""
     made = bound.render(0, first=cst.Name(HOLE))
     assert isinstance(made, Rendered)
-    return Step.make_step(
-        made.expression, frozenset(r for r in ev.list_reads(node) if r[0] in find_names(made.expression))
-    )
+    shown = find_slice(ev, bound) or made.expression
+    reads = frozenset(r for r in ev.list_reads(node) if r[0] in find_names(shown))
+    return replace(Step.make_step(shown, reads), pieces=find_pieces(ev, bound))

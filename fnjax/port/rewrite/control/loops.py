@@ -20,7 +20,6 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import STATIC, State, Value
 from fnjax.port.rewrite.control.carried_loops import port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
-from fnjax.port.rewrite.statements.views import Views, add_counter, find_views, forget_iteration
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.rewrite.values.conditions import split_condition
 from fnjax.port.source.naming import iter_targets
@@ -36,9 +35,6 @@ def port_for_loop(ev: Evaluator, node: cst.For) -> Statements | None:
     one = iterate_over(ev, node.iter, items.value)
     if is_left_on_value(ev, node) and (lowered := _port_lowered(ev, node)) is not None:
         return lowered
-    views = find_views(ev, node)
-    if views is not None:
-        return _port_loop_over_views(ev, node, items, views)
     body = ev.evaluate_loop(node, lambda: bind_target(ev, node.target, one, node), node.body).made
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if orelse is None and _can_be_dropped(ev, node, body):
@@ -58,22 +54,6 @@ def _can_be_dropped(ev: Evaluator, node: cst.For, body: cst.BaseSuite) -> bool:
     """Return whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
     pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in list_nodes(node.iter))
     return pure and only_passes(body) and body is not node.body and not any(map(ev.is_live, iter_targets(node.target)))
-
-
-def _port_loop_over_views(ev: Evaluator, node: cst.For, items: Expr, views: Views) -> Statements:
-    """Return a loop that may write to the views that it iterates over."""
-
-    def enter() -> None:
-        forget_iteration(ev, views)
-        bind_target(ev, node.target, views.value, node)
-
-    with ev.await_reads({views.counter}):
-        body = ev.evaluate_loop(node, enter, node.body).made
-    forget_iteration(ev, views)
-    orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
-    same = body is node.body and items.node is node.iter and orelse is node.orelse
-    made = node if same else node.with_changes(iter=items.node, body=body, orelse=orelse)
-    return [add_counter(views, made)]
 
 
 @statement(cst.While, general=True)

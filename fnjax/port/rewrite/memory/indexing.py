@@ -10,16 +10,15 @@ Limits: a mask whose entries are materialised for good has a shape that depends 
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.expr import Selection
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, find_entry, join_elements
-from fnjax.port.rewrite.memory.indices import is_position, is_python_number, list_indices, split_indices
+from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
@@ -31,52 +30,15 @@ def find_mask(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     if len(indices) != 1 or indices[0] is None:
         return None
     expr = ev.port(indices[0])
-    if expr.value.kind not in {"tensor", "unknown"}:
+    if expr.value.kind not in {"tensor", "unknown"} or expr.value.dtype != "bool":
         return None
-    if expr.value.dtype == "bool":
-        return replace(expr, value=replace(expr.value, number=number_index(ev, expr)))
-    if expr.value.dtype == "unknown" and _is_mask_by_name(indices[0]):  # _mask looks at the dtype when the port runs
-        return Expr(
-            expr.node, replace(expr.value, dtype="bool", like="", rank=None, number=ev.number_expression(indices[0]))
-        )
-    return None
-
-
-def find_mask_among(ev: Evaluator, node: cst.Subscript, new: Value | None = None) -> Expr | None:
-    """Return the mask over all entries of what is indexed, for one boolean mask among slices and integers.
-
-    Args:
-        ev: the evaluation.
-        node: the subscript.
-        new: what is written there: one value for all entries, or what stands for the entries of the same index.
-    """
-    indices = list_indices(node)
-    masks = [i for i in indices if i is not None and is_mask(ev, i)]
-    if (
-        len(indices) < 2
-        or len(masks) != 1
-        or not all(i is None or i is masks[0] or is_position(ev, i) for i in indices)
-    ):
-        return None
-    base = ev.port(node.value)
-    number = ev.number_expression(node.with_changes(value=cst.Name("_")))
-    single = new is None or (not new.mask and ((new.is_tensor and new.rank == 0) or is_python_number(new)))
-    if new is None and not ev.may_stand_for_selected(number):
-        return None
-    if not single and new is not None and new.mask != number:
-        return None
-    ev.diagnostics.needs.add("_selected")
-    ev.diagnostics.imports.add("jnp")
-    index = port_indices(ev, node, parse("jnp.s_"))
-    made = parse(f"_selected({unparse(bracket(base.node, 1))}, {unparse(index.with_changes(lpar=[], rpar=[]))})")
-    return Expr(made, Value("tensor", "bool", base.value.rank, like=base.value.like, number=number))
+    return replace(expr, value=replace(expr.value, number=number_index(ev, expr)))
 
 
 def is_mask(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether one of several indices is a boolean mask."""
     value = ev.port(node).value
-    truth = value.dtype == "bool" or (value.dtype == "unknown" and _is_mask_by_name(node))
-    return truth and not value.mask and value.kind in {"tensor", "unknown"}
+    return value.dtype == "bool" and not value.mask and value.kind in {"tensor", "unknown"}
 
 
 def check_whole_write(ev: Evaluator, base: Value, mask: Value | None) -> None:
@@ -97,16 +59,6 @@ def find_open_index(ev: Evaluator, node: cst.Subscript) -> Expr | None:
 def number_index(ev: Evaluator, index: Expr) -> str:
     """Return a text that two indices share only if they have the same value."""
     return index.value.number or ev.number_expression(index.node)
-
-
-def _is_mask_by_name(node: cst.BaseExpression) -> bool:
-    """Return whether an index of unknown dtype is a mask by its name, or is `~index`."""
-    if isinstance(node, cst.UnaryOperation):
-        return isinstance(node.operator, cst.BitInvert)
-    name = node.attr if isinstance(node, cst.Attribute) else node
-    if not isinstance(name, cst.Name) or re.search(r"idx|ids|ind(ex|ices)", name.value.lower()):
-        return False
-    return "mask" in name.value.lower().replace("masked", "")
 
 
 def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
@@ -153,10 +105,9 @@ def _port_index(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
     node = make_hashable(ev, expr)
     made_list = isinstance(node, cst.Call) and unparse(node.func) == "list"
     listed = isinstance(node, (cst.List, cst.ListComp)) or expr.value.name == LIST or made_list
-    if listed and _holds_tensors(expr.value):  # one index for each axis
-        comma = "," * (isinstance(node, cst.List) and len(node.elements) == 1)
-        return parse(f"({unparse(node)[1:-1]}{comma})" if isinstance(node, cst.List) else f"tuple({unparse(node)})")
     entries = (*(expr.value.parts or ()), *([expr.value.element] if expr.value.element else []))
+    if listed and any(v.is_tensor or v.name == "builtins.slice" for v in entries):
+        raise Stop(ev.current, "operation", "a list of tensors or slices as an index; write a tuple of them")
     if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
         ev.diagnostics.needs.add("_index")
         return fill("_index(A)", A=node)
@@ -185,11 +136,6 @@ def _may_be_list(ev: Evaluator, node: cst.Subscript, index: cst.BaseExpression) 
     return plain and value.kind == value.dtype == "unknown" and ev.port(node.value).value.is_tensor
 
 
-def _holds_tensors(value: Value) -> bool:
-    """Return whether a list holds tensors, or what is no index in a list."""
-    return any(v.is_tensor or v.name == "builtins.slice" for v in (*(value.parts or ()), value.element or UNKNOWN))
-
-
 @expression(cst.Subscript, general=True)
 def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     """Translate `x[i]`."""
@@ -203,32 +149,22 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
         if any(v.origin.python or (several and v.is_tensor) for v in found):
             ev.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
-        return Expr(_make_subscript(ev, node, base), _describe_part(ev, node, value))
-    if (parted := split_indices(ev, node)) is not node:
-        return ev.port(parted)
-    alone = find_mask(ev, node)
-    mask = alone or find_mask_among(ev, node)
+        return Expr(port_indices(ev, node, base.node), _describe_part(ev, node, value))
+    check_axes(ev, node)
+    mask = find_mask(ev, node)
     if mask is not None:
         ev.need_entries(mask.value)
-    if mask is not None and value.kind in {"tensor", "unknown"}:
-        return port_selection(ev, node, base, mask, among=alone is None)
+        return port_selection(ev, node, base, mask)
     index = find_open_index(ev, node)
     # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
     if index is not None and unparse(node.slice[0]) in ev.routine.written_at:
         number = number_index(ev, index)
         if ev.may_stand_for_selected(number):
             return Expr(base.node, replace(value, mask=number, memref=ev.make_memref(node), number=""))
-    made = _make_subscript(ev, node, base)
+    made = port_indices(ev, node, base.node)
     indices = list_indices(node)
     values = [ev.port(i).value if i is not None else None for i in indices]
-    if any(i is not None and is_mask(ev, i) for i in indices):
-        ev.report(
-            node,
-            "untraced",
-            "a boolean mask among other indices selects a number of entries that depends on values; this runs "
-            "un-jitted only",
-        )
-    values = [None if v and _is_index_tuple(ev, i, v) else v for i, v in zip(indices, values, strict=True)]
+    report_mask_among(ev, node)
     basic = all(
         v is None or (v.kind == "static" and v.element is None and v.name != LIST) or is_scalar_index(v) for v in values
     )
@@ -270,34 +206,6 @@ def _may_be_scalar_index(ev: Evaluator, node: cst.BaseExpression) -> bool:
     )
 
 
-def _is_index_tuple(ev: Evaluator, node: cst.BaseExpression | None, value: Value) -> bool:
-    """Return whether an index is a tuple of slices and numbers: `tuple(parts)`."""
-    one = value.element
-    plain = one is not None and one.kind == "static" and one.element is None and one.parts is None
-    return plain and node is not None and _is_tuple(ev, node)
-
-
-def _is_tuple(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    if isinstance(node, cst.Name):
-        given = ev.routine.given.get(node.value, ())
-        return bool(given) and not any(isinstance(g, cst.Name) for g in given) and all(_is_tuple(ev, g) for g in given)
-    if isinstance(node, cst.BinaryOperation):
-        return _is_tuple(ev, node.left) or _is_tuple(ev, node.right)
-    if not isinstance(node, cst.Call) or ev.find_name(node.func) != "builtins.tuple":
-        return isinstance(node, cst.Tuple)
-    put = [
-        ev.port(n.value).value
-        for n in list_nodes(ev.routine.node)
-        if isinstance(n, cst.Assign) and isinstance(n.targets[0].target, cst.Subscript)
-        if node.args and unparse(n.targets[0].target.value) == unparse(node.args[0].value)
-    ]
-    return all(v.kind == "static" and v.parts is None and v.element is None for v in put)
-
-
-def _make_subscript(ev: Evaluator, node: cst.Subscript, base: Expr) -> cst.Subscript:
-    return port_indices(ev, node, base.node)
-
-
 def _describe_part(ev: Evaluator, node: cst.Subscript, value: Value) -> Value:
     indices = list_indices(node)
     index = ev.port(indices[0]).value.literal if len(indices) == 1 and indices[0] is not None else MISSING
@@ -328,7 +236,14 @@ def have_same_shape(a: Value, b: Value) -> bool:
     return (bool(a.like) and a.like == b.like) or (a.rank is not None and a.rank == b.rank)
 
 
-def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Expr, among: bool = False) -> Expr:
+def report_mask_among(ev: Evaluator, node: cst.Subscript) -> None:
+    """Report a boolean mask among other indices."""
+    if any(i is not None and is_mask(ev, i) for i in list_indices(node)):
+        message = "a boolean mask among other indices selects a number of entries that depends on values"
+        ev.report(node, "untraced", f"{message}; write it with jnp.where, or it runs outside jit only")
+
+
+def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Expr) -> Expr:
     """Return all entries stand for those that the mask selects, or the selection runs outside jit only.
 
     Args:
@@ -336,7 +251,6 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
         node: the expression that selects.
         base: of what.
         mask: the mask.
-        among: whether the mask stands among other indices.
     """
     if not ev.may_stand_for_selected(mask.value.number):
         ev.report(
@@ -346,16 +260,16 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
             "un-jitted only",
         )
         assert isinstance(node, cst.Subscript)
-        return Expr(_make_subscript(ev, node, base), Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node)))
+        selected = Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node))
+        return Expr(port_indices(ev, node, base.node), selected)
     number = mask.value.number
     spread = not have_same_shape(mask.value, base.value)
     condition = mask.node
     if spread:
         ev.diagnostics.needs.add("_mask")
         condition = fill("_mask(M, A)", M=mask.node, A=base.node)
-    one_axis = not spread and not among
     reads = ev.list_reads(condition)
-    ev.masks[number] = Selection(condition, mask.node, base.node if spread else None, one_axis, reads)
+    ev.masks[number] = Selection(condition, mask.node, base.node if spread else None, not spread, reads)
     return Expr(base.node, replace(base.value, mask=number, memref=ev.make_memref(node), number=""))
 
 

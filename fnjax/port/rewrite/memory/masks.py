@@ -12,15 +12,14 @@ Limits: entries at which f is not defined are computed too, and not taken (see s
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.rewrite.memory.indexing import have_same_shape
 from fnjax.port.rewrite.memory.singularities import guard_operand
-from fnjax.port.torch import Bound, bracket, fill, unparse
+from fnjax.port.torch import Bound, fill
 
 
 def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, new: Expr) -> cst.BaseExpression:
@@ -41,28 +40,6 @@ def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, n
     )
     made = fill("jnp.where(C, V, K)", C=condition, V=new.node, K=kept.node)
     return fill("A.astype(B.dtype)", A=made, B=base.node) if _may_promote(base, new) else made
-
-
-def spread_values(ev: Evaluator, values: Sequence[cst.BaseExpression]) -> list[Expr]:
-    """Return operands, of which arrays next to selected entries are scattered: one value for each goes to its place.
-
-    Below `y = x[m] * t` all of x stands for the entries, and t for as many values as the mask selects.
-    """
-    exprs = [ev.port(v) for v in values]
-    selected = {t.value.mask: t.value for t in exprs if t.value.mask}
-    if len(selected) != 1:
-        return exprs
-    ((number, one),) = selected.items()
-    selection = ev.find_selection(one)
-    if selection is None:
-        return exprs
-    given = ", ".join(unparse(bracket(n, 1)) for n in (selection.mask, selection.base) if n is not None)
-    for i, expr in enumerate(exprs):
-        if expr.value.is_tensor and not expr.value.mask and expr.value.rank != 0:
-            ev.diagnostics.needs.add("_spread")
-            made = parse(f"_spread({unparse(bracket(expr.node, 1))}, {given})")
-            exprs[i] = Expr(made, replace(expr.value, mask=number))
-    return exprs
 
 
 def _may_promote(base: Expr, new: Expr) -> bool:

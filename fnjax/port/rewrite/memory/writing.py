@@ -20,6 +20,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment, parse
 from fnjax.port.known.facts import COPIED, HOLE, SAVED, MemRef, Step, Value, list_memrefs, may_widen
+from fnjax.port.rewrite.memory.indexing import update_at
 from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.memory.sharing import (
     bind_seeing,
@@ -28,9 +29,8 @@ from fnjax.port.rewrite.memory.sharing import (
     list_containers,
     look_up_seeing,
 )
-from fnjax.port.rewrite.memory.slices import write_index
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import MISSING, Operation, bracket, fill, find_operation, unparse
+from fnjax.port.torch import Operation, bracket, fill, find_operation, unparse
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes
 
@@ -54,6 +54,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     if (memref.certain or memref.choice) and _is_written_again(ev, node, target, holders):
         return Expr(new, value)
     check_reads_before(ev, node, holders)
+    _check_not_saved(ev, node, holders)
     if ev.here.conditional:
         raise Stop(
             node,
@@ -243,14 +244,8 @@ def check_not_owned(node: cst.CSTNode, target: Expr) -> None:
 
 def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: dict[str, MemRef], first: str) -> None:
     """Check that it is known whether the write is seen through another variable."""
-    kept = {unparse(a.value) for a in ev.saves[-1].args} if ev.saves else set()
-    read = (n for n in holders if n != first and n not in ev.taking_back and (n in kept or ev.is_live(n, node)))
-    data = isinstance(node, cst.Assign) and isinstance(node.targets[0].target, cst.Attribute)  # perhaps another dtype
-    doubtful = [
-        n
-        for n in read
-        if not holders[n].tells_overlap_with(memref) and (data or n in kept or ev.is_live(n, node, entries=True))
-    ]
+    read = (n for n in holders if n != first and n not in ev.taking_back and ev.is_live(n, node, entries=True))
+    doubtful = [n for n in read if not holders[n].tells_overlap_with(memref)]
     if doubtful:
         raise Stop(node, "alias", _describe_doubt(memref, holders[doubtful[0]], doubtful[0]))
     seen = {n.partition("[")[0] for n in holders} | {SAVED}
@@ -261,6 +256,14 @@ def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: di
             "alias",
             f"this writes to a tensor that {containers[0]!r} holds as well; take a copy with .clone() first",
         )
+
+
+def _check_not_saved(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> None:
+    """Check that nothing of the memory was saved before: PyTorch saves the tensor, not its entries at that time."""
+    storages = {s for p in holders.values() for s in p.storage}
+    saved = list_memrefs(ev.state.variables.get(SAVED, Value()))
+    if any(p.storage & storages for p in saved):
+        raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
 
 
 def _describe_doubt(memref: MemRef, other: MemRef, name: str) -> str:
@@ -281,20 +284,25 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
     _check_view_remains(ev, steps)
     if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and unparse(new) in ev.state.variables:
         return fill("V.reshape(X.shape)", V=new, X=parse(name))
-    if (index := write_index(ev, steps, new)) is not None:
-        return parse(f"{name}.at[{index}].set({unparse(bracket(new, 1))})")
-    part = steps[0].text.removeprefix(HOLE)
-    if len(steps) == 1 and part in {".real", ".imag"}:
-        other = f"{name}.imag" if part == ".real" else f"{name}.real"
-        values = [unparse(bracket(new, 1)), other] if part == ".real" else [other, unparse(bracket(new, 1))]
-        ev.diagnostics.imports.add("jax")
-        return parse(f"jax.lax.complex({', '.join(values)}).astype({name}.dtype)")
+    if (entry := _find_entry(steps)) is not None:
+        made = TemplateFiller({HOLE: parse(name)}, frozenset()).rewrite(entry)
+        return update_at(cst.ensure_type(made, cst.Subscript), new)
     if any(part in step.text for step in steps for part in _NO_PLACES):
         raise Stop(
             ev.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
     ev.diagnostics.needs.add("_write")
     return parse(f"_write({name}, lambda a: {unparse(take_view(cst.Name('a'), steps))}, {unparse(bracket(new, 1))})")
+
+
+def _find_entry(steps: tuple[Step, ...]) -> cst.BaseExpression | None:
+    """Return the entry of HOLE that a view, or a piece in a row of views, is; None for what is not."""
+    match [s.expression for s in steps]:
+        case [cst.Subscript(cst.Name(name)) as entry] if name == HOLE:
+            return entry
+        case [_, cst.Subscript(cst.Name(), [cst.SubscriptElement(cst.Index(cst.Integer() as index))])]:
+            return steps[0].pieces(index.evaluated_value) if steps[0].pieces else None
+    return None
 
 
 def _check_view_remains(ev: Evaluator, steps: Sequence[Step]) -> None:
@@ -323,12 +331,11 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
     """Give the other variables that see the memory its new entries."""
     source = holders[first]
     done = {first: source}
-    saved = {unparse(a.value) for a in ev.saves[-1].args} if ev.saves else set()
     read = [n for n in holders if ev.is_live(n, node) and n not in ev.taking_back]
     read = [
         n for n in read if holders[n].tells_overlap_with(source) or ev.is_live(n, node, entries=True)
     ]  # else its dtype stays
-    others = {n: p for n, p in holders.items() if n != first and (n in read or n in saved)}
+    others = {n: p for n, p in holders.items() if n != first and n in read}
     kinds = {n: look_up_seeing(ev, n).kind for n in others}
     # The largest views first: the smaller ones are read from those, and need no write of their own.
     wholes = sorted(
@@ -347,45 +354,14 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
     for name, memref in others.items():
         roots = [d for d in done if done[d].is_prefix_of(memref)]
         if not roots:
-            found = (n for n, p in holders.items() if p.is_prefix_of(memref) and p.is_prefix_of(source))
-            whole = next((n for n in found if look_up_seeing(ev, n).kind != "static"), None)
-            if whole is None:
-                raise Stop(
-                    node, "alias", f"{name!r} views the memory that this writes to; the whole of it has no name here"
-                )
-            rest = source.steps[len(holders[whole].steps) :]
-            _give_variable(ev, node, whole, write_view(ev, whole, rest, parse(first)), None)
-            done[whole], roots = holders[whole], [whole]
+            message = f"{name!r} views the memory that this writes to; the whole of it has no name here"
+            raise Stop(node, "alias", message)
         root = max(roots, key=lambda d: len(done[d].steps))
         more = memref.steps[len(done[root].steps) :]
         _check_view_remains(ev, more)
         _give_variable(ev, node, name, _write_if_any(ev, name, take_view(parse(root), more)), None)
-    _save_again(ev, node, holders)
 
 
 def _write_if_any(ev: Evaluator, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the value for a variable that may be None, and then stays so."""
     return parse(f"None if {name} is None else {unparse(new)}") if look_up_seeing(ev, name).null.optional else new
-
-
-def _save_again(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> None:
-    """Save again what was saved before the write: PyTorch saves the tensor, not its entries at that time."""
-    saved = ev.state.variables.get(SAVED)
-    if saved is None:
-        return
-    storages = {s for p in holders.values() for s in p.storage}
-    if not any(p.storage & storages for p in list_memrefs(saved)):
-        return
-    call = ev.saves[-1]
-    assert isinstance(call, cst.Call)
-    now = [ev.state.variables.get(unparse(a.value)) for a in call.args]
-    parts = saved.parts or ()
-    same = len(now) == len(parts) and all(
-        v is not None
-        and v.memref == p.memref
-        and (p.memref is None or p.memref.certain or not p.memref.storage & storages)
-        for v, p in zip(now, parts, strict=True)
-    )
-    if saved.literal is MISSING or not same or any(a.star or not isinstance(a.value, cst.Name) for a in call.args):
-        raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
-    ev.before.append(cst.SimpleStatementLine([cst.Expr(call)]))

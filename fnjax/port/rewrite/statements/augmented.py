@@ -19,12 +19,12 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Origin, Value, may_touch, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
 from fnjax.port.rewrite.memory.indexing import find_mask, find_open_index, port_indices, update_at
-from fnjax.port.rewrite.memory.indices import list_indices, split_indices
+from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
-from fnjax.port.rewrite.statements.entries import is_data, write_into
+from fnjax.port.rewrite.statements.entries import write_into
 from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits, report_overflow
 from fnjax.port.rewrite.values.binding import iterate_over, note_set_once
-from fnjax.port.rewrite.values.context import keep_on_ctx
+from fnjax.port.rewrite.values.context import is_ctx, keep_on_ctx
 from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
 from fnjax.port.torch import MISSING, bracket, unparse
 
@@ -43,10 +43,15 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     operator = type(node.operator).__name__
     symbol = unparse(node.operator).strip().partition("=")[0]
     target = node.target
+    if isinstance(target, cst.Attribute) and target.attr.value == "data" and not is_ctx(ev, target.value):
+        target = target.value  # type: ignore[assignment] # whose memory `x.data` is
+        if not ev.name_variable(target):
+            raise Stop(node, "alias", f"this writes to {unparse(target)}; give the tensor a name first")
+        node = node.with_changes(target=target)
     if isinstance(target, cst.Subscript):
         base = ev.port(target.value)
         if base.value.kind not in {"static", "object"}:
-            return _port_augmented_entries(ev, node, target, base, operator, symbol)
+            return _port_augmented_entries(ev, node, target, base, operator)
         ev.port_parts(target)
     expr = ev.port(node.value)
     given = ev.program.source.definitions.get(unparse(target), ()) if ev.routine.role == "module" else ()
@@ -62,9 +67,6 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
         return [cst.SimpleStatementLine([_replace_value(node, expr)])]
     held = ev.port(target)
     key = ev.name_variable(target)
-    if is_data(ev, target):
-        assert isinstance(target, cst.Attribute)
-        held = ev.port(target.value)
     expr = port_64_bits(ev, node, expr, held, symbol == "/")
     if symbol in {"*", "<<"}:
         report_overflow(ev, node, held, expr, shift=symbol == "<<")
@@ -74,7 +76,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     if symbol == "/" and must_divide_exactly(ev, node, held.value, expr.value):
         new, widening = write_quotient(ev, cst.ensure_type(new, cst.BinaryOperation)), True
     new = keep_dtype(new, held, [expr.value])
-    elsewhere = isinstance(target, cst.Attribute) and not key and not is_data(ev, target)
+    elsewhere = isinstance(target, cst.Attribute) and not key
     if elsewhere and held.value.kind == "static" and ev.routine.role != "helper":
         note_set_once(ev, target)  # type: ignore[arg-type] # as `elsewhere` says
     if elsewhere and held.value.kind == "unknown":
@@ -105,13 +107,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     alone = len(ev.before)
     write_memory(ev, node, held, new, replace(held.value, number=""))
     written = ev.before[alone:]
-    if (
-        key
-        and len(written) == 1
-        and not widening
-        and not isinstance(node.target, cst.Subscript)
-        and not is_data(ev, target)
-    ):
+    if key and len(written) == 1 and not widening:
         del ev.before[alone:]
         return [cst.SimpleStatementLine([same])]
     if not written and key:
@@ -136,12 +132,11 @@ def _is_shared(ev: Evaluator, container: cst.BaseExpression, element: Value) -> 
 
 
 def _port_augmented_entries(
-    ev: Evaluator, node: cst.AugAssign, target: cst.Subscript, base: Expr, operator: str, symbol: str
+    ev: Evaluator, node: cst.AugAssign, target: cst.Subscript, base: Expr, operator: str
 ) -> Statements | None:
-    """Translate `x[i] += v` is `x[i] = x[i] + v`, or one update of the entries where the index surely is no mask."""
+    """Translate `x[i] += v` as `x[i] = x[i] + v`, or one update of the entries where the index surely is no mask."""
     check_not_owned(node, base)
-    if (parted := split_indices(ev, target)) is not target:
-        return _port_augmented_entries(ev, node, parted, ev.port(parted.value), operator, symbol)
+    check_axes(ev, target)
     indices = [ev.port(i).value if i is not None else STATIC for i in list_indices(target)]
     plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices) and operator in _UPDATES
     expr = port_64_bits(ev, node, ev.port(node.value), base)

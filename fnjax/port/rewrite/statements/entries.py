@@ -1,11 +1,9 @@
 """Entries of arrays and of containers take new values.
 
-What: `x[i] = v` and `x.data = v` write to the array's memory; an index that may be a mask or integers is told
-apart when the port runs.
+What: `x[i] = v` writes to the array's memory; an index that may be a mask or integers is told apart when the port runs.
 Before: `y[m] = 0` and `y[i, 1:] = v`
 After: `y = jnp.where(m, 0, y)` and `y = y.at[i, 1:].set(v)`
-Safety: whatever sees the memory takes its new value (see writes to memory); after `x.data = v`
-both share the memory of v.
+Safety: all that share the memory take its new value (see writes to memory).
 Limits: a boolean mask among other indices runs outside jit only.
 """
 
@@ -15,69 +13,28 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop
-from fnjax.port.known.facts import MemRef, Value, join_elements, join_values
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, place_at
+from fnjax.port.known.facts import Value, join_elements, join_values
 from fnjax.port.rewrite.memory.indexing import (
     check_whole_write,
     find_mask,
-    find_mask_among,
     find_open_index,
-    is_mask,
     number_index,
     port_indices,
+    report_mask_among,
     trim_axes,
     update_at,
 )
-from fnjax.port.rewrite.memory.indices import list_indices, split_indices
+from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.rewrite.memory.masks import write_masked
-from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits
 from fnjax.port.rewrite.values.binding import note_set_once, report_outliving
-from fnjax.port.rewrite.values.context import is_ctx
 from fnjax.port.torch import MISSING, fill, unparse
 
 
-def is_data(ev: Evaluator, target: cst.BaseExpression) -> bool:
-    """Return whether this is `x.data`."""
-    if not isinstance(target, cst.Attribute) or target.attr.value != "data" or is_ctx(ev, target.value):
-        return False
-    return ev.port(target.value).value.kind not in {"static", "object"}
-
-
-def _check_not_viewed(ev: Evaluator, node: cst.CSTNode, target: cst.Attribute, base: Expr) -> None:
-    """`x.data = v` gives x other memory: what was a view of the old is none of the new."""
-    own = base.value.memref
-    views = [n for n, p in find_holders(ev, own).items() if p.steps != own.steps and ev.is_live(n, node)] if own else []
-    if views:
-        data = unparse(target)
-        message = f"{data} = ... gives other memory, and the view {views[0]!r} keeps the old; write {data}.copy_(...)"
-        raise Stop(node, "alias", message)
-
-
-def _take_memory(ev: Evaluator, own: MemRef | None, given: MemRef | None) -> None:
-    """After `x.data = v` x has the memory of v; a parameter keeps its own, as the caller is given its new entries."""
-    if own is None or given is None or any(s.startswith("arg:") for s in own.storage):
-        return
-    for name, held in find_holders(ev, own).items():
-        if held.steps == own.steps:
-            ev.state.variables[name] = replace(ev.state.variables[name], memref=given)
-
-
-def write_into(
-    ev: Evaluator, node: cst.BaseSmallStatement, target: cst.BaseExpression, expr: Expr
-) -> Statements | None:
-    """Translate `x[i] = v` and `x.data = v`; None for what is not a tensor."""
-    if isinstance(target, cst.Attribute):
-        base = ev.port(target.value)
-        if base.value.kind in {"static", "object"}:
-            return None
-        _check_not_viewed(ev, node, target, base)
-        base = replace(base, node=ev.stop_gradient(base.node))
-        write_memory(ev, node, base, expr.node, replace(base.value, number=""))
-        _take_memory(ev, base.value.memref, expr.value.memref)
-        return []
-    assert isinstance(target, cst.Subscript)
+def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscript, expr: Expr) -> Statements | None:
+    """Translate `x[i] = v`; None for what is not a tensor."""
     base = ev.port(target.value)
     known = ev.name_variable(target.value) in {"", *ev.state.variables}
     if not known and not base.value.is_tensor and expr.value.is_tensor and ev.routine.role != "module":
@@ -113,56 +70,49 @@ def write_into(
         return None
     check_not_owned(node, base)
     expr = port_64_bits(ev, node, make_number(expr), base)
-    if (parted := split_indices(ev, target)) is not target:
-        return write_into(ev, node, parted, expr)
-    mask = find_mask(ev, target) or find_mask_among(ev, target, expr.value)
+    if (whole := _write_whole(ev, node, target, expr)) is not None:
+        return whole
+    check_axes(ev, target)
+    mask, index = find_mask(ev, target), find_open_index(ev, target)
     check_whole_write(ev, base.value, mask.value if mask else None)
+    given = expr.node
     if mask is not None:
         new = write_masked(ev, target, base, mask, expr)
-    elif expr.value.mask:
-        new = update_entries(ev, target, base, expr)
+    elif index is not None and expr.value.mask == number_index(ev, index):  # all entries, computed at once
+        ev.diagnostics.needs.add("_update")
+        new = fill("_update(A, I, V)", A=base.node, I=index.node, V=given)
+    elif index is not None:  # a mask or integers: a helper tells them by the dtype
+        ev.need_entries(expr.value)
+        one = expr.value.is_number or isinstance(expr.value.literal, (bool, int, float)) or expr.value.rank == 0
+        helper = "_fill" if one else "_set"
+        ev.diagnostics.needs.add(helper)
+        new = fill(f"{helper}(A, I, V)", A=base.node, I=index.node, V=given)
     else:
-        ev.diagnostics.imports.add("jnp") if isinstance(expr.node, (cst.List, cst.Tuple)) else None
-        given = expr.node
-        # A mask or integers: the text does not tell, so a helper does, by the dtype.
-        if find_open_index(ev, target):
-            one = expr.value.is_number or isinstance(expr.value.literal, (bool, int, float)) or expr.value.rank == 0
-            helper = "_fill" if one else "_set"
-            ev.diagnostics.needs.add(helper)
-            index = ev.port(list_indices(target)[0]).node  # type: ignore[arg-type] # no slice
-            new = fill(f"{helper}(A, I, V)", A=base.node, I=index, V=given)
-            write_memory(ev, node, base, new, replace(base.value, number="", kind="tensor"))
-            return []
-        if isinstance(expr.node, (cst.List, cst.Tuple)):
+        ev.need_entries(expr.value)
+        if isinstance(given, (cst.List, cst.Tuple)):
+            ev.diagnostics.imports.add("jnp")
             given = fill("jnp.array(V)", V=given)
         entry = port_indices(ev, target, base.node)
         if isinstance(node, cst.Assign):
             given = trim_axes(ev, node.value, given, entry)
-        report_untraced_mask(ev, target)
+        report_mask_among(ev, target)
         new = update_at(entry, given)
     write_memory(ev, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 
 
-def update_entries(ev: Evaluator, target: cst.Subscript, base: Expr, full: Expr) -> cst.BaseExpression:
-    """Return the new value of an array whose entries at an index, a mask or integers, take those of another."""
-    index = find_open_index(ev, target)
-    if index is None or full.value.mask != number_index(ev, index):
-        ev.need_entries(full.value)
-        return base.node
-    ev.diagnostics.needs.add("_update")
-    return fill("_update(A, I, V)", A=base.node, I=index.node, V=full.node)
-
-
-def report_untraced_mask(ev: Evaluator, target: cst.Subscript) -> None:
-    """Report a boolean mask among other indices."""
-    for index in list_indices(target):
-        if index is not None and is_mask(ev, index):
-            ev.report(
-                target,
-                "untraced",
-                "a boolean mask among other indices; write it with jnp.where, or it runs un-jitted only",
-            )
+def _write_whole(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscript, expr: Expr) -> Statements | None:
+    """Translate `x[:] = v` as `x.copy_(v)`, or `x.fill_(v)` for a number; None for other entries."""
+    match [e.slice for e in target.slice]:
+        case [cst.Slice(None, None, None) | cst.Index(cst.Ellipsis())] if isinstance(node, cst.Assign):
+            number = expr.value.is_number or expr.value.literal is not MISSING
+        case _:
+            return None
+    if not (number or expr.value.is_tensor) or not ev.name_variable(target.value):
+        return None
+    call = cst.Call(cst.Attribute(target.value, cst.Name("fill_" if number else "copy_")), [cst.Arg(node.value)])
+    made: Statements = ev.port_small_statement(place_at(ev, cst.Expr(call), node))
+    return made
 
 
 def _is_indexed_like_tensor(ev: Evaluator, base: Expr, target: cst.Subscript) -> bool:

@@ -31,7 +31,6 @@ from fnjax.port.known.facts import (
     may_widen,
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
-from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
@@ -189,7 +188,7 @@ def _write_dtype(expr: Expr) -> str:
 @expression(cst.BinaryOperation, general=True)
 def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
     """Translate `a + b`."""
-    left, right = spread_values(ev, (node.left, node.right))
+    left, right = ev.port(node.left), ev.port(node.right)
     dtype = ""
     if isinstance(node.operator, cst.Divide):
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
