@@ -10,6 +10,7 @@ import pytest
 import fnjax
 from fnjax.port import port_source
 from fnjax.port.engine.folder import port_files
+from fnjax.torch import jax_view
 
 X = np.arange(1.0, 5.0, dtype=np.float32)
 TYPES = """\
@@ -291,16 +292,14 @@ def test_shapes_with_symbolic_sizes(made):
 
 
 def test_functions_that_return_a_decorator(made):
-    """They become what they do: the decorator of torch.library, and what they register behind it."""
+    """Such a file stays PyTorch source, and its operators are operators."""
     module, ported = made(MAKERS)
-    assert {c.status for c in ported.classes} == {"ported"}
+    assert (ported.classes, len(ported.as_is)) == ((), 7)
     np.testing.assert_allclose(fnjax.ops.portp.Sine.set23(X), np.sin(X), rtol=1e-6)
-    np.testing.assert_allclose(jax.jit(module.sine_23)(X), np.sin(X), rtol=1e-6)
-    np.testing.assert_array_equal(jax.jit(module.anything)(X, X), X * X)
-    np.testing.assert_array_equal(module.anything(X, 3), X * 3)
+    np.testing.assert_allclose(jax.jit(jax_view(module.sine_23))(X), np.sin(X), rtol=1e-6)
+    np.testing.assert_array_equal(jax.jit(jax_view(module.anything))(X, X), X * X)
+    np.testing.assert_array_equal(jax_view(module.anything)(X, 3), X * 3)
     np.testing.assert_array_equal(fnjax.ops.portp.halfed(X), X / 2)
-    assert "TABLE" not in ported.code
-    assert "SEEN" not in ported.code
 
 
 def test_numpy_splits(made):

@@ -24,7 +24,6 @@ T = np.float32([0.4])
 CASES = {
     "StarredArguments": ((X, 1.5), (0,), lambda np, x, k: x * k),
     "Described": ((X,), (0,), lambda np, x: np.concatenate([2 * x, 4 * x], 1)),
-    "Launcher": ((X, Y), (0, 1), lambda np, x, y: x * y),
     "Helper": ((X, Y), (0, 1), lambda np, x, y: x * y),
     "Views": ((X, Y), (0, 1), lambda np, x, y: np.concatenate([2 * x, 3 * y])),
     "OnlyForTheKernel": ((X, T), (0,), lambda np, x, t: x * np.exp(t)),
@@ -43,7 +42,6 @@ TEXTS = {
         "both = both.at[:, :n].set(left)",
         "(x_desc=TensorDescriptor.from_tensor(left",
     ],
-    "Launcher": ["out = multiply_kernel[blocks(x)](x, y, out, x.size, BLOCK=64)"],
     "Helper": ["out = multiply_into(x, y, out)", "    return out", "jnp.empty(x.shape, dtype=x.dtype)"],
     "Views": ["out = out.at[:h].set(scale_kernel[blocks(x)](x, out[:h]", "both = both.at[i].set(part)"],
     "OnlyForTheKernel": ["factor = jnp.exp(t).reshape(())"],

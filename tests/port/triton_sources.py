@@ -140,29 +140,6 @@ class StarredArguments(torch.autograd.Function):
         scale_kernel[blocks(g)](g.contiguous(), out, g.numel(), **kwargs)
         return out, None
 """,
-    "Launcher": '''
-def launch(kernel, grid, args, n, device, **options):
-    """Launch whatever kernel."""
-    with torch.cuda.device(device):
-        kernel[grid](*args, n, **options)
-
-
-class Launcher(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        out = torch.empty_like(x)
-        launch(multiply_kernel, blocks(x), (x, y, out), x.numel(), x.device, BLOCK=64)
-        ctx.save_for_backward(x, y)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        x, y = ctx.saved_tensors
-        dx, dy = torch.empty_like(x), torch.empty_like(y)
-        launch(multiply_kernel, blocks(g), (g, y, dx), g.numel(), g.device, BLOCK=64)
-        launch(multiply_kernel, blocks(g), (g, x, dy), g.numel(), g.device, BLOCK=64)
-        return dx, dy
-''',
     "Helper": """
 def multiply_into(x, y, out):
     multiply_kernel[blocks(x)](x, y, out, x.numel(), BLOCK=64)

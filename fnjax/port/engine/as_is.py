@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -60,8 +61,9 @@ class _Item:
 
     @property
     def has_effect(self) -> bool:
-        """True if it changes something that another statement made."""
-        return not self.bound and isinstance(self.node, (ast.Expr, ast.Assign, ast.AugAssign, ast.For))
+        """True if it may change something that another statement made."""
+        plain = (*NAMED, ast.Import, ast.ImportFrom, *((ast.Assign, ast.AnnAssign) if self.bound else ()))
+        return not isinstance(self.node, plain)
 
 
 def write_block(
@@ -112,6 +114,13 @@ def has_kernels(text: str) -> bool:
     """Return whether a file has Triton kernels at its top level."""
     nodes = (s for s in ast.parse(text).body if isinstance(s, ast.FunctionDef))
     return any("jit" in ast.unparse(d) and "triton" in text for n in nodes for d in n.decorator_list)
+
+
+def has_operators(text: str) -> bool:
+    """Return whether a file of PyTorch's calls what makes custom operators, perhaps in functions of its own."""
+    return bool(re.search(r"^ *(import|from) torch\b", text, re.MULTILINE)) and bool(
+        re.search(r"(\b|_)(custom_op|triton_op|Library)\(", text)
+    )
 
 
 def _read_item(node: ast.stmt) -> _Item:
@@ -223,7 +232,8 @@ def put_block(code: str, block: str) -> str:
 
 def keep_whole(text: str) -> tuple[str, tuple[str, ...]]:
     """Return a port without JAX source, and the names in it: those of Functions, modules, kernels and their users."""
-    block = write_block(text, frozenset(), everything=True)
+    wanted = list_definitions(text) if has_operators(text) else frozenset[str]()
+    block = write_block(text, wanted, everything=True)
     head = [s for s in ast.parse(text).body[:2] if isinstance(s, ast.Expr) or _read_item(s).is_future]
     if not block.text:
         return "", ()

@@ -16,7 +16,7 @@ from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.kernels import collect_kernels
 from fnjax.port.analysis.operators import collect_operators
 from fnjax.port.analysis.program import Class, Program, list_nodes
-from fnjax.port.engine.as_is import has_kernels, keep_whole, write_block
+from fnjax.port.engine.as_is import has_kernels, has_operators, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
 from fnjax.port.engine.fixpoint import find_parts, settle_part
 from fnjax.port.engine.halves import divide
@@ -98,7 +98,7 @@ def port_source(
         if not _MENTION.search(text):  # most files of a folder
             cst.parse_module(text)
             none = _report_no_classes(filename, classes)
-            return none if strict or classes else _keep_kernels(text, none)
+            return none if strict or classes else _keep_offered(text, none)
         source = Source.parse(text, filename)
     except (cst.ParserSyntaxError, SyntaxError, ValueError, UnicodeError) as e:
         return Ported(
@@ -110,7 +110,7 @@ def port_source(
         write = write_strictly if strict else _write_halves(text, classes is None)
         ported: Ported = port_parsed(source, text, classes, write)
         if ported.problem and ported.readable and not strict and not classes:
-            ported = _keep_kernels(text, ported)
+            ported = _keep_offered(text, ported)
         return replace(ported, code=ported.code.replace("\n", newline))
     except RecursionError:
         return deep
@@ -143,9 +143,9 @@ def _describe_syntax_error(text: str, error: Exception) -> str:
     return f" (line {error.raw_line})" if isinstance(error, cst.ParserSyntaxError) else ""
 
 
-def _keep_kernels(text: str, none: Ported) -> Ported:
-    """Return the port of a file without Functions: all that it offers as it is, if it has Triton kernels."""
-    return _keep_all(text, none) if has_kernels(text) else none
+def _keep_offered(text: str, none: Ported) -> Ported:
+    """Return the port of a file without Functions: what it offers, as it is, if it has kernels or operators."""
+    return _keep_all(text, none) if has_kernels(text) or has_operators(text) else none
 
 
 def _keep_all(text: str, found: Ported) -> Ported:

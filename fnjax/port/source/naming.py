@@ -12,12 +12,7 @@ import libcst as cst
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.canonical_names import find_canonical_name
-from fnjax.port.source.decorating import expand_decorating
 from fnjax.port.source.described import move_descriptors
-from fnjax.port.source.inlined import inline_pairs_of_views
-from fnjax.port.source.kept_numbers import KEPT_NUMBERS
-from fnjax.port.source.launchers import inline_launchers
-from fnjax.port.source.registering import expand_registering
 from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import SPACING, list_nodes, rewrite_statements
 from fnjax.port.tree.locations import locate_nodes
@@ -111,10 +106,7 @@ class Source:
         """
         parsed = cst.parse_module(text)
         positions = locate_nodes(parsed)
-        tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS, KEPT_NUMBERS))
-        tree = expand_registering(expand_decorating(tree, positions), positions)
-        tree = move_descriptors(inline_launchers(tree, positions), positions)
-        tree = inline_pairs_of_views(tree, positions)
+        tree = move_descriptors(rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS)), positions)
         source = cls(filename, tree, positions, text=text if tree is parsed else "")
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
