@@ -18,7 +18,7 @@ from fnjax.port import port_source
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
 ROOMS = ["functions", "control", "statements", "values", "memory", "calls", "libraries", "devices"]  # in reading order
-SOURCE = ["backward_calls", "kept_numbers", "launchers", "registering", "decorating"]  # before the rules
+SOURCE = ["backward_calls"]  # before the rules
 PARTS = ("What", "Before", "After", "Limits")  # of a docstring; Safety is for who reads the rule
 
 
