@@ -63,7 +63,7 @@ ROUNDED = {
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked", "DefaultFunction"),
-    *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "PartialSort", "RowLoop", "PieceWrites", "NumbersApart"),
+    *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
     *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved"),
 }
 

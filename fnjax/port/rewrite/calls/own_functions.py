@@ -1,6 +1,7 @@
 """Calls of the functions and classes of the file.
 
-What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it.
+What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it; one
+that calls itself for the rows that a mask selects is called for all rows.
 Before: `bump(y)` of `def bump(t): t.add_(1)`
 After: `y = bump(y)` of `def bump(t): ...; return t`
 Safety: what the file's functions return and which arguments they write to is worked out from their bodies.
@@ -27,6 +28,7 @@ from fnjax.port.rewrite.memory.writing import note_write, write_memory
 from fnjax.port.rewrite.values.binding import find_held_memref
 from fnjax.port.source.naming import PUTTING
 from fnjax.port.torch import MISSING, read_literal, unparse
+from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
 _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
@@ -43,6 +45,8 @@ def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         raise Stop(node, "unknown", message)
     if not name.startswith("file:"):
         return None
+    if (again := _port_call_for_rows(ev, node, name)) is not None:
+        return again
     list_values(ev, node)
     made = ev.port_parts(node).with_changes(func=node.func)
     routine = ev.program.find_routine(name)
@@ -108,6 +112,30 @@ def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine
     if routine.draws:
         made = _pass_key(ev, node, made)
     return _port_result(ev, node, made, routine, routine.result or UNKNOWN, taken)
+
+
+def _port_call_for_rows(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
+    """Return a call of the function itself for the rows that a mask selects: each row's result is its own."""
+    selected = [v for v in (ev.port(a.value).value for a in node.args) if v.mask]
+    if len(selected) != 1 or ev.program.find_routine(name) is not ev.routine or not _is_bounded_recursion(ev, node):
+        return None
+    row = Value("tensor", mask=selected[0].mask, memref=ev.make_memref(node))
+    made = ev.port_parts(node).with_changes(func=node.func)
+    small = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
+    target = small.targets[0].target if isinstance(small, cst.Assign) and small.value is node else None
+    if isinstance(target, cst.Tuple):
+        parts = [replace(row, memref=ev.make_memref(node, f" {i}")) for i in range(len(target.elements))]
+        return Expr(made, Value("static", parts=tuple(parts)))
+    return Expr(made, row)
+
+
+def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
+    """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
+    given = {p.name.value for p in ev.routine.parameters}
+    computed = [b for a in node.args for b in list_nodes(a.value, cst.BinaryOperation)]
+    passed = {n for b in computed if ev.port(b).value.kind != "tensor" for n in find_names(b)} & given
+    around = (n for n in list_nodes(ev.routine.node, cst.If) if any(c is node for c in list_nodes(n.body)))
+    return any(passed & find_names(n.test) for n in around)
 
 
 def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
