@@ -50,7 +50,7 @@ def judge(name, folder, *, second=False):
         return "refused", str(e)
     except Exception as e:  # noqa: BLE001 - a verdict as well
         return "raised", f"{type(e).__name__}: {e}"
-    differing = [e for e in result.entries if not (e.equal or e.excused)]
+    differing = [e for e in result.entries if not (e.equal or e.known)]
     if name in SECOND:
         differing = [e for e in differing if not e.what.startswith("second")]
     text = "\n".join(map(str, differing))

@@ -1,4 +1,4 @@
-"""`fnjax compare`: a Function in PyTorch and its port, side by side, from the command line."""
+"""`fnjax compare`: a Function in PyTorch compared with its port, from the command line."""
 
 from __future__ import annotations
 
@@ -102,10 +102,11 @@ def _run_compare(options: argparse.Namespace) -> int:
         if options.name and options.name not in classes:
             known = ", ".join(classes) or "none"
             raise UsageError(f"there is no Function class {options.name!r} in {place}; there is: {known}")
+    if "fnjax.Function" in texts[0] and "fnjax.Function" not in texts[1]:
+        raise UsageError(f"{options.original} is a port: the original comes first, then the port")
     names = [options.name] if options.name else [name for name in found[0] if name in found[1]]
     if not names:
-        why = "; the original comes first, then the port" if "fnjax.Function" in texts[0] else ""
-        raise UsageError(f"{options.original} and {options.ported} have no Function class in common{why}")
+        raise UsageError(f"{options.original} and {options.ported} have no Function class in common")
     cases = read_cases(options, names, "")
     jobs = [
         Job(
@@ -151,6 +152,8 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
             raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
     more = NAMES | {"torch": make_reference(job.against).torch}
     args, kwargs = arguments(options.args or "", options.kwargs, options.seed, more)
+    if wrong := {*(argnums or ())} - {*Inputs(args).selected}:
+        raise UsageError(f"--argnums: argument {min(wrong)} of {job.name} is not an array of floating point numbers")
     known = {"key": find_key(*sides), "second": job.second, "against": job.against, **job.options}
     try:
         found = Comparing(add_buffers(*sides), sides[1].apply, **known)(Inputs(args, kwargs, argnums, job.seed))
@@ -205,7 +208,7 @@ def _compare_on_devices(options: argparse.Namespace, name: str, selected: list[i
 
 
 def _write_loading_text(place: str) -> str:
-    """Return a text that imports a file or a module, and gives what it has of AXIS_NAME the axis of the comparison."""
+    """Return a text that imports a file or a module, and sets each AXIS_NAME to the axis of the comparison."""
     if not place.endswith(".py"):
         made = f"import importlib\nmodule = importlib.import_module({place!r})\n"
     else:

@@ -40,7 +40,11 @@ def _make(place: str, options: argparse.Namespace, reference: Any) -> Any:
         names = [n for n, v in vars(space).items() if isinstance(v, type) and issubclass(v, kinds) and v not in kinds]
         options.name = options.name or (names[0] if len(names) == 1 else "")
         if options.name not in names:
-            raise UsageError(f"--class must be one of {', '.join(names) or '(no module)'} in {place}")
+            raise UsageError(
+                f"choose a module of {place} with --class: {', '.join(names)}"
+                if names
+                else f"{place} defines no module"
+            )
         positional, keywords = arguments(options.init, "", options.seed, {"torch": reference.torch})
         with fnjax.torch.seed(options.seed):
             model = getattr(space, options.name)(*positional, **keywords)

@@ -53,11 +53,11 @@ def read_reference(options: argparse.Namespace) -> str:
 
 
 def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict[str, list[str]]:
-    """Return the arguments of the calls that the user gives, by class.
+    """Return the arguments of the user's calls, by class.
 
     Args:
         options: those of the command.
-        names: the classes that there are.
+        names: the classes.
         args: the value of `--args`; empty for none.
     """
     if options.seconds <= 0:
@@ -77,7 +77,9 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
     for statement in _parse_cases(text, repr(options.cases)).body:
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call):
-            raise UsageError(f"line {statement.lineno} of {options.cases} is no call such as Swish.apply(randn(3, 4))")
+            raise UsageError(
+                f"line {statement.lineno} of {options.cases} is not a call such as Swish.apply(randn(3, 4))"
+            )
         name = ast.unparse(call.func).removesuffix(".apply")
         operator = "::".join(name.removesuffix(".default").split(".")[-2:])  # of torch.ops.mylib.scale
         full = [n for n in names if name in {n, n.rpartition(".")[2]} or n == operator]
@@ -114,7 +116,7 @@ class Verifier(Protocol):
         """Return the verdict.
 
         Args:
-            progress: is called with a line that says what is being done.
+            progress: called with a line on the state of the search.
             cancelled: set when no verdict is wanted any more.
         """
 

@@ -326,7 +326,7 @@ def test_cases_help_where_the_search_fails(tmp_path, capsys, monkeypatch):
     [
         (["--args", "randn(3"], "", "cannot read --args"),
         (["--cases", "none.py"], "", "cannot read 'none.py'"),
-        (["--cases", "c.py"], "Swish", "line 1 of c.py is no call such as"),
+        (["--cases", "c.py"], "Swish", "line 1 of c.py is not a call such as"),
         (["--cases", "c.py"], "\nOther.apply(1)", "line 2 of c.py calls Other; there is Swish"),
         (["--seconds", "0"], "", "--seconds 0 leaves no time"),
     ],
@@ -400,7 +400,7 @@ def test_a_library_that_is_missing_is_named(tmp_path):
     port = "import fnjax\n\n\nclass Launched(fnjax.Function):\n    pass\n"
     verdict = verified(KERNEL, "Launched", port, folder=tmp_path, seconds=3)
     assert verdict.status == "not tried"
-    assert verdict.reason.startswith("what it needs is not installed: ImportError: kernel cannot be had")
+    assert verdict.reason.startswith("what it needs is not installed: ImportError: kernel is not available")
     assert "No module named 'nowhere'" in verdict.reason
 
 

@@ -1,4 +1,4 @@
-"""Running both sides, and what differs between them."""
+"""Comparison of both sides."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def compare(
         atol: absolute tolerance, by default 1e-5 and 1e-9.
         seed: for the random cotangents, and for what the port draws.
         key: the name of the port's argument that takes a key of jax.random, if it draws random numbers. What depends on
-            them is told by running both sides with several seeds; of that only shapes and dtypes are compared.
+            them is found by running both sides with several seeds; of that only shapes and dtypes are compared.
         second: whether second derivatives are compared too.
         against: what runs the original: "pytorch" (the default where it is installed) or "fnjax.torch".
 
@@ -70,7 +70,7 @@ def compare(
 
 @dataclass
 class Comparing:
-    """Both sides, to be compared for several arguments: what jit compiles for one is kept for the next.
+    """Both sides, compared for several inputs: programs that jit compiles are kept for the next.
 
     The attributes are the parameters of `compare`.
     """
@@ -168,9 +168,9 @@ def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
 def _list_notes(
     found: Sequence[Entry], theirs: Results, args: Sequence[Any], unmeasured: set[str], drawn: set[str], name: str
 ) -> list[str]:
-    """Return what could not be compared, and why."""
+    """Return notes on what could not be compared."""
     notes = []
-    if any(e.excused for e in found):
+    if any(e.known for e in found):
         notes.append(
             "PyTorch takes what forward computed and saved for constant when it differentiates backward; JAX's second "
             "derivatives are right there, as finite differences of PyTorch's gradient confirm"

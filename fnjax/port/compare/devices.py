@@ -32,7 +32,7 @@ class Case:
     Attributes:
         original: an expression for its apply in PyTorch, and a text that is executed before it.
         ported: the same in JAX.
-        args: for each device the arguments; GROUP stands for the process group, or the axis.
+        args: for each device the arguments; GROUP is replaced by the process group, or the axis.
         kwargs: keyword arguments.
         selected: which arguments are differentiated; by default all arrays of floating point numbers.
     """
@@ -44,7 +44,7 @@ class Case:
     selected: Sequence[int] | None = None
 
     def make_job(self, side: tuple[str, str]) -> dict[str, Any]:
-        """Return what a process is told of it."""
+        """Return the job of a process."""
         floats = [i for i, a in enumerate(self.args[0]) if isinstance(a, np.ndarray) and a.dtype.kind == "f"]
         selected = floats if self.selected is None else [i for i in floats if i in self.selected]
         args = [list(a) for a in self.args]

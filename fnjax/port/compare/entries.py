@@ -11,7 +11,7 @@ import numpy as np
 from fnjax.port.compare.record import Entry
 from fnjax.port.compare.values import Results
 
-# What JAX says where it cannot differentiate what forward has run.
+# JAX's messages where it cannot differentiate forward, and the reason.
 _LACKING = {
     "Pure callbacks do not support": "what runs on the host",
     "Reverse-mode differentiation does not work for lax.while_loop": "a loop that ends on a value",
@@ -34,7 +34,7 @@ def compare_entries(
     for (original, labels), ported in zip(
         theirs.label_steps(selected), (ours.outputs, ours.gradients, ours.seconds), strict=True
     ):
-        if not original:  # PyTorch has none, as a note says
+        if not original:  # PyTorch has none; there is a note
             return
         if ours.error is not None and not ported:
             what = labels[0].split(" of ")[0].split(" 0")[0] + "s"

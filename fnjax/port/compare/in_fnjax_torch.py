@@ -1,7 +1,7 @@
 """The original's side where PyTorch is not installed: the same source, run by fnjax.torch.
 
 The table of operations is shared with the porter, so an operation that is wrong there is wrong on both sides; aliases,
-writes, control flow, dtypes and how the class hangs together are found out here while it runs, and are not shared.
+writes, control flow and dtypes are known here at run time, and are not shared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The port's side: outputs, gradients and second derivatives, as JAX gives them."""
+"""The port's side: outputs, gradients and second derivatives, as JAX computes them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Port:
         return list(found.values())
 
     def _compute_seconds(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
-        """By the arguments, and by the cotangents of the outputs."""
+        """Return those by the arguments, and by the cotangents of the outputs."""
 
         def gradients(selected: Mapping[int, Any], vectors: Values) -> list[Any]:
             return self._compute_gradients({**values, **selected}, key, [vectors, cotangents[1]])
@@ -124,7 +124,7 @@ def _make_results(found: Sequence[Any], error: Exception | None = None) -> Resul
 
 
 def _convert_cotangents(outputs: Sequence[Any], cotangents: Values) -> list[Any]:
-    """Cotangents in JAX's convention, of the outputs' dtypes."""
+    """Return cotangents in JAX's convention, of the outputs' dtypes."""
     if len(outputs) != len(cotangents):
         raise ValueError(f"the port gives {len(outputs)} arrays, the original {len(cotangents)}")
     vectors: list[Any] = []

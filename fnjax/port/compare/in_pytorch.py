@@ -1,4 +1,4 @@
-"""The original's side: outputs, gradients and second derivatives, as PyTorch gives them."""
+"""The original's side: outputs, gradients and second derivatives, as PyTorch computes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _StableMode(TorchFunctionMode):
     """Sorts equal entries stably, and what topk selects too; memory that is not set has one value.
 
     PyTorch leaves their order open, and that of `topk(sorted=False)` altogether: any order is right, so the one that
-    JAX gives is chosen.
+    JAX has is chosen.
     """
 
     def __init__(self, fill: int) -> None:
@@ -51,7 +51,7 @@ def _argsort_stably(input: Any, dim: int = -1, descending: bool = False, **_: An
 def _topk_stably(input: Any, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Any:
     found = torch.sort(input, stable=True, dim=dim, descending=largest)
     if k > (input.shape[dim] if input.ndim else 1):
-        return torch.topk(input, k, dim)  # which says what is wrong
+        return torch.topk(input, k, dim)  # which raises
     values, places = (part.narrow(dim, 0, k) if part.ndim else part for part in found)
     return torch.return_types.topk((values, places))
 
@@ -62,11 +62,11 @@ _SETTLED: dict[str, Callable[..., Any]] = {"sort": _sort_stably, "argsort": _arg
 
 @contextlib.contextmanager
 def settle_torch(dtype: str, fill: int = 0) -> Iterator[None]:
-    """Yield what is the same in every run: the dtype of `torch.zeros(3)`, and what PyTorch leaves open.
+    """Make runs reproducible: the dtype of `torch.zeros(3)`, the order of equal entries, uninitialised memory.
 
     Args:
         dtype: the default dtype.
-        fill: what memory holds that is not set.
+        fill: the value of uninitialised memory.
     """
     before = torch.get_default_dtype()
     torch.set_default_dtype(getattr(torch, dtype))
@@ -141,7 +141,7 @@ def run_torch(
 
 
 def draw_cotangents(tensors: Sequence[Any], draw: np.random.Generator) -> Values:
-    """Random vectors for those of floating point or complex numbers."""
+    """Draw random vectors for those of floating point or complex numbers."""
     return [draw_like(make_array(t), draw) if t.is_floating_point() or t.is_complex() else None for t in tensors]
 
 
@@ -173,7 +173,7 @@ class PyTorch:
         return load(place)
 
     def list_files(self) -> list[str]:
-        """Return no files: those that something was materialised of are known where it is materialised."""
+        """Return no files: `extraction` knows those of PyTorch."""
         return []
 
     def seed(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Triton's interpreter as the witness for kernels: what it and a machine without a GPU lack is put in place."""
+"""Triton's interpreter as the reference of kernels: stand-ins for what it and a machine without a GPU lack."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ non-differentiable as well. Where the port's second derivatives differ, what PyT
 backward depends on what was saved, by PyTorch's own differentiation (so that what backward detaches stays constant),
 times how that depends on the argument, by finite differences, or by PyTorch's differentiation of forward, which minds
 the rules of Functions that forward calls. Where this cannot be done, finite differences of PyTorch's gradient have to
-tell. All of it is measured in float64, or in float32 where PyTorch's class raises for float64.
+decide. All of it is measured in float64, or in float32 where PyTorch's class raises for float64.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ STEPS = {"float64": 1e-4, "float32": 1e-2}  # of finite differences
 def mark_known_discrepancies(
     entries: list[Entry], side: Original, theirs: Values, ours: Values, unmeasured: set[str]
 ) -> Iterator[Entry]:
-    """Return the entries; second derivatives that PyTorch alone has wrong are excused.
+    """Return the entries; second derivatives that PyTorch alone has wrong are marked.
 
     Args:
         entries: of outputs, gradients and second derivatives.
-        side: PyTorch's function, and what it was called with.
+        side: PyTorch's function and its inputs.
         theirs: PyTorch's second derivatives.
         ours: the port's.
         unmeasured: gets the reason where it cannot be known which of the two is right.
@@ -41,14 +41,14 @@ def mark_known_discrepancies(
     places = {f"second derivative of argument {n}": i for i, n in enumerate(side.inputs.selected)}
     right = all(e.equal for e in entries if not e.what.startswith("second derivative"))
     for entry in entries:
-        excused = False
+        known = False
         i = places.get(entry.what)
         if i is not None and right and entry.original is not None and not entry.equal:
             try:
-                excused = _is_slope(side, side.inputs.selected[i], theirs[i], ours[i])
-            except Exception as e:  # noqa: BLE001 - what cannot be measured excuses nothing
+                known = _is_slope(side, side.inputs.selected[i], theirs[i], ours[i])
+            except Exception as e:  # noqa: BLE001 - without a measurement nothing is marked
                 unmeasured.add(f"PyTorch's class raises for numbers close to these ({type(e).__name__}: {e})")
-        yield replace(entry, excused=excused)
+        yield replace(entry, known=known)
 
 
 def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
@@ -86,7 +86,7 @@ def _choose_direction(at: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Original:
-    """PyTorch's function, and what it was called with.
+    """PyTorch's function and its inputs.
 
     Attributes:
         function: the function, or apply of a class.
@@ -120,7 +120,7 @@ class Original:
     def find_intermediates(self) -> tuple[list[int], list[str]]:
         """Return what backward has of forward, and PyTorch takes for constant: saved tensors, and attributes.
 
-        In the precision of the comparison: what a cast gives there may in another be the argument itself.
+        In the precision of the comparison: in another the result of a cast may be the argument itself.
         """
         given = [make_tensor(a) for a in self.inputs.args]
         with settle_torch(self.inputs.dtype):

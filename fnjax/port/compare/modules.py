@@ -91,8 +91,8 @@ def compare_modules(
         second: another of either kind.
         args: the arguments of forward, arrays as NumPy arrays; those of floating point are differentiated.
         kwargs: its keyword arguments.
-        names: names of submodules and parameters of the first → those of the second, where they differ; a name stands
-            for what is below it too.
+        names: names of submodules and parameters of the first → those of the second, where they differ; a name is
+            also that of all below it.
         seed: of the cotangents, and of what a module of fnjax.torch draws.
         rtol: relative tolerance, by default 1e-4.
         atol: absolute tolerance, by default 1e-5, for arrays whose largest entry is below 1; it grows with that.
@@ -127,7 +127,7 @@ def find_torch(model: Any) -> Any:
     """Return the module that a model has for `torch`: PyTorch, or fnjax.torch.
 
     Raises:
-        TypeError: it is no module of either.
+        TypeError: it is not a module of either.
     """
     if isinstance(model, fnjax.torch.nn.Module):
         return fnjax.torch

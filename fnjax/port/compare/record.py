@@ -1,4 +1,4 @@
-"""What a comparison found."""
+"""The result of a comparison."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Entry:
         worst: the index of the entry that differs most, in relation to the tolerance.
         original: PyTorch's number there, or that of the reference.
         ported: JAX's.
-        message: what is wrong where that is no number: another shape, an exception.
-        excused: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
+        message: the problem where that is not a number: another shape, an exception.
+        known: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
             port's is: PyTorch takes what forward computed and saved for constant.
         reference: what ran the original: PyTorch or fnjax.torch.
     """
@@ -32,15 +32,15 @@ class Entry:
     original: complex | None = None
     ported: complex | None = None
     message: str = ""
-    excused: bool = False
+    known: bool = False
     reference: str = "PyTorch"
 
     def __str__(self) -> str:
-        head = f"{'ok  ' if self.equal else 'note' if self.excused else 'FAIL'} {self.mode:5} {self.what}"
+        head = f"{'ok  ' if self.equal else 'note' if self.known else 'FAIL'} {self.mode:5} {self.what}"
         if self.message or self.original is None or self.ported is None:
             return f"{head}: {self.message}" if self.message else head
         place = f"[{', '.join(map(str, self.worst))}]"
-        why = " (the derivative of PyTorch's gradient)" if self.excused else ""
+        why = " (the derivative of PyTorch's gradient)" if self.known else ""
         return f"{head}: worst at {place}: {self.reference} {self.original:.9g}, JAX {self.ported:.9g}{why}"
 
 
@@ -50,7 +50,7 @@ class Comparison:
 
     Attributes:
         entries: an entry for each array and mode.
-        notes: what could not be compared, and why that is no fault of the port.
+        notes: what could not be compared, and why that is not an error of the port.
     """
 
     entries: tuple[Entry, ...]
@@ -58,8 +58,8 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True if everything agrees, but for what is excused."""
-        return all(entry.equal or entry.excused for entry in self.entries)
+        """True if everything agrees, but for known discrepancies."""
+        return all(entry.equal or entry.known for entry in self.entries)
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self.entries), *(f"note: {note}" for note in self.notes)])

@@ -45,10 +45,10 @@ def is_installed() -> bool:
 
 
 def choose_reference(asked: str | None) -> str:
-    """Return the reference that is asked for; without a wish PyTorch where it is installed, else fnjax.torch.
+    """Return the requested reference; None is PyTorch where it is installed, else fnjax.torch.
 
     Raises:
-        ImportError: PyTorch is asked for, and not installed.
+        ImportError: PyTorch is requested, and not installed.
     """
     if asked == PYTORCH and not is_installed():
         raise ImportError("PyTorch is not installed: install it, or compare with fnjax.torch (--against fnjax.torch)")
@@ -56,7 +56,7 @@ def choose_reference(asked: str | None) -> str:
 
 
 def describe_reference(against: str) -> str:
-    """Return what the user is to know of the reference; empty for PyTorch.
+    """Return a note on the reference; empty for PyTorch.
 
     Examples:
         >>> describe_reference("pytorch")

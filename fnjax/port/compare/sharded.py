@@ -1,6 +1,6 @@
 """JAX's side on several devices: runs the cases of a job inside shard_map, in three modes.
 
-Run as a module in a process of its own, which is told by XLA_FLAGS how many devices there are.
+Run as a module in a process of its own, in which XLA_FLAGS sets the number of devices.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run_sharded(function: Callable[..., Any], case: dict[str, Any], mode: str, s
         function: apply of a port.
         case: what it is called with.
         mode: one of MODES.
-        split: what the outputs were given in the mode before, where inputs vary.
+        split: the cotangents of the outputs in the mode before, where inputs vary.
     """
     count, given = len(case["args"]), case["args"]
     mesh = jax.make_mesh((count,), (AXIS,), axis_types=(jax.sharding.AxisType.Auto,))

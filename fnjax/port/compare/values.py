@@ -13,10 +13,10 @@ Values = list[Any]  # NumPy arrays, and None for what has no cotangent
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """One side.
+    """Results of one side.
 
     Attributes:
-        outputs: the arrays that it gives.
+        outputs: the arrays that it returns.
         gradients: those of the differentiated arguments.
         seconds: their second derivatives.
         error: the exception that ended it at the last of these.
@@ -41,7 +41,7 @@ class Results:
 
 
 def cast_arrays(value: Any, dtype: str) -> Any:
-    """Return an array in the precision that is asked for; lists and tuples by their members, anything else as it is."""
+    """Return an array in a precision; lists and tuples by their members, anything else as it is."""
     if isinstance(value, (list, tuple)):
         return type(value)(cast_arrays(v, dtype) for v in value)
     if isinstance(value, np.ndarray) and value.dtype.kind == "f":
@@ -79,7 +79,7 @@ class Inputs:
         args: the arguments, arrays as NumPy arrays.
         kwargs: keyword arguments.
         argnums: which arguments are differentiated; None for all that can be.
-        seed: for the cotangents, and for what is drawn.
+        seed: for the cotangents and other random numbers.
         dtype: of floating point numbers, and PyTorch's default.
     """
 
@@ -100,7 +100,7 @@ class Inputs:
 
 
 def draw_like(like: np.ndarray[Any, Any], draw: np.random.Generator) -> np.ndarray[Any, Any]:
-    """Random numbers of the same shape and dtype."""
+    """Draw random numbers of the same shape and dtype."""
     values = draw.normal(size=like.shape)
     if like.dtype.kind == "c":
         values = values + 1j * draw.normal(size=like.shape)

@@ -1,4 +1,4 @@
-"""Calls: what is passed, how arrays are drawn for it, and how it is written down to be pasted."""
+"""Calls: the arguments, how their arrays are drawn, and their text, which can be pasted."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def _draw_part(part: Any, rng: np.random.Generator) -> Any:
 
 
 def make_recipe(args: Sequence[Any]) -> tuple[Any, ...]:
-    """From what arguments like these could be drawn."""
+    """Return a recipe from which arguments like these can be drawn."""
     return tuple(_make_part(a) for a in args)
 
 

@@ -1,4 +1,4 @@
-"""What to try for a parameter, the likeliest first."""
+"""Candidates for a parameter, the likeliest first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from fnjax.port.verify.calls import Array, Passed, SimpleNamespace
 from fnjax.port.verify.hints import Hints
 
-# Unequal in every axis, so that no two are taken for each other.
+# Different sizes in every axis, so that no two axes are confused.
 SHAPES = [(3, 4), (4,), (2, 3, 4), (5, 4), (3,), (4, 5), (3, 1), (1, 4), (4, 4), (2, 3, 4, 5), (), (1,), (2, 3), (2, 4)]
 SHAPES += [(3, 5), (6, 4), (5,), (2,), (2, 4, 4), (3, 4, 2), (2, 3, 6, 5), (4, 3, 2, 2), (12, 4), (2, 5, 4), (8,), (6,)]
 IMAGES = [(2, 3, 6, 5), (3, 6, 5), (2, 4, 6, 8)]
@@ -45,12 +45,12 @@ class Options:
     """The values for one parameter.
 
     Args:
-        hints: what is known of it.
-        torch: PyTorch, or what runs in its place.
+        hints: those on the parameter.
+        torch: PyTorch or fnjax.torch.
 
     Attributes:
-        likely: what it probably takes.
-        other: what it may take as well.
+        likely: values of the likeliest kind.
+        other: values of other kinds.
     """
 
     def __init__(self, hints: Hints, torch: Any) -> None:
@@ -97,8 +97,8 @@ def _is_of_kind(value: Any, kind: str) -> bool:
 
 
 def _iter_kinds(hints: Hints, torch: Any) -> Iterator[str]:
-    """Yield what it may be, the likeliest first."""
-    # What the author says comes before what the code does, and both before what names suggest: annotations are seldom
+    """Yield the kinds of value that it may be, the likeliest first."""
+    # Annotations come before uses, and both before what names suggest: annotations are seldom
     # wrong, names often. Each kind may come again; who reads this takes it once.
     said, facts, name = hints.annotation, hints.facts, hints.name
     tensors = {a for a in hints.attributes if hasattr(torch.Tensor, a)}
@@ -156,7 +156,7 @@ def _iter_kinds(hints: Hints, torch: Any) -> Iterator[str]:
 
 
 def _iter_tensor_kinds(hints: Hints) -> Iterator[str]:
-    """Which tensor: a mask or an index by its name and its uses, where no gradient is given for it."""
+    """Yield kinds of tensor: a mask or an index by its name and its uses, where backward returns no gradient for it."""
     free = "graded" not in hints.facts
     if free and (MASKS.search(hints.name) or "mask" in hints.facts):
         yield from ("mask", "tensor", "index")

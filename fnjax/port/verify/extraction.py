@@ -1,6 +1,6 @@
-"""A class materialised of its file: executed with the statements that it needs, and nothing else of its package.
+"""Extraction of a class from its file: only the statements that it needs are executed, and nothing else of its package.
 
-What comes from other files of the same package is materialised of these in the same way, when it is asked for. The
+Names of other files of the same package are extracted from these in the same way, when they are read. The
 statements keep their lines, so that tracebacks and tracing speak of the file itself.
 """
 
@@ -19,34 +19,34 @@ from typing import Any
 
 
 class Missing:
-    """Stand-in for a library that is not installed, or for what needs one; using it says so."""
+    """Stand-in for a library that is not installed, or for what needs one; using it raises."""
 
     def __init__(self, name: str, why: BaseException) -> None:
-        self.__dict__["message"] = f"{name} cannot be had: {type(why).__name__}: {why}"
+        self.__dict__["message"] = f"{name} is not available: {type(why).__name__}: {why}"
 
     def __getattr__(self, name: str) -> Any:
         raise ImportError(self.__dict__["message"])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Say that it is missing."""
+        """Raise, as it is missing."""
         raise ImportError(self.__dict__["message"])
 
     def __getitem__(self, grid: Any) -> Any:
-        """So does a kernel's launch."""
+        """Raise at the launch of a kernel."""
         raise ImportError(self.__dict__["message"])
 
 
 class Part(types.ModuleType):
-    """A file of which only what is asked for is executed.
+    """A file whose statements are executed when a name that they bind is read.
 
     Args:
         path: the file.
-        text: what stands in it; read by default.
+        text: its content; read by default.
     """
 
     def __init__(self, path: Path, text: str | None = None) -> None:
-        self.__dict__["taken"] = set()
-        super().__init__(f"taken_from_{path.stem}")
+        self.__dict__["executed"] = set()
+        super().__init__(f"extracted_from_{path.stem}")
         tree = ast.parse(path.read_text() if text is None else text, str(path))
         self.__file__ = str(path)
         self.path = path.absolute()
@@ -60,7 +60,7 @@ class Part(types.ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
-            self.take_names([name])
+            self.execute_names([name])
             if name not in self.__dict__ and self.path.name == "__init__.py":
                 inner = next((p for p in _list_candidates(self.path.parent / name) if p.is_file()), None)
                 if inner:
@@ -68,12 +68,12 @@ class Part(types.ModuleType):
         try:
             return self.__dict__[name]
         except KeyError:
-            raise AttributeError(f"there is no {name!r} in {self.path.name}") from None
+            raise AttributeError(f"{self.path.name} has no {name!r}") from None
 
     def _iter_statements(self) -> Iterator[tuple[ast.stmt, set[str]]]:
         return zip(self.statements, self.names, strict=True)
 
-    def take_names(self, names: Iterable[str]) -> None:
+    def execute_names(self, names: Iterable[str]) -> None:
         """Execute the statements that bind these names, after those that they need, in the order of the file."""
         wanted: set[int] = set()
         pending = list(names)
@@ -98,13 +98,13 @@ class Part(types.ModuleType):
     def run_all(self) -> None:
         """Execute all statements in the order of the file, those that only call something among them.
 
-        What stands after a question such as `is_torch_available()` is executed, whoever could answer it.
+        Statements under a condition such as `is_torch_available()` are executed, whatever its value.
         """
         asking = [isinstance(s, ast.If) and "available" in ast.unparse(s.test) for s in self.statements]
         inner = [s.body if a else [s] for s, a in zip(self.statements, asking, strict=True)]  # type: ignore[attr-defined] # an If
         self.statements = [s for part in inner for s in part]
         self.names = [set(list_bound(s)) for s in self.statements]
-        self.take_names(name for names in self.names for name in names if name != "*")
+        self.execute_names(name for names in self.names for name in names if name != "*")
         for i, names in enumerate(self.names):
             if not names:
                 self._execute_statement(i, set())
@@ -116,39 +116,34 @@ class Part(types.ModuleType):
                 name = alias.asname or alias.name.split(".")[0]
                 if (name in asked or name == "*") and name not in self.__dict__:
                     self._import_name(statement, alias, asked)
-        elif index not in self.taken:
-            self.taken.add(index)
+        elif index not in self.executed:
+            self.executed.add(index)
             code = compile(ast.Module([statement], []), str(self.path), "exec", self.flags, dont_inherit=True)
             try:
                 exec(code, self.__dict__)
-            except Exception as e:  # noqa: BLE001 - what is not used need not be there
+            except Exception as e:  # noqa: BLE001 - names that nobody uses may be missing
                 self.__dict__.update({name: Missing(name, e) for name in self.names[index]})
 
     def _import_name(self, statement: ast.Import | ast.ImportFrom, alias: ast.alias, asked: set[str]) -> None:
         name = alias.asname or alias.name.split(".")[0]
         whole = isinstance(statement, ast.Import)
-        module = alias.name if isinstance(statement, ast.Import) else statement.module or ""
+        module, level = (
+            (alias.name, 0) if isinstance(statement, ast.Import) else (statement.module or "", statement.level)
+        )
         try:
-            own = self._find_own_part(module, 0 if isinstance(statement, ast.Import) else statement.level)
-            if whole:
-                if own is not None:
-                    self.__dict__[name] = own if alias.asname else self._find_own_part(name, 0)
-                    return
-                found = importlib.import_module(module)
-                self.__dict__[name] = found if alias.asname else sys.modules[name]
-            elif alias.name == "*":
-                source: Any = own if own is not None else importlib.import_module(module)
-                for wanted in asked - self.__dict__.keys():
-                    if not hasattr(builtins, wanted) and hasattr(source, wanted):
-                        self.__dict__[wanted] = getattr(source, wanted)
-            elif own is not None:
-                self.__dict__[name] = getattr(own, alias.name)
-            else:
-                found = importlib.import_module(module)
-                if not hasattr(found, alias.name):
+            found: Any = self._find_own_part(module, level) or importlib.import_module(module)
+            if alias.name == "*":
+                names = (n for n in asked - self.__dict__.keys() if not hasattr(builtins, n) and hasattr(found, n))
+                self.__dict__.update({n: getattr(found, n) for n in names})
+                return
+            if whole and not alias.asname:
+                found = self._find_own_part(name, 0) or sys.modules[name]
+            elif not whole:
+                if not isinstance(found, Part) and not hasattr(found, alias.name):
                     importlib.import_module(f"{module}.{alias.name}")
-                self.__dict__[name] = getattr(found, alias.name)
-        except Exception as e:  # noqa: BLE001 - what is not used need not be there
+                found = getattr(found, alias.name)
+            self.__dict__[name] = found
+        except Exception as e:  # noqa: BLE001 - names that nobody uses may be missing
             self.__dict__[name] = Missing(module if whole else f"{module}.{alias.name}", e)
 
     def _find_own_part(self, module: str, level: int) -> Part | None:
@@ -168,7 +163,7 @@ class Part(types.ModuleType):
         place = place.joinpath(*module.split(".")) if module else place
         file = next((p for p in _list_candidates(place) if p.is_file()), None)
         if file is None:
-            raise ModuleNotFoundError(f"there is no {module!r} beside {self.path.name}")
+            raise ModuleNotFoundError(f"there is no {module!r} next to {self.path.name}")
         return open_part(file)
 
 
@@ -184,7 +179,7 @@ def open_part(path: Path, text: str | None = None) -> Part:
 
 
 def list_files() -> list[Path]:
-    """Return the files that something was materialised of."""
+    """Return the files from which names were extracted."""
     return list(_PARTS)
 
 
@@ -225,7 +220,7 @@ def _find_package(path: Path) -> Path | None:
 
 
 def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements, with those of an `if` or a `try` one by one where it holds imports only."""
+    """Yield the statements, with those of an `if` or a `try` one by one where it contains imports only."""
     for statement in body:
         inner = list(open_blocks(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
@@ -257,7 +252,7 @@ def _list_changed(statement: ast.stmt) -> Iterator[str]:
 
 
 def list_read(statement: ast.AST) -> set[str]:
-    """Return the names that stand in a statement; what a class says of its export is not asked for."""
+    """Return the names that a statement reads, but those of `symbolic`, which is for export."""
     if isinstance(statement, ast.FunctionDef) and statement.name == "symbolic":
         return set()
     inner = set().union(*map(list_read, ast.iter_child_nodes(statement)))

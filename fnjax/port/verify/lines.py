@@ -1,4 +1,4 @@
-"""Which lines ran."""
+"""The lines of a class that ran."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Lines:
 
     @contextmanager
     def trace_lines(self) -> Iterator[None]:
-        """Record in `ran` what runs meanwhile."""
+        """Record in `ran` the lines that run meanwhile."""
         self.ran = set()
         before = sys.gettrace()
         sys.settrace(self._trace_frame)
@@ -57,7 +57,7 @@ class Lines:
         return self._trace_line
 
     def keep_own(self, ran: AbstractSet[tuple[str, int]]) -> set[int]:
-        """Those of the class among lines that ran."""
+        """Return those of the class among lines that ran."""
         return {line for file, line in ran if file == self.file} & set().union(*self.own.values())
 
     def list_unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:

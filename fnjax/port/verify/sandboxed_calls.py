@@ -1,4 +1,4 @@
-"""One call of the original: whether its forward and backward run on it, and how far they got."""
+"""One call of the original: do forward and backward run on it, and how many lines of them?"""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ class Tried:
 
 
 class SandboxedCalls:
-    """Calls of the original, with a memory of what was tried.
+    """Calls of the original, and the number of those that were made and accepted.
 
     Args:
         comparing: both sides.
         lines: of the class.
         skipped: calls that are not made, as they ended a process before.
-        report: is told each call before it is made.
+        report: called with each call before it is made.
 
     Attributes:
-        argnums: which arguments are differentiated, whatever a call says; None for what it says.
+        argnums: which arguments are differentiated in every call; None for those of the call.
     """
 
     def __init__(self, comparing: Comparing, lines: Lines, skipped: Iterable[str], report: Callable[..., None]) -> None:

@@ -1,4 +1,4 @@
-"""Finding arguments that a class takes, and then others: as a tester would, from what gets further to what runs."""
+"""Search for arguments that a class accepts, and then for others, from calls that run more lines."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ class Search:
 
     Args:
         trying: makes the calls.
-        hints: what is known of the parameters.
+        hints: those on the parameters.
         seed: for all choices.
-        sizes: integers that stand in the source, which may be sizes of axes.
+        sizes: integers of the source, which may be sizes of axes.
     """
 
     def __init__(self, trying: SandboxedCalls, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
@@ -40,7 +40,7 @@ class Search:
         return self.fixed + [self.star] * count if self.star else self.fixed
 
     def find_first(self, until: float) -> Tried | None:
-        """Return a call that runs; one that shows little if there is no other."""
+        """Return a call that runs; one without gradients if there is no other."""
         fallback: Tried | None = None
         iterations = 0
         while time.monotonic() < until:
@@ -115,20 +115,20 @@ class Search:
                 continue
             seen.add(repr(recipe))
             tried = self.trying(draw_call(recipe, self.seed + 1000 + step))
-            if tried.problem and tried.ran - lines - reached:  # a branch that asks for other arguments as well
+            if tried.problem and tried.ran - lines - reached:  # a branch that needs other arguments as well
                 reached |= tried.ran
                 tried = self._reach_lines(tried, options, lines)
             if tried.problem:
                 continue
             if not tried.weak or tried.ran - lines:
                 yield tried
-            if tried.ran - lines:  # a new branch: what lies next to it may open others
+            if tried.ran - lines:  # a new branch: calls like this one may reach others
                 lines |= tried.ran
                 pool.append(tried)
                 planned = _chain_parts(_vary_recipe(recipe, options), planned)
 
     def _reach_lines(self, best: Tried, options: Sequence[Options], lines: set[tuple[str, int]]) -> Tried:
-        """From a call that fails on lines that none has run, one that runs them."""
+        """Return a call that runs lines on which this one fails, or the best that is found."""
         for step in range(150):
             recipe = self.change_recipe(best.call.recipe, options, 6, best.problem)
             tried = self.trying(draw_call(recipe, self.seed + 3000 + step))
@@ -192,7 +192,7 @@ def _resize_part(part: Any, sizes: dict[int, int]) -> Any:
 
 
 def count_repeats(recipe: Recipe) -> int:
-    """Return how often an array has an axis as long as another of its own: such axes can be taken for each other."""
+    """Return how often an array has an axis as long as another of its own: such axes may be confused."""
     return sum(len(r.shape) - len(set(r.shape)) for r in recipe if isinstance(r, Array))
 
 

@@ -1,4 +1,4 @@
-"""Both sides of one class on the calls that the search finds, until they differ or time is up."""
+"""Comparison of one class with its port on the calls that the search finds, until they differ or time is up."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def verify_class(job: Job, report: Report) -> Verdict:
 
     Args:
         job: the class.
-        report: is told what is being done.
+        report: called with each step.
     """
     try:
         theirs = find_original(job)
@@ -181,7 +181,7 @@ class Verification:
         return found
 
     def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
-        """Yield other calls: each pattern of differentiated arguments, other values, then what is unlike all before."""
+        """Yield other calls: each pattern of differentiated arguments, other values, then those unlike all before."""
         for start in starts:
             recipe, selected = start.call.recipe, Inputs(start.call.args).selected
             singles = [(i,) for i in selected] if len(selected) > 1 else []
@@ -204,7 +204,7 @@ class Verification:
             yield best
             if best.call.recipe:
                 yield self.trying(draw_call(best.call.recipe, best.call.seed + 5000))
-        for seed in itertools.count(10_000):  # what is compiled by now costs little
+        for seed in itertools.count(10_000):  # the programs are compiled by now
             for recipe in list(self.recipes):
                 yield self.trying(draw_call(recipe, seed))
             if not self.recipes or time.monotonic() > end:
@@ -249,7 +249,7 @@ class Verification:
         try:
             with limit_time(A_PORT):
                 return wide(call.make_inputs("float64"), ("eager",)).equal
-        except (Exception, TooLong):  # noqa: BLE001 - then float32 has the word
+        except (Exception, TooLong):  # noqa: BLE001 - then float32 decides
             return False
 
     def _report_difference(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
@@ -282,7 +282,7 @@ class Verification:
 
 
 def _list_wrong(comparison: Comparison) -> list[Entry]:
-    return [e for e in comparison.entries if not (e.equal or e.excused)]
+    return [e for e in comparison.entries if not (e.equal or e.known)]
 
 
 def _is_real(part: Any) -> bool:

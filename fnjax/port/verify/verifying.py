@@ -32,7 +32,7 @@ def verify(job: Job, *, progress: Progress | None = None, cancelled: threading.E
 
     Args:
         job: the class.
-        progress: is called with a line that says what is being done.
+        progress: called with a line on the state of the search.
         cancelled: when it is set, the process is ended and the verdict means nothing.
 
     Raises:
