@@ -22,7 +22,7 @@ from tests.port.test_classes import CASES, arguments, module, source
 OTHER = {
     "DrawsWithin": "random numbers",
     "DevicesAsked": "fnjax.torch says that there is a GPU",
-    "WhereItLies0": "fnjax.torch says that there is a GPU",
+    "WhereItLies": "fnjax.torch says that there is a GPU",
     "OneOfTwo": "fnjax.torch says that there is a GPU",
     "SolverThatIsRefused": "PyTorch raises for a matrix that is not positive definite, JAX gives NaN",
     "CholeskyOrNot": "PyTorch raises for a matrix that is not positive definite, JAX gives NaN",

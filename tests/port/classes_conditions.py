@@ -209,8 +209,4 @@ def _class(name: str, body: str) -> str:
     )
 
 
-CASES = {
-    f"{name}{i}": (given, _class(f"{name}{i}", body))
-    for name, (lines, body) in _FORWARDS.items()
-    for i, given in enumerate(lines)
-}
+CASES = {name: ("\n".join(lines), _class(name, body)) for name, (lines, body) in _FORWARDS.items()}

@@ -94,17 +94,22 @@ def source(name):
     return HEAD + CASES[name][1].strip() + "\n"
 
 
-def arguments(name):
-    """Its inputs."""
+def calls(name):
+    """Its inputs, those of each line."""
     rng = np.random.default_rng(0)
     names = {
         "randn": lambda *shape: rng.normal(size=shape),
         "rand": lambda *shape: rng.uniform(size=shape),
         "randint": rng.integers,
         "linspace": np.linspace,
-        "array": np.array,  # of whole numbers, or 0s and 1s
+        "array": np.array,  # of integers, or 0s and 1s
     }
-    return eval(f"[{CASES[name][0]}]", names)
+    return [eval(f"[{line}]", names) for line in CASES[name][0].split("\n")]
+
+
+def arguments(name):
+    """Its inputs, those of the first line."""
+    return calls(name)[0]
 
 
 def module(folder, name, text):
@@ -153,6 +158,7 @@ def test_numbers(name, dtype, tmp_path):
     ported = module(tmp_path, f"ported_{name}", port.code)
     theirs, ours = getattr(original, name), getattr(ported, name)
     both = add_buffers(theirs, ours), ours.apply
-    result = compare(*both, arguments(name), dtype=dtype, key=key, second=False)
-    assert not [str(e) for e in result.entries if not e.equal]
-    assert {e.mode for e in result.entries} == {"eager", "jit"}
+    for args in calls(name):
+        result = compare(*both, args, dtype=dtype, key=key, second=False)
+        assert not [str(e) for e in result.entries if not e.equal]
+        assert {e.mode for e in result.entries} == {"eager", "jit"}

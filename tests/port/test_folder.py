@@ -145,7 +145,8 @@ def test_helpers_of_other_files_are_followed(package, capsys):
 def test_verify_runs_ports_that_import_each_other(package, capsys):
     """`--verify` runs the ports of a folder where they find each other."""
     pytest.importorskip("torch")
-    main(["port", str(package / "pkg"), "-o", str(package / "pkg_jax"), "--verify", "--class", "Swish"])
+    call = ["port", str(package / "pkg"), "-o", str(package / "pkg_jax"), "--class", "Swish"]
+    main([*call, "--verify", "--seconds", "3"])
     assert "Swish: verified" in capsys.readouterr().err
 
 

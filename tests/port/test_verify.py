@@ -138,7 +138,9 @@ def verified(text, name, port=None, **options):
     import torch
 
     from fnjax.port.verify.verification import verify_class
+    from fnjax.port.verify.worker import warm_up
 
+    warm_up("pytorch")
     folder = options.pop("folder")
     original, ported = folder / f"{name}_torch.py", folder / f"{name}_jax.py"
     original.write_text(HEAD + text)
@@ -146,7 +148,7 @@ def verified(text, name, port=None, **options):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        job = Job(str(original), HEAD + text, name, str(ported), **{"seconds": 60, "enough": 25, **options})
+        job = Job(str(original), HEAD + text, name, str(ported), **{"seconds": 60, "enough": 12, **options})
         return verify_class(job, lambda *_, **__: None)
     finally:
         torch.set_num_threads(threads)
@@ -158,7 +160,7 @@ def verified(text, name, port=None, **options):
 def test_right_ports_are_verified(name, tmp_path):
     """Arguments are found without help, every line of the class runs, and both sides agree."""
     verdict = verified(OWN[name], name, folder=tmp_path)
-    assert (verdict.status, verdict.calls) == ("verified", 25), verdict
+    assert (verdict.status, verdict.calls) == ("verified", 12), verdict
     unseen = [line for line in verdict.unseen if "raise" not in (HEAD + OWN[name]).splitlines()[line - 1]]
     assert verdict.lines > 3
     assert not unseen, verdict
@@ -311,14 +313,14 @@ def test_cases_help_where_the_search_fails(tmp_path, capsys, monkeypatch):
         "=1.0", ""
     )
     (tmp_path / "a.py").write_text(HEAD + picky)
-    call = ["port", "a.py", "--verify", "--seconds", "3"]
-    assert main(call) == 0
-    assert "Swish: not tried: no arguments were found in" in capsys.readouterr().err
+    searched = verified(picky, "Swish", folder=tmp_path, seconds=2)
+    assert (searched.status, searched.reason[:26]) == ("not tried", "no arguments were found in")
+    refused = verified(picky, "Swish", folder=tmp_path, cases=["randn(3), 0.5"])
+    assert refused.reason.startswith("PyTorch's class does not take randn(3), 0.5: AssertionError")
+    call = ["port", "a.py", "--verify", "--seconds", "2"]
     (tmp_path / "cases.py").write_text("# one\nSwish.apply(\n    randn(2, 3), 0.8565)\n")
     assert main([*call, "--cases", "cases.py"]) == 0
     assert "Swish: verified" in capsys.readouterr().err
-    assert main([*call, "--args", "randn(3), 0.5"]) == 0
-    assert "PyTorch's class does not take randn(3), 0.5: AssertionError" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def main() -> None:
             importlib.import_module("torch").set_num_threads(1)
         _limit_memory(job.memory)
         warnings.simplefilter("ignore")
-        _warm_up(job.against)
+        warm_up(job.against)
         if job.against == PYTORCH and "triton" in job.text and importlib.util.find_spec("triton"):
             from fnjax.port.compare.interpreter import prepare_interpreter
 
@@ -46,7 +46,7 @@ def main() -> None:
     os._exit(0)  # threads that the user's code has left after are not waited for
 
 
-def _warm_up(against: str | None) -> None:
+def warm_up(against: str | None) -> None:
     """Let the reference import what it imports at a first call: traced, within a call's time, it would take long."""
     import numpy as np
 
