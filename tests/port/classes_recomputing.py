@@ -291,6 +291,36 @@ class LossBesideGradient(Function):
     ),
 }
 
+CASES["SeveralCalls"] = (  # of one graph, for some of its outputs and inputs, where an input needs them; two graphs
+    "randn(3, 3), randn(3, 3)",
+    """
+class SeveralCalls(Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        h = torch.tanh(x @ w)
+        return h, h * x
+
+    @staticmethod
+    def backward(ctx, g1, g2):
+        x, w = (t.detach().requires_grad_() for t in ctx.saved_tensors)
+        with torch.enable_grad():
+            h = torch.tanh(x @ w)
+            y = h * x
+        with torch.enable_grad():
+            v = w.detach().requires_grad_()
+            z = v.cos()
+        gx = gw = None
+        if ctx.needs_input_grad[0]:
+            gx = torch.autograd.grad(h, x, g1, retain_graph=True)[0]
+            gx = gx + torch.autograd.grad([y], x, [g2], retain_graph=True)[0]
+        if ctx.needs_input_grad[1]:
+            gw, = torch.autograd.grad((h, y), (w,), (g1, g2), retain_graph=True)
+        again, _ = torch.autograd.grad(h.sum(), (w, x))
+        return gx + 0 * again, gw + 0 * torch.autograd.grad(z, v, g1)[0]
+""",
+)
+
 # Expressions of x through which PyTorch lets no gradient, in a forward that backward computes again.
 _CONSTANT = (
     ("x.sum().item()", "float(x.sum())", "x.sum().data", "x.data.clone()", "max(x.tolist())"),

@@ -361,6 +361,29 @@ def test_stages_that_share_a_computation(case):
     assert cls.status == "as_is"
 
 
+UNSEEN = {
+    "an earlier block": "h = x ** 2\n        with torch.enable_grad():\n            y = h * x",
+    "a variable that is made of another": "v = x * 2\n            y = v * x; z = torch.autograd.grad(y, v, g)",
+    "a write to a variable around": "y = x * 3\n            w.add_(y.detach())",
+    "what is kept on ctx": "y = x * 3\n            ctx.y = y",
+    "a list around": "y = x * 3\n            outs.append(y)",
+    "one of two branches": (
+        "y = x * 3\n        if w.shape[0] > 1:\n            with torch.enable_grad():\n                y = x.exp()\n"
+        "        else:\n            with torch.enable_grad():\n                y = x.sin()"
+    ),
+    "a later value": "y = x * 3\n        y = y * 2",
+}
+
+
+@pytest.mark.parametrize("case", UNSEEN)
+def test_paths_that_one_function_does_not_have(case):
+    """A gradient that goes by what the function leaves out, or changes, is a finding."""
+    text = source("x ** 2", ["x = x.detach().requires_grad_()", UNSEEN[case]])
+    text = text.replace("x, = ctx.saved_tensors", "x, = ctx.saved_tensors\n        w, outs = x.clone(), []")
+    (cls,) = port_source(text.replace("return gx", "return gx + w * len(outs)")).classes
+    assert (cls.status, {f.code for f in cls.findings}) == ("as_is", {"autograd"})
+
+
 @pytest.mark.parity
 def test_stages_add_up(tmp_path):
     """Two calls of backward give one tensor the sum of its gradients."""

@@ -30,7 +30,7 @@ from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.machinery import ENABLING, FALSE, NO_GRAD, PLAIN, SILENT
 
 _OF_GRADIENTS = (
-    *("torch.autograd.grad", "torch.autograd.backward", "torch.autograd.Variable"),
+    *("torch.autograd.backward", "torch.autograd.Variable"),
     *("torch.is_grad_enabled", "torch.enable_grad", "torch.no_grad"),
 )
 
@@ -77,7 +77,7 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
     # for second derivatives.
     silent = any(g == "torch.no_grad" for g in gone) and (ev.derived or ev.routine.role in {"backward", "vjp", "jvp"})
     before = set(ev.program.list_bound(node.body))
-    enabling = bool(ENABLING.intersection(gone))
+    enabling = bool(ENABLING.intersection(gone)) or (ev.here.grad_enabled and "torch.no_grad" not in gone)
     silenced = silent or (ev.here.stop_gradients and not enabling)
     with ev.enter(stop_gradients=silenced, grad_enabled=enabling):
         body = ev.port_body(node.body)
@@ -129,8 +129,8 @@ def _resizes_storage(function: cst.BaseExpression) -> bool:
 
 @call_of(*FALSE, *_OF_GRADIENTS)
 def port_gradient_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Return a call of torch.autograd.grad that no pattern has taken."""
-    if name in {"torch.autograd.grad", "torch.autograd.backward"}:
+    """Translate a question about the gradient mode, and `torch.autograd.Variable(x)`."""
+    if name == "torch.autograd.backward":
         raise Stop(
             node,
             "autograd",

@@ -1,375 +1,344 @@
 """Gradients that backward takes itself of a forward that it computes again.
 
-What: a forward that backward computes once more under `torch.enable_grad()` and differentiates with torch.autograd.grad
-becomes a function and its jax.vjp, also in each iteration of a loop.
+What: what a block under `torch.enable_grad()` computes, up to a call of torch.autograd.grad, becomes a function of all
+variables of which gradients are taken, and its jax.vjp; each call of torch.autograd.grad calls the pullback.
 Before: `with torch.enable_grad(): x = x.detach().requires_grad_(); y = f(x)` and `torch.autograd.grad(y, x, g)`
-After: `def recomputed(x): return f(x)` and `jax.vjp(recomputed, x)[1](g)`
-Safety: only where the block is followed by one call of torch.autograd.grad on what it computed.
-Limits: create_graph, graphs kept on ctx, and what an earlier stage has computed and differentiated are findings. Where
-PyTorch has no second derivative, as there is no create_graph, the port has the part that goes through the gradients
-that backward is given: what the source detaches is constant.
+After: `def recomputed(x): return f(x)`, `_, pullback = jax.vjp(recomputed, x)` and `pullback(g)`
+Safety: the variables that a call reads are those that the function has computed, and no path from them to what is
+differentiated is left out: what one graph has computed under gradients of x is not read by another that asks for x.
+Limits: create_graph, graphs kept on ctx, and writes to outer variables are findings. Where PyTorch has no second
+derivative, as there is no create_graph, the port has the part that goes through the gradients that backward is given:
+what the source detaches is constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, parse, parse_line
-from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
+from fnjax.port.analysis.effects import find_flow
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, find_names, parse, parse_line
+from fnjax.port.analysis.registry import call_of, expression
+from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, list_memrefs
 from fnjax.port.rewrite.calls.randomness import make_own_key
 from fnjax.port.rewrite.control.carried_loops import make_function
 from fnjax.port.rewrite.functions.recomputed_steps import (
+    find_inputs,
     is_read_by_other_name,
-    is_read_later,
-    list_shape_steps,
-    read_container,
+    list_static_steps,
     split_steps,
 )
-from fnjax.port.rewrite.functions.returns import make_return
-from fnjax.port.rewrite.values.binding import bind_target
-from fnjax.port.torch import bracket, unparse
-from fnjax.port.torch.machinery import ENABLING, NO_GRAD, PLAIN
+from fnjax.port.torch import bracket, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
+
+_GRAD = "torch.autograd.grad"
+_NAMES = ("outputs", "inputs", "grad_outputs")
+
+
+@dataclass(slots=True)
+class _Gradients:
+    """A call of torch.autograd.grad.
+
+    Attributes:
+        node: the call.
+        outputs: what is differentiated.
+        several: whether the outputs are written as a tuple or list.
+        inputs: the variables of which gradients are taken; `*params` for the tensors of a list.
+        given: the gradients of the outputs; None for ones.
+    """
+
+    node: cst.Call
+    outputs: list[cst.BaseExpression]
+    several: bool
+    inputs: list[str]
+    given: cst.BaseExpression | None
+
+
+@dataclass(slots=True)
+class _Graph:
+    """A computation that is differentiated.
+
+    Attributes:
+        pullback: the variable of its pullback.
+        begins: the position of its first statement.
+        leaves: the variables of which some call takes gradients.
+        held: what is known of the only leaf, if that is a tuple or list.
+        outputs: the expressions that some call differentiates, with the names of their values in the port.
+        containers: those of them that are tuples or lists.
+    """
+
+    pullback: str
+    begins: tuple[int, int]
+    leaves: list[str]
+    held: Value | None
+    outputs: dict[str, str] = field(default_factory=dict)
+    containers: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """The name of the pullback's value."""
+        return f"instance:pullback {self.begins}"
 
 
 def port_recomputation(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """Translate `with torch.enable_grad(): ...` followed by torch.autograd.grad, as a function and its jax.vjp."""
+    """Translate what a block under `torch.enable_grad()` computes before a call of torch.autograd.grad."""
+    if not ev.here.grad_enabled:
+        return None
     first = body[index]
-    if not isinstance(first, cst.With):
-        return _port_in_block(ev, body) if index == 0 and ev.here.grad_enabled else None
-    heads, block = _open_nested_with(ev, first)
-    if not heads & ENABLING or heads - ENABLING - PLAIN - NO_GRAD:
-        return None
-    inner: list[Any] = [part for s in block.body for part in _take_gradients_out(ev, s)]
-    found = next((j for j, s in enumerate(inner) if _find_grad_call(ev, s)), None)
-    between: Sequence[cst.BaseStatement] = ()
-    if found is not None:
-        early = [s for i, s in enumerate(inner[:found]) if _may_stand_behind(ev, s, inner[i:found])]
-        steps, grad, used = [s for s in inner[:found] if s not in early], inner[found], 1
-        rest = [*early, *inner[found + 1 :]]
-    else:
-        after = [_take_gradients_out(ev, s) for s in body[index + 1 : index + 6]]
-        follow = next((j for j, parts in enumerate(after) if _find_grad_call(ev, parts[0])), None)
-        if follow is None:
+    steps = [*takewhile(lambda s: not _ends_computation(ev, s), body[index:])]
+    if steps and (index == 0 or _ends_computation(ev, body[index - 1])):
+        with ev.speculate() as found:
+            found.made = _port_graph(ev, steps)
+        if found.made is not None:
+            return ev.commit(found), len(steps)
+    return (_port_recorded(ev, first), 1) if isinstance(first, cst.SimpleStatementLine) else None
+
+
+def _port_recorded(ev: Evaluator, node: cst.BaseStatement) -> Statements:
+    """Translate a statement under `torch.enable_grad()`, and note of what it computes from which variables that is."""
+    read = [ev.state.variables[n] for n in find_names(node) if n in ev.state.variables]
+    bound = ev.program.list_bound(node)
+    others = {r for r in ev.list_reads(node) if r[0] not in bound}  # type: ignore[arg-type] # of its names
+    recorded = frozenset(others).union(*(v.origin.recorded for v in read))
+    made = ev.port_statement(node)
+    for name in bound if not _ends_computation(ev, node) else ():
+        value = ev.state.variables.get(name, UNKNOWN)
+        if value.kind != "static" or list_memrefs(value):
+            ev.state.variables[name] = value.with_origin(recorded=recorded)
+    return made
+
+
+def _ends_computation(ev: Evaluator, node: cst.BaseStatement) -> bool:
+    """Return whether a statement takes gradients, or leaves the block."""
+    jumps = (cst.Return,) if isinstance(node, (cst.For, cst.While)) else (cst.Return, cst.Break, cst.Continue)
+    leaves = list_nodes(node, *jumps, but=(cst.FunctionDef,))
+    return bool(leaves) or any(ev.find_name(c.func) == _GRAD for c in list_nodes(node, cst.Call))
+
+
+def _list_calls(ev: Evaluator, steps: Sequence[cst.BaseStatement]) -> list[_Gradients] | None:
+    """Return the calls that differentiate what some statements compute; None where one cannot be followed."""
+    found = []
+    bound, start = ev.program.list_bound(cst.IndentedBlock(steps)), ev.program.source.locate(steps[0])
+    for node in list_nodes(ev.routine.node, cst.Call):
+        if ev.find_name(node.func) != _GRAD or ev.program.source.locate(node) < start:
+            continue
+        given = {a.keyword.value if a.keyword else _NAMES[i]: a.value for i, a in enumerate(node.args) if i < 3}
+        given |= {a.keyword.value: a.value for a in node.args if a.keyword}
+        outputs, inputs = given.get("outputs"), given.get("inputs")
+        if outputs is None or not find_names(outputs) & bound:
+            continue
+        if inputs is None or any(unparse(given.get(k, cst.Name("False"))) != "False" for k in _SECOND_ORDER):
             return None
-        steps, (grad, *rest), used = inner, after[follow], follow + 2
-        between = body[index + 1 : index + 1 + follow]
-    call = _find_grad_call(ev, grad)
-    assert call is not None
-    packed = [
-        s for s in between if ev.program.list_bound(s) & _list_outputs(call)
-    ]  # `if isinstance(y, Tensor): y = (y,)`
-    others = [s for s in between if s not in packed]
-    if any(ev.program.list_bound(s) & find_names(p) for s in others for p in packed):
-        return None
-    steps, between = [*steps, *packed], others
-    made = _port_pullback(ev, first, steps, grad, call, between)
-    return None if made is None else ([*made, *_port_followers(ev, first, steps, rest, inside=found is not None)], used)
-
-
-def _port_followers(ev: Evaluator, head: cst.With, steps: list[Any], rest: list[Any], inside: bool) -> Statements:
-    """Return what stands after a call of torch.autograd.grad in one block; there may be another one."""
-    if not inside or not any(_find_grad_call(ev, part) for s in rest for part in _take_gradients_out(ev, s)):
-        made = ev.port_block(rest)
-        _record_history(ev, rest if inside else [], _collect_history(ev, rest))
-        return made
-    block = head.with_changes(body=cst.IndentedBlock(rest), leading_lines=[])
-    positions = ev.program.source.positions
-    positions[block] = positions[rest[0]]
-    return ev.port_block([block])
-
-
-def _collect_history(
-    ev: Evaluator, steps: Sequence[cst.BaseStatement], leaves: Sequence[str] = ()
-) -> frozenset[tuple[str, int]]:
-    """Return the variables for which gradients were taken before, of what statements read next to these."""
-    read = (ev.state.variables.get(n, UNKNOWN).origin.recorded for n in _list_read_first(ev, steps) - {*leaves})
-    return frozenset().union(*read)
-
-
-def _record_history(ev: Evaluator, steps: Sequence[cst.BaseStatement], history: frozenset[tuple[str, int]]) -> None:
-    """Record what statements have computed from something recorded."""
-    for name in ev.program.list_bound(cst.IndentedBlock(steps)) if history else ():
-        if name in ev.state.variables:
-            value = ev.state.variables[name]
-            ev.state.variables[name] = value.with_origin(recorded=value.origin.recorded | history)
-
-
-def _list_read_first(ev: Evaluator, steps: Sequence[cst.BaseStatement]) -> set[str]:
-    """Return the variables that statements read before they give them a value."""
-    bound: set[str] = set()
-    found: set[str] = set()
-    for step in steps:
-        for s in step.body if isinstance(step, cst.SimpleStatementLine) else [step]:
-            found |= find_names(s.value if isinstance(s, cst.Assign) else s) - bound
-            bound |= ev.program.list_bound(s)
+        several = isinstance(outputs, (cst.Tuple, cst.List))
+        listed = [e.value for e in outputs.elements] if several else [outputs]  # type: ignore[attr-defined] # several
+        read = frozenset().union(*(find_names(n) for n in (*steps, outputs)))
+        names = find_inputs(ev, inputs, read, steps)
+        if names is None:
+            return None
+        found.append(_Gradients(node, listed, several, names, given.get("grad_outputs")))
     return found
 
 
-def _open_nested_with(ev: Evaluator, node: cst.With) -> tuple[set[str], cst.BaseSuite]:
-    """Return what a `with`, and those that alone stand in it, enter; and the block of the innermost."""
-    calls = [i.item.func if isinstance(i.item, cst.Call) else i.item for i in node.items]
-    heads = {ev.find_name(c) or unparse(c) for c in calls}
-    if len(node.body.body) == 1 and isinstance(inner := node.body.body[0], cst.With):
-        further, block = _open_nested_with(ev, inner)
-        return heads | further, block
-    return heads, node.body
+_SECOND_ORDER = ("create_graph", "is_grads_batched")
 
 
-def _may_stand_behind(ev: Evaluator, node: cst.CSTNode, later: Sequence[cst.BaseStatement]) -> bool:
-    """Return whether an `if` that only returns may as well stand after these statements."""
-    if not isinstance(node, cst.If) or node.orelse or len(node.body.body) != 1:
-        return False
-    only = node.body.body[0]
-    returns = isinstance(only, cst.SimpleStatementLine) and isinstance(only.body[0], cst.Return)
-    return returns and not any(find_names(node) & ev.program.list_bound(s) for s in later)
+def _port_graph(ev: Evaluator, steps: list[cst.BaseStatement]) -> Statements | None:
+    """Return the function that statements become and its jax.vjp, if calls follow that differentiate what they compute.
 
-
-def _port_in_block(ev: Evaluator, body: Sequence[cst.BaseStatement]) -> tuple[Statements, int] | None:
-    """Translate the same in a loop inside `with torch.enable_grad()`, or in a function decorated with it."""
-    parts: list[Any] = [part for s in body for part in _take_gradients_out(ev, s)]
-    found = next((i for i, s in enumerate(parts) if _find_grad_call(ev, s)), None)
-    if found is None:
+    What makes the leaves stays outside of the function, and so does what gives Python's values, since what jax.vjp
+    returns next to the outputs are arrays.
+    """
+    calls = _list_calls(ev, steps)
+    if not calls:
         return None
-    steps, grad, rest = parts[:found], parts[found], parts[found + 1 :]
-    # What the function computes is gone after it: nobody may read it outside the block, or in the next iteration.
-    inside = frozenset().union(*(ev.routine.list_names_in(s) for s in body))
-    computed = {n for s in steps if "requires_grad" not in unparse(s) for n in ev.program.list_bound(s)}
-    if any(id(n) not in inside for name in computed for n in ev.routine.reads.get(name, ())):
-        return None
-    if _list_read_first(ev, steps) & computed:
-        return None
-    call = _find_grad_call(ev, grad)
-    assert call is not None
-    made = _port_pullback(ev, body[0], steps, grad, call)
-    return None if made is None else ([*made, *ev.port_block(rest)], len(body))
-
-
-def _find_grad_call(ev: Evaluator, node: cst.CSTNode) -> cst.Call | None:
-    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1:
-        return None
-    small = node.body[0]
-    value = small.value if isinstance(small, (cst.Assign, cst.Return)) else None
-    if isinstance(value, cst.Subscript) and isinstance(value.value, cst.Call):
-        value = value.value
-    if isinstance(value, cst.Call) and ev.find_name(value.func) == "torch.autograd.grad":
-        return value
-    return None
-
-
-def _list_outputs(call: cst.Call) -> set[str]:
-    """Return the variables of what is differentiated."""
-    given = [a.value for i, a in enumerate(call.args) if (a.keyword.value == "outputs" if a.keyword else i == 0)]
-    return {name for value in given for name in find_names(value)}
-
-
-def _take_gradients_out(ev: Evaluator, node: Any) -> list[Any]:
-    """Translate `return torch.autograd.grad(y, x, g)[0], None`, with the gradients in a statement of their own."""
-    if not isinstance(node, cst.SimpleStatementLine) or len(node.body) != 1 or _find_grad_call(ev, node):
-        return [node]
-    found = [n for n in list_nodes(node) if isinstance(n, cst.Call) and ev.find_name(n.func) == "torch.autograd.grad"]
-    if not isinstance(node.body[0], (cst.Assign, cst.AugAssign, cst.Return)) or len(found) != 1:
-        return [node]
-    name = "gradients" if "gradients" not in ev.routine.reads else "input_gradients"
-    first = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], found[0])], node.leading_lines)
-    rest = node.with_changes(leading_lines=[]).deep_replace(found[0], cst.Name(name))
-    positions = ev.program.source.positions
-    for made in (first, rest, rest.body[0]):  # type: ignore[union-attr] # a statement stays one
-        positions[made] = positions[node]
-    return [first, rest]
-
-
-def _port_pullback(
-    ev: Evaluator,
-    head: cst.CSTNode,
-    steps: list[cst.BaseStatement],
-    grad: Any,
-    call: cst.Call,
-    between: Sequence[cst.BaseStatement] = (),
-) -> Statements | None:
-    arguments = {
-        ("outputs", "inputs", "grad_outputs")[i] if a.keyword is None else a.keyword.value: a.value
-        for i, a in enumerate(call.args[:3])
-    } | {a.keyword.value: a.value for a in call.args if a.keyword}
-    if {"create_graph", "is_grads_batched"} & {k for k, v in arguments.items() if unparse(v) != "False"}:
-        return None
-    outputs, inputs = arguments.get("outputs"), arguments.get("inputs")
-    if outputs is None or inputs is None:
-        return None
-    read = frozenset().union(*(find_names(n) for n in (*steps, outputs)))
-    if isinstance(inputs, cst.Name) and (inputs := read_container(ev, inputs, read, head, steps)) is None:
-        return None
-    made_here = isinstance(inputs, cst.Name) and inputs.value not in ev.state.variables
-    if not made_here and isinstance(inputs, (cst.Name, cst.Attribute)) and ev.port(inputs).value.kind == "static":
-        whole = _port_container_gradients(ev, steps, grad, inputs, outputs, arguments.get("grad_outputs"))
-        if whole is not None or isinstance(inputs, cst.Attribute):
-            return whole and [*whole[:-1], *ev.port_block(between), whole[-1]]
-    elements = inputs.elements if isinstance(inputs, (cst.Tuple, cst.List)) else [cst.Element(inputs)]
-    given_inputs = [e.value for e in elements]
-    stars = [isinstance(e, cst.StarredElement) for e in elements]
-    if any(stars[:-1]):
+    leaves = [*dict.fromkeys(name for c in calls for name in c.inputs)]
+    names = [leaf.lstrip("*") for leaf in leaves]
+    stars = [leaf != name for leaf, name in zip(leaves, names, strict=True)]
+    if any(stars) and (any(stars[:-1]) or any(c.inputs != leaves for c in calls)):
         return None  # `def recomputed(*args, x)` would want x by name
-    wanted = [n.value for n in given_inputs if isinstance(n, cst.Name)]
-    if len(wanted) != len(given_inputs):
-        return None
-    outs = [e.value for e in outputs.elements] if isinstance(outputs, (cst.Tuple, cst.List)) else [outputs]
-    parted = None if is_read_by_other_name(ev, wanted, read, steps) else split_steps(ev, steps, wanted)
+    outputs = {unparse(o): o for c in calls for o in c.outputs}
+    read = frozenset().union(*(find_names(n) for n in (*steps, *outputs.values())))
+    parted = None if is_read_by_other_name(ev, names, read, steps) else split_steps(ev, steps, names)
     if parted is None:
         return None
-    # What makes the leaves stays outside of the function, which is differentiated as a whole; so does what gives
-    # Python's values, since what jax.vjp hands back next to the outputs are arrays.
     opening, computing = parted
-    inner = ev.program.list_bound(cst.IndentedBlock(computing)) | set(wanted)
-    if not all(find_names(o) & inner for o in outs) or not any(
-        set(wanted) & find_names(n) for n in (*computing, *outs)
-    ):
-        return None  # computed before, out of sight
-    made = ev.port_block(opening)
-    if any(w not in ev.state.variables for w in wanted):
+    made = [line for s in opening for line in _port_recorded(ev, s)]
+    static = list_static_steps(ev, computing)
+    made += [line for s in static for line in _port_recorded(ev, s)]
+    computing = [s for s in computing if s not in static]
+    computed = ev.program.list_rebound(cst.IndentedBlock(computing), cst.AugAssign) - {*names}
+    closed_over = find_flow(cst.IndentedBlock(computing))[0] - {*names}
+    known = [ev.state.variables[n] for n in names if n in ev.state.variables]
+    reached = {*names} & {n for s in (*computing, *outputs.values()) for n in find_names(s)}
+    if len(known) < len(names) or not reached or closed_over & computed:
         return None
-    taken = frozenset((w, ev.state.find_version(w)) for w in wanted)
-    history = _collect_history(ev, computing, wanted)
+    if not all(find_names(o) & {*computed, *names} for o in outputs.values()):
+        return None  # computed before, out of sight
+    taken = frozenset((n, ev.state.find_version(n)) for n in names)
+    around = [ev.state.variables[n] for n in closed_over if n in ev.state.variables]
+    history = frozenset[tuple[str, int]]().union(*(v.origin.recorded for v in (*known, *around)))
     if history & taken:
-        return None  # part of how it was computed was differentiated before, and is out of sight
-    held = ev.state.variables[wanted[0]] if len(wanted) == 1 else UNKNOWN
-    container = held.kind == "static" and not stars[-1]
-    shapes = list_shape_steps(ev, computing)
-    made += ev.port_block(shapes)
-    computing = [s for s in computing if s not in shapes]
-    with ev.open_scope(), ev.enter_differentiated():
-        for w, star in zip(wanted, stars, strict=True) if not container else ():
-            one = replace(TENSOR, memref=ev.make_memref(head))
-            ev.state.variables[w] = Value("static", element=one) if star else one
+        return None  # part of how it was computed is in another graph
+    container = len(names) == 1 and known[0].kind == "static" and not stars[0]
+    here = ev.program.source.locate(steps[0])
+    graph = _Graph(_name_pullback(ev, here), here, leaves, known[0] if container else None)
+    before = ev.state.variables.keys()
+    with ev.open_scope(), ev.enter(differentiated=True, perhaps=False, grad_enabled=False):
+        for name, star in zip(names, stars, strict=True) if not container else ():
+            one = replace(TENSOR, memref=ev.make_memref(steps[0]))
+            ev.state.variables[name] = Value("static", element=one) if star else one
         block = ev.port_block(computing)
-        exprs = [ev.port(o) for o in outs]
+        exprs = [ev.port(o) for o in outputs.values()]
         inside = ev.state.variables
-        for name in (unparse(o) for o in outs if isinstance(o, cst.Name)):
-            if inside.get(name, UNKNOWN).kind == "unknown":  # of a function of the caller's, and differentiated
-                inside[name] = replace(TENSOR, memref=ev.make_memref(head, f" {name}"))
-    given = arguments.get("grad_outputs")
-    computed = ev.program.list_bound(cst.IndentedBlock(computing)) - set(wanted)
-    needed = {
-        n for n in computed if is_read_later(ev, n, [*steps, grad]) or (given is not None and n in find_names(given))
-    }
+    if _writes_outside(ev, block, computed | {*names}, before):
+        return None
+    needed = {n for n in computed if _is_read_elsewhere(ev, n, steps, calls)}
     if any(not inside.get(name, UNKNOWN).is_tensor for name in needed):
         return None
-    for name in sorted(needed):
+    for name in sorted(computed & {*needed, *(n for o in outputs.values() for n in find_names(o))}):
         value = inside.get(name, UNKNOWN)
-        ev.bind_name(name, value.with_origin(recorded=history | taken), head)
-    # What stands in between may read what was computed, which it has after jax.vjp only.
-    followed = ev.port_block(between)
-    ev.diagnostics.imports |= {"jax"} if given is not None else {"jax", "jnp"}
-    texts = [unparse(bracket(t.node, 1)) for t in exprs]
-    result = texts[0] if len(exprs) == 1 else f"({', '.join(texts)})"
-    first = texts[0] if len(exprs) == 1 and texts[0] in needed else "_" if given is not None else "recomputed_output"
-    cotangent = unparse(bracket(ev.port(given).node, 1)) if given is not None else f"jnp.ones_like({first})"
-    several = isinstance(outputs, (cst.Tuple, cst.List)) and given is not None
-    if several and not isinstance(given, (cst.Tuple, cst.List)) and ev.port(given).value.kind == "static":  # type: ignore[arg-type] # there is one
-        result, cotangent = f"({', '.join(texts)},)", f"tuple({cotangent})"
-    if len(exprs) == 1 and exprs[0].value.kind == "static":  # `res = f(x)` of several
-        if given is None or isinstance(given, (cst.Tuple, cst.List)):
-            return None
-        result, cotangent, first = f"tuple({result})", f"tuple({cotangent})", "_"
-    if isinstance(given, cst.List):
-        cotangent = f"({cotangent.strip('[]')},)"
-    if len(exprs) == 1 and isinstance(given, (cst.Tuple, cst.List)):
-        cotangent = unparse(bracket(ev.port(given.elements[0].value).node, 1))
-    others = sorted(needed - {first})
-    aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
-    again, pullback = ev.make_unused_name("recomputed"), ev.make_unused_name("pullback")
-    listed = ["*" * star + w for w, star in zip(wanted, stars, strict=True)]
-    made += _make_step_function(ev, again, listed, [*block, parse_line(f"return {result}{aux}")])
-    option = ", has_aux=True" if aux else ""
-    made.append(parse_line(f"{first}, {pullback}{aux} = jax.vjp({again}, {', '.join(listed)}{option})"))
-    made[-1] = made[-1].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
-    made += followed
-    small = grad.body[0]
-    assert isinstance(small, (cst.Assign, cst.Return))
-    value: cst.BaseExpression = parse(_conjugate_pullback(ev, pullback, cotangent))
-    tuple_value = Value("static", element=TENSOR) if stars[-1] else Value("static", parts=(TENSOR,) * len(wanted))
-    subscripted = isinstance(small.value, cst.Subscript)
-    if container:  # one argument, whose gradient is a container as well
-        value = parse(f"{unparse(value)}[0]" if subscripted else f"tuple({unparse(value)}[0])")
-        tuple_value = Value("static", parts=held.parts and (TENSOR,) * len(held.parts), element=TENSOR)
-    if subscripted:
-        assert isinstance(small.value, cst.Subscript)
-        value = small.value.with_changes(value=value)
-        tuple_value = TENSOR
-    return [*made, *_write_taken(ev, grad, small, Expr(value, tuple_value))]
+        value = TENSOR if value.kind == "unknown" else value  # of a function of the caller's, and differentiated
+        ev.bind_name(name, value.with_origin(recorded=history | taken), steps[0])
+    for i, (text, expr) in enumerate(zip(outputs, exprs, strict=True)):
+        shaped = any(c.given is None or text not in map(unparse, c.outputs) for c in calls)  # zeros or ones like it
+        own = text if text in computed else ev.make_unused_name(f"recomputed_output{i or ''}")
+        graph.outputs[text] = own if shaped or text in needed else "_"
+        graph.containers |= {text} if expr.value.kind == "static" else set()
+    if graph.containers and any(len(calls) > 1 or c.given is None for c in calls):
+        return None  # the pullback would want zeros, or ones, of their structure
+    earlier = [ev.substitutes[key][0] for c in calls if (key := ("gradients", c.node)) in ev.substitutes]
+    if any(g.begins < here and ev.look_up(g.pullback).name != g.name for g in earlier):
+        return None  # in another branch
+    ev.bind_name(graph.pullback, Value("static", name=graph.name), steps[0])
+    for call in calls:
+        ev.substitutes["gradients", call.node] = graph, call, _list_versions(ev, call)
+    return [*made, *_write_graph(ev, graph, block, exprs, needed)]
 
 
-def _make_step_function(ev: Evaluator, name: str, parameters: list[str], block: Statements) -> Statements:
-    """Return a function of a block, with a key of its own where the block splits its key."""
-    before, keys = make_own_key(ev, block)
-    return [*before, make_function(name, ", ".join([*parameters, *keys]), block)]
+def _name_pullback(ev: Evaluator, here: tuple[int, int]) -> str:
+    """Return a variable for the pullback of a graph, other than those of earlier graphs that are still called."""
+    known = [v[:2] for k, v in ev.substitutes.items() if isinstance(k, tuple) and k[0] == "gradients"]
+    earlier = [(g.pullback, ev.program.source.locate(c.node)) for g, c in known if g.begins < here]
+    called = {name for name, at in earlier if at > here or ev.here.loops}
+    return next(n for n in ("pullback", *(f"pullback_{i}" for i in range(2, 99))) if n not in called | ev.taken)
 
 
-def _write_taken(ev: Evaluator, grad: Any, small: cst.Assign | cst.Return, expr: Expr) -> Statements:
-    """Return the statement that takes the gradients: it returns them, or gives them names."""
-    if isinstance(small, cst.Return):
-        return ev.keep_comments(grad, make_return(ev, small, expr))
-    for target in small.targets:
-        bind_target(ev, target.target, expr.value, small)
-    return [grad.with_changes(body=[small.with_changes(value=expr.node)])]
+def _writes_outside(ev: Evaluator, block: Statements, own: set[str], around: Collection[str]) -> bool:
+    """Return whether a function of a block would write to variables around it, to attributes or to lists."""
+    body = cst.IndentedBlock(block)
+    attributes = any(isinstance(t.target, cst.Attribute) for t in list_nodes(body, cst.AssignTarget))
+    calls = [s.value.func for s in list_nodes(body, cst.Expr) if isinstance(s.value, cst.Call)]
+    lists = (f.value for f in calls if isinstance(f, cst.Attribute) and f.attr.value in {"append", "extend", "insert"})
+    written = ev.program.list_rebound(body, cst.AugAssign) & {*around} - own - {ev.program.key_name}
+    return bool(written) or attributes or any(not find_names(n) <= own for n in lists)
 
 
-def _port_container_gradients(
-    ev: Evaluator,
-    steps: list[cst.BaseStatement],
-    grad: Any,
-    inputs: cst.BaseExpression,
-    outputs: cst.BaseExpression,
-    given: cst.BaseExpression | None,
-) -> Statements | None:
-    """Gradients for all arrays of one list or tuple, for all outputs."""
-    if given is None or ev.port(given).value.kind != "static":
-        return None
-    statement = grad.body[0]
-    if isinstance(statement.value, cst.Subscript):
-        return None
-    name = inputs.value if isinstance(inputs, cst.Name) else "inputs"
-    element = ev.port(inputs).value.element or TENSOR
-    cotangent = unparse(bracket(ev.port(given).node, 1))
-    renamed = [s.visit(_ExpressionNamer(unparse(inputs), name)) for s in steps]
-    with ev.open_scope(), ev.enter_differentiated():
-        ev.bind_name(name, Value("static", element=replace(element, memref=ev.make_memref(inputs))), inputs)
-        block = ev.port_block([s for s in renamed if isinstance(s, cst.BaseStatement)])
-        expr = ev.port(outputs)
-    result = unparse(bracket(expr.node, 1))
-    if expr.value.is_tensor:
-        result = f"({result},)"
-    elif expr.value.kind == "static":
-        result = f"tuple({result})"
-    else:
-        result = f"tuple({result}) if isinstance({result}, (list, tuple)) else ({result},)"
+def _is_read_elsewhere(ev: Evaluator, name: str, steps: list[cst.BaseStatement], calls: list[_Gradients]) -> bool:
+    """Return whether a variable that some statements compute is read outside of them, and not to differentiate it."""
+    inside = frozenset().union(*(ev.routine.list_names_in(n) for n in (*steps, *(o for c in calls for o in c.outputs))))
+    position = ev.program.source.locate
+    reads = [n for n in ev.routine.reads.get(name, ()) if id(n) not in inside]
+    return any(ev.here.loops or position(n) > position(steps[0]) for n in reads)
+
+
+def _list_versions(ev: Evaluator, call: _Gradients) -> frozenset[tuple[str, int]]:
+    """Return the variables that a call differentiates, or takes gradients of, with their versions."""
+    names = {n for o in call.outputs for n in find_names(o)} | {i.lstrip("*") for i in call.inputs}
+    return frozenset((n, ev.state.find_version(n)) for n in names if n in ev.state.variables)
+
+
+def _write_graph(ev: Evaluator, graph: _Graph, block: Statements, exprs: list[Expr], needed: set[str]) -> Statements:
+    """Return the function of a block with outputs, and its jax.vjp."""
     ev.diagnostics.imports.add("jax")
-    again, back = ev.make_unused_name("recomputed"), ev.make_unused_name("pullback")
-    function = _make_step_function(ev, again, [name], [*block, parse_line(f"return {result}")])
-    pullback = parse_line(f"_, {back} = jax.vjp({again}, {unparse(inputs)})")
-    whole = _conjugate_pullback(ev, back, f"tuple({cotangent})")
-    found = Expr(parse(f"tuple({whole}[0])"), Value("static", element=TENSOR))
-    empty = [cst.EmptyLine(indent=False)]
-    return [*function, pullback.with_changes(leading_lines=empty), *_write_taken(ev, grad, statement, found)]
+    texts = [f"tuple({unparse(e.node)})" if e.value.kind == "static" else unparse(bracket(e.node, 1)) for e in exprs]
+    targets = [*graph.outputs.values()]
+    target = "_" if {*targets} == {"_"} else ", ".join(targets)
+    several = len(texts) > 1
+    others = sorted(needed - {*targets})
+    aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
+    result = f"({', '.join(texts)})" if several else texts[0]
+    name = ev.make_unused_name("recomputed")
+    keyed, keys = make_own_key(ev, block)
+    parameters = ", ".join(graph.leaves)
+    function = make_function(name, ", ".join([parameters, *keys]), [*block, parse_line(f"return {result}{aux}")])
+    bound = f"({target})" if several and target != "_" else target
+    option = ", has_aux=True" if aux else ""
+    line = parse_line(f"{bound}, {graph.pullback}{aux} = jax.vjp({name}, {parameters}{option})")
+    return [*keyed, function, line.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
 
 
-class _ExpressionNamer(cst.CSTTransformer):
-    """Gives an expression a name."""
+@call_of(_GRAD)
+def port_gradients(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
+    """Translate `torch.autograd.grad(y, (x, w), g)`: it calls the pullback of what has computed y."""
+    graph, call, pulled = _call_pullback(ev, node)
+    if graph.held is not None:  # one argument, whose gradient is a container as well
+        parts = graph.held.parts and (TENSOR,) * len(graph.held.parts)
+        return Expr(parse(f"tuple({pulled}[0])"), Value("static", parts=parts, element=TENSOR))
+    if call.inputs == graph.leaves:
+        starred = graph.leaves[-1].startswith("*")
+        value = Value("static", element=TENSOR) if starred else Value("static", parts=(TENSOR,) * len(call.inputs))
+        return Expr(parse(pulled), value)
+    at = [graph.leaves.index(i) for i in call.inputs]
+    row = at == [*range(at[0], at[-1] + 1)]
+    text = f"{pulled}[{at[0] or ''}:{at[-1] + 1}]" if row else f"tuple(map({pulled}.__getitem__, {tuple(at)}))"
+    return Expr(parse(text), Value("static", parts=(TENSOR,) * len(at)))
 
-    def __init__(self, text: str, name: str) -> None:
-        super().__init__()
-        self.text, self.name = text, name
 
-    def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
-        return cst.Name(self.name) if unparse(original_node) == self.text else updated_node
+@expression(cst.Subscript)
+def port_gradient(ev: Evaluator, node: cst.Subscript) -> Expr | None:
+    """Translate `torch.autograd.grad(y, w, g)[0]`, where the pullback gives other gradients as well."""
+    if ("gradients", node.value) not in ev.substitutes or len(node.slice) != 1:
+        return None
+    index = read_literal(node.slice[0].slice.value) if isinstance(node.slice[0].slice, cst.Index) else None
+    graph, call, pulled = _call_pullback(ev, node.value)
+    if graph.held is not None or call.inputs == graph.leaves or not isinstance(index, int):
+        return None
+    return Expr(parse(f"{pulled}[{graph.leaves.index(call.inputs[index])}]"), TENSOR)
 
 
-def _conjugate_pullback(ev: Evaluator, pullback: str, cotangent: str) -> str:
-    """Return the call of a pullback; of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients."""
+def _call_pullback(ev: Evaluator, node: cst.CSTNode) -> tuple[_Graph, _Gradients, str]:
+    """Return the graph of a call of torch.autograd.grad, and the text of the call of its pullback.
+
+    Of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients.
+    """
+    graph, call, versions = ev.substitutes.get(("gradients", node), (None, None, None))
+    cotangent = _write_cotangent(ev, graph, call) if call and versions == _list_versions(ev, call) else None
+    if cotangent is None:
+        message = f"{_GRAD} of what the porter could not follow: write the computation as a function and use jax.vjp"
+        raise Stop(node, "autograd", message)
     if not ev.program.complex:
-        return f"{pullback}({cotangent})"
+        return graph, call, f"{graph.pullback}({cotangent})"
     ev.diagnostics.imports |= {"jax", "jnp"}
-    return f"jax.tree.map(jnp.conj, {pullback}(jax.tree.map(jnp.conj, {cotangent})))"
+    return graph, call, f"jax.tree.map(jnp.conj, {graph.pullback}(jax.tree.map(jnp.conj, {cotangent})))"
+
+
+def _write_cotangent(ev: Evaluator, graph: _Graph, call: _Gradients) -> str | None:
+    """Return the text of what a pullback is given: zeros for outputs of other calls, ones where PyTorch takes ones."""
+    own = [unparse(o) for o in call.outputs]
+    listed: list[str | None] = [None] * len(own)
+    if isinstance(call.given, (cst.Tuple, cst.List)):
+        listed = [unparse(bracket(ev.port(e.value).node, 1)) for e in call.given.elements]
+        if graph.containers:
+            listed = [f"({', '.join(filter(None, listed))},)"]
+    elif call.given is not None:
+        expr = ev.port(call.given)
+        text = unparse(bracket(expr.node))
+        if graph.containers:
+            listed = [f"tuple({text})"]
+        elif expr.value.kind == "static" and call.several:
+            listed = [f"{text}[{i}]" for i in range(len(own))]
+        else:
+            listed = [unparse(bracket(expr.node, 1))]
+    if len(listed) != len(own):
+        return None
+    known = dict(zip(own, listed, strict=True))
+    if any(given in {None, "None"} and graph.outputs[o] == "_" for o, given in known.items()):
+        return None
+    ones = {o: f"jnp.ones_like({graph.outputs[o]})" for o, given in known.items() if given in {None, "None"}}
+    zeros = {o: f"jnp.zeros_like({name})" for o, name in graph.outputs.items() if o not in known}
+    ev.diagnostics.imports |= {"jnp"} if ones or zeros else set()
+    made = [(known | ones | zeros)[o] for o in graph.outputs]
+    return f"({', '.join(map(str, made))})" if len(made) > 1 else made[0]

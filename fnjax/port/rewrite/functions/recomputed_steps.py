@@ -13,20 +13,35 @@ from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 
-def read_container(
-    ev: Evaluator, container: cst.Name, read: frozenset[str], head: cst.CSTNode, steps: Sequence[cst.BaseStatement]
+def find_inputs(
+    ev: Evaluator, inputs: cst.BaseExpression, read: frozenset[str], steps: Sequence[cst.BaseStatement]
+) -> list[str] | None:
+    """Return the variables of which gradients are taken, `*params` for the tensors of a list.
+
+    Args:
+        ev: the evaluation.
+        inputs: what torch.autograd.grad is given.
+        read: the names that the computation reads.
+        steps: its statements.
+
+    Returns:
+        The variables, or None where it cannot be told which they are.
+    """
+    found = _read_container(ev, inputs, read, steps) if isinstance(inputs, cst.Name) else inputs
+    elements = found.elements if isinstance(found, (cst.Tuple, cst.List)) else [cst.Element(found)] if found else []
+    names = [
+        f"{'*' * isinstance(e, cst.StarredElement)}{e.value.value}" for e in elements if isinstance(e.value, cst.Name)
+    ]
+    return names if names and len(names) == len(elements) else None
+
+
+def _read_container(
+    ev: Evaluator, container: cst.Name, read: frozenset[str], steps: Sequence[cst.BaseStatement]
 ) -> cst.BaseExpression | None:
     """Return what stands for the inputs of a computation: their container, or the variables that its entries have.
 
     The function that is differentiated gets either. None where the computation reads both, since a gradient through the
     other would be lost, or where it cannot be told which variables the entries are.
-
-    Args:
-        ev: the evaluation.
-        container: the variable of the container.
-        read: the names that the computation reads.
-        head: its first statement.
-        steps: its statements.
     """
     position, found = ev.program.source.locate, list[tuple[cst.CSTNode, list[cst.BaseExpression]]]()
     inside = frozenset().union(*(ev.routine.list_names_in(s) for s in steps))
@@ -48,7 +63,7 @@ def read_container(
     if others or container.value in read or len(variables) < len(entries) or not variables <= list_tensors(ev):
         return None
     again = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.BaseSmallStatement) and n is not made)
-    if any(variables & ev.program.list_bound(n) for n in again if position(made) < position(n) < position(head)):
+    if any(variables & ev.program.list_bound(n) for n in again if position(made) < position(n) < position(steps[0])):
         return None
     return cst.Tuple([cst.Element(e) for e in entries])
 
@@ -88,13 +103,6 @@ def list_tensors(ev: Evaluator) -> set[str]:
     return {n for n, v in ev.state.variables.items() if v.kind in {"tensor", "unknown"}}
 
 
-def is_read_later(ev: Evaluator, name: str, done: list[cst.BaseStatement]) -> bool:
-    """Return whether a variable of the last of these statements' block is read after them."""
-    inside = frozenset().union(*(ev.routine.list_names_in(s) for s in done))
-    here = ev.program.source.locate(done[0])
-    return any(id(n) not in inside and ev.program.source.locate(n) > here for n in ev.routine.reads.get(name, ()))
-
-
 def split_steps(
     ev: Evaluator, steps: Sequence[cst.BaseStatement], wanted: list[str]
 ) -> tuple[list[cst.BaseStatement], list[cst.BaseStatement]] | None:
@@ -107,40 +115,31 @@ def split_steps(
     computing: list[cst.BaseStatement] = []
     made = {w for w in wanted if not any(_makes_leaf(ev, s, [w]) for s in steps)}  # those that there are already
     for i, s in enumerate(steps):
-        bound, read = ev.program.list_bound(s), find_names(s)
-        if i > last:
-            computing.append(s)
-        elif _makes_leaf(ev, s, wanted):
-            if any(
-                bound & (find_names(c) | ev.program.list_bound(c)) or read & ev.program.list_bound(c) for c in computing
-            ):
-                return None
-            opening.append(s)
-            made |= {w for w in wanted if w in bound | read}
-        elif read & (made | {n for c in computing for n in ev.program.list_bound(c)}):
-            computing.append(s)
-        else:
-            opening.append(s)
+        bound, read, block = ev.program.list_bound(s), find_names(s), cst.IndentedBlock(computing)
+        waits = bool(bound & find_names(block) or (bound | read) & ev.program.list_bound(block))
+        leaf = _makes_leaf(ev, s, wanted)
+        if i <= last and leaf and waits:
+            return None
+        outside = i <= last and (leaf or not (waits or read & made))
+        (opening if outside else computing).append(s)
+        made |= {w for w in wanted if leaf and w in bound | read}
     return opening, computing
 
 
-def list_shape_steps(ev: Evaluator, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
-    """Those of the steps that give Python's values, and need none of the others."""
-    found, others = [], set[str]()
-    with ev.speculate():
+def list_static_steps(ev: Evaluator, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
+    """Return those of the steps that give Python's values, and neither need nor change the others."""
+    found, others = list[cst.BaseStatement](), list[cst.BaseStatement]()
+    with ev.speculate(), ev.enter(grad_enabled=False):
         for s in steps:
-            ev.port_block([s])
+            ev.port_statement(s)
             bound = ev.program.list_bound(s)
-            plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign)
             values = [ev.state.variables[n] for n in bound if n in ev.state.variables]
-            if (
-                plain
-                and not find_names(s) & others
-                and values
-                and all(v.kind == "static" and not list_memrefs(v) for v in values)
-            ):
-                found.append(s)
-            others |= bound if s not in found else set()
+            plain = isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Assign) and values
+            anew = any(bound & ev.program.list_bound(t) for t in steps if t is not s)
+            static = all(v.kind == "static" and not list_memrefs(v) for v in values)
+            block = cst.IndentedBlock(others)
+            waits = bound & find_names(block) or find_names(s) & ev.program.list_bound(block)
+            (found if plain and static and not anew and not waits else others).append(s)
     return found
 
 
