@@ -14,12 +14,15 @@ class NotSupported(NotImplementedError, AttributeError):  # noqa: N818 - a publi
     """An operation of PyTorch that fnjax.torch does not have; the message says where, and what to do.
 
     It is an AttributeError as well, so that `hasattr(tensor, name)` answers no.
+
+    Attributes:
+        remedy: what to do.
     """
 
     __module__ = "fnjax.torch"
 
     def __init__(self, what: str, remedy: str = "", where: str = "") -> None:
-        where = where or find_line()
+        self.remedy, where = remedy, where or find_line()
         lines = [what, *([f"  fix: {remedy}"] if remedy else []), *([f"  at: {where}"] if where else [])]
         super().__init__("\n".join(lines))
 

@@ -14,10 +14,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from fnjax._primitives.tree import is_tracer
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._machine import Device
+from fnjax.torch._recording import REMEDY
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import FORWARD, Mode, set_mode
 
@@ -120,8 +122,11 @@ def on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWAR
             with set_mode(mode, in_forward=True):
                 found = function(*given, **named)
         except NotSupported as e:
-            if isinstance(e.__cause__, jax.errors.TracerArrayConversionError):
-                raise e.__cause__ from e  # the body needs concrete values: it becomes a callback
+            cause, traced = e.__cause__, [x for x in jax.tree.leaves((args, kwargs)) if is_tracer(x)]
+            if e.remedy == REMEDY and traced:
+                cause = jax.errors.TracerArrayConversionError(traced[0])
+            if isinstance(cause, jax.errors.TracerArrayConversionError):
+                raise cause from e  # the body needs concrete values: it becomes a callback
             raise
         finally:
             own_dtypes.reset(token)

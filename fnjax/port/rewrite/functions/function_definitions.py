@@ -25,7 +25,6 @@ from fnjax.port.known.facts import LIST, MemRef, State, Value, list_memrefs, ren
 from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_buffers, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
-from fnjax.port.rewrite.functions.host_bodies import port_callback_body
 from fnjax.port.rewrite.functions.keys import add_key, draws_beside, insert_at_top
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
@@ -79,8 +78,8 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
             f"{routine.role} writes to an argument, which {unparse(wrapping[0].decorator)} may read afterwards: let it "
             "compute a new array",
         )
-    # Only what the evaluation has found tells whether a body can be traced at all.
-    body = port_callback_body(ev, program.by_node.get(node), body)
+    if _becomes_callback(ev):
+        routine.concrete = True
     floats = [
         n
         for n in sorted(routine.writes)
@@ -138,6 +137,16 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
     ):
         made = add_key(ev, program, routine, made)
     return made, ev
+
+
+def _becomes_callback(ev: Evaluator) -> bool:
+    """Return whether this is the body of an operator that asks for tensors' values, and whose results are known."""
+    node = ev.routine.node
+    operator = ev.program.by_node.get(node)
+    if operator is None or operator.methods.get("forward") is not node:
+        return False
+    nothing = node.returns is not None and unparse(node.returns.annotation) == "None" and node in ev.program.mutating
+    return bool(operator.shaped or nothing) and any(f.code == "untraced" for f in ev.diagnostics.findings)
 
 
 def _return_mutated(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
