@@ -749,13 +749,6 @@ FINDINGS = {
         ),
         "autograd",
     ),
-    "a recomputation that is read after the loop": (
-        (
-            "with torch.enable_grad():\n    for i in range(n):\n        v = x.detach().requires_grad_()\n"
-            "        w = v.sin()\n        z = torch.autograd.grad(w, v, y)[0]\nctx.w = w"
-        ),
-        "autograd",
-    ),
     "a list of views that the next round reads": (
         "w = x * 1\nv = w.split(2)\nfor i in range(n):\n    for a in v:\n        a.mul_(2)\nctx.z = w",
         "alias",
