@@ -58,8 +58,8 @@ ROUNDED = {
     ("EntriesCopied", "float64"),
 }
 # The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees,
-# functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors, and rows of
-# masks in a function of their own; numbers that are saved as tensors.
+# functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors; numbers that
+# are saved as tensors.
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked", "DefaultFunction"),

@@ -16,19 +16,19 @@ from functools import reduce
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_assignment
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment
 from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Class, Routine
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, MemRef, Step, Value, join_values, list_memrefs
 from fnjax.port.rewrite.calls.python_calls import list_values
 from fnjax.port.rewrite.calls.randomness import make_key
+from fnjax.port.rewrite.calls.torch_calls import Facts
 from fnjax.port.rewrite.memory.sharing import find_holders, list_containers, list_seeing
 from fnjax.port.rewrite.memory.writing import note_write, write_memory
 from fnjax.port.rewrite.values.binding import find_held_memref
 from fnjax.port.source.naming import PUTTING
 from fnjax.port.torch import MISSING, read_literal, unparse
-from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
 _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
@@ -45,17 +45,40 @@ def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         raise Stop(node, "unknown", message)
     if not name.startswith("file:"):
         return None
-    if (again := _port_call_for_rows(ev, node, name)) is not None:
+    routine = ev.program.find_routine(name)
+    if routine is ev.routine and (again := _port_call_for_rows(ev, node)) is not None:
         return again
     list_values(ev, node)
     made = ev.port_parts(node).with_changes(func=node.func)
-    routine = ev.program.find_routine(name)
     ev.called.add(name)
     if routine is not None:
         return call_routine(ev, node, made, routine)
     if name.removeprefix("file:") not in ev.program.classes:
         return Expr(made, UNKNOWN)
     return Expr(made, Value("object", element=find_held_memref(ev, [a.value for a in node.args])))
+
+
+def _port_call_for_rows(ev: Evaluator, node: cst.Call) -> Expr | None:
+    """Return a call of the function itself for the rows that a mask selects: each row's result is its own.
+
+    The Functions of the entmax package sort so few entries first, and call themselves where these were too few.
+    """
+    selected = [v for a in node.args if (v := ev.port(a.value).value).mask]
+    if len(selected) != 1 or not _is_bounded_recursion(ev, node):
+        return None
+    row, count = Value("tensor", mask=selected[0].mask, memref=ev.make_memref(node)), Facts(ev, node).unpacked
+    made = ev.port_parts(node).with_changes(func=node.func)
+    parts = tuple(replace(row, memref=ev.make_memref(node, f" {i}")) for i in range(count or 0))
+    return Expr(made, Value("static", parts=parts) if count else row)
+
+
+def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
+    """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
+    given = {p.name.value for p in ev.routine.parameters}
+    numbers = [a.value for a in node.args if ev.port(a.value).value.kind != "tensor"]
+    changed = {n for a in numbers for b in list_nodes(a, cst.BinaryOperation) for n in find_names(b)} & given
+    around = (n for n in list_nodes(ev.routine.node, cst.If) if any(c is node for c in list_nodes(n.body)))
+    return any(changed & find_names(n.test) for n in around)
 
 
 def _find_function_class(ev: Evaluator, node: cst.BaseExpression) -> Class | None:
@@ -112,30 +135,6 @@ def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine
     if routine.draws:
         made = _pass_key(ev, node, made)
     return _port_result(ev, node, made, routine, routine.result or UNKNOWN, taken)
-
-
-def _port_call_for_rows(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Return a call of the function itself for the rows that a mask selects: each row's result is its own."""
-    selected = [v for v in (ev.port(a.value).value for a in node.args) if v.mask]
-    if len(selected) != 1 or ev.program.find_routine(name) is not ev.routine or not _is_bounded_recursion(ev, node):
-        return None
-    row = Value("tensor", mask=selected[0].mask, memref=ev.make_memref(node))
-    made = ev.port_parts(node).with_changes(func=node.func)
-    small = ev.current.body[0] if isinstance(ev.current, cst.SimpleStatementLine) else ev.current
-    target = small.targets[0].target if isinstance(small, cst.Assign) and small.value is node else None
-    if isinstance(target, cst.Tuple):
-        parts = [replace(row, memref=ev.make_memref(node, f" {i}")) for i in range(len(target.elements))]
-        return Expr(made, Value("static", parts=tuple(parts)))
-    return Expr(made, row)
-
-
-def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
-    given = {p.name.value for p in ev.routine.parameters}
-    computed = [b for a in node.args for b in list_nodes(a.value, cst.BinaryOperation)]
-    passed = {n for b in computed if ev.port(b).value.kind != "tensor" for n in find_names(b)} & given
-    around = (n for n in list_nodes(ev.routine.node, cst.If) if any(c is node for c in list_nodes(n.body)))
-    return any(passed & find_names(n.test) for n in around)
 
 
 def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:

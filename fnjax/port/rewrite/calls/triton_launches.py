@@ -26,7 +26,7 @@ from fnjax.port.rewrite.calls.own_functions import give_back
 from fnjax.port.rewrite.memory.writing import check_not_owned
 from fnjax.port.source.described import is_descriptor
 from fnjax.port.source.naming import DESCRIBING, is_provided
-from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.torch import fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
 
@@ -43,7 +43,7 @@ def port_launch(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         message = f"{unparse(function)} is launched, and is no kernel of the file by that name: launch it by its name"
         raise Stop(node, "unknown", message)
     taken = _match_launch_arguments(ev, node, kernel)
-    grid = [e.with_changes(slice=_port_index(ev, e.slice)) for e in node.func.slice]
+    grid = [ev.port_parts(e) for e in node.func.slice]
     args = [a.with_changes(value=_port_argument(ev, a.value)) for a in node.args]
     made = node.with_changes(func=node.func.with_changes(value=ev.port(function).node, slice=grid), args=args)
     stored = tuple(kernel.stored)
@@ -52,7 +52,7 @@ def port_launch(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         message = f"the kernel {kernel.name} stores to {', '.join(hidden)}, which * or ** may give: name them"
         raise Stop(node, "alias", message)
     whole = {
-        _read_pointer(ev, a.value) for a in node.args if is_descriptor(a.value) and ".from_tensor(" in unparse(a.value)
+        _read_pointer(a.value) for a in node.args if is_descriptor(a.value) and ".from_tensor(" in unparse(a.value)
     }
     _report_gaps(ev, node, kernel.name, {n: a for n, a in taken.items() if a.value not in whole})
     given = {n: taken[n] for n in stored if n in taken and ev.port(taken[n].value).value.literal is not None}
@@ -87,16 +87,13 @@ def _unwrap_kernel(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpressio
 
 def _find_kernel(ev: Evaluator, node: cst.BaseExpression) -> Any:
     """Return the kernel that an expression is; of several that a branch selects, the first if they store alike."""
-    if isinstance(node, cst.IfExp):
-        found = [_find_kernel(ev, n) for n in (node.body, node.orelse)]
-    elif (name := _name_in_file(ev, node)) is not None:
+    if (name := _name_in_file(ev, node)) is not None:
         ev.called.add(f"file:{name}")
         return ev.program.kernels.get(name)
-    else:
-        given = ev.routine.given.get(node.value, []) if isinstance(node, cst.Name) else []
-        if isinstance(node, cst.Name) and node.value in {p.name.value for p in ev.routine.parameters}:
-            return None
-        found = [_find_kernel(ev, _unwrap_kernel(ev, n)) for n in given if not isinstance(n, cst.Name) or n is not node]
+    given = [node.body, node.orelse] if isinstance(node, cst.IfExp) else []
+    if isinstance(node, cst.Name) and all(p.name.value != node.value for p in ev.routine.parameters):
+        given = [n for n in ev.routine.given.get(node.value, []) if n is not node]
+    found = [_find_kernel(ev, _unwrap_kernel(ev, n)) for n in given]
     if not found or any(k is None for k in found):
         return None
     places = [[k.parameters.index(n) for n in k.stored] for k in found]
@@ -114,38 +111,27 @@ def _name_in_file(ev: Evaluator, node: cst.BaseExpression) -> str | None:
 
 def _match_launch_arguments(ev: Evaluator, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
     """Return the arguments of a launch by the names of the kernel's parameters, as far as they can be told."""
-    taken: dict[str, cst.Arg] = {}
-    plain = [_pass_pointer(ev, a) for a in node.args if a.keyword is None and a.star != "**"]
-    plain = [b for a in plain for b in open_star(ev, a)]
-    known = True
-    for i, arg in enumerate(plain):
-        known = known and not arg.star and i < len(kernel.parameters)
-        if known:
-            taken[kernel.parameters[i]] = _pass_pointer(ev, arg)
-    for arg in node.args:
-        if arg.keyword is not None:
-            taken[arg.keyword.value] = _pass_pointer(ev, arg)
-        elif arg.star == "**" and ev.port(arg.value).value.entries:
-            for entry in open_options(ev, arg):
-                assert entry.keyword is not None
-                taken[entry.keyword.value] = entry
+    args = [a.with_changes(value=_read_pointer(a.value)) for a in node.args]
+    plain = [b for a in args if a.keyword is None and a.star != "**" for b in open_star(ev, a)]
+    known = next((i for i, a in enumerate(plain) if a.star), len(plain))
+    taken = dict(
+        zip(kernel.parameters, (a.with_changes(value=_read_pointer(a.value)) for a in plain[:known]), strict=False)
+    )
+    entries = [e for a in args if a.star == "**" and ev.port(a.value).value.entries for e in open_options(ev, a)]
+    taken |= {a.keyword.value: a for a in (*args, *entries) if a.keyword is not None}
     return {n: a for n, a in taken.items() if n in kernel.parameters}
 
 
 def _port_argument(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
     """Return an argument of a launch, with the arrays as they are now."""
     if not is_descriptor(node):
-        return ev.port(_read_pointer(ev, node)).node
+        return ev.port(_read_pointer(node)).node
     assert isinstance(node, cst.Call)
     ev.called.add(f"file:{unparse(node.func).split('.')[0]}")
     return node.with_changes(args=[a.with_changes(value=ev.port(a.value).node) for a in node.args])
 
 
-def _pass_pointer(ev: Evaluator, arg: cst.Arg) -> cst.Arg:
-    return arg.with_changes(value=_read_pointer(ev, arg.value))
-
-
-def _read_pointer(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
+def _read_pointer(node: cst.BaseExpression) -> cst.BaseExpression:
     """Translate `x` of `x.data_ptr()` and of a descriptor, which a launch passes as a pointer."""
     if is_descriptor(node):
         assert isinstance(node, cst.Call)
@@ -157,19 +143,11 @@ def _read_pointer(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression
 
 def _report_gaps(ev: Evaluator, node: cst.Call, name: str, taken: dict[str, cst.Arg]) -> None:
     """Report a view with gaps whose strides are not its own: in JAX it is an array without gaps."""
-    asked = {
-        unparse(n.value)
-        for n in list_nodes(ev.routine.node)
-        if isinstance(n, cst.Attribute) and n.attr.value == "stride"
-    }
+    asked = {unparse(n.value) for n in list_nodes(ev.routine.node, cst.Attribute) if n.attr.value == "stride"}
     for arg in taken.values():
-        memref = ev.port(arg.value).value.memref
-        if memref is None or unparse(arg.value) in asked or not any(map(_leaves_gaps, memref.steps)):
-            continue
-        if memref.certain:
-            message = (
-                f"{unparse(arg.value)} is a view with gaps, and {name} is not given its strides: pass a copy of it"
-            )
+        memref, text = ev.port(arg.value).value.memref, unparse(arg.value)
+        if memref and memref.certain and text not in asked and any(map(_leaves_gaps, memref.steps)):
+            message = f"{text} is a view with gaps, and {name} is not given its strides: pass a copy of it"
             raise Stop(node, "alias", message)
 
 
@@ -200,7 +178,7 @@ def _is_one_array(one: MemRef, other: MemRef) -> bool:
 def _report_shared_memory(
     ev: Evaluator, node: cst.Call, name: str, args: list[cst.BaseExpression], given: dict[str, cst.Arg]
 ) -> None:
-    """Two arrays in a launch that are views of one memory are two arrays in JAX: a kernel would not see its stores."""
+    """Report two views of one memory: in JAX they are two arrays, and a kernel would not see its stores."""
     stored = [(a.value, p) for a in given.values() if (p := ev.port(a.value).value.memref) is not None]
     for arg in args:
         memref = ev.port(arg).value.memref
@@ -208,34 +186,23 @@ def _report_shared_memory(
             if memref is None or arg is target or not memref.storage & own.storage:
                 continue
             if not _is_one_array(memref, own) and not memref.is_disjoint_from(own) and memref.tells_overlap_with(own):
-                message = (
-                    f"{name} stores to {unparse(target)}, and {unparse(arg)} is another view of that memory: copy one"
-                )
-                raise Stop(node, "alias", message)
+                what = f"{name} stores to {unparse(target)}, and {unparse(arg)} is another view of that memory"
+                raise Stop(node, "alias", f"{what}: copy one")
 
 
 def _merge_assignments(made: Statements) -> Statements:
-    """Translate `a, b = launch` for `new_p, new_q = launch`, `a = new_p` and `b = new_q`."""
-    first = made[0].body[0] if made and isinstance(made[0], cst.SimpleStatementLine) else None
+    """Return `a, b = launch` for `new_p, new_q = launch`, `a = new_p` and `b = new_q`."""
+    first, *others = (s.body[0] if isinstance(s, cst.SimpleStatementLine) else None for s in made) if made else [None]
     if not isinstance(first, cst.Assign) or not isinstance(first.targets[0].target, cst.Tuple):
         return made
-    names_ = [unparse(e.value) for e in first.targets[0].target.elements]
+    names = [unparse(e.value) for e in first.targets[0].target.elements]
     taking: dict[str, str] = {}
-    for statement in made[1:]:
-        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
-        target = small.targets[0].target if isinstance(small, cst.Assign) else None
-        if not isinstance(target, cst.Name) or unparse(small.value) not in names_:  # type: ignore[union-attr] # as target says
-            return made
-        if target.value in taking.values() or unparse(small.value) in taking:  # type: ignore[union-attr] # as above
-            return made
-        taking[unparse(small.value)] = target.value  # type: ignore[union-attr] # as above
-    if set(taking) != set(names_) - {"_"}:
+    for small in others:
+        if isinstance(small, cst.Assign) and isinstance(small.targets[0].target, cst.Name):
+            taking[unparse(small.value)] = small.targets[0].target.value
+    if set(taking) != set(names) - {"_"} or len({*taking.values()}) < len(others):
         return made
-    return [make_assignment(", ".join(taking.get(n, "_") for n in names_), first.value)]
-
-
-def _port_index(ev: Evaluator, node: cst.BaseSlice) -> cst.BaseSlice:
-    return node.with_changes(value=ev.port(node.value).node) if isinstance(node, cst.Index) else node
+    return [make_assignment(", ".join(taking.get(n, "_") for n in names), first.value)]
 
 
 @call_of("fnjax.triton.")
@@ -262,11 +229,9 @@ def port_stride(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     of = node.func.value  # type: ignore[attr-defined] # a method
     if ev.find_name(of):
         return None
-    owner = unparse(bracket(ev.port(of).node))
-    if not node.args:
-        ev.diagnostics.needs.add("_strides")
-        return Expr(parse(f"_strides({owner})"), STATIC)
-    if read_literal(node.args[0].value) == -1:
+    if node.args and read_literal(node.args[0].value) == -1:
         return Expr(parse("1"), Value("static", "int", literal=1))
     ev.diagnostics.needs.add("_strides")
-    return Expr(parse(f"_strides({owner})[{unparse(ev.port(node.args[0].value).node)}]"), Value("static", "int"))
+    if not node.args:
+        return Expr(fill("_strides(A)", A=ev.port(of).node), STATIC)
+    return Expr(fill("_strides(A)[I]", A=ev.port(of).node, I=ev.port(node.args[0].value).node), Value("static", "int"))

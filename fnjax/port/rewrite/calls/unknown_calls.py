@@ -26,7 +26,6 @@ from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import list_nodes
 
-_OF_THE_GRAPH = frozenset({"grad", "backward", "retain_grad", "register_hook"})
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
 _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
 
@@ -40,35 +39,25 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
     made = ev.port_parts(node)
     func = ev.port(node.func).value if not name else UNKNOWN
     if func.kind == "object" and func.element is not None:
-        return Expr(
-            made,
-            replace(func.element, memref=_find_given_place(ev, node, func.element.memref, values), number="", mask=""),
-        )
+        memref = _find_given_memref(ev, node, func.element.memref, values)
+        return Expr(made, replace(func.element, memref=memref, number="", mask=""))
     root = name.split(".")[0]
     held = find_held_memref(ev, [a.value for a in node.args])
     if name in {"types.SimpleNamespace", "argparse.Namespace"}:
         return Expr(made, Value("object", element=held))
     if held and (root in {"collections", "itertools"} or name in {"functools.partial", "copy.copy"}):
         return Expr(made, Value("static", element=held))
-    if root not in OF_PYTHON:
-        _note_graph(ev, node)
-        _follow_effect(ev, node)
-        if any(map(_holds_numpy, values)):
-            ev.report(
-                node,
-                "numpy",
-                f"{unparse(node.func)} is given NumPy arrays, which are not to be had under jit: wrap it in "
-                "jax.pure_callback with the shape of its result",
-            )
-    if root in _NUMBERS and any(v.traced for v in values):
-        ev.report(node, "untraced", f"{name} of a tensor's value is unknown under jit; this runs un-jitted only")
-    if root in OF_PYTHON and not any(v.kind in {"tensor", "unknown"} for v in values):
-        return Expr(made, STATIC)
+    if root in OF_PYTHON:
+        if root in _NUMBERS and any(v.traced for v in values):
+            message = f"{name} of a tensor's value is unknown under jit; this runs outside jit only"
+            ev.report(node, "untraced", message)
+        return Expr(made, UNKNOWN if any(v.kind in {"tensor", "unknown"} for v in values) else STATIC)
+    _follow_effect(ev, node)
+    if any(map(_holds_numpy, values)):
+        message = f"{unparse(node.func)} is given NumPy arrays, which are not available under jit"
+        ev.report(node, "numpy", f"{message}: wrap it in jax.pure_callback with the shape of its result")
     given = [v.memref for v in values if v.memref]
-    return Expr(
-        made,
-        replace(UNKNOWN, memref=MemRef.join_all(*given)) if given and root not in OF_PYTHON else UNKNOWN,
-    )
+    return Expr(made, replace(UNKNOWN, memref=MemRef.join_all(*given)) if given else UNKNOWN)
 
 
 def _holds_numpy(value: Value) -> bool:
@@ -76,27 +65,11 @@ def _holds_numpy(value: Value) -> bool:
     return value.origin.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
-def _find_given_place(ev: Evaluator, node: cst.Call, memref: MemRef | None, values: list[Value]) -> MemRef:
+def _find_given_memref(ev: Evaluator, node: cst.Call, memref: MemRef | None, values: list[Value]) -> MemRef:
     """Return the memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
     passed = [v.memref for v in values if v.memref and memref and memref.storage & PASSED.storage]
     around = [memref] if memref and find_holders(ev, memref) else []
     return MemRef.join_all(*passed, *around) if passed or around else ev.make_memref(node)
-
-
-def _note_graph(ev: Evaluator, node: cst.Call) -> None:
-    """Note a method of some object whose class in this file, not ported along, reads gradients of PyTorch's graph."""
-    waiting = [node.func.attr.value] if isinstance(node.func, cst.Attribute) else []
-    for name in waiting:
-        for cls in (c for c in ev.program.classes.values() if name in c.methods and not c.is_function):
-            inside = list_nodes(cls.methods[name].body)
-            read = {n.attr.value for n in inside if isinstance(n, cst.Attribute)}
-            if read & _OF_THE_GRAPH:
-                asked = f"{unparse(node.func)} may be {cls.name}.{name}, which reads .{min(read & _OF_THE_GRAPH)} of"
-                what = "PyTorch's graph and is not ported along: pass objects that have this method in JAX, by jax.vjp"
-                ev.note(node, "autograd", f"{asked} {what}")
-                return
-            own = (n.func for n in inside if isinstance(n, cst.Call) and unparse(n.func).startswith("self."))
-            waiting += [f.attr.value for f in own if isinstance(f, cst.Attribute) and f.attr.value not in waiting]
 
 
 def _follow_effect(ev: Evaluator, node: cst.Call) -> None:
@@ -116,24 +89,16 @@ def _follow_effect(ev: Evaluator, node: cst.Call) -> None:
     root, dot, _ = unparse(node.func).partition(".")
     outlives = bool(dot) and root.isidentifier() and root not in ev.state.variables  # a list at the top level
     if (outlives or ev.routine.role != "helper") and any(ev.port(a.value).value.is_tensor for a in node.args):
-        ev.note(
-            node,
-            "effect",
-            f"{unparse(node.func)} is called for its effect: under jit that happens once, while tracing, and what it "
-            "is given has no values then; jax.debug.callback calls it with values",
-        )
+        called = f"{unparse(node.func)} is called for its effect: under jit that happens once, while tracing"
+        ev.note(node, "effect", f"{called}, and what it is given has no values then; jax.debug.callback has them")
 
 
 def _is_blank(ev: Evaluator, name: str) -> bool:
     """Return whether a variable holds nothing but an array that waits to be filled."""
-    given = [
-        n.value
-        for n in list_nodes(ev.routine.node)
-        if isinstance(n, cst.Assign) and any(name in iter_targets(t.target) for t in n.targets)
-    ]
-    made = [n.func for n in given if isinstance(n, cst.Call)]
+    bound = [n for n in list_nodes(ev.routine.node, cst.Assign) for t in n.targets if name in iter_targets(t.target)]
+    made = [n.value.func for n in bound if isinstance(n.value, cst.Call)]
     names = {f.attr.value if isinstance(f, cst.Attribute) else unparse(f) for f in made}
-    return bool(made) and len(made) == len(given) and all(map(_makes_blank, names))
+    return bool(made) and len(made) == len(bound) and all(map(_makes_blank, names))
 
 
 def _makes_blank(name: str) -> bool:

@@ -58,29 +58,30 @@ def port_numpy_conversion(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
 @call_of("numpy.", "scipy.", "random.")
 def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
-    root = name.partition(".")[0]
-    if root == "random":
-        raise Stop(node, "random", f"{name} draws from Python's generator, once for all calls under jit: use torch's")
-    if name.startswith("numpy.random."):
-        message = f"{name} draws from NumPy's generator, once for all calls under jit: use torch's functions"
-        raise Stop(node, "random", message)
+    root, short = name.partition(".")[0], name.removeprefix("numpy.")
+    if root == "random" or name.startswith("numpy.random."):
+        of = "Python" if root == "random" else "NumPy"
+        raise Stop(node, "random", f"{name} draws from {of}'s generator, once for all calls under jit: use torch's")
     values = list_values(ev, node)
     tensors = [v for v in (*values, *list_contained(values)) if v.is_tensor]
-    short = name.removeprefix("numpy.")
+    keywords = {_name_keyword(a) for a in node.args} - {""}
+    known = name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"})
     if not tensors and short in CREATING and _is_written_to(ev):
-        return _port_to_same(ev, node, f"jnp.{short}", Value("tensor", "float", origin=NUMPY))
+        ev.diagnostics.imports.add("jnp")
+        made = node.with_changes(func=parse(f"jnp.{short}"), args=_port_arguments(ev, node))
+        return Expr(made, Value("tensor", "float", origin=NUMPY))
     # Of constants NumPy computes while JAX traces, in its own float64, as in PyTorch: nothing to translate.
     if not tensors and (root == "numpy" or all(v.kind == "static" for v in values)):
-        unknown = any(v.kind == "unknown" for v in values)
         node = node.with_changes(args=[a.with_changes(value=ev.port(a.value).node) for a in node.args])
         if short in SCALARS and all(v.is_number for v in values) and not any(a.keyword or a.star for a in node.args):
             return Expr(node, Value("static", "float", name=NUMBER, origin=NUMPY))
-        return Expr(node, UNKNOWN if unknown else Value("static", origin=Origin(numpy=root == "numpy")))
+        constant = Value("static", origin=Origin(numpy=root == "numpy"))
+        return Expr(node, UNKNOWN if any(v.kind == "unknown" for v in values) else constant)
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         ev.diagnostics.imports.add("jnp")
-        dtype, known = _port_dtype(ev, node.func)
-        made = parse(f"jnp.asarray({unparse(ev.port(node.args[0].value).node)}, dtype={unparse(dtype)})")
-        return Expr(made, replace(_cast_value(tensors[0], known), memref=ev.make_memref(node)))
+        dtype, of_dtype = _port_dtype(ev, node.func)
+        made = fill("jnp.asarray(A, dtype=D)", A=ev.port(node.args[0].value).node, D=dtype)
+        return Expr(made, replace(_cast_value(tensors[0], of_dtype), memref=ev.make_memref(node)))
     if short == "where" and len(node.args) == 1:
         raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
     if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
@@ -88,22 +89,15 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if short in POWERS and len(node.args) == 1:
         expr = port_named_operation(ev, node, f"torch.{short}", list(node.args))
         return replace(expr, value=expr.value.with_origin(numpy=True))
-    keywords = {_name_keyword(a) for a in node.args} - {""}
     if name.startswith("scipy.signal.") and (len(node.args) > 3 or keywords - {"mode"}):
         raise Stop(node, "numpy", f"{name}: jax.scipy.signal has the argument mode only")
-    if name in JAX and not (name.startswith("scipy.special.") and keywords - {"axis", "keepdims"}):
-        result, target = JAX[name]
-        return _port_to_same(ev, node, target, _describe_result(ev, node, result, values, tensors), short)
-    message = f"{name} works on NumPy arrays, which are not available under jit: wrap it in jax.pure_callback with the"
-    raise Stop(node, "numpy", f"{message} shape of its result")
-
-
-@expression(cst.Attribute, only="numpy")
-def port_numpy_constant(ev: Evaluator, node: cst.Attribute) -> Expr | None:
-    """Translate `np.pi`, and `math.pi`."""
-    if ev.find_name(node).replace("math.", "numpy.") not in CONSTANTS:
-        return None
-    return Expr(node, Value("static", "float"))
+    if not known:
+        message = f"{name} works on NumPy arrays, which are not available under jit"
+        raise Stop(node, "numpy", f"{message}: wrap it in jax.pure_callback with the shape of its result")
+    result, target = JAX[name]
+    ev.diagnostics.imports.add(target.split(".", maxsplit=1)[0])
+    made = node.with_changes(func=parse(target), args=_port_arguments(ev, node, short))
+    return Expr(made, _describe_result(ev, node, result, tensors))
 
 
 @call_of("*.", only="numpy")
@@ -117,22 +111,17 @@ def port_numpy_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         raise Stop(node, "numpy", f"it cannot be told whether {unparse(node.func.value)} is a tensor or a NumPy array")
     if not value.origin.numpy or not value.is_tensor or attr in {"item", "tolist", "numpy"}:
         return None
-    values = [value, *list_values(ev, node)]
+    list_values(ev, node)
     func = node.func.with_changes(value=bracket(expr.node))
     if attr == "astype" and node.args:
         dtype, known = _port_dtype(ev, node.args[0].value)
         made = node.with_changes(func=func, args=[cst.Arg(dtype)])
         return Expr(made, replace(_cast_value(value, known), memref=ev.make_memref(node)))
     if attr not in METHODS or (attr == "view" and node.args):
-        raise Stop(
-            node,
-            "numpy",
-            f"{attr} of a NumPy array has no counterpart: use a function of jax.numpy that gives a new array",
-        )
-    made = node.with_changes(
-        func=node.func.with_changes(value=bracket(expr.node)), args=_port_arguments(ev, node, attr)
-    )
-    return Expr(made, _describe_result(ev, node, METHODS[attr], values, [value]))
+        message = f"{attr} of a NumPy array has no counterpart: use a function of jax.numpy that gives a new array"
+        raise Stop(node, "numpy", message)
+    made = node.with_changes(func=func, args=_port_arguments(ev, node, attr))
+    return Expr(made, _describe_result(ev, node, METHODS[attr], [value]))
 
 
 @expression(cst.Subscript, only="numpy")
@@ -142,8 +131,7 @@ def port_numpy_lookup(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     if base.value.kind != "static" or not base.value.origin.numpy:
         return None
     made = ev.port_parts(node)
-    indices = [ev.port(e.slice.value).value for e in node.slice if isinstance(e.slice, cst.Index)]
-    if not any(v.traced for v in indices):
+    if not any(ev.port(e.slice.value).value.traced for e in node.slice if isinstance(e.slice, cst.Index)):
         return Expr(made, Value("static", origin=NUMPY))
     ev.diagnostics.imports.add("jnp")
     table = made.with_changes(value=fill("jnp.asarray(A)", A=base.node))
@@ -152,50 +140,39 @@ def port_numpy_lookup(ev: Evaluator, node: cst.Subscript) -> Expr | None:
 
 @expression(cst.Attribute, only="numpy")
 def port_numpy_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
-    """Translate `a.size` is a number, `a.T` reverses all axes."""
-    if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or ev.find_name(node):
+    """Translate `np.pi`, `math.pi`, and of an array of NumPy `a.size`, a number, and `a.T`, with its axes reversed."""
+    name = ev.find_name(node)
+    if name.replace("math.", "numpy.") in CONSTANTS:
+        return Expr(node, Value("static", "float"))
+    if node.attr.value not in {"size", "T", "itemsize", "nbytes"} or name:
         return None
     expr = ev.port(node.value)
     if not expr.value.origin.numpy or not expr.value.is_tensor:
         return None
-    made = node.with_changes(value=bracket(expr.node))
-    if node.attr.value != "T":
-        return Expr(made, Value("static", "int"))
     memref = expr.value.memref and expr.value.memref.doubtful
-    return Expr(made, replace(expr.value, memref=memref, number="", like="", rows=0))
+    reversed_ = replace(expr.value, memref=memref, number="", like="", rows=0)
+    made = node.with_changes(value=bracket(expr.node))
+    return Expr(made, reversed_ if node.attr.value == "T" else Value("static", "int"))
 
 
 def _name_keyword(arg: cst.Arg) -> str:
     return arg.keyword.value if arg.keyword else ""
 
 
-def _is_tensor(value: Value) -> bool:
-    return value.is_tensor
-
-
-def _port_to_same(ev: Evaluator, node: cst.Call, target: str, value: Value, short: str = "") -> Expr:
-    """Return the function of JAX, with the same arguments."""
-    ev.diagnostics.imports |= {"jnp", "jax"} & {target.split(".", maxsplit=1)[0]}
-    return Expr(node.with_changes(func=parse(target), args=_port_arguments(ev, node, short)), value)
-
-
 def _port_arguments(ev: Evaluator, node: cst.Call, short: str = "") -> list[cst.Arg]:
     """Return the arguments, translated; dtypes are JAX's, and lists one array where the function does not join them."""
     made = []
+    entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
     for arg in node.args:
         keyword = _name_keyword(arg)
         if keyword == "kind" and short in {"sort", "argsort"}:
             continue  # JAX's sorts are stable
-        entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
         if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {unparse(arg)} has no counterpart in jax.numpy; leave it out")
         expr = ev.port(arg.value)
         new = _port_dtype(ev, arg.value)[0] if keyword == "dtype" else expr.node
-        listed = (
-            expr.value.name == LIST
-            or isinstance(arg.value, cst.List)
-            or any(map(_is_tensor, list_contained([expr.value])))
-        )
+        holds = any(v.is_tensor for v in list_contained([expr.value]))
+        listed = expr.value.name == LIST or isinstance(arg.value, cst.List) or holds
         if listed and not (keyword or arg.star or short.rpartition(".")[2] in LISTS):
             ev.diagnostics.imports.add("jnp")
             new = fill("jnp.asarray(A)", A=new)
@@ -204,37 +181,32 @@ def _port_arguments(ev: Evaluator, node: cst.Call, short: str = "") -> list[cst.
     return made
 
 
-def _describe_result(ev: Evaluator, node: cst.Call, result: str, values: list[Value], tensors: list[Value]) -> Value:
+def _describe_result(ev: Evaluator, node: cst.Call, result: str, tensors: list[Value]) -> Value:
     """Return what is known of a function's result."""
-    first = tensors[0] if tensors else Value("tensor", origin=NUMPY)
-    memref = ev.make_memref(node)
+    new = Value("tensor", memref=ev.make_memref(node), origin=NUMPY)
+    first = tensors[0] if tensors else replace(new, memref=None)
+    shared = first.memref and first.memref.doubtful
     if result == "list":
-        one = replace(Value("tensor", first.dtype, origin=NUMPY), memref=first.memref and first.memref.doubtful)
-        return Value("static", element=one, memref=memref)
+        return Value("static", element=replace(new, dtype=first.dtype, memref=shared), memref=new.memref)
     if result.startswith("parts="):
-        if any(a.keyword and a.keyword.value in {"mode", "compute_uv"} for a in node.args):
+        if any(_name_keyword(a) in {"mode", "compute_uv"} for a in node.args):
             raise Stop(node, "numpy", "the number of results depends on an argument; use jax.numpy's function")
-        part = Value("tensor", origin=NUMPY)
-        return Value(
-            "static", parts=tuple(replace(part, memref=ev.make_memref(node, f" {i}")) for i in range(int(result[6:])))
-        )
+        memrefs = [ev.make_memref(node, f" {i}") for i in range(int(result[6:]))]
+        return Value("static", parts=tuple(replace(new, memref=m) for m in memrefs))
     dtype = next((_port_dtype(ev, a.value)[1] for a in node.args if _name_keyword(a) == "dtype"), None)
     short = (ev.find_name(node.func) or unparse(node.func)).rpartition(".")[2]
-    if result == "view":
-        shared = first.memref if short == "asarray" and dtype is None else first.memref and first.memref.doubtful
-        value = replace(first, memref=shared, number="").with_origin(numpy=True)
-        value = value if short == "asarray" else replace(value, rank=None, like="", rows=0)
+    if short == "asarray":
+        value = replace(first, memref=first.memref if dtype is None else shared, number="").with_origin(numpy=True)
+    elif result == "view":
+        value = replace(first, memref=shared, number="", rank=None, like="", rows=0).with_origin(numpy=True)
     elif result == "entry":
         likes, ranks, kinds = ({getattr(v, name) for v in tensors} for name in ("like", "rank", "dtype"))
         keeps = kinds == {"float"} or short in {"copy", "clip", "conj", "conjugate", "zeros_like", "ones_like"}
-        kind = first.dtype if keeps else "unknown"
-        rank = ranks.pop() if len(ranks) == 1 else None
-        like = likes.pop() if len(likes) == 1 else ""
-        value = Value("tensor", kind, rank, like=like, memref=memref, origin=NUMPY)
+        rank, like = ranks.pop() if len(ranks) == 1 else None, likes.pop() if len(likes) == 1 else ""
+        value = replace(new, dtype=first.dtype if keeps else "unknown", rank=rank, like=like)
     else:
         kind = first.dtype if result == "same" else result
-        kind = "int" if kind == "bool" and short in SUMS else kind
-        value = Value("tensor", kind, memref=memref, origin=NUMPY)
+        value = replace(new, dtype="int" if kind == "bool" and short in SUMS else kind)
     return value if dtype is None else _cast_value(value, dtype)
 
 
