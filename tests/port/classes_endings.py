@@ -74,6 +74,29 @@ class Bisection(Function):
         return g / (2 * y), None, None
 """,
     ),
+    "NeverReturned": (  # a return that only Python could allow: JAX hands its flag on as it was given
+        "randn(3, 4), 3",
+        """
+class NeverReturned(Function):
+    @staticmethod
+    def forward(ctx, x, k):
+        y = x
+        for i in range(k):
+            if y.abs().sum() > 30:
+                y = y - 1
+                break
+            else:
+                y = y * 1.5
+                if k == 1:
+                    return y * 2
+            y = y + 0.5
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+""",
+    ),
     "ByRow": (  # loops in a loop of Python, branches that make a variable, numbers that become arrays
         "randn(3, 4)",
         """
@@ -87,7 +110,7 @@ class ByRow(Function):
                 v = v + 1
             else:
                 v = row
-            u, before, step = row * 1, 0, 1
+            u, before, step = row * 1, row * 0, 1
             for k in range(50):
                 err = (torch.cos(u) - u).abs().max()
                 u = u + step * (torch.cos(u) - u)

@@ -59,12 +59,12 @@ ROUNDED = {
 }
 # The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees,
 # functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors; numbers that
-# are saved as tensors.
+# are saved as tensors; variables that only a traced branch of a loop binds, branches of numbers next to arrays.
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked", "DefaultFunction"),
     *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
-    *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved"),
+    *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper"),
 }
 
 

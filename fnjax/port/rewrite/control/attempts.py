@@ -20,7 +20,7 @@ from fnjax.port.analysis.effects import Effects
 from fnjax.port.analysis.evaluator import Evaluator, Statements, find_names, list_statements, place_at
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message, only_raises
+from fnjax.port.rewrite.control.checks import DROPPED, is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
 from fnjax.port.torch import unparse

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements
 from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import PRESENT, UNKNOWN, Value, join_values, mark_choice
 from fnjax.port.rewrite.control.branch_values import (
@@ -22,11 +22,12 @@ from fnjax.port.rewrite.control.branch_values import (
     describe_choice,
     is_number_choice,
     is_scalar_for,
-    shape_value,
+    shape_like,
 )
-from fnjax.port.rewrite.control.kept_choices import move_kept_behind
+from fnjax.port.rewrite.control.checks import only_raises, port_value_assert
+from fnjax.port.rewrite.control.kept_choices import carry_context_writes
 from fnjax.port.rewrite.control.loops import ONLY, only_passes
-from fnjax.port.rewrite.control.traced_branches import only_raises, port_traced_branch, write_predicate
+from fnjax.port.rewrite.control.traced_branches import port_traced_branch, write_cond, write_selection
 from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
@@ -54,22 +55,16 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     ev.state.decide_anew(branch)
     value = mark_choice(value, [body.value, orelse.value], branch)
     if ev.is_traced(test.value):
-        ev.diagnostics.imports |= {"jax", "jnp"}
-        texts = [unparse(bracket(t.node, 1)) for t in (test, body, orelse)]
         if is_number_choice(body.value, orelse.value, open_=True) and test.value.null.guard is None:
             selected = replace(describe_choice(body.value, orelse.value), memref=value.memref or ev.make_memref(node))
-            return Expr(parse("jnp.where({}, {}, {})".format(*texts)), selected)
-        if (
-            body.value.is_tensor
-            and orelse.value.is_tensor
-            and are_alike(body.value, orelse.value)
-            and test.value.null.guard is None
-        ):
-            for i, one, other in ((1, body, orelse), (2, orelse, body)):
+            return Expr(write_selection(ev, test, body.node, orelse.node), selected)
+        arrays = body.value.is_tensor and orelse.value.is_tensor
+        if arrays and are_alike(body.value, orelse.value) and test.value.null.guard is None:
+            sides = [body.node, orelse.node]
+            for i, one, other in ((0, body, orelse), (1, orelse, body)):
                 if isinstance(other.node, (cst.Name, cst.Attribute)) and is_scalar_for(one.value, other.value):
-                    texts[i] = unparse(shape_value(ev, one.node, other.node, {unparse(other.node): other.value}))
-            texts[0] = write_predicate(test)
-            return Expr(parse("jax.lax.cond({}, lambda: {}, lambda: {})".format(*texts)), value)
+                    sides[i] = shape_like(ev, one.node, other.node, other.value)
+            return Expr(write_cond(ev, test, *sides), value)
         ev.report(node, "untraced", f"this conditional expression {ONLY}")
     acts = (n for n in list_nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
     if unparse(body.node) == unparse(orelse.node) and all(unparse(n).startswith("isinstance(") for n in acts):
@@ -148,13 +143,13 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
 
 
 def _port_traced_if(ev: Evaluator, node: cst.If, test: Expr) -> Statements | None:
-    """Return the form of an `if` on a tensor that jit can trace; what its branches keep on ctx is kept after it."""
-    found = move_kept_behind(ev, node)
+    """Return the form of an `if` on a tensor that jit can trace; what its branches write to ctx is written after it."""
+    found = carry_context_writes(ev, node)
     if found is None:
         return port_traced_branch(ev, node, test)
-    choice, after, own = found
-    with ev.await_reads(own):
-        made = port_traced_branch(ev, choice, test) if choice else []
+    choice, after, variables = found
+    with ev.await_reads(variables):
+        made = port_traced_branch(ev, choice, test)
     return None if made is None else [*made, *ev.port_block(after)]
 
 
@@ -224,11 +219,7 @@ def port_assert(ev: Evaluator, node: cst.Assert) -> Statements | None:
     test = ev.port(node.test)
     message = ev.port(node.msg) if node.msg else None
     if ev.is_traced(test.value):
-        ev.diagnostics.imports.add("jax")
-        ev.note(node, "check", "this check of a tensor's value runs outside jit only")
-        name = ev.make_unused_name("check")
-        new = parse(f"isinstance({name} := {unparse(bracket(test.node, 1))}, jax.core.Tracer) or {name}")
-        made = node.with_changes(test=new)
+        made = port_value_assert(ev, node, test)
         return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
     if test.node is node.test and (message is None or message.node is node.msg):
         return [cst.SimpleStatementLine([node])]

@@ -1,145 +1,170 @@
-"""A loop that ends on a tensor's value as jax.lax.while_loop.
+"""Loops as jax.lax.while_loop and jax.lax.fori_loop.
 
-What: what the iterations give new values is carried from one to the next; a number that becomes an array begins as one;
-what only the iterations make gets its shape from a first iteration outside.
-Before: `v = 0` and `while err > tol: v = v * d + x; err = v.norm()`
-After: `v, err = jax.lax.while_loop(more, step, (jnp.full_like(x, v), err))`
-Safety: what a round begins with is an array of one shape and dtype, as JAX checks when it runs.
-Limits: see the rules of loops.
+What: a loop that ends on a tensor's value, and a counting loop that fills arrays, become functions of the variables
+that their iterations write; what only the iterations make gets its shape from a first iteration outside.
+Before: `for i in range(1, n): for j in range(1, m): R[i, j] = D[i, j] + R[i - 1, j - 1]`
+After: `R = jax.lax.fori_loop(1, n, step_i, R)` of `def step_i(i, R): ...; return R`
+Safety: what an iteration begins with is an array of one shape and dtype, as JAX checks when it runs; a counting loop
+only becomes one where arrays keep their memory, and where its counter serves as an index and in arithmetic.
+Limits: numbers that become arrays of other shapes; counting loops whose bounds are written out, whose slices and shapes
+depend on the counter, or that fill lists. These stay Python's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING, find_effects
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements, parse_line
-from fnjax.port.analysis.program import list_nodes
+from fnjax.port.analysis.effects import NOTHING, find_effects, find_flow
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements, parse
 from fnjax.port.known.facts import Value
+from fnjax.port.rewrite.control.jumps import Lowered, lower_loop
+from fnjax.port.rewrite.control.regions import (
+    can_be_carried,
+    make_call,
+    make_function,
+    make_line,
+    make_names,
+    make_return,
+    make_row,
+    set_apart,
+)
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import MISSING, fill, read_literal, unparse
+from fnjax.port.tree.located import list_children, list_nodes
 
-_NUMBERS = frozenset({"int", "float", "bool"})
 
+def port_carried_loop(ev: Evaluator, node: cst.For | cst.While, lowered: Lowered | None = None) -> Statements | None:
+    """Return the loop as one of JAX's; None where it stays Python's.
 
-def port_carried_loop(ev: Evaluator, node: cst.While, runs: str) -> Statements | None:
-    """Return the loop as jax.lax.while_loop; None where it is no such loop."""
-    if node.orelse is not None or any(isinstance(n, cst.NamedExpr) for n in list_nodes(node)):
+    Args:
+        ev: the evaluator.
+        node: the loop.
+        lowered: what it was before its jumps were lowered.
+    """
+    if node.orelse is not None or list_nodes(node, cst.NamedExpr):
         return None
+    counts = isinstance(node, cst.For)
     with ev.speculate() as found:
-        found.made = _port_carried(ev, node, runs)
+        found.made = _port_counted(ev, node) if isinstance(node, cst.For) else _port_carried(ev, node, lowered)
     draws = found.diagnostics.keys != ev.diagnostics.keys
-    if found.made is None or found.untraced or found.before or draws:  # untraced: of a counter, as an array
+    failed = found.untraced or (counts and any(f.severity == "error" for f in found.diagnostics.findings))
+    if found.made is None or found.before or draws or failed:
         return None
     ev.diagnostics.imports.add("jax")
-    found.effects = NOTHING  # but for what the translation does
+    found.effects = NOTHING  # but for those of the translation
     made: Statements = ev.commit(found)
     return made
 
 
-def _port_carried(ev: Evaluator, node: cst.While, runs: str) -> Statements | None:
-    """Return the loop with all that it hands on as arrays from the first iteration on, in the state that this gives."""
+def _make_step(name: str, counter: list[str], carried: list[str], block: Statements) -> cst.FunctionDef:
+    """Return a function of a loop's counter and of the variables that it carries."""
+    opening: Statements = [] if len(carried) == 1 else [make_line(make_names(carried), cst.Name("carry"))]
+    return make_function(name, [*counter, *carried] if len(carried) == 1 else [*counter, "carry"], [*opening, *block])
+
+
+# ----------------------------------------------------------------------------------------- loops that end on a value
+
+
+def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> Statements | None:
+    """Return `while c: ...` as jax.lax.while_loop; all that it carries is an array from the first iteration on."""
     for name in _list_loop_variables(ev, node):  # known from an earlier iteration of a loop around this one
         ev.state.variables.pop(name, None)
-    for name, value in ev.state.variables.items():  # whose shapes stay as they are
-        if value.kind != "static" and value.memref is not None and not value.like:
-            ev.state.variables[name] = replace(value, like=ev.mark_shape(node, f" {name}"))
     start, tests = ev.state.variables.copy(), list[Expr]()
+    runs, inner = (lowered.runs, lowered.list_inner()) if lowered else ("", set[str]())
 
     def enter() -> None:
-        for name in ev.state.variables.keys() - start.keys():  # what a round makes stays in it
+        for name in ev.state.variables.keys() - start.keys():  # what an iteration makes stays in it
             del ev.state.variables[name]
         tests.append(ev.port(node.test))
 
-    begins = ev.begins.get(node) or _choose_forms(ev, node, start, enter)
-    if begins is None:
+    carried = ev.begins.get(node) or _choose_carried(ev, node, start, enter)
+    _bind_carried(ev, node, start, carried)
+    region = ev.evaluate_loop(node, enter, node.body)
+    written, end = region.effects.carried, region.end.variables
+    if written is None or not carried or {n for n in start if n in written} - carried.keys():
         return None
-    _bind_forms(ev, node, start, begins)
-    any_iteration = ev.evaluate_loop(node, enter, node.body)
-    written = any_iteration.effects.carried
-    if written is None or not begins or {n for n in start if n in written} - begins.keys():
+    if not all(can_be_carried(start[n]) for n in carried):
         return None
-    new = sorted(n for n in written - begins.keys() if ev.is_live(n))  # the first iteration gives them their shapes
-    if (new and not runs) or not any_iteration.effects.surely.issuperset(new):
+    ev.begins[node] = carried
+    carried = {n: dtype for n, dtype in carried.items() if n in written or start[n].kind == "static"}
+    if not all(start[n].kind != "static" or _stays_number(end[n], dtype) for n, dtype in carried.items()):
         return None
-    if not all(can_be_carried(any_iteration.end.variables[n]) for n in new):
+    new = sorted(n for n in written - carried.keys() if ev.is_live(n))  # the first iteration gives them their shapes
+    if (new and not runs) or not region.effects.surely.issuperset(new) or not all(can_be_carried(end[n]) for n in new):
         return None
-    ev.begins[node] = begins
-    return _write_while_loop(ev, tests[-1], any_iteration.made, begins, new, runs)
-
-
-_AS_IT_IS, _REAL = "", "float()"
-
-
-def _choose_forms(
-    ev: Evaluator, node: cst.While, start: dict[str, Value], enter: Callable[[], None]
-) -> dict[str, str] | None:
-    """As what each variable begins that the iterations hand on: as it is, as a float, or in the shape of another."""
-    bound = ev.program.list_bound(node.body)
-    begins = {n: _AS_IT_IS for n, value in start.items() if n in bound and can_be_carried(value)}
-    for _ in range(_TRIES):
-        with ev.speculate():
-            _bind_forms(ev, node, start, begins)
-            first = ev.evaluate_iteration(node, enter, node.body)
-        found: dict[str, str] = {}
-        for name in (n for n in start if n in (first.effects.carried or ())):
-            with ev.speculate(first.end):
-                form = _choose_form(ev, node, name, begins.get(name, _AS_IT_IS), start)
-            if form is None or not can_be_carried(start[name]):
-                return None
-            found[name] = form
-        if found == begins:
-            return found
-        begins = found
-    return None
-
-
-_TRIES = 5  # the form of one variable may depend on that of another
-
-
-def _choose_form(ev: Evaluator, node: cst.While, name: str, form: str, start: dict[str, Value]) -> str | None:
-    """As what a variable had better begin, of which a round has made what it is here; None for what is not an array."""
-    value, end = start[name], ev.look_up(name)
-    if value.kind != "static":
-        return _AS_IT_IS
-    if form in start:
-        return form if end.like == start[form].like else None
-    given = [
-        s
-        for s in list_nodes(node.body)
-        if isinstance(s, (cst.Assign, cst.AugAssign)) and name in find_effects([s]).gives
+    if ev.surely_differentiated:
+        message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of iterations"
+        ev.report(ev.current, "autograd", message)
+    more, step = ev.make_unused_name("more"), ev.make_unused_name("step")
+    names, test = [*carried, *new], tests[-1]
+    condition = test.node if test.value.dtype == "bool" else fill("A != 0", A=test.node)
+    if test.value.is_tensor and test.value.rank != 0:  # of one entry
+        condition = fill("A.reshape(())", A=condition)
+    functions = [
+        _make_step(more, [], names, [make_return(condition)]),
+        _make_step(step, [], names, [*list_statements(region.made), make_return(make_names(names))]),
     ]
-    taken = [(s, ev.port(s.value).value) for s in given]
-    if end.rank == 0 and form == _AS_IT_IS and value.dtype == "int" and _becomes_real(end, taken):
-        return _REAL
-    if end.rank == 0 and (end.dtype == value.dtype or (form == _REAL and end.dtype != "int")):
-        return form
-    likes = {v.like for v in (end, *(v for _, v in taken))} - {""}
-    shaped = (n for n, v in start.items() if v.like in likes and v.memref and n.isidentifier())
-    if (other := next(shaped, None)) is not None:  # `v = 0` and `v = v * decay + x`
-        return other
-    return None if value.dtype != "bool" and end.is_tensor and end.rank != 0 else _AS_IT_IS
+    firsts = [_write_first(ev, n, start[n], dtype, n in inner) for n, dtype in carried.items()]
+    initial = make_row([*firsts, *(cst.Name("None") for _ in new)])
+    if new:
+        initial, empty = make_call(step, initial), initial
+        initial = initial if runs == "True" else fill("A if B else C", A=initial, B=parse(runs), C=empty)
+    loop = make_call("jax.lax.while_loop", cst.Name(more), cst.Name(step), initial)
+    return [*functions, set_apart(make_line(make_names(names), loop))]
 
 
-def _becomes_real(end: Value, taken: list[tuple[Any, Value]]) -> bool:
-    """Whether an integer is one no more after a round: `t = 1` and `t *= 0.5`, where an array would stay one."""
-    added = {v.dtype for s, v in taken if isinstance(s, cst.AugAssign)} - {"bool"}
-    divided = any(isinstance(s, cst.AugAssign) and isinstance(s.operator, cst.DivideAssign) for s, _ in taken)
-    return divided or not {end.dtype, *added} <= {"int"}
+def _choose_carried(
+    ev: Evaluator, node: cst.While, start: dict[str, Value], enter: Callable[[], None]
+) -> dict[str, str]:
+    """Return the variables that the iterations of a loop hand on, with the dtypes that they begin with."""
+    bound = ev.program.list_bound(node.body)
+    found = {n: "" for n, value in start.items() if n in bound and can_be_carried(value)}
+    with ev.speculate():
+        _bind_carried(ev, node, start, found)
+        first = ev.evaluate_iteration(node, enter, node.body)
+    found |= {n: "" for n in start if n in first.effects.gives}  # memory that it writes to, too
+    with ev.speculate(first.end):
+        return {n: _find_dtype(ev, node, n, start[n]) for n in found}
 
 
-def _bind_forms(ev: Evaluator, node: cst.While, start: dict[str, Value], begins: dict[str, str]) -> None:
+def _find_dtype(ev: Evaluator, node: cst.While, name: str, start: Value) -> str:
+    """Return the dtype that a carried variable begins with: of an integer that becomes a real number, float."""
+    end = ev.look_up(name)
+    if start.kind != "static" or start.dtype != "int" or end.rank != 0:
+        return start.dtype
+    given = [n for n in list_nodes(node.body, cst.AugAssign) if name in find_effects([n]).gives]
+    divided = any(isinstance(n.operator, cst.DivideAssign) for n in given)
+    dtypes = {end.dtype, *(ev.port(n.value).value.dtype for n in given)} - {"bool"}
+    return "float" if divided or not dtypes <= {"int"} else "int"
+
+
+def _stays_number(end: Value, dtype: str) -> bool:
+    """Return whether what began as a number of this dtype is one after an iteration, as far as is known."""
+    return dtype == "bool" or not end.is_tensor or (end.rank == 0 and end.dtype in {dtype, "unknown"})
+
+
+def _write_first(ev: Evaluator, name: str, start: Value, dtype: str, inner: bool) -> cst.BaseExpression:
+    """Return what a variable begins as; a number that is read after the loop as an array.
+
+    JAX returns what no iteration changes as it was given: False, for which neither `~done` nor a method is right.
+    """
+    template = "float(A)" if start.kind == "static" and start.dtype == "int" and dtype == "float" else "A"
+    if start.kind == "static" and not inner:
+        ev.diagnostics.imports.add("jnp")
+        template = f"jnp.asarray({template})"
+    return fill(template, A=cst.Name(name))
+
+
+def _bind_carried(ev: Evaluator, node: cst.While, start: dict[str, Value], carried: dict[str, str]) -> None:
     """Bind the variables to the arrays that they begin as."""
-    for name, form in begins.items():
+    for name, dtype in carried.items():
         value = start[name]
-        if form in start:
-            value = replace(start[form], kind="tensor", memref=None)
-        elif value.kind == "static":
-            value = Value("tensor", "float" if form == _REAL else value.dtype, 0)
+        if value.kind == "static":
+            value = Value("tensor", dtype or value.dtype, 0)
         ev.bind_name(name, replace(value, kind="tensor", number=""), node)
 
 
@@ -148,55 +173,95 @@ def _list_loop_variables(ev: Evaluator, node: cst.While) -> set[str]:
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr, cst.CompFor)
     inside = {id(n) for n in list_nodes(node)}
     found: dict[bool, set[str]] = {True: set(), False: {p.name.value for p in ev.routine.parameters}}
-    for n in list_nodes(ev.routine.node.body):
-        if isinstance(n, kinds):
-            found[id(n) in inside] |= set(iter_targets(n.target))
+    for n in list_nodes(ev.routine.node.body, *kinds):
+        found[id(n) in inside] |= set(iter_targets(n.target))
     return found[True] - found[False]
 
 
-def _write_while_loop(
-    ev: Evaluator, test: Expr, body: cst.BaseSuite, begins: dict[str, str], new: list[str], runs: str
-) -> Statements:
-    if ev.surely_differentiated:
-        message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of rounds"
-        ev.report(ev.current, "autograd", message)
-    more, step, carry = map(ev.make_unused_name, ("more", "step", "carry"))
-    condition = (
-        unparse(bracket(test.node, 1)) if test.value.dtype == "bool" else f"{unparse(bracket(test.node, 7))} != 0"
-    )
-    if test.value.is_tensor and test.value.rank != 0:  # of one entry
-        condition = f"({condition}).reshape(())"
-    together = ", ".join([*begins, *new])
-    single = len(begins) + len(new) == 1
-    parameter = together if single else carry
-    opening: Statements = [] if single else [parse_line(f"{together} = {carry}")]
-    ends = [parse_line(f"return {condition}"), parse_line(f"return {together}")]
-    inner = list_statements(body)
-    made: Statements = [
-        make_function(more, parameter, [*opening, ends[0]]),
-        make_function(step, parameter, [*opening, *inner, ends[1]]),
-    ]
-    firsts = {_AS_IT_IS: "{}", _REAL: "float({})"}
-    if any(form not in firsts for form in begins.values()):
-        ev.diagnostics.imports.add("jnp")
-    texts = [firsts.get(form, f"jnp.full_like({form}, {{}})").format(name) for name, form in begins.items()]
-    initial = ", ".join([*texts, *("None" for _ in new)])
-    initial = initial if single else f"({initial})"
-    if new:
-        initial = f"{step}({initial})" if runs == "True" else f"{step}({initial}) if {runs} else {initial}"
-    last = parse_line(f"{together} = jax.lax.while_loop({more}, {step}, {initial})")
-    return [*made, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
+# ---------------------------------------------------------------------------------------------------- counting loops
 
 
-def make_function(name: str, parameters: str, block: Statements) -> cst.FunctionDef:
-    """Return a function inside a function."""
-    made = cst.parse_statement(f"def {name}({parameters}):\n    pass\n")
-    assert isinstance(made, cst.FunctionDef)
-    return made.with_changes(body=cst.IndentedBlock(block), leading_lines=[cst.EmptyLine(indent=False)])
+def is_filling(ev: Evaluator, node: cst.For) -> bool:
+    """Return whether this is a nest of counting loops, or one in it, whose bounds are not written out."""
+    nest = [node, *list_nodes(node.body, cst.For)]
+    if ev.here.probing or (len(nest) == 1 and not ev.here.loops) or not all(_is_counting(ev, n) for n in nest):
+        return False
+    fixed = all(read_literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
+    return not fixed and _can_count_in_arrays(ev, node, {unparse(n.target) for n in nest})
 
 
-def can_be_carried(value: Value) -> bool:
-    """Return whether a variable can be what a round begins with: an array or a number."""
-    if value.kind == "static":
-        return value.dtype in _NUMBERS and value.parts is None and value.element is None
-    return value.is_tensor or (value.kind == "unknown" and value.memref is not None)
+def _port_counted(ev: Evaluator, node: cst.For) -> Statements | None:
+    """Return `for i in range(n): ...` as jax.lax.fori_loop."""
+    lowered = lower_loop(ev, node)  # without its continue
+    if lowered is None or lowered.begins:
+        return None
+    node, start, index = lowered.loop, ev.state.variables.copy(), unparse(lowered.loop.target)
+    bounds = [ev.port(a.value) for a in node.iter.args]  # type: ignore[attr-defined] # a call
+    if any(b.value.is_tensor for b in bounds):  # jax.grad does not go through loops with such bounds
+        return None
+    value = Value("tensor", "int", 0)
+    region = ev.evaluate_loop(node, lambda: ev.bind_name(index, value, node), node.body)
+    written, block = region.effects.carried, list_statements(region.made)
+    again = find_flow(region.made)[0] - {index}
+    carried = sorted(n for n in {*(written or ()), index} if n in again or ev.is_live(n))
+    if written is None or not carried or not all(_keeps_array(start.get(n), region.end.variables[n]) for n in carried):
+        return None
+    (first, last), counter = _read_bounds(bounds), index
+    if len(bounds) > 2:  # fori_loop counts up by one
+        counter = ev.make_unused_name("n")
+        parts = {"A": first, "B": bounds[2].node, "N": cst.Name(counter)}
+        down = read_literal(bounds[2].node) == -1
+        block.insert(0, make_line(cst.Name(index), fill("A - N" if down else "A + B * N", **parts)))
+        first, last = cst.Integer("0"), fill("len(range(A, C, B))", **parts, C=last)
+    step = ev.make_unused_name(f"step_{index}")
+    made = _make_step(step, [counter], carried, [*block, make_return(make_names(carried))])
+    loop = make_call("jax.lax.fori_loop", first, last, cst.Name(step), make_names(carried))
+    return [made, set_apart(make_line(make_names(carried), loop))]
+
+
+def _read_bounds(bounds: list[Expr]) -> tuple[cst.BaseExpression, cst.BaseExpression]:
+    return (cst.Integer("0"), bounds[0].node) if len(bounds) == 1 else (bounds[0].node, bounds[1].node)
+
+
+def _keeps_array(start: Value | None, end: Value) -> bool:
+    """Return whether an iteration leaves the array that it began with, with other entries, or one like it."""
+    if start is None or start.memref is None or end.memref is None:
+        return False
+    alike = all(getattr(start, f) == getattr(end, f) for f in ("kind", "dtype", "exact", "rank"))
+    return start.memref == end.memref or (alike and start.memref.storage <= end.memref.storage)
+
+
+def _is_counting(ev: Evaluator, node: cst.For) -> bool:
+    """Return whether a loop counts, by a step that is written out, and nothing leaves it before its end."""
+    call = node.iter
+    if list_nodes(node.body, cst.Break, cst.Return) or not isinstance(call, cst.Call) or node.orelse is not None:
+        return False
+    plain = isinstance(node.target, cst.Name) and all(a.keyword is None and not a.star for a in call.args)
+    steps = [read_literal(a.value) for a in call.args[2:]]
+    return plain and all(isinstance(s, int) and s for s in steps) and ev.find_name(call.func) == "builtins.range"
+
+
+def _can_count_in_arrays(ev: Evaluator, node: cst.For, counters: set[str]) -> bool:
+    """Return whether counters may be arrays: nothing takes a power of them, or the entry of a list."""
+    for n in list_nodes(node.body, cst.Assign, cst.BinaryOperation, cst.Subscript):
+        if isinstance(n, cst.Assign) and _list_names_outside_indices([n.value]) & counters:
+            counters |= {name for t in n.targets for name in iter_targets(t.target)}
+        elif isinstance(n, cst.BinaryOperation) and isinstance(n.operator, (cst.Power, cst.LeftShift, cst.RightShift)):
+            if _list_names_outside_indices([n]) & counters:
+                return False
+        elif isinstance(n, cst.Subscript) and len(n.slice) == 1 and find_names(n.slice[0]) & counters:
+            root = n.value
+            while isinstance(root, cst.Subscript):
+                root = root.value
+            if not ev.look_up(unparse(root)).is_tensor:
+                return False
+    return True
+
+
+def _list_names_outside_indices(nodes: Iterable[Any]) -> set[str]:
+    """Return the names in expressions but for those in indices."""
+    found: set[str] = set()
+    for node in nodes:
+        below = (node.value,) if isinstance(node, cst.Subscript) else list_children(node)
+        found |= _list_names_outside_indices(below) if below else find_names(node)
+    return found

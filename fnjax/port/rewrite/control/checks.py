@@ -1,6 +1,7 @@
-"""Checks that PyTorch has functions for.
+"""Checks, and messages about values.
 
-What: `torch._check` and the like become the `if` with a `raise` that they are, `torch._assert` an `assert`.
+What: `torch._check` and the like become the `if` with a `raise` that they are, `torch._assert` an `assert`; an `if`
+on a tensor's value that only raises runs where the value is known.
 Before: `torch._check(x.dim() == 2, lambda: f"got {x.dim()}")`
 After: `if not x.ndim == 2: raise RuntimeError(f"got {x.ndim}")`
 Safety: the exception is PyTorch's; of a tensor's value it is raised outside of jit only, as of any `if` with a `raise`.
@@ -11,9 +12,9 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Statements, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.torch import bracket
+from fnjax.port.torch import bracket, fill, unparse
 
 _RAISING = {
     "torch._check": "RuntimeError",
@@ -51,3 +52,45 @@ def port_torch_check(ev: Evaluator, node: cst.Expr) -> Statements | None:
     body = cst.IndentedBlock([cst.SimpleStatementLine([cst.Raise(error)])])
     made = cst.If(cst.UnaryOperation(cst.Not(), bracket(condition, 7)), body)
     return ev.port_statement(place_at(ev, made, node))
+
+
+def only_raises(node: cst.If) -> bool:
+    """Return whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
+    lines = node.body.body
+    small = [x for s in lines for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    return node.orelse is None and all(isinstance(x, cst.Raise) or is_message(x) for x in small)
+
+
+DROPPED = "this message about values is dropped: jax.debug.print shows them, under jit too"
+_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
+
+
+def is_message(node: cst.CSTNode) -> bool:
+    """Return whether a statement prints, warns or logs."""
+    if not (isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)):
+        return False
+    text = unparse(node.value.func)
+    owner, _, level = text.rpartition(".")
+    return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
+
+
+def port_value_check(ev: Evaluator, node: cst.If, test: Expr) -> Statements:
+    """Translate `if c: raise ...` for a tensor's value."""
+    body = ev.evaluate_branches([node.body])[0]
+    traced, known = _ask_for_tracer(ev, node.test, test)
+    return [node.with_changes(test=fill("not A and B", A=traced, B=known), body=body)]
+
+
+def port_value_assert(ev: Evaluator, node: cst.Assert, test: Expr) -> cst.Assert:
+    """Translate `assert c` for a tensor's value."""
+    traced, known = _ask_for_tracer(ev, node, test)
+    return node.with_changes(test=fill("A or B", A=traced, B=known))
+
+
+def _ask_for_tracer(ev: Evaluator, node: cst.CSTNode, test: Expr) -> tuple[cst.BaseExpression, cst.BaseExpression]:
+    """Return a condition that the value of a test is unknown, and the value."""
+    ev.diagnostics.imports.add("jax")
+    ev.note(node, "check", "this check of a tensor's value runs outside jit only")
+    name = test.node if isinstance(test.node, cst.Name) else cst.Name(ev.make_unused_name("check"))
+    value = test.node if name is test.node else cst.NamedExpr(name, bracket(test.node, 1))
+    return cst.Call(cst.Name("isinstance"), [cst.Arg(value), cst.Arg(parse("jax.core.Tracer"))]), name

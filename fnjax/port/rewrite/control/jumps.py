@@ -21,7 +21,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, ends_with_jump, find_names, parse, parse_line, place_at
 from fnjax.port.analysis.traces import Made
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
-from fnjax.port.rewrite.control.traced_branches import find_last_return
+from fnjax.port.rewrite.control.regions import find_last_return
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.rewrite.values.conditions import negate, put_blocks_on_lines, split_return
 from fnjax.port.torch import bracket, unparse
@@ -49,6 +49,10 @@ class Lowered:
     loop: Any
     ending: list[Any]
     runs: str
+
+    def list_inner(self) -> set[str]:
+        """Return its own variables that nothing reads after it."""
+        return self.begins.keys() - {n for s in self.ending for n in find_names(s)}
 
 
 def is_left_on_value(ev: Evaluator, node: Loop) -> bool:

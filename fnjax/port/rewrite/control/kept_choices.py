@@ -15,99 +15,69 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, find_names, list_statements, parse_line, place_at
+from fnjax.port.analysis.evaluator import Evaluator, list_statements, parse, parse_line, place_at
 from fnjax.port.known.facts import SAVED
-from fnjax.port.rewrite.control.traced_branches import find_last_return
-from fnjax.port.rewrite.values.conditions import negate
+from fnjax.port.rewrite.control.regions import find_last_return, make_line, make_return, make_row
 from fnjax.port.rewrite.values.context import is_ctx
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import fill, unparse
 from fnjax.port.tree.located import find_small_statement, list_nodes
 
 
-def move_kept_behind(ev: Evaluator, node: cst.If) -> tuple[cst.If | None, list[Any], set[str]] | None:
-    """Move what the branches of an `if` keep on ctx after it; return the rest, the statements and their variables."""
-    if isinstance(node.orelse, cst.If):
-        return None
+def carry_context_writes(ev: Evaluator, node: cst.If) -> tuple[cst.If, list[Any], set[str]] | None:
+    """Return an `if` whose blocks write variables in the place of ctx, what writes these to ctx, and the variables.
+
+    None where its blocks leave ctx as it is, or where not both of them write the same.
+    """
     blocks = [[*list_statements(b)] if b else [] for b in (node.body, node.orelse and node.orelse.body)]
-    # Each branch is to set the same attributes, as variables leave jax.lax.cond and writes to ctx do not: a branch that
-    # leaves one alone sets it to what it was.
-    names = [{_find_set_attribute(ev, s) for s in block} - {""} for block in blocks]
-    for block, missing in zip(blocks, (names[1] - names[0], names[0] - names[1]), strict=True):
-        for name in sorted(missing):
-            found = ev.state.variables.get(f"ctx.{name.partition('.')[2]}")
-            if found is not None:
-                kept = parse_line(f"{name} = {found.literal if isinstance(found.literal, bool) else name}")
-                block.insert(len(block) - (find_last_return(block) is not None), kept)
-    names = [{_find_set_attribute(ev, s) for s in block} - {""} for block in blocks]
-    saves = [[s for s in block if _saves_for_backward(ev, s)] for block in blocks]
-    if names[0] != names[1] or not (names[0] or any(saves)) or len({unparse(s) for s in saves[0] + saves[1]}) > 1:
-        return None
+    targets = [{_find_set_attribute(ev, s) for s in block} - {""} for block in blocks]
+    saved = [s for block in blocks for s in block if _saves_for_backward(ev, s)]
     results = [r for r in map(find_last_return, blocks) if r is not None]
-    if len(results) == 2 and saves[0] != saves[1]:
-        _name_results(ev, blocks, results)
-    if len(results) == 1 or sum(isinstance(n, cst.Return) for n in list_nodes(node)) != len(results):
+    read_again = any(unparse(n) in targets[0] | targets[1] for n in _list_read_attributes(node))
+    if isinstance(node.orelse, cst.If) or not (any(targets) or saved) or read_again:
         return None
+    if len(results) == 1 or len(list_nodes(node, cst.Return)) != len(results):
+        return None
+    variables = {n.value for n in list_nodes(saved[0], cst.Name)} if saved else set()
+    named = [r.value for r in results if isinstance(r, cst.Name) and r.value in variables]
+    free = len(saved) == 1 or len({unparse(r) for r in results}) == 1  # no block saves what it has had before
+    result = named[0] if named and free else ev.make_unused_name("result")
+    for block, value in zip(blocks, results, strict=False):
+        block[-1:] = [] if unparse(value) == result else [make_line(cst.Name(result), value)]
+    if not _saves_alike(ev, blocks, saved):
+        return None
+    own = {name: ev.make_unused_name(name.partition(".")[2]) for name in sorted(targets[0] | targets[1])}
+    made: list[list[Any]] = []
+    for block, set_here in zip(blocks, targets, strict=True):
+        kept = [s for s in block if not _saves_for_backward(ev, s)]
+        made.append([_rename_target(s, own.get(_find_set_attribute(ev, s), "")) for s in kept])
+        for name in sorted(own.keys() - set_here):  # a block that leaves an attribute alone sets it to what it was
+            found = ev.state.variables.get(f"ctx.{name.partition('.')[2]}")
+            if found is None:
+                return None
+            old = str(found.literal) if isinstance(found.literal, bool) else name
+            made[-1].insert(0, make_line(cst.Name(own[name]), parse(old)))
+    after = [*saved[:1], *(make_line(parse(name), cst.Name(variable)) for name, variable in own.items())]
+    after += [make_return(cst.Name(result))] if results else []
+    variables |= {*own.values(), result}
+    first, second = (cst.IndentedBlock(block or [parse_line("pass")]) for block in made)
+    choice = node.with_changes(body=first, orelse=cst.Else(second) if made[1] else None)
+    return place_at(ev, choice, node), [place_at(ev, s, node) for s in after], variables
+
+
+def _list_read_attributes(node: cst.If) -> list[cst.Attribute]:
+    written = {id(t.target) for t in list_nodes(node, cst.AssignTarget)}
+    return [n for n in list_nodes(node, cst.Attribute) if id(n) not in written]
+
+
+def _saves_alike(ev: Evaluator, blocks: list[list[Any]], saved: list[Any]) -> bool:
+    """Return whether what the blocks save can be saved after them: it is the same, and known after either."""
+    read = {n.value for s in saved for n in list_nodes(s, cst.Name)}
     bound = [ev.program.list_bound(cst.IndentedBlock(block)) for block in blocks]
-    saved = (saves[0] + saves[1])[:1]
-    read = {n.value for s in saved for n in list_nodes(s) if isinstance(n, cst.Name)}
-    if any(n in bound[0] ^ bound[1] and n not in ev.state.variables for n in read):
-        return None
-    later = [s for block, found in zip(blocks, saves, strict=True) if found for s in block[block.index(found[0]) :]]
-    read_again = [
-        n for s in list_nodes(node) if isinstance(s, cst.Assign) for n in list_nodes(s.value) if unparse(n) in names[0]
-    ]
-    if any(read & ev.program.list_bound(s) for s in later) or read_again or (saved and SAVED in ev.state.variables):
-        return None
-    answers = {} if find_names(node.test) & (bound[0] | bound[1]) else _find_answers(ev, node, blocks)
-    own = {name: ev.make_unused_name(name.partition(".")[2]) for name in sorted(names[0]) if name not in answers}
-    made = [
-        [
-            s if not name else _rename_target(s, own[name])
-            for s in block
-            if not _saves_for_backward(ev, s) and (name := _find_set_attribute(ev, s)) not in answers
-        ]
-        for block in blocks
-    ]
-    given = {**{name: cst.Name(variable) for name, variable in own.items()}, **answers}
-    after = [*saved, *(parse_line(f"{name} = {unparse(given[name])}") for name in sorted(given))]
-    own |= {name: name for name in read & (bound[0] | bound[1])}
-    if results:
-        same = len({unparse(r) for r in results}) == 1 and unparse(results[0]) in own
-        result = unparse(results[0]) if same else ev.make_unused_name("result")
-        for block, given_back in zip(made, results, strict=True):
-            block[-1:] = [] if unparse(given_back) == result else [parse_line(f"{result} = {unparse(given_back)}")]
-        after.append(parse_line(f"return {result}"))
-        own[result] = result
-    orelse = cst.Else(cst.IndentedBlock(made[1])) if made[1] else None
-    choice = node.with_changes(body=cst.IndentedBlock(made[0] or [parse_line("pass")]), orelse=orelse)
-    return (
-        place_at(ev, choice, node) if any(made) else None,
-        [place_at(ev, s, node) for s in after],
-        set(own.values()),
-    )
-
-
-def _name_results(ev: Evaluator, blocks: list[list[Any]], results: list[cst.BaseExpression]) -> None:
-    """Name what one branch gives back after a variable that the other does not know."""
-    bound = [ev.program.list_bound(cst.IndentedBlock(block)) for block in blocks]
-    for i, result in enumerate(results):
-        if isinstance(result, cst.Name) and result.value in bound[i] - bound[1 - i] - ev.state.variables.keys():
-            blocks[1 - i][-1:] = [
-                parse_line(f"{result.value} = {unparse(results[1 - i])}"),
-                parse_line(f"return {result.value}"),
-            ]
-            results[1 - i] = result
-            return
-
-
-def _find_answers(ev: Evaluator, node: cst.If, blocks: list[list[Any]]) -> dict[str, cst.BaseExpression]:
-    """Return the attributes that are True in one branch and False in the other: the condition itself."""
-    first, second = (
-        {_find_set_attribute(ev, s): unparse(s.body[0].value) for s in b if _find_set_attribute(ev, s)} for b in blocks
-    )
-    pairs = {name: (first[name], second.get(name)) for name in first}
-    tests = {("True", "False"): node.test, ("False", "True"): negate(node.test)}
-    return {name: tests[pair] for name, pair in pairs.items() if pair in tests}
+    later = [s for block in blocks for one in saved if one in block for s in block[block.index(one) :]]
+    unknown = read & (bound[0] ^ bound[1]) - ev.state.variables.keys()
+    rebound = any(read & ev.program.list_bound(s) for s in later)
+    once = len({unparse(s) for s in saved}) < 2 and not (saved and SAVED in ev.state.variables)
+    return once and not (unknown or rebound)
 
 
 def _find_set_attribute(ev: Evaluator, statement: cst.CSTNode) -> str:
@@ -118,6 +88,8 @@ def _find_set_attribute(ev: Evaluator, statement: cst.CSTNode) -> str:
 
 
 def _rename_target(statement: Any, name: str) -> Any:
+    if not name:
+        return statement
     small = statement.body[0]
     target = small.targets[0].with_changes(target=cst.Name(name))
     return statement.with_changes(body=[small.with_changes(targets=[target])])
@@ -152,8 +124,5 @@ def put_zeros_for_none(ev: Evaluator, first: cst.If, rest: list[Any]) -> list[An
     if not isinstance(test, cst.Name):
         test = cst.Name(ev.make_unused_name("skipped"))
         opening = [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(test)], first.test)])]
-    made = [
-        unparse(g) if unparse(g) == "None" else f"{unparse(bracket(g))}.masked_fill({unparse(test)}, 0)"
-        for g in gradients
-    ]
-    return [place_at(ev, s, first) for s in [*opening, *rest[:-1], parse_line(f"return {', '.join(made)}")]]
+    made = [g if unparse(g) == "None" else fill("G.masked_fill(C, 0)", G=g, C=test) for g in gradients]
+    return [place_at(ev, s, first) for s in [*opening, *rest[:-1], make_return(make_row(made))]]

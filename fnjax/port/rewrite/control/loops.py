@@ -15,13 +15,12 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements, parse_line, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements, parse_line
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import STATIC, State, Value
-from fnjax.port.rewrite.control.carried_loops import port_carried_loop
+from fnjax.port.rewrite.control.carried_loops import is_filling, port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
-from fnjax.port.rewrite.values.conditions import split_condition
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.tree.located import list_nodes
 
@@ -31,6 +30,8 @@ ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-j
 @statement(cst.For, general=True)
 def port_for_loop(ev: Evaluator, node: cst.For) -> Statements | None:
     """Translate `for i in range(n):`."""
+    if is_filling(ev, node) and (made := port_carried_loop(ev, node)) is not None:
+        return made
     items = ev.port(node.iter)
     one = iterate_over(ev, node.iter, items.value)
     if is_left_on_value(ev, node) and (lowered := _port_lowered(ev, node)) is not None:
@@ -57,11 +58,8 @@ def _can_be_dropped(ev: Evaluator, node: cst.For, body: cst.BaseSuite) -> bool:
 
 
 @statement(cst.While, general=True)
-def port_while_loop(ev: Evaluator, node: cst.While, runs: str = "") -> Statements | None:
-    """Translate `while c: ...`; `runs` is what says that it has a first iteration, where that is known."""
-    guarded = _port_guarded_loop(ev, node)
-    if guarded is not None:
-        return guarded
+def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
+    """Translate `while c: ...`."""
     if is_left_on_value(ev, node) and (lowered := _port_lowered(ev, node)) is not None:
         return lowered
     tests: list[Expr] = []
@@ -70,14 +68,14 @@ def port_while_loop(ev: Evaluator, node: cst.While, runs: str = "") -> Statement
         tests.append(ev.port(node.test))
 
     probing = ev.here.probing
-    if _tests_tensor(ev, node, enter) and not probing and (made := port_carried_loop(ev, node, runs)) is not None:
+    if _tests_tensor(ev, node, enter) and not probing and (made := port_carried_loop(ev, node)) is not None:
         return made
     with ev.speculate() as found:
         body = ev.evaluate_loop(node, enter, node.body).made
     test = tests[-1]
     if not ev.asking[node.test] and not probing:
         ev.asking[node.test] = ev.is_traced(test.value)  # after several rounds
-        if ev.asking[node.test] and (made := port_carried_loop(ev, node, runs)) is not None:
+        if ev.asking[node.test] and (made := port_carried_loop(ev, node)) is not None:
             return made
     ev.commit(found)
     if ev.asking[node.test]:
@@ -119,38 +117,10 @@ def _port_lowered(ev: Evaluator, node: cst.For | cst.While) -> Statements | None
         for name, value in begins.items():
             dtype = "bool" if "False" in value else "int"
             ev.bind_name(name, Value("static", dtype) if carries else Value("tensor", dtype, 0), node)
-        made = port_carried_loop(ev, lowered.loop, lowered.runs) if carries else ev.port_statement(lowered.loop)
+        made = port_carried_loop(ev, lowered.loop, lowered) if carries else ev.port_statement(lowered.loop)
         opening = [parse_line(f"{name} = {value}") for name, value in begins.items()]
         found.made = None if made is None else [*opening, *made, *ev.port_block(lowered.ending)]
     return None if found.made is None or found.untraced else ev.commit(found)
-
-
-def _port_guarded_loop(ev: Evaluator, node: cst.While) -> Statements | None:
-    """Translate `while k is not None and t: ...`, where the iterations leave Python's part of the test as it is."""
-    found = split_condition(ev, node.test) if node.orelse is None else None
-    if (
-        found is None
-        or found[2] is not False
-        or find_names(found[0]) & (ev.program.list_bound(node) | _list_handled(node))
-    ):
-        return None
-    loop = node.with_changes(test=found[1], leading_lines=[])
-    return ev.port_statement(place_at(ev, cst.If(found[0], cst.IndentedBlock([loop])), node))
-
-
-def _list_handled(node: cst.While) -> set[str]:
-    """Return the variables whose objects an iteration may change: `rows.pop()`, `rows[0] = r`, `grow(rows)`."""
-    found: set[str] = set()
-    for n in list_nodes(node.body):
-        match n:
-            case cst.Call():
-                parts = [n.func, *(a.value for a in n.args)]
-            case cst.AssignTarget() | cst.AugAssign() | cst.Del():
-                parts = [n.target]
-            case _:
-                continue
-        found |= {name for part in parts if not isinstance(part, cst.Call) for name in find_names(part)}
-    return found
 
 
 __all__ = ["STATIC", "port_for_loop", "port_while_loop"]

@@ -15,7 +15,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop
 from fnjax.port.analysis.registry import statement
 from fnjax.port.rewrite.control.branches import port_if
-from fnjax.port.rewrite.control.traced_branches import DROPPED, is_message
+from fnjax.port.rewrite.control.checks import DROPPED, is_message
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.tree.located import list_nodes
 

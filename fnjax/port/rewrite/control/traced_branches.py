@@ -16,27 +16,39 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_flow
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements, parse, parse_line
-from fnjax.port.analysis.expr import list_else_blocks
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements
 from fnjax.port.analysis.traces import Region
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.branch_values import (
     Ends,
     are_alike,
-    are_unlike_scalars,
     describe_choice,
-    is_number_choice,
-    match_results,
-    may_be_number_choice,
+    is_scalar_for,
+    join_returned,
     may_be_widened,
-    put_in_shape,
+    must_select,
+    shape_like,
     was_number,
 )
-from fnjax.port.rewrite.control.carried_loops import can_be_carried, make_function
+from fnjax.port.rewrite.control.checks import only_raises, port_value_check
+from fnjax.port.rewrite.control.regions import (
+    can_be_carried,
+    find_last_return,
+    make_call,
+    make_function,
+    make_line,
+    make_names,
+    make_predicate,
+    make_return,
+    make_row,
+    set_apart,
+)
 from fnjax.port.source.naming import iter_targets, pair_targets
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.expressions import TemplateFiller
-from fnjax.port.tree.located import find_small_statement, list_nodes
+from fnjax.port.tree.located import list_nodes
+
+_INLINE = 3  # values that lambdas return; more are easier to read in functions
 
 
 @dataclass(slots=True)
@@ -46,330 +58,232 @@ class Choice:
     Attributes:
         node: the `if`.
         test: its condition.
-        blocks: its blocks in the source; the second is None where there is no `else`.
-        ways: what was found in each.
-        whole: what was found in both.
+        branches: the region of each block.
+        whole: the region of both.
         start: the variables before it.
         ends: those after each block.
-        new: what the translation gives variables, where that is more than the blocks tell.
+        new: what is known of outputs, where that is more than the regions tell.
     """
 
     node: cst.If
     test: Expr
-    blocks: list[cst.BaseSuite | None]
     branches: list[Region]
     whole: Region
     start: dict[str, Value]
     ends: Ends
     new: dict[str, Value] = field(default_factory=dict)
 
-    @property
-    def made(self) -> list[cst.BaseSuite | None]:
-        """The translations of the blocks."""
-        return [branch.made for branch in self.branches]
-
 
 def port_traced_branch(ev: Evaluator, node: cst.If, test: Expr) -> Statements | None:
-    """Return the form of an `if` on a tensor that jit can trace."""
+    """Return the form of an `if` on a tensor that jit can trace; None if it has none."""
     if only_raises(node):
-        return _port_check(ev, node, test)
-    if test.value.null.guard is not None:  # Python's part could not be asked first
+        return port_value_check(ev, node, test)
+    if test.value.null.guard is not None:  # Python's part could not be evaluated first
         return None
-    blocks = [node.body, ev.find_else_block(node)]
-    said = [s for block in blocks if block for s in list_statements(block) if _is_message_line(s)]
-    if said and not isinstance(node.orelse, cst.If):
-        made = port_traced_branch(ev, _drop_messages(node, said), test)
-        for statement in said if made is not None else ():
-            ev.note(statement, "dropped", DROPPED)
-        return made
     with ev.speculate() as whole:
-        branches = ev.evaluate_each_branch(blocks)
+        branches = ev.evaluate_each_branch([node.body, ev.find_else_block(node)])
         ev.join_branches(branches)
     start = ev.state
     ends = [(start if branch.leaves else branch.end).variables for branch in branches]
-    choice = Choice(node, test, blocks, branches, whole, start.variables, ends)
-    if whole.untraced or not _are_blocks_alike(ev, choice):  # jax.lax.cond traces outside jit, too
+    choice = Choice(node, test, branches, whole, start.variables, ends)
+    if whole.untraced or not _are_branches_alike(ev, choice):  # jax.lax.cond traces outside jit, too
         return None
-    made = _port_as_cond(ev, choice) or _port_as_functions(ev, choice)
+    made = _write_cond(ev, choice)
     if made is None:
         return None
-    whole.effects = NOTHING  # but for what the translation does
+    whole.effects = NOTHING  # but for those of the translation
     ev.commit(whole)
     for name, value in choice.new.items():
         ev.bind_name(name, value, node)
     return made
 
 
-def _are_blocks_alike(ev: Evaluator, choice: Choice) -> bool:
-    """Return whether either block gives arrays of one dtype and shape, as far as they are known."""
+def _are_branches_alike(ev: Evaluator, choice: Choice) -> bool:
+    """Return whether either branch gives arrays of one dtype and shape, as far as they are known."""
     first, second = choice.ends
     written = {n for n in ev.program.list_bound(choice.node) if n in first and n in second and ev.is_live(n)}
     given = all(are_alike(a, b) for a in choice.branches[0].returns for b in choice.branches[1].returns)
     return given and all(are_alike(first[n], second[n]) for n in written)
 
 
-def _is_message_line(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.SimpleStatementLine) and all(is_message(small) for small in node.body)
-
-
-def _drop_messages(node: cst.If, said: list[Any]) -> cst.If:
-    """Return the same `if` without these statements."""
-    first, *second = (
-        cst.IndentedBlock([s for s in list_statements(block) if s not in said] or [parse_line("pass")])
-        for block in (node.body, *list_else_blocks(node))
-    )
-    return node.with_changes(body=first, orelse=cst.Else(second[0]) if second else node.orelse)
-
-
-def only_raises(node: cst.If) -> bool:
-    """Return whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
-    return node.orelse is None and all(
-        isinstance(s, cst.SimpleStatementLine) and all(_is_harmless(x) for x in s.body) for s in node.body.body
-    )
-
-
-def _is_harmless(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Raise) or is_message(node)
-
-
-DROPPED = "this message about values is dropped: jax.debug.print shows them, under jit too"
-_LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
-
-
-def is_message(node: cst.CSTNode) -> bool:
-    """Return whether a statement prints, warns or logs."""
-    if not (isinstance(node, cst.Expr) and isinstance(node.value, cst.Call)):
-        return False
-    text = unparse(node.value.func)
-    owner, _, level = text.rpartition(".")
-    return text in {"print", "warnings.warn"} or (level in _LEVELS and "log" in owner.lower())
-
-
-def _port_check(ev: Evaluator, node: cst.If, test: Expr) -> Statements:
-    """Return a check runs where the value is known."""
+def _write_cond(ev: Evaluator, choice: Choice) -> Statements | None:
+    """Return the choice between two regions; None if they do what no function of JAX's does."""
+    bodies = [list_statements(b.made) if b.made else [] for b in choice.branches]
+    returned = [r for r in map(find_last_return, bodies) if r is not None]
+    ending = len(returned) == 2
+    draws = choice.whole.diagnostics.keys != ev.diagnostics.keys
+    if any(b.effects.acts or b.effects.jumps or (b.effects.returns and not ending) for b in choice.branches):
+        return None
+    if len(returned) == 1 or (draws and not ending):
+        return None
+    if ending:
+        bodies = [b[:-1] for b in bodies]
+    outputs = [] if ending else _list_outputs(ev, choice, bodies)
+    if not outputs and not (ending and join_returned(choice.whole.returns)):
+        return None
+    values = _write_as_values(bodies, returned, outputs)
+    pairs = [choice.whole.returns[-2:]] if ending else [[end[n] for end in choice.ends] for n in outputs]
+    selects = [must_select(a, b, *sides) for (a, b), sides in zip(pairs, values or (), strict=False)]
+    if values and any(selects):  # jnp.where gives a number and an array one dtype, and one shape
+        if not all(s or (a.is_tensor and b.is_tensor) for s, (a, b) in zip(selects, pairs, strict=True)):
+            return None
+        found = [describe_choice(*pair) for pair in pairs]
+        choice.new |= zip(outputs, found, strict=False)
+        if ending:
+            choice.whole.returns[-2:] = [replace(found[0], memref=ev.make_memref(ev.current))]
+        named = zip(outputs, values, selects, strict=False)
+        shaped = [sides if select else _shape_scalar(ev, choice, n, sides) for n, sides, select in named]
+        return _write_line_by_line(ev, choice.test, outputs, shaped or values, selects)
+    if not ending and not _can_be_handed_on(choice, outputs, values is None):
+        return None
+    if values:
+        shaped = [_shape_scalar(ev, choice, n, sides) for n, sides in zip(outputs, values, strict=False)]
+        made = write_cond(ev, choice.test, *map(make_row, zip(*(shaped or values), strict=True)))
+        return [_write_outputs(outputs, made)]
+    results = returned if ending else [make_names(outputs)] * 2
+    blocks = [[*body, make_return(result)] for body, result in zip(bodies, results, strict=True)]
+    # Functions take what they read before they write it; the rest of what is around them they see.
+    written = frozenset().union(*(b.effects.gives for b in choice.branches))
+    read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in blocks))
+    given = sorted(n for n in read & written if n in choice.start or n == ev.program.key_name)
+    names = [ev.make_unused_name("positive"), ev.make_unused_name("negative")]
+    functions = [make_function(name, given, block) for name, block in zip(names, blocks, strict=True)]
     ev.diagnostics.imports.add("jax")
-    body = ev.evaluate_branches([node.body])[0]
-    ev.note(node.test, "check", "this check of a tensor's value runs outside jit only")
-    condition = unparse(bracket(test.node, 1))
-    if isinstance(test.node, cst.Name):
-        new = parse(f"not isinstance({condition}, jax.core.Tracer) and {condition}")
-    else:
-        name = ev.make_unused_name("check")
-        new = parse(f"not isinstance({name} := {condition}, jax.core.Tracer) and {name}")
-    return [node.with_changes(test=new, body=body)]
+    called = make_call("jax.lax.cond", make_predicate(choice.test), *(cst.Name(n) for n in (*names, *given)))
+    return [*functions, set_apart(_write_outputs(outputs, called))]
 
 
-def _collect_assigned(body: cst.BaseSuite | None) -> dict[str, cst.BaseExpression] | None:
+def _write_line_by_line(
+    ev: Evaluator,
+    test: Expr,
+    outputs: list[str],
+    values: list[tuple[cst.BaseExpression, ...]],
+    selects: list[bool],
+) -> Statements:
+    """Return an assignment for each number among the outputs, and one for all arrays; one for all if need be."""
+    writers = [write_selection if s else write_cond for s in selects]
+    made = [write(ev, test, *sides) for write, sides in zip(writers, values, strict=True)]
+    read = [find_names(v) - {n} for n, sides in zip(outputs, values, strict=False) for v in sides]
+    if not outputs or find_names(test.node).union(*read) & {*outputs}:
+        return [_write_outputs(outputs, make_row(made))]
+    lines: Statements = [
+        _write_outputs([n], value) for n, value, select in zip(outputs, made, selects, strict=True) if select
+    ]
+    arrays = [n for n, select in zip(outputs, selects, strict=True) if not select]
+    if arrays:
+        sides = zip(*(v for v, select in zip(values, selects, strict=True) if not select), strict=True)
+        lines.insert(0, _write_outputs(arrays, write_cond(ev, test, *map(make_row, sides))))
+    return lines
+
+
+def _write_outputs(outputs: list[str], value: cst.BaseExpression) -> cst.SimpleStatementLine:
+    return make_line(make_names(outputs), value) if outputs else make_return(value)
+
+
+def _list_outputs(ev: Evaluator, choice: Choice, bodies: list[Statements]) -> list[str]:
+    """Return what the branches write and something after them reads, or all; none if one has no value then."""
+    first, second = (branch.effects.gives for branch in choice.branches)
+    read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in bodies))  # before they are written
+    own = {n for n in first | second if n not in read and _is_only_read_in(ev, choice.node, n)}
+    outputs = sorted(n for n in (first | second) - own if ev.is_live(n)) or sorted(first | second)
+    one_sided = [n for n in outputs if not (n in first and n in second)]
+    unknown = any(n not in choice.start or _is_first_bound_here(ev, choice.node, n) for n in one_sided)
+    return [] if unknown else outputs
+
+
+def _can_be_handed_on(choice: Choice, outputs: list[str], as_functions: bool) -> bool:
+    """Return whether all outputs are arrays after jax.lax.cond; what is known of them then goes to the choice."""
+    (first, second), after = choice.ends, choice.whole.end.variables
+    if not all(can_be_carried(after[n]) or was_number(after[n], choice.start.get(n)) for n in outputs):
+        return False
+    if as_functions and any(may_be_widened(first[n], second[n]) for n in outputs if n in first and n in second):
+        return False
+    for n in outputs:
+        if after[n].memref is None:
+            choice.new[n] = Value("tensor", after[n].dtype, 0)
+        elif as_functions and not after[n].is_tensor:
+            after[n] = Value("tensor", after[n].dtype, after[n].rank, memref=after[n].memref)
+    return True
+
+
+def _write_as_values(
+    bodies: list[Statements], returned: list[cst.BaseExpression], outputs: list[str]
+) -> list[tuple[cst.BaseExpression, ...]] | None:
+    """Return the two values of each output as expressions; None if the branches need statements."""
+    if returned:
+        return None if any(bodies) else [tuple(returned)]
+    sides = [_collect_assigned(body) for body in bodies]
+    if len(outputs) > _INLINE or any(side is None for side in sides):
+        return None
+    known = [side for side in sides if side is not None]
+    # All values are of the variables as they were: none may read what another one has just taken.
+    if any(n in side for side in known for k in outputs if k in side for n in find_names(side[k]) if n != k):
+        return None
+    return [tuple(side.get(n, cst.Name(n)) for side in known) for n in outputs]
+
+
+def write_cond(ev: Evaluator, test: Expr, yes: cst.BaseExpression, no: cst.BaseExpression) -> cst.Call:
+    """Return the choice between two expressions, of which one is evaluated."""
+    ev.diagnostics.imports.add("jax")
+    sides = [cst.Lambda(cst.Parameters(), bracket(side, 1)) for side in (yes, no)]
+    return make_call("jax.lax.cond", make_predicate(test), *sides)
+
+
+def write_selection(ev: Evaluator, test: Expr, yes: cst.BaseExpression, no: cst.BaseExpression) -> cst.BaseExpression:
+    """Return the choice between two expressions of which one may be a number; both are evaluated."""
+    if test.value.dtype == "bool" and test.value.rank == 0 and (unparse(yes), unparse(no)) == ("True", "False"):
+        return test.node
+    ev.diagnostics.imports.add("jnp")
+    return make_call("jnp.where", test.node, yes, no)
+
+
+def _shape_scalar(
+    ev: Evaluator, choice: Choice, name: str, sides: tuple[cst.BaseExpression, ...]
+) -> tuple[cst.BaseExpression, ...]:
+    """Return the two values of a variable, a scalar in the shape of the array that the other branch leaves."""
+    kept = [isinstance(side, cst.Name) and side.value == name for side in sides]
+    if any(kept) and is_scalar_for(choice.ends[kept.index(False)][name], choice.start[name]):
+        old = cst.Name(name), choice.start[name]
+        return tuple(side if k else shape_like(ev, side, *old) for side, k in zip(sides, kept, strict=True))
+    return sides
+
+
+def _collect_assigned(block: Statements) -> dict[str, cst.BaseExpression] | None:
     """Return the plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
     found: dict[str, cst.BaseExpression] = {}
-    for s in body.body if body else ():
-        for small in s.body if isinstance(s, cst.SimpleStatementLine) else [s]:
-            if (
-                isinstance(small, cst.Assign)
-                and len(small.targets) == 1
-                and isinstance(small.targets[0].target, cst.Name)
-            ):
-                name, value = small.targets[0].target.value, small.value
-                if name in found:
-                    if sum(isinstance(n, cst.Name) and n.value == name for n in list_nodes(value)) != 1:
-                        return None
-                    value = TemplateFiller({name: found[name]}, frozenset()).rewrite(value)
-                found[name] = value
-            elif (pairs := _pair_names(small)) and not found.keys() & {n for _, v in pairs for n in find_names(v)}:
-                found |= {unparse(t): v for t, v in pairs}
-            elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
-                if small.target.value in found:
-                    return None
-                symbol = unparse(small.operator).strip().partition("=")[0]
-                found[small.target.value] = parse(f"{small.target.value} {symbol} {unparse(bracket(small.value, 13))}")
-            elif not isinstance(small, (cst.Pass, cst.Expr)) or (
-                isinstance(small, cst.Expr) and not isinstance(small.value, (cst.SimpleString, cst.Ellipsis))
-            ):
+    for small in (n for s in block for n in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])):
+        if isinstance(small, cst.Pass) or (isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)):
+            continue
+        if isinstance(small, cst.AugAssign):
+            operator = getattr(cst, type(small.operator).__name__.removesuffix("Assign"))()
+            pairs: Any = [(small.target, cst.BinaryOperation(small.target, operator, bracket(small.value, 13)))]
+        elif isinstance(small, cst.Assign) and len(small.targets) == 1:
+            pairs = pair_targets(small.targets[0].target, small.value)
+        else:
+            return None
+        names = [t.value for t, _ in pairs if isinstance(t, cst.Name)]
+        if len(names) < len(pairs) or (len(pairs) > 1 and found.keys() & {n for _, v in pairs for n in find_names(v)}):
+            return None
+        for name, (_, value) in zip(names, pairs, strict=True):
+            if name in found and sum(n.value == name for n in list_nodes(value, cst.Name)) != 1:
                 return None
+            before = {name: found[name]} if name in found else {}
+            found[name] = TemplateFiller(before, frozenset()).rewrite(value) if before else value
     return found
 
 
-def _pair_names(node: cst.CSTNode) -> list[tuple[cst.BaseExpression, cst.BaseExpression]]:
-    """Return the targets and values of `a, b = x, y`."""
-    if not isinstance(node, cst.Assign) or len(node.targets) != 1:
-        return []
-    target = node.targets[0].target
-    pairs = pair_targets(target, node.value)
-    return pairs if isinstance(target, cst.Tuple) and all(isinstance(t, cst.Name) for t, _ in pairs) else []
-
-
-def write_predicate(test: Expr) -> str:
-    """Return a condition for jax.lax.cond, which takes no array of one entry."""
-    if test.value.rank == 0 or not test.value.is_tensor:
-        return unparse(bracket(test.node, 1))
-    return f"{unparse(bracket(test.node))}.reshape(())"
-
-
-def _find_single_return(body: cst.BaseSuite) -> cst.BaseExpression | None:
-    small = find_small_statement(body.body[0]) if len(body.body) == 1 else None
-    return small.value if isinstance(small, cst.Return) else None
-
-
-def _port_as_cond(ev: Evaluator, choice: Choice) -> Statements | None:
-    """jax.lax.cond of lambdas, or jnp.where where numbers stand next to arrays."""
-    start, ends, test = choice.start, choice.ends, choice.test
-    plain = [_collect_assigned(block) for block in choice.made]
-    first, second = put_in_shape(ev, choice.made, start, ends)
-    assert first is not None
-    returns = [_find_single_return(first), _find_single_return(second) if second else None]
-    if all(r is not None for r in returns):
-        return _port_chosen_return(ev, choice, [r for r in returns if r is not None])
-    sides = [_collect_assigned(first), _collect_assigned(second)]
-    if any(s is None for s in sides):
-        return None
-    changed = list(dict.fromkeys(n for s in sides if s for n in s))
-    if any(n not in start and not all(s and n in s for s in sides) for n in changed):
-        return None
-    unset = {n for n in changed if _is_first_bound_here(ev, choice.node, n) and sum(n in s for s in sides if s) == 1}
-    # What only later rounds know is None before, which no loop of JAX's carries.
-    if unset and (
-        ev.here.filling or not all(isinstance(loop, cst.For) for loop in ev.here.loops)
-    ):  # no loops of Python
-        return None
-    open_ = {n for n in changed if may_be_number_choice(ends[0][n], ends[1][n], *(s[n] for s in sides if s and n in s))}
-    selected = {
-        n for n in changed if is_number_choice(ends[0][n], ends[1][n]) or are_unlike_scalars(ends[0][n], ends[1][n])
-    }
-    selected |= open_
-    arrays = {n for n in changed if ends[0][n].is_tensor and ends[1][n].is_tensor}
-    if selected and not set(changed) <= arrays | selected:
-        return None
-    known = [v for n in changed for v in (choice.whole.end.variables[n], start.get(n)) if v is not None]
-    if not selected and not all(v.kind in {"tensor", "unknown"} for v in known):
-        return None
-    # All values of a lambda are of the variables as they were: none may read what another one just took.
-    used = {n for s in sides if s for k, v in s.items() for n in find_names(v) if n in s and n != k}
-    if used or len(changed) > 3 or not changed or (not selected and unset and len(changed) > 1):
-        return None
-    ev.unset |= unset
-    if selected:  # jnp.where gives both sides one dtype, and one shape
-        ev.diagnostics.imports.add("jnp")
-        condition, values = unparse(bracket(test.node, 1)), []
-        for n in changed:
-            texts = [unparse(bracket((side or {}).get(n, cst.Name(n)), 1)) for side in plain]
-            values.append(_write_unless_first(n, unset, texts, f"jnp.where({condition}, {texts[0]}, {texts[1]})"))
-            choice.new[n] = describe_choice(ends[0][n], ends[1][n])
-        return [parse_line(f"{', '.join(changed)} = {', '.join(values)}")]
-    ev.diagnostics.imports.add("jax")
-    lambdas = []
-    for side in sides:
-        values = [unparse(bracket((side or {}).get(n, cst.Name(n)), 1)) for n in changed]
-        lambdas.append(f"lambda: {values[0]}" if len(changed) == 1 else f"lambda: ({', '.join(values)})")
-    made = f"jax.lax.cond({write_predicate(test)}, {lambdas[0]}, {lambdas[1]})"
-    made = _write_unless_first(changed[0], unset, [t.removeprefix("lambda: ") for t in lambdas], made)
-    return [parse_line(f"{', '.join(changed)} = {made}")]
-
-
-def _port_chosen_return(ev: Evaluator, choice: Choice, returns: list[cst.BaseExpression]) -> Statements | None:
-    """Return what either block returns, in one expression."""
-    test, given = choice.test, choice.whole.returns
-    first, second = given[-2:]
-    agreed = match_results(ev, given, returns, choice.start)
-    if agreed is None:
-        return None
-    yes, no = (unparse(bracket(r, 1)) for r in agreed)
-    if is_number_choice(first, second) or may_be_number_choice(first, second, *returns):
-        ev.diagnostics.imports.add("jnp")
-        given[-2:] = [replace(describe_choice(first, second), memref=ev.make_memref(ev.current))]
-        return [parse_line(f"return jnp.where({unparse(bracket(test.node, 1))}, {yes}, {no})")]
-    ev.diagnostics.imports.add("jax")
-    return [parse_line(f"return jax.lax.cond({write_predicate(test)}, lambda: {yes}, lambda: {no})")]
-
-
-def _write_unless_first(name: str, unset: set[str], sides: list[str], selected: str) -> str:
-    """Return what a variable takes that has no value before the loop: there it is what the branch gives it."""
-    new = sides[0] if sides[0] != name else sides[1]
-    return f"{new} if {name} is None else {selected}" if name in unset else selected
-
-
 def _is_first_bound_here(ev: Evaluator, node: cst.If, name: str) -> bool:
-    """Return whether only this branch of a loop binds a variable, which the first iteration does not know then."""
+    """Return whether only this branch of a loop binds a variable, which has no value in the first iteration then."""
     if not ev.here.loops or any(p.name.value == name for p in ev.routine.parameters):
         return False
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr)
     here, all_ = (
-        sum(name in iter_targets(n.target) for n in list_nodes(part) if isinstance(n, kinds))
-        for part in (node, ev.routine.node)
+        sum(name in iter_targets(n.target) for n in list_nodes(part, *kinds)) for part in (node, ev.routine.node)
     )
     return 0 < here == all_
 
 
-def _port_as_functions(ev: Evaluator, choice: Choice) -> Statements | None:
-    """Return the two blocks as functions, of which jax.lax.cond calls one."""
-    node, start, ends, after = choice.node, choice.start, choice.ends, choice.whole.end.variables
-    blocks = [b for b in choice.blocks if b is not None]
-    bodies = [list_statements(b) for b in put_in_shape(ev, choice.made, start, ends) if b is not None]
-    returns = [find_last_return(b) for b in bodies]
-    if len(bodies) == 2 and all(r is not None for r in returns):
-        bodies = [b[:-1] for b in bodies]
-    elif any(r is not None for r in returns):
-        return None
-    ending, effects = all(r is not None for r in returns), [branch.effects for branch in choice.branches]
-    draws = choice.whole.diagnostics.keys != ev.diagnostics.keys
-    if any(e.acts or e.jumps or (e.returns and not ending) for e in effects) or (draws and not ending):
-        return None
-    every = effects[0].gives | effects[1].gives
-    flows = [find_flow(b) for b in blocks]
-    first = frozenset().union(*(reads for reads, _ in flows))  # read before they are given values
-    named = {n.value for b in blocks for n in list_nodes(b) if isinstance(n, cst.Name)}
-    unnamed = (reads for b in bodies for reads in find_flow(cst.IndentedBlock(b))[0])
-    first |= {n for n in unnamed if n in every and n not in named}  # the memory of others that are written to
-    own = {n for n in every - first if _is_only_read_in(ev, node, n)}
-    both = effects[0].gives & effects[1].gives
-    anew = {n for n in both - first if all(n in given for _, given in flows)}  # whatever they were before
-    changed = sorted(n for n in every if ev.is_live(n) and n not in own)
-    if any(_is_first_bound_here(ev, node, n) and n not in both for n in changed):
-        return None
-    ours = ev.program.key_name  # of which the source's blocks tell nothing
-    # Arguments are what the variables were before: who gives a value before reading needs none, and may have none yet.
-    passing = every - first - {ours}  # only made there
-    unneeded = own | anew | (passing if ending else passing - set(changed))
-    given = sorted(n for n in every - unneeded if n in start or n == ours)
-    if ending:
-        agreed = match_results(ev, choice.whole.returns, [r for r in returns if r is not None], start)
-        if agreed is None:
-            return None
-        results = [unparse(bracket(r, 1)) for r in agreed]
-        taken = "return"
-    else:
-        new = {n: after[n] for n in changed}
-        if not changed or any(n not in start and n not in both for n in changed):
-            return None
-        if not all(can_be_carried(v) or was_number(v, start.get(n)) for n, v in new.items()):
-            return None
-        if any(may_be_widened(ends[0][n], ends[1][n]) for n in new if n in ends[0] and n in ends[1]):
-            return None
-        results = [", ".join(changed)] * 2
-        taken = f"{', '.join(changed)} ="
-        for n, value in new.items():
-            if value.memref is None:
-                choice.new[n] = Value("tensor", value.dtype, 0)
-            elif not value.is_tensor:
-                after[n] = Value("tensor", value.dtype, value.rank, memref=value.memref)
-    ev.diagnostics.imports.add("jax")
-    own_names = [ev.make_unused_name("positive"), ev.make_unused_name("negative")]
-    functions = [
-        make_function(name, ", ".join(given), [*block, parse_line(f"return {result}")])
-        for name, block, result in zip(own_names, [*bodies, []], results, strict=False)
-    ]
-    arguments = ", ".join([write_predicate(choice.test), *own_names, *given])
-    last = parse_line(f"{taken} jax.lax.cond({arguments})")
-    return [*functions, last.with_changes(leading_lines=[cst.EmptyLine(indent=False)])]
-
-
 def _is_only_read_in(ev: Evaluator, node: cst.If, name: str) -> bool:
-    """Return whether a variable of the source is read in these blocks alone."""
+    """Return whether a variable of the source is read in these branches alone."""
     inside, found = ev.routine.list_names_in(node), ev.routine.reads.get(name, ())
     return bool(found) and all(id(n) in inside for n in found)
-
-
-def find_last_return(block: Statements) -> cst.BaseExpression | None:
-    """Return what a block returns at its end."""
-    last = block[-1] if block else None
-    small = find_small_statement(last)
-    return small.value if isinstance(small, cst.Return) else None

@@ -24,7 +24,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, fin
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, list_memrefs
 from fnjax.port.rewrite.calls.randomness import make_own_key
-from fnjax.port.rewrite.control.carried_loops import make_function
+from fnjax.port.rewrite.control.regions import make_function
 from fnjax.port.rewrite.functions.recomputed_steps import (
     find_inputs,
     is_read_by_other_name,
@@ -263,7 +263,7 @@ def _write_graph(ev: Evaluator, graph: _Graph, block: Statements, exprs: list[Ex
     name = ev.make_unused_name("recomputed")
     keyed, keys = make_own_key(ev, block)
     parameters = ", ".join(graph.leaves)
-    function = make_function(name, ", ".join([parameters, *keys]), [*block, parse_line(f"return {result}{aux}")])
+    function = make_function(name, [*graph.leaves, *keys], [*block, parse_line(f"return {result}{aux}")])
     bound = f"({target})" if several and target != "_" else target
     option = ", has_aux=True" if aux else ""
     line = parse_line(f"{bound}, {graph.pullback}{aux} = jax.vjp({name}, {parameters}{option})")
