@@ -1378,7 +1378,7 @@ def test_what_is_taken_out_of_args_is_an_input(body, found):
 
 
 def test_a_test_of_what_the_rounds_change_is_asked_in_each():
-    """`while rows and t` stays Python's where an iteration takes rows away; a flag that stays is asked while tracing."""
+    """`while rows and t` stays Python's where an iteration takes rows away; a flag that stays is asked in the trace."""
     body = "rows = [x, y]\nwhile rows and rows[-1].sum() > n:\n    rows.pop()\nctx.n = len(rows)"
     assert "while rows and " in ported(body)[0]
     body = "while flag is not None and x.sum() > n:\n    x = x / 2\nctx.x = x"
