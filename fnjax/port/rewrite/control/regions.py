@@ -46,8 +46,9 @@ def make_function(name: str, parameters: Sequence[str], block: Statements) -> cs
     """Return a function inside a function."""
     if isinstance(block[0], cst.FunctionDef):
         block = [block[0].with_changes(leading_lines=()), *block[1:]]
-    params = cst.Parameters([cst.Param(cst.Name(p)) for p in parameters])
-    if not all(p.isidentifier() for p in parameters):  # `*xs`, `key=subkey`
+    if all(p.isidentifier() for p in parameters):
+        params = cst.Parameters([cst.Param(cst.Name(p)) for p in parameters])
+    else:  # `*xs`, `key=subkey`
         params = cst.ensure_type(parse(f"lambda {', '.join(parameters)}: 0"), cst.Lambda).params
     return cst.FunctionDef(cst.Name(name), params, cst.IndentedBlock(block), leading_lines=_BLANK)
 
