@@ -1,7 +1,9 @@
 """Files whose top level does odd things: their ports import, whatever of them needs manual porting."""
 
 import importlib.util
+import types
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -1528,3 +1530,44 @@ def test_decorators_of_mixed_precision(name, tmp_path):
     decorated = FUNCTION.format(line="pass").replace("    def f", "    @custom_fwd\n    def f")
     ported = port_source(DECORATORS[name] + decorated.replace("    def b", "    @custom_bwd\n    def b"))
     np.testing.assert_array_equal(import_port(ported, tmp_path).F.apply(jnp.ones(3)), 2.0)
+
+
+READ_IN_PART = """\
+import torch
+from .base import Base
+
+class Helper:
+    scale = 2.0
+    @staticmethod
+    def twice(x):
+        return x * Helper.scale
+    def other(self, x):
+        return torch.nn.functional.not_there(x)
+
+class Config(Base):
+    factor = 3
+
+class Part(torch.autograd.Function):
+    jvp = torch.autograd.Function.jvp
+    @staticmethod
+    def forward(ctx, x, config: Config) -> torch.Tensor:
+        import torch
+        ctx.k = config.factor
+        return torch.sinh(Helper.twice(x)) * ctx.k
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.k, None
+"""
+
+
+def test_classes_that_are_read_in_part():
+    """A class of static helpers comes with those that are read; one that only annotates, with a base elsewhere, not."""
+    result = port_source(READ_IN_PART)
+    assert [(c.name, c.status) for c in result.classes] == [("Part", "ported")]
+    names = {}
+    exec(result.code, names)
+    assert not hasattr(names["Helper"], "other")
+    assert "Config" not in names
+    assert jax.grad(names["Part"].apply)(1.0, types.SimpleNamespace(factor=3)) == 3
+    whole = port_source(READ_IN_PART.replace("Helper.twice(x)", "Helper().twice(x)"))
+    assert [(c.name, c.status) for c in whole.classes] == [("Part", "as_is")]

@@ -1,8 +1,8 @@
 """Classes.
 
 What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; ONNX's `symbolic` is
-dropped; Functions inside functions and classes stay where they are, those inside methods of other classes move to the
-class.
+dropped; Functions inside functions and classes stay where they are. Of another class that holds Functions, or of which
+only static members are read, the port has what is read.
 Before: `class Cube(Function):` with `from torch.autograd import Function`
 After: `class Cube(fnjax.Function):`
 Safety: what a class inherits from classes of the file is ported along.
@@ -11,7 +11,7 @@ Limits: bases from other libraries are findings.
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from functools import partial
 from itertools import dropwhile
 from typing import Any
@@ -23,9 +23,7 @@ from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, list_nod
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import State, Value
 from fnjax.port.rewrite.functions.decorators import port_decorators
-from fnjax.port.rewrite.functions.function_definitions import port_routine
-from fnjax.port.source.naming import collect_read_names
-from fnjax.port.source.parameter_inference import iter_parameters
+from fnjax.port.rewrite.functions.function_definitions import is_at_hand, port_routine
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import find_small_statement
@@ -57,12 +55,10 @@ def _set_off(statements: list[Any]) -> list[Any]:
 
 def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef:
     """Return the translation of a class."""
-    node = cls.node
-    program = ev.program
-    body: list[Any] = []
-    container = not cls.is_function and any(
-        c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values()
-    )
+    node, program = cls.node, ev.program
+    holds = not cls.is_function and _holds_functions(program, cls)
+    read = _list_read_members(program, cls) if not cls.is_function else None
+    members = read if holds or (read and _is_namespace(program, cls, read)) else None  # None: all
     # Not in the order of the text: backward is evaluated with what forward has left on ctx.
     order = sorted(range(len(node.body.body)), key=lambda i: _rank_member(node.body.body[i]))
     made: dict[int, list[Any]] = {}
@@ -71,14 +67,13 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
     def port_member(i: int) -> None:
         if i not in made:
             made[i] = []  # while it is evaluated: it may call itself
-            made[i] = _port_member(ev, cls, node.body.body[i], closure, container, scope)
+            made[i] = _port_member(ev, cls, node.body.body[i], closure, members, scope)
 
     program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are asked for first
     for i in order:
         port_member(i)
         program.members.pop(node.body.body[i], None)
-    for i in range(len(node.body.body)):
-        body += made[i]
+    body = [line for i in range(len(node.body.body)) for line in made[i]]
     sums = program.collective and not cls.methods.keys().isdisjoint({"backward", "vjp"})
     options = [parse_line(f"{n} = True") for n, holds in (("device_copies", sums), ("pytree", cls.containers)) if holds]
     if cls.is_function and options:
@@ -86,63 +81,51 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
         body[start:] = [*(_set_off(options) if start else options), *_set_off(body[start:])]
     if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
+    changes: dict[str, Any] = {}
+    bases = _port_bases(ev, cls, members is not None)
+    if not _are_same(bases, node.bases):
+        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+        commas = [comma] * (len(bases) - 1) + [cst.MaybeSentinel.DEFAULT]
+        changes["bases"] = [b.with_changes(comma=c) for b, c in zip(bases, commas, strict=False)]
+        changes |= {} if bases else {"lpar": cst.MaybeSentinel.DEFAULT, "rpar": cst.MaybeSentinel.DEFAULT}
+    if not _are_same(body, node.body.body):
+        body = body or [parse_line("pass")]
+        indented = isinstance(node.body, cst.IndentedBlock)
+        changes["body"] = node.body.with_changes(body=body) if indented else cst.IndentedBlock(body)
+    kept = port_decorators(ev, list(node.decorators))
+    if not _are_same(kept, node.decorators):
+        changes["decorators"] = kept
+    result = node.with_changes(**changes) if changes else node
+    program.ported[cls.name] = result
+    return result
+
+
+def _are_same(made: Sequence[cst.CSTNode], before: Sequence[cst.CSTNode]) -> bool:
+    return len(made) == len(before) and all(a is b for a, b in zip(made, before, strict=True))
+
+
+def _port_bases(ev: Evaluator, cls: Class, in_part: bool) -> list[cst.Arg]:
+    """Return the bases of a class; one of which only members are read has none of other files."""
     bases = []
-    for arg in node.bases:
-        own = program.resolve_name(arg.value, [])
-        index = list(node.bases).index(arg)
+    for index, arg in enumerate(cls.node.bases):
+        own = ev.program.resolve_name(arg.value, [])
         name = cls.bases[index] if index < len(cls.bases) else own
         if name in FUNCTION_BASES:
             if own and own not in FUNCTION_BASES:
                 ev.note(arg, "base", f"{own} is taken for torch.autograd.Function")
             ev.diagnostics.imports.add("fnjax")
-            bases.append(
-                arg
-                if unparse(arg.value) == "fnjax.Function"
-                else arg.with_changes(value=cst.parse_expression("fnjax.Function"))
-            )
-        elif (
-            name.startswith("file:")
-            or name.split(".")[0] in sys.stdlib_module_names
-            or name in {"object", "builtins.object"}
-            or name in dir(__import__("builtins"))
-            or name == "fnjax.Function"
-        ):
-            if name.startswith("file:"):
-                ev.called.add(name)
+            bases.append(arg.with_changes(value=cst.parse_expression("fnjax.Function")))
+        elif name == "fnjax.Function" or is_at_hand(name):
+            ev.called |= {name} if name.startswith("file:") else set()
             bases.append(arg)
-        elif name in _CONTEXTS:  # of a class that says what is kept on ctx, for annotations
-            continue
-        elif not container:
-            ev.report(
-                arg,
-                "supply",
-                f"the base class {unparse(arg.value)} is not of this file; put a class of that name in its place",
-            )
-    changes: dict[str, Any] = {}
-    if len(bases) != len(node.bases) or any(a is not b for a, b in zip(bases, node.bases, strict=True)):
-        changes["bases"] = [
-            *(b.with_changes(comma=cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))) for b in bases[:-1]),
-            *(b.with_changes(comma=cst.MaybeSentinel.DEFAULT) for b in bases[-1:]),
-        ]
-        if not bases:
-            changes |= {"lpar": cst.MaybeSentinel.DEFAULT, "rpar": cst.MaybeSentinel.DEFAULT}
-    same = len(body) == len(node.body.body) and all(a is b for a, b in zip(body, node.body.body, strict=True))
-    if not same:
-        if not body:
-            body = [parse_line("pass")]
-        changes["body"] = (
-            node.body.with_changes(body=body) if isinstance(node.body, cst.IndentedBlock) else cst.IndentedBlock(body)
-        )
-    try:
-        kept = port_decorators(ev, list(node.decorators))
-    except Stop as e:
-        ev.report(e.node, e.kind, e.message)
-        kept = []
-    if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
-        changes["decorators"] = kept
-    result = node.with_changes(**changes) if changes else node
-    program.ported[cls.name] = result
-    return result
+        elif name not in _CONTEXTS and not in_part:  # those say what is kept on ctx, for annotations
+            message = f"the base class {unparse(arg.value)} is not of this file; put a class of that name in its place"
+            ev.report(arg, "supply", message)
+    return bases
+
+
+def _holds_functions(program: Program, cls: Class) -> bool:
+    return any(c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values())
 
 
 def _rank_member(node: cst.CSTNode) -> int:
@@ -161,49 +144,39 @@ def _repeats_base(ev: Evaluator, node: Any) -> bool:
 
 
 def _port_member(
-    ev: Evaluator, cls: Class, node: Any, closure: State | None, container: bool, scope: State
+    ev: Evaluator, cls: Class, node: Any, closure: State | None, members: set[str] | None, scope: State
 ) -> list[Any]:
+    """Return what takes the place of a statement of a class; of members that are not read, nothing."""
     program = ev.program
     if node in program.kernel_nodes:
         return [node]
     if isinstance(node, cst.FunctionDef):
-        names = dict.fromkeys(
-            f"{cls.name}.{node.name.value}.{n.name.value}" for n in list_nodes(node.body, cst.ClassDef)
-        )
-        inside = [program.classes[name] for name in names if name in program.classes]
-        kept = container and node.name.value in _collect_read_members(program, cls)
-        if container and not kept and not _makes_class(node, {c.node.name.value for c in inside if c.is_function}):
-            return [_move_class(ev, cls, node, c) for c in inside if c.is_function]
-        if cls.is_function and node.name.value == "symbolic":
+        name = node.name.value
+        inside = {f"{cls.name}.{name}.{n.name.value}" for n in list_nodes(node.body, cst.ClassDef)}
+        makes = any(program.classes[c].is_function for c in inside & program.classes.keys())
+        if members is not None and name not in members and not makes:
+            return []
+        if cls.is_function and name == "symbolic":
             ev.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
             return []
-        if cls.is_function and node.name.value == "jvp" and _only_calls_base(ev, node):
+        if cls.is_function and name == "jvp" and _only_calls_base(ev, node):
             ev.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
             return []
-        routine = program.make_routine(node, f"{cls.name}.{node.name.value}", cls)
+        routine = program.make_routine(node, f"{cls.name}.{name}", cls)
         routine.closure = closure
         made, inner = port_routine(program, routine)
         ev.take_over(inner)
         return [made]
     if isinstance(node, cst.ClassDef):
         inner_cls = program.by_node[node]
-        wanted = (
-            not container
-            or inner_cls.is_function
-            or any(c.is_function and c.name.startswith(f"{inner_cls.name}.") for c in program.classes.values())
-        )
+        wanted = members is None or inner_cls.is_function or _holds_functions(program, inner_cls)
         return [port_class(ev, inner_cls, closure)] if wanted else []
     if cls.is_function and _repeats_base(ev, node):
         return []
-    if container:
-        is_text = (
-            isinstance(node, cst.SimpleStatementLine)
-            and isinstance(node.body[0], cst.Expr)
-            and isinstance(node.body[0].value, (cst.SimpleString, cst.ConcatenatedString))
-        )
-        bound = program.list_bound(node) if isinstance(node, cst.SimpleStatementLine) else set()
-        if is_text or not bound & _collect_read_members(program, cls):
-            return [node] if is_text else []
+    small = find_small_statement(node)
+    text = isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
+    if members is not None and (text or not program.list_bound(node) & members):
+        return [node] if text else []
     inner_ev = Evaluator(program, ev.routine, scope)
     inner_ev.importing = True
     lines: list[Any] = list(inner_ev.port_statement(_port_field(ev, node)))
@@ -221,8 +194,8 @@ def _port_field(ev: Evaluator, node: Any) -> Any:
     return place_at(ev, node.with_changes(body=[plain]), node)
 
 
-def _collect_read_members(program: Program, cls: Class) -> set[str]:
-    """Return what Functions and functions read of a class that only holds some: its constants and helpers."""
+def _list_read_members(program: Program, cls: Class) -> set[str]:
+    """Return what Functions and functions read of another class: its constants and static helpers."""
     functions = [c.node for c in program.classes.values() if c.is_function]
     waiting: list[cst.CSTNode] = [*functions, *(n for n in program.source.tree.body if isinstance(n, cst.FunctionDef))]
     own = {n: s for s in cls.node.body.body if isinstance(s, cst.SimpleStatementLine) for n in program.list_bound(s)}
@@ -242,27 +215,19 @@ def _collect_read_members(program: Program, cls: Class) -> set[str]:
     return found
 
 
-def _makes_class(node: cst.FunctionDef, classes: set[str]) -> bool:
-    """Return whether a method returns one of the classes that stand in it, or its apply."""
-    returned = (n.value for n in list_nodes(node.body) if isinstance(n, cst.Return) and n.value is not None)
-    return any(unparse(r).removesuffix(".apply") in classes for r in returned)
-
-
-def _move_class(ev: Evaluator, outer: Class, method: cst.FunctionDef, cls: Class) -> cst.ClassDef:
-    """Return a Function that a method of some other class makes for itself, as one of that class: the method goes."""
-    program, name = ev.program, f"{outer.name}.{method.name.value}"
-    new = f"{outer.name}.{cls.node.name.value}"
-    ev.note(cls.node, "dropped", f"{name} around this class is dropped, which the port has as {new}")
-    defined = (n for n in list_nodes(method.body) if isinstance(n, (cst.FunctionDef, cst.ClassDef)))
-    local = program.list_bound(method.body) | {n.name.value for n in (*defined, *iter_parameters(method))}
-    local &= collect_read_names([cls.node])
-    return port_class(ev, cls, State({n: Value("object", name=f"?{name} {n}") for n in local}))
+def _is_namespace(program: Program, cls: Class, members: set[str]) -> bool:
+    """Return whether a file reads nothing of a class but static members, by its name."""
+    name = cls.node.name.value
+    inside = {id(n) for n in list_nodes(cls.node)}
+    reads = [n for n in list_nodes(program.source.tree) if isinstance(n, (cst.Name, cst.Attribute))]
+    known = {id(n.value) for n in reads if isinstance(n, cst.Attribute) and n.attr.value in members}
+    uses = [n for n in reads if isinstance(n, cst.Name) and n.value == name and n is not cls.node.name]
+    plain = not cls.node.bases and not cls.node.decorators and "." not in cls.name
+    return plain and all(id(n) in known | inside for n in uses)
 
 
 def _only_calls_base(ev: Evaluator, node: cst.FunctionDef) -> bool:
     """Return whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
     calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
     asks = len(calls) == 1 and ev.find_name(calls[0].func) == "torch.autograd.Function.jvp"
-    return asks and len([s for s in node.body.body if calls and any(n is calls[0] for n in list_nodes(s))]) == len(
-        node.body.body
-    )
+    return asks and all(any(n is calls[0] for n in list_nodes(s)) for s in node.body.body)

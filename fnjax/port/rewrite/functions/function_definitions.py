@@ -11,6 +11,8 @@ Limits: a helper that writes to an argument and returns something else is a find
 
 from __future__ import annotations
 
+import builtins
+import sys
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -107,12 +109,8 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
             changes |= {"returns": None} if ends else {}
     if body is not node.body:
         changes["body"] = _drop_devices(ev, body)
-    if node.returns is not None and "returns" not in changes:
-        annotation = program.port_annotation(node.returns.annotation, ev)
-        if annotation is None:
-            changes["returns"] = None
-        elif annotation is not node.returns.annotation:
-            changes["returns"] = node.returns.with_changes(annotation=annotation)
+    if "returns" not in changes and (annotation := _port_annotation(ev, node.returns)) is not node.returns:
+        changes["returns"] = annotation
     made = node.with_changes(**changes) if changes else node
     made = _return_mutated(ev, routine, made)
     if routine.role == "forward" and routine.gives and made is not node:
@@ -303,12 +301,8 @@ def _port_parameter(ev: Evaluator, param: cst.Param) -> cst.Param:
     name = param.name.value
     if name.endswith("_") and name[:-1] in ev.program.renamed:
         ev.note(param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own")
-    if param.annotation is not None:
-        annotation = ev.program.port_annotation(param.annotation.annotation, ev)
-        if annotation is None:
-            changes["annotation"] = None
-        elif annotation is not param.annotation.annotation:
-            changes["annotation"] = param.annotation.with_changes(annotation=annotation)
+    if (annotation := _port_annotation(ev, param.annotation)) is not param.annotation:
+        changes["annotation"] = annotation
     if param.default is not None:
         try:
             typed = ev.find_name(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
@@ -319,6 +313,27 @@ def _port_parameter(ev: Evaluator, param: cst.Param) -> cst.Param:
         if default is not param.default:
             changes["default"] = default
     return param.with_changes(**changes) if changes else param
+
+
+def _port_annotation(ev: Evaluator, node: cst.Annotation | None) -> cst.Annotation | None:
+    """Return an annotation without PyTorch's types; None for a class of the file whose base the port would not have."""
+    made = ev.program.port_annotation(node.annotation, ev) if node is not None else None
+    if node is None or made is None or _is_of_foreign_class(ev.program, made):
+        return None
+    return node if made is node.annotation else node.with_changes(annotation=made)
+
+
+def _is_of_foreign_class(program: Program, annotation: cst.CSTNode) -> bool:
+    names = (program.resolve_name(n).removeprefix("file:") for n in list_nodes(annotation, cst.Name))
+    classes = [program.classes[n] for n in names if n in program.classes]
+    ancestors = [a for c in classes for a in program.iter_ancestors(c) if not a.is_function]
+    return any(not is_at_hand(b) for a in ancestors for b in a.bases)
+
+
+def is_at_hand(name: str) -> bool:
+    """Return whether a port has a class: it is of the file, or of Python's own libraries."""
+    root = name.split(".", maxsplit=1)[0]
+    return name.startswith("file:") or root in sys.stdlib_module_names | {"builtins", "object"} or name in dir(builtins)
 
 
 def _list_scripted_numbers(routine: Routine) -> list[str]:
