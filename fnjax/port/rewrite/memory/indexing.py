@@ -168,15 +168,6 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     basic = all(
         v is None or (v.kind == "static" and v.element is None and v.name != LIST) or is_scalar_index(v) for v in values
     )
-    counted = all(i is None or v is not None for i, v in zip(indices, values, strict=True))
-    rank = None
-    if value.rank is not None and basic and counted:
-        new = sum(i is not None and unparse(i) in {"None", "np.newaxis", "torch.newaxis"} for i in indices)
-        gone = sum(
-            i is not None and unparse(i) not in {"None", "...", "Ellipsis", "np.newaxis", "torch.newaxis"}
-            for i in indices
-        )
-        rank = value.rank + new - gone
     memref = ev.make_memref(node)
     advanced = any(v and (v.is_tensor or v.name == LIST or (v.element and v.element.is_tensor)) for v in values)
     # An index tensor copies and a number makes a view; an entry of a tensor may be taken for either.
@@ -186,7 +177,7 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         taken = Step.make_step(hole, ev.list_reads(node) - ev.list_reads(node.value))
         memref = replace(value.memref if basic else value.memref.doubtful, steps=(*value.memref.steps, taken))
     kind = value.kind if value.kind == "tensor" else "unknown"
-    return Expr(made, Value(kind, value.dtype, rank, memref=memref))
+    return Expr(made, Value(kind, value.dtype, memref=memref))
 
 
 def is_scalar_index(value: Value) -> bool:
@@ -283,14 +274,9 @@ def trim_axes(
     ev: Evaluator, value: cst.BaseExpression, given: cst.BaseExpression, target: cst.BaseExpression
 ) -> cst.BaseExpression:
     """Return what is put at an index without extra leading axes of size 1, which PyTorch leaves out."""
-    body, kinds = ev.routine.node.body, (cst.Call, cst.Subscript)
-    if not ev.keep_one(_has_leading_one, lambda: any(map(_has_leading_one, list_nodes(body, *kinds)))) and not any(
-        map(_has_leading_one, list_nodes(value, *kinds))
-    ):
-        return given
     waiting, seen = [value], set[str]()
     while waiting:
-        for n in list_nodes(waiting.pop(), cst.Name, *kinds):
+        for n in list_nodes(waiting.pop(), cst.Name, cst.Call, cst.Subscript):
             if _has_leading_one(n):
                 ev.diagnostics.needs.add("_trimmed")
                 return fill("_trimmed(A, B)", A=given, B=target)

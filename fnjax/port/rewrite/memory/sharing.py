@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Stop
+from fnjax.port.analysis.evaluator import Evaluator, Stop, find_names
 from fnjax.port.known.facts import LIST, SAVED, MemRef, Value, list_memrefs, may_touch
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, unparse
-from fnjax.port.tree.located import list_children, list_nodes
+from fnjax.port.tree.located import list_nodes
 
 
 def find_holders(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
@@ -118,26 +118,10 @@ def check_reads_before(ev: Evaluator, node: cst.CSTNode, holders: Mapping[str, M
     position = ev.program.source.locate
     if not isinstance(node, cst.Call) or not isinstance(ev.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)):
         return
-    for part in list_nodes(ev.current):
-        computed = isinstance(part, (cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison))
-        if not computed or position(part) >= position(node) or any(n is node for n in list_nodes(part)):
+    for part in list_nodes(ev.current, cst.Call, cst.BinaryOperation, cst.UnaryOperation, cst.Comparison):
+        if position(part) >= position(node) or any(n is node for n in list_nodes(part)):
             continue
-        read = _list_reads(ev, part) & set(holders)
-        if read:
+        read = find_names(part) & set(holders)
+        if read and ev.port(part).value.kind != "static":
             message = f"this reads {min(read)!r} before the same statement writes to it; give it a name first"
             raise Stop(part, "alias", message)
-
-
-def _list_reads(ev: Evaluator, node: cst.CSTNode) -> set[str]:
-    """Return the variables whose entries an expression reads: `x.sum()`, and not `x.dim()`."""
-    if isinstance(node, cst.Name):
-        return {node.value}
-    if isinstance(node, (cst.Call, cst.Attribute)) and ev.port(node).value.kind == "static":
-        return set()
-    parts = list(reversed(list_children(node)))
-    if isinstance(node, cst.Call):
-        func = node.func.value if isinstance(node.func, cst.Attribute) else node.func
-        parts = [func, *(a.value for a in node.args)]
-    elif isinstance(node, cst.Attribute):
-        parts = [node.value]
-    return {name for part in parts for name in _list_reads(ev, part)}

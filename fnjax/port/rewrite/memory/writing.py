@@ -161,9 +161,6 @@ def _write_unnamed(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.Base
     containers = list_containers(ev, node, value.memref) if value.memref else []
     if value.memref:
         note_write(ev, value.memref)
-    if containers == ["ctx.saved"] and unparse(target.node).startswith("ctx.saved_"):  # PyTorch gives it out no more
-        _note_lost(ev, node, unparse(target.node), value)
-        return Expr(new, replace(value, memref=ev.make_memref(node)))
     if containers:
         message = f"this writes to a tensor that {containers[0]!r} holds; take a copy with .clone() first, or put the "
         raise Stop(node, "alias", f"{message}new array there")

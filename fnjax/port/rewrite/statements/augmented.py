@@ -18,7 +18,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, pla
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Origin, Value, may_touch, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
-from fnjax.port.rewrite.memory.indexing import find_mask, find_open_index, port_indices, update_at
+from fnjax.port.rewrite.memory.indexing import port_indices, update_at
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.statements.entries import write_into
@@ -140,16 +140,11 @@ def _port_augmented_entries(
     indices = [ev.port(i).value if i is not None else STATIC for i in list_indices(target)]
     plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices) and operator in _UPDATES
     expr = port_64_bits(ev, node, ev.port(node.value), base)
-    several = expr.value.kind != "static" and not expr.value.mask
-    if not plain and not (several and find_open_index(ev, target) and find_mask(ev, target) is None):
+    if not plain:
         made = cst.BinaryOperation(target, _find_sign(node), bracket(node.value, 13))
         return write_into(ev, node, target, ev.port(place_at(ev, made, node)))
     ev.need_entries(base.value, expr.value)
-    if plain:
-        new = update_at(port_indices(ev, target, base.node), expr.node, _UPDATES[operator])
-    else:
-        entry = port_indices(ev, target, base.node)
-        new = update_at(entry, cst.BinaryOperation(entry, _find_sign(node), bracket(expr.node, 13)))
+    new = update_at(port_indices(ev, target, base.node), expr.node, _UPDATES[operator])
     write_memory(ev, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
 

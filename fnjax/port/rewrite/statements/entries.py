@@ -14,7 +14,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, place_at
-from fnjax.port.known.facts import Value, join_elements, join_values
+from fnjax.port.known.facts import join_elements, join_values
 from fnjax.port.rewrite.memory.indexing import (
     check_whole_write,
     find_mask,
@@ -41,20 +41,11 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
         report_outliving(ev, node, unparse(target.value))
     if base.value.kind in {"static", "object"}:
         # A container of Python's stays the same object: only what is known of its entries changes.
-        value = expr.value
         key = ev.name_variable(target.value)
         if old := ev.state.variables.get(key):
-            indices = [ev.port(i).value.literal for i in list_indices(target) if i is not None]
             before = join_elements(old)
-            element = value if before is None else join_values(before, value)
-            parts = old.parts
-            if parts and len(indices) == 1 and type(indices[0]) is int and -len(parts) <= indices[0] < len(parts):
-                parts = tuple(value if i == indices[0] % len(parts) else p for i, p in enumerate(parts))
-            elif parts and not all(p.kind == "static" for p in (*parts, value)):
-                parts = None
-            elif parts:
-                parts = tuple(Value("static", p.dtype) for p in parts)
-            ev.state.variables[key] = replace(old, parts=parts, element=element, entries=(), literal=MISSING, number="")
+            element = expr.value if before is None else join_values(before, expr.value)
+            ev.state.variables[key] = replace(old, parts=None, element=element, entries=(), literal=MISSING, number="")
             line, column = ev.program.source.locate(node)
             ev.forget_old_value(key, line * 1000 + column)
         return None
