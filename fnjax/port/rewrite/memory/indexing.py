@@ -82,7 +82,7 @@ def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -
                     ev.report(
                         node,
                         "untraced",
-                        "a slice whose bounds are tensors has no fixed shape; this runs un-jitted only",
+                        "a slice whose bounds are tensors has no fixed shape; this runs outside jit only",
                     )
             changed = changed or any(parts[f] is not getattr(e.slice, f) for f in parts)
             made.append(e.with_changes(slice=e.slice.with_changes(**parts)))
@@ -148,7 +148,7 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         found = [ev.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
         if any(v.origin.python or (several and v.is_tensor) for v in found):
-            ev.report(node, "untraced", "an entry of a list at the value of a tensor; this runs un-jitted only")
+            ev.report(node, "untraced", "an entry of a list at the value of a tensor; this runs outside jit only")
         return Expr(port_indices(ev, node, base.node), _describe_part(ev, node, value))
     check_axes(ev, node)
     mask = find_mask(ev, node)
@@ -186,7 +186,7 @@ def is_scalar_index(value: Value) -> bool:
 
 
 def _may_be_scalar_index(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Whether an index is an entry of a tensor, `k[0]` or one that a loop goes through, which may have no axes."""
+    """Return whether an index is an entry of a tensor, `k[0]` or one that a loop iterates over: it may have no axes."""
     value = ev.port(node).value
     if not value.is_tensor or value.rank is not None or value.dtype == "bool":
         return False
@@ -235,7 +235,7 @@ def report_mask_among(ev: Evaluator, node: cst.Subscript) -> None:
 
 
 def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Expr) -> Expr:
-    """Return all entries stand for those that the mask selects, or the selection runs outside jit only.
+    """Return all entries in place of those that the mask selects; or the selection, which runs outside jit only.
 
     Args:
         ev: the evaluation.
@@ -248,7 +248,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
             node,
             "untraced",
             "x[mask] selects a number of entries that depends on values; write it with jnp.where, or it runs "
-            "un-jitted only",
+            "outside jit only",
         )
         assert isinstance(node, cst.Subscript)
         selected = Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node))

@@ -1,4 +1,4 @@
-"""What an index is made of.
+"""The parts of an index.
 
 What: numbers and arrays with something between them are refused; a tuple is the indices that it holds.
 Before: `x[(0, i)]`

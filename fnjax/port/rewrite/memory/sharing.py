@@ -22,7 +22,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def find_holders(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
-    """Return the variables that share memory with a place."""
+    """Return the variables that share memory with a memory reference."""
     return {
         name: value.memref
         for name, value in ev.state.variables.items()
@@ -72,13 +72,13 @@ def list_bound_by(ev: Evaluator, node: cst.CSTNode) -> list[str]:
 
 
 def list_seeing(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[str]:
-    """Return the variables that share memory with a place and are read after a call, but for its result's."""
+    """Return the variables that share memory and are read after a call, those of its result left out."""
     bound = list_bound_by(ev, node)
     return [n for n in find_holders(ev, memref) if n not in bound and ev.is_live(n, node)]
 
 
 def list_containers(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[str]:
-    """Return the lists and other containers that hold what lies at a place, and are read again."""
+    """Return the lists and other containers that hold this memory and are read again."""
     return [
         name
         for name, value in ev.state.variables.items()

@@ -133,7 +133,7 @@ def _list_kept(routine: Routine) -> list[str | None]:
 
 
 def _may_have_gradient(ev: Evaluator, name: str) -> bool:
-    """Whether a variable may hold numbers that are not whole; of one that is still to be bound its text tells."""
+    """Return whether a variable may hold other numbers than integers; for one that is bound later its text decides."""
     value = ev.state.variables.get(name)
     if value is not None:
         return value.kind != "static" and value.dtype not in {"bool", "int"}
@@ -164,7 +164,7 @@ def _list_entrywise_parts(ev: Evaluator, node: cst.BaseExpression) -> list[cst.B
 
 
 def _write_out(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return an expression with what its variables were computed by in their place."""
+    """Return an expression in which the expressions that computed its variables replace them."""
     names = [n for n in _iter_entrywise(ev, node) if isinstance(n, cst.Name)]
     found = {n: _write_out(ev, given) for n in names if (given := _find_computed(ev, n.value)) is not None}
     if not found:
@@ -176,7 +176,7 @@ def _write_out(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 class _Replacer(cst.CSTTransformer):
-    """An expression with others in the place of names."""
+    """A transformer that replaces names by expressions."""
 
     def __init__(self, found: dict[cst.Name, cst.BaseExpression]) -> None:
         super().__init__()

@@ -5,8 +5,8 @@ Before: `a, b = y.split(2, 1)` and `b.mul_(2)`
 After: `a, b = _split(y, 2, axis=1)`, `b = b * 2` and `y = y.at[:, 2:4].set(b)`
 Safety: only where the axis is a literal and no bound is negative; a slice ends where the axis ends, as the last piece
 does.
-Limits: more chunks than two, starts that may be negative, and views of views go through `_write`, which asks an array
-of numbers where they lie.
+Limits: more chunks than two, starts that may be negative, and views of views go through `_write`, which takes the view
+of an array of positions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def find_pieces(ev: Evaluator, bound: Bound) -> Callable[[int], cst.BaseExpressi
 
 
 def _take_between(axis: int, sizes: Sequence[cst.BaseExpression], index: int, last: bool = False) -> cst.Subscript:
-    """Return the piece of this index, behind pieces of these sizes."""
+    """Return the piece of this index, where pieces have these sizes."""
     equal = all(s is sizes[0] for s in sizes)
     low, high = (parse(multiply(sizes[0], i) if equal else add_up(sizes[:i])) for i in (index, index + 1))
     return _take_along(axis, cst.Slice(low if index else None, None if last else high))

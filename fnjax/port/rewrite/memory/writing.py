@@ -42,7 +42,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     """Write `new` to the memory of `target`, in statements in front of the present one.
 
     Returns:
-        The term that stands for the written tensor afterwards.
+        The written tensor, as a typed expression.
     """
     memref = target.value.memref
     _check_not_repeated(node, memref)
@@ -81,11 +81,9 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     if memref.certain or memref.choice:
         inner = [n for n in inner if n == own or holders[n].tells_overlap_with(memref)]
     if not inner:
-        raise Stop(
-            node, "alias", "it cannot be told which variable this write goes to; write `x = x.at[...].set(...)` by hand"
-        )
+        raise Stop(node, "alias", "which variable this writes to is not known; write `x = x.at[...].set(...)` instead")
     named = find_names(target.node)
-    bound = [n for n in inner if n in named or ev.is_live(n, node)]  # the others perhaps on other ways alone
+    bound = [n for n in inner if n in named or ev.is_live(n, node)]  # the others perhaps in other branches alone
     first = own if own in inner else max(bound or inner, key=lambda n: (len(holders[n].steps), n in named))
     held = holders[first]
     _check_certain(ev, node, memref, holders, first)
@@ -104,7 +102,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
 def _check_not_elsewhere(ev: Evaluator, node: cst.CSTNode, target: Expr, memref: MemRef | None) -> None:
     """Check that no other function has, and sees written to, this memory."""
     text = unparse(target.node)
-    if ev.surely_differentiated and text.startswith("jax.lax.stop_gradient("):
+    if ev.surely_differentiated and any(map(_is_detached, _list_written(node))):
         message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
         raise Stop(node, "autograd", message)
     remedy = ""
@@ -136,16 +134,34 @@ _COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", 
 
 
 def may_copy(node: cst.CSTNode) -> bool:
-    """Whether a call writes to what `y[i].contiguous()`, or another method that copies where it must, has given."""
-    given = [a.value for a in node.args if a.keyword and a.keyword.value == "out"] if isinstance(node, cst.Call) else []
-    given += [node.func.value] if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) else []
-    return any(
-        isinstance(g, cst.Call) and isinstance(g.func, cst.Attribute) and g.func.attr.value in _COPYING for g in given
-    )
+    """Return whether a write goes to the result of `y[i].contiguous()`, or of another method that may copy."""
+    found = (w.func for w in _list_written(node) if isinstance(w, cst.Call))
+    return any(isinstance(func, cst.Attribute) and func.attr.value in _COPYING for func in found)
+
+
+def _list_written(node: cst.CSTNode) -> list[cst.BaseExpression]:
+    """Return the expressions whose memory a call, or an assignment to an entry, may write to."""
+    match node:
+        case cst.Call():
+            written = [a.value for a in node.args if a.keyword and a.keyword.value == "out"]
+            return [*written, node.func.value] if isinstance(node.func, cst.Attribute) else written
+        case cst.Assign([cst.AssignTarget(cst.Subscript(base))]) | cst.AugAssign(cst.Subscript(base)):
+            return [base]
+        case cst.AugAssign(target):
+            return [target]
+    return []
+
+
+def _is_detached(node: cst.BaseExpression) -> bool:
+    """Return whether this is `x.data` or `x.detach()`."""
+    match node:
+        case cst.Attribute(attr=cst.Name("data")) | cst.Call(cst.Attribute(attr=cst.Name("detach"))):
+            return True
+    return False
 
 
 def _check_not_repeated(node: cst.CSTNode, memref: MemRef | None) -> None:
-    """Rows of an expanded tensor, and windows, may lie in the same memory: all that do take what one of them takes."""
+    """Refuse a write to rows of an expanded tensor, and to windows, which may share their memory."""
     if memref and (memref.certain or memref.choice) and any(s.repeats for s in memref.steps):
         message = "rows of this view share their memory, so that a write to one changes others: take .clone() first"
         raise Stop(node, "alias", message)
@@ -157,7 +173,7 @@ def _name_as_known(ev: Evaluator, node: cst.BaseExpression) -> str:
 
 
 def _write_unnamed(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
-    """Write to a tensor that no variable stands for: nobody sees the write, or it is refused."""
+    """Write to a tensor that no variable holds: nobody sees the write, or it is refused."""
     containers = list_containers(ev, node, value.memref) if value.memref else []
     if value.memref:
         note_write(ev, value.memref)
@@ -199,7 +215,7 @@ def _give_variable(ev: Evaluator, node: cst.CSTNode, name: str, new: cst.BaseExp
 
 
 def note_write(ev: Evaluator, memref: MemRef) -> None:
-    """Note that the present statement writes to the parameters at a place, perhaps where a flag says so."""
+    """Note that the present statement writes to the memory of parameters, perhaps only if a flag is set."""
     routine, current = ev.routine, ev.current
     names_ = {s.removeprefix("arg:").split(".")[0] for s in memref.storage if s.startswith("arg:")}
     if not names_:
@@ -279,8 +295,9 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
     if not steps:
         return new
     _check_view_remains(ev, steps)
-    if len(steps) == 1 and steps[0].text.startswith(f"{HOLE}.reshape(") and unparse(new) in ev.state.variables:
-        return fill("V.reshape(X.shape)", V=new, X=parse(name))
+    match [s.expression for s in steps], new:
+        case [cst.Call(cst.Attribute(cst.Name(), cst.Name("reshape")))], cst.Name():
+            return fill("V.reshape(X.shape)", V=new, X=parse(name))
     if (entry := _find_entry(steps)) is not None:
         made = TemplateFiller({HOLE: parse(name)}, frozenset()).rewrite(entry)
         return update_at(cst.ensure_type(made, cst.Subscript), new)
@@ -293,7 +310,7 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
 
 
 def _find_entry(steps: tuple[Step, ...]) -> cst.BaseExpression | None:
-    """Return the entry of HOLE that a view, or a piece in a row of views, is; None for what is not."""
+    """Return a view, or a piece of several, as an entry of HOLE; None if it is none."""
     match [s.expression for s in steps]:
         case [cst.Subscript(cst.Name(name)) as entry] if name == HOLE:
             return entry

@@ -45,8 +45,8 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     target = node.target
     if isinstance(target, cst.Attribute) and target.attr.value == "data" and not is_ctx(ev, target.value):
         target = target.value  # type: ignore[assignment] # whose memory `x.data` is
-        if not ev.name_variable(target):
-            raise Stop(node, "alias", f"this writes to {unparse(target)}; give the tensor a name first")
+        if not ev.name_variable(target) or ev.surely_differentiated:
+            raise Stop(node, "alias", f"this writes to {unparse(node.target)}; bind the result to a variable")
         node = node.with_changes(target=target)
     if isinstance(target, cst.Subscript):
         base = ev.port(target.value)
@@ -123,7 +123,7 @@ def _replace_value(node: cst.AugAssign, expr: Expr) -> cst.AugAssign:
 
 
 def _is_shared(ev: Evaluator, container: cst.BaseExpression, element: Value) -> bool:
-    """Return whether a tensor in a container may be read in another way as well."""
+    """Return whether a tensor in a container may be read by another name as well."""
     if element.memref is None or not element.memref.local or not element.memref.certain:
         return True
     storage = element.memref.storage

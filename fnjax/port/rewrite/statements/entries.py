@@ -1,6 +1,6 @@
 """Entries of arrays and of containers take new values.
 
-What: `x[i] = v` writes to the array's memory; an index that may be a mask or integers is told apart when the port runs.
+What: `x[i] = v` writes to the array's memory; whether an index is a mask or integers is decided when the port runs.
 Before: `y[m] = 0` and `y[i, 1:] = v`
 After: `y = jnp.where(m, 0, y)` and `y = y.at[i, 1:].set(v)`
 Safety: all that share the memory take its new value (see writes to memory).

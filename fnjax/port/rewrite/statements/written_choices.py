@@ -18,7 +18,7 @@ from fnjax.port.tree.located import list_children, list_nodes
 
 
 def port_written_choice(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
-    """Return the `if` that stands for a statement with such an expression."""
+    """Return an `if` in place of a statement with such an expression."""
     line = body[index]
     if type(line) is not cst.SimpleStatementLine or len(line.body) != 1 or not list_nodes(line, cst.IfExp):
         return None
