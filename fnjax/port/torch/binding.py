@@ -18,7 +18,6 @@ from fnjax.port.torch.expressions import (
     bracket,
     find_names,
     make_tuple,
-    multiply,
     parse_template,
     read_literal,
     unparse,
@@ -157,19 +156,12 @@ class Bound:
         return self.context.unpacked
 
     def list_section_starts(self, name: str) -> list[str]:
-        """Return sums of the sizes that are written out, or of one size for each variable that takes a section."""
-        sizes, variables = self.values[name], self.context.unpacked
-        starts: list[str] = []
-        if isinstance(sizes, (cst.Tuple, cst.List)) and not any(
-            isinstance(e, cst.StarredElement) for e in sizes.elements
-        ):
-            parts = [self.context.rewrite(e.value) for e in sizes.elements]
-            starts = [add_up(parts[: i + 1]) for i in range(len(parts) - 1)]
-        elif variables in {2, 3, 4} and (
-            self.context.find_role(sizes) == "int" or type(self.read_literal(name)) is int
-        ):
-            size = self.context.rewrite(sizes)
-            starts = [multiply(size, i + 1) for i in range(variables - 1)]
+        """Return where the sections begin, as sums of sizes that are written out; [] for other sizes."""
+        elements = getattr(self.values[name], "elements", ())
+        if any(isinstance(e, cst.StarredElement) for e in elements):
+            return []
+        parts = [self.context.rewrite(e.value) for e in elements]
+        starts = [add_up(parts[: i + 1]) for i in range(len(parts) - 1)]
         read = find_names(cst.parse_expression(f"[{', '.join(starts)}]"))
         clash = read & {"input", "dim", name} or any(n.startswith("_") for n in read)  # names of the template
         return [] if clash else starts

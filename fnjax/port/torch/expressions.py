@@ -68,7 +68,7 @@ def add_up(parts: Sequence[cst.BaseExpression]) -> str:
 
 
 def multiply(node: cst.BaseExpression, count: int) -> str:
-    """So many times an expression."""
+    """Return the text of an expression times a count."""
     value = read_literal(node)
     if type(value) is int:
         return str(value * count)

@@ -21,7 +21,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, pl
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import Nullness, Origin, Value, join_values
-from fnjax.port.torch import MISSING, Operation, bracket, fill, find_operation, unparse
+from fnjax.port.torch import MISSING, bracket, fill, unparse
 
 Formula = cst.BaseExpression | bool
 
@@ -52,15 +52,7 @@ def _may_act(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether a condition may do something next to asking."""
     calls = [n.func for n in list_nodes(node) if isinstance(n, cst.Call)]
     named = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in list_nodes(node))
-    return named or not all(ev.find_name(f) in _ONLY_ASKING or _only_computes(ev, f) for f in calls)
-
-
-def _only_computes(ev: Evaluator, function: cst.BaseExpression) -> bool:
-    """Return whether this is a function of torch, or a method of tensors, that changes nothing."""
-    name = ev.find_name(function)
-    method = function.attr.value if isinstance(function, cst.Attribute) and not name else ""
-    found = find_operation(f"torch.Tensor.{method}" if method else name)
-    return isinstance(found, Operation) and not found.inplace and not found.first.random
+    return named or not all(ev.find_name(f) in _ONLY_ASKING for f in calls)
 
 
 def list_operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:

@@ -52,9 +52,6 @@ def port_ctx_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         return Expr(node, Value("static", element=Value("static", "bool")))
     if key not in ev.state.variables and _is_set_nowhere(ev, node.attr.value):
         ev.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
-    if key not in ev.state.variables and _is_set_by_init(ev, node.attr.value):
-        message = f"apply runs no __init__, which alone sets {node.attr.value!r}; make that an argument of forward"
-        ev.report(node, "unknown", message)
     return Expr(node, ev.state.variables.get(key, UNKNOWN))
 
 
@@ -74,26 +71,6 @@ def _is_set_nowhere(ev: Evaluator, name: str) -> bool:
         if called or passed or stored or kept:
             return False
     return not any(name in c.methods or f"{name} =" in unparse(c.node) for c in program.iter_ancestors(owner))
-
-
-def _is_set_by_init(ev: Evaluator, name: str) -> bool:
-    """Whether an attribute is one of an instance, as Functions had until PyTorch 1.3, and ctx does not have it."""
-    owner = ev.routine.owner
-    classes = ev.program.iter_ancestors(owner) if owner and owner.is_function else []
-    setting = {
-        method
-        for c in classes
-        for method, node in c.methods.items()
-        for n in list_nodes(node)
-        if isinstance(n, (cst.AssignTarget, cst.AnnAssign)) and _is_attribute_named(n.target, name)
-    }
-    return setting == {"__init__"}
-
-
-def _is_attribute_named(node: cst.BaseExpression, name: str) -> bool:
-    """Return whether this is an attribute of that name, or a tuple with one."""
-    parts = [e.value for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else [node]
-    return any(isinstance(part, cst.Attribute) and part.attr.value == name for part in parts)
 
 
 @statement(cst.Expr, only="dirty")
