@@ -166,7 +166,7 @@ def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
     monkeypatch.setattr(evaluator, "_ITERATIONS", -100)
     ported = port_source(of(["y = 0.0", "for i in range(3):", "    y = y + x"]), strict=True)
     assert [c.status for c in ported.classes] == ["partial"]
-    assert "what i, y may be changes with each round of this loop" in ported.findings[0].message
+    assert "what i, y may be changes with each iteration of this loop" in ported.findings[0].message
 
 
 def test_functions_that_do_not_settle_are_a_finding(monkeypatch):

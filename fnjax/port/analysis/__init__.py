@@ -1,1 +1,1 @@
-"""The evaluation through functions: what each value is, asked of rules, until nothing new is told."""
+"""The evaluation of functions: rules say what each value is, until a fixpoint."""

@@ -1,7 +1,7 @@
-"""What statements do to what stands around them: the variables that they give values, and all else.
+"""Effects of statements on the code around them: the variables that they bind, and all else.
 
-It is noted where a statement is translated, and joins as states do; from it control rules decide what a function of
-JAX's can stand for. `flow` tells of the source which variables come into a block from outside.
+They are noted where a statement is translated, and join as states do; from them control rules decide what a function of
+JAX's can replace. `find_flow` reads from the source which variables come into a block from outside.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from fnjax.port.tree.located import list_nodes
 
 @dataclass(frozen=True, slots=True)
 class Effects:
-    """What statements do.
+    """Effects of statements.
 
     Attributes:
-        gives: the variables that take values, on some way.
-        surely: those that do on every way.
+        gives: the variables that may be bound.
+        surely: those that are bound in each branch.
         acts: something else is done, which no function of JAX's does: ctx or a list keeps something, a branch returns.
         returns: they end with return.
         jumps: the iteration of the loop around may end here.
@@ -58,7 +58,7 @@ class Effects:
 
     @property
     def carried(self) -> frozenset[str] | None:
-        """The variables that a function can hand on in the place of these; None where it cannot."""
+        """The variables that a function in place of these has to return; None where none can replace them."""
         return None if self.acts or self.returns or self.jumps else self.gives
 
 
@@ -78,7 +78,7 @@ def join_effects(branches: Iterable[tuple[Effects, bool]]) -> Effects:
 
 
 def find_effects(made: Iterable[cst.CSTNode]) -> Effects:
-    """Return what statements do next to what their blocks do, which is noted where these are evaluated."""
+    """Return the effects of statements without those of their blocks, which are noted where these are evaluated."""
     found = NOTHING
     for statement in made:
         for part in statement.body if isinstance(statement, cst.SimpleStatementLine) else [statement]:
@@ -101,7 +101,7 @@ def _find_effects_of_one(node: Any) -> Effects:
 
 
 def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tuple[frozenset[str], frozenset[str]]:
-    """Return the names that a block reads before it gives them a value, and those that it surely gives one."""
+    """Return the names that a block reads before it binds them, and those that it surely binds."""
     read = frozenset[str]()
     for row in block.body:
         for node in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:

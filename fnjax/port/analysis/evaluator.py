@@ -1,4 +1,4 @@
-"""The abstract interpreter of one function: what each value is, and the code that takes its place.
+"""The abstract interpreter of one function: what each value is, and the code that replaces it.
 
 Statements are evaluated in order. The state says what each variable is, in which memory it is and what shares it;
 rules (rewrite/) give each expression its translation and its value at once. A rule may speculate: it evaluates a part
@@ -43,7 +43,9 @@ if TYPE_CHECKING:
 
 _ITERATIONS = 8  # of a loop, and two for each variable, until its state must have settled
 
-Narrowed = tuple[str, tuple[Value, Value]] | None  # a variable that a test tells of, and what it is then and otherwise
+Narrowed = (
+    tuple[str, tuple[Value, Value]] | None
+)  # a variable that a test narrows, and its value where it holds and where not
 
 
 class Evaluator(ExpressionEvaluator):
@@ -54,12 +56,12 @@ class Evaluator(ExpressionEvaluator):
         super().__init__(program, routine, state, Surroundings(known or perhaps, perhaps=perhaps and not known))
         self.importing = False  # whether importing the port runs what is evaluated: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
-        self.taking_back: set[str] = set()  # variables to which a launch gives back what they hold then
-        self.substitutes: dict[Hashable, Any] = {}  # what stands for a node of the source
-        self.asking: dict[
-            cst.CSTNode, bool
-        ] = {}  # whether tests of loops, and of their breaks, ask for tensors' values
-        self.begins: dict[cst.CSTNode, dict[str, str]] = {}  # as what the variables of a carried loop begin
+        self.taking_back: set[str] = set()  # variables that a launch restores to their values
+        self.substitutes: dict[Hashable, Any] = {}  # nodes that replace one of the source
+        self.asking: dict[cst.CSTNode, bool] = {}  # whether tests of loops, and of their breaks, need concrete values
+        self.begins: dict[
+            cst.CSTNode, dict[str, str]
+        ] = {}  # the types with which the variables of a carried loop begin
         # what was known before a loop, and the state with which each of its iterations begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
@@ -213,7 +215,7 @@ class Evaluator(ExpressionEvaluator):
         self.called |= inner.called
 
     def forget_variables(self, node: cst.CSTNode) -> None:
-        """After what could not be translated nothing is known of the variables that it binds."""
+        """Forget the variables that a node binds which could not be translated."""
         for name in self.program.list_bound(node):
             self.bind_name(name, UNKNOWN, node)
 
@@ -222,7 +224,7 @@ class Evaluator(ExpressionEvaluator):
         return "{}:{}".format(*self.program.source.locate(node))
 
     def evaluate_branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
-        """Evaluate blocks of which one will run; afterwards only what holds after each of them is known."""
+        """Evaluate blocks of which one will run, and join the states after them."""
         branches = self.evaluate_each_branch(list(bodies))
         self.join_branches(branches)
         return [branch.made for branch in branches]
@@ -249,7 +251,7 @@ class Evaluator(ExpressionEvaluator):
         return found
 
     def join_branches(self, branches: Sequence[Region]) -> None:
-        """Go on after all of the branches, with what each has found."""
+        """Continue after all of the branches, with what each has found."""
         effects = self.effects.add_effects(join_effects((branch.effects, branch.leaves) for branch in branches))
         for branch in branches:
             self.add_region(branch)
@@ -267,7 +269,7 @@ class Evaluator(ExpressionEvaluator):
         return block
 
     def keep_one(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return what stands for a node of the source: always the same, so that what was found of it is known again."""
+        """Return the substitute for a node of the source, always the same one: earlier evaluations of it are found."""
         if key not in self.substitutes:
             self.substitutes[key] = make()
         return self.substitutes[key]
@@ -308,8 +310,8 @@ class Evaluator(ExpressionEvaluator):
     def _settle_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """Return the state with which any iteration of a loop begins.
 
-        Iterations are evaluated until they tell nothing new. What an earlier one of this loop has found is where this
-        one begins, if all that was known then is known to be possible now.
+        Iterations are evaluated until the state is a fixpoint. The state of an earlier evaluation of this loop is where
+        this one begins, if all that was known then may hold now.
         """
         entry = self.state.copy()
         earlier = self.settled.setdefault((node, enter.__code__, self.list_dependencies()), [])
@@ -322,9 +324,7 @@ class Evaluator(ExpressionEvaluator):
             if after == start:
                 break
             iterations += 1
-            if iterations > _ITERATIONS + 2 * len(
-                after.variables
-            ):  # what one iteration says of the next goes on and on
+            if iterations > _ITERATIONS + 2 * len(after.variables):  # the state grows with each iteration
                 self._give_up(node, start, after)
                 break
             start = _age_memory(start, after)
@@ -332,9 +332,9 @@ class Evaluator(ExpressionEvaluator):
         return start.copy()
 
     def _give_up(self, node: cst.CSTNode, start: State, after: State) -> None:
-        """Nothing is said of what each iteration of a loop tells something new of; that is a finding."""
+        """Report variables of which each iteration of a loop finds something new, and forget what is known."""
         changing = sorted(n for n, v in after.variables.items() if start.variables.get(n) != v)
-        message = f"what {', '.join(changing)} may be changes with each round of this loop; write it out"
+        message = f"what {', '.join(changing)} may be changes with each iteration of this loop; write it out"
         self.report(node, "unknown", message)
         for name in changing:
             start.variables[name] = replace(UNKNOWN, memref=MemRef.join_all(*list_memrefs(after.variables[name])))
@@ -351,7 +351,7 @@ def _age_memory(start: State, after: State) -> State:
 
 
 def _drop_semicolon(node: cst.BaseStatement) -> cst.BaseStatement:
-    """Return a statement that stood on one line with others, on its own."""
+    """Return a statement that was on one line with others, on its own."""
     if not isinstance(node, cst.SimpleStatementLine) or not isinstance(node.body[-1].semicolon, cst.Semicolon):
         return node
     return node.with_changes(body=[*node.body[:-1], node.body[-1].with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
@@ -375,7 +375,7 @@ def _is_return(statement: Any) -> bool:
 
 
 def place_at(ev: Evaluator, new: Any, origin: cst.CSTNode) -> Any:
-    """Return a node that the porter made, at the place of another."""
+    """Return a node that the porter made, at the location of another."""
     here = ev.program.source.locate(origin)
     for node in list_nodes(new):
         ev.program.source.positions.setdefault(node, here)

@@ -1,4 +1,4 @@
-"""What an evaluation works with: an expression and its value, ways out, and code made of text."""
+"""Types of an evaluation: typed expressions, the way out of a statement, diagnostics; and code made of text."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Expr:
     Attributes:
         node: the translation.
         value: what is known.
-        answered: the expression asks something of which the port knows the answer, the literal of the value.
+        answered: the expression is a question that the port answers with the literal of the value.
         new_array: the array that the expression makes, if it only makes one.
     """
 
@@ -43,14 +43,14 @@ class Expr:
 
     @property
     def answer(self) -> bool | None:
-        """What the port knows the answer to be: the condition goes."""
+        """The answer that the port knows, so that the condition goes; None for other expressions."""
         known = self.value.literal
         return known if self.answered and isinstance(known, bool) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Entries that a mask selects, where all entries stand for them.
+    """Entries that a mask selects, where all entries are computed for them.
 
     Attributes:
         condition: where they are, among all entries.
@@ -68,7 +68,7 @@ class Selection:
 
 
 def make_answer(known: bool) -> Expr:
-    """Return a question with its answer."""
+    """Return a question as its answer."""
     return Expr(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
 
 
@@ -81,7 +81,7 @@ class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that
 
 
 class Prologue(list[cst.BaseStatement]):
-    """What goes in front of a statement, and how many names of each kind the porter has given there."""
+    """Statements in front of another, and how many names of each kind they use."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,15 +104,15 @@ _ONCE = frozenset({"float64"})
 
 @dataclass(slots=True)
 class Diagnostics:
-    """What an evaluation leaves next to the code.
+    """Findings and needs of the code that an evaluation makes.
 
     Attributes:
-        findings: what there is to be said.
+        findings: the findings.
         imports: the names of the port's modules, and of the mesh axes that its caller sets, that the code may read.
         needs: the support functions that it may call.
         keys: the random numbers drawn so far.
-        left: whether something was left for the hand.
-        ranked: whether the code asks which device it runs on.
+        left: whether something needs manual porting.
+        ranked: whether the code reads the number of its device.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -123,7 +123,7 @@ class Diagnostics:
     ranked: bool = False
 
     def report(self, finding: Finding) -> None:
-        """One more finding; of some kinds one is enough."""
+        """Add a finding; of some kinds only the first."""
         if finding not in self.findings and not any(f.code == finding.code in _ONCE for f in self.findings):
             self.findings.append(finding)
 
@@ -140,7 +140,7 @@ class Diagnostics:
 
 @dataclass(slots=True)
 class TopItem:
-    """A statement of the top level, translated; with what functions and classes had answered for that."""
+    """A statement of the top level, translated, with the summaries of functions and classes that it depends on."""
 
     origin: cst.CSTNode
     made: list[Any]
@@ -148,18 +148,18 @@ class TopItem:
     called: set[str] = field(default_factory=set)
     dependencies: dict[tuple[int, str], tuple[Any, list[Any]]] = field(
         default_factory=dict
-    )  # who was asked, what was said
+    )  # functions and classes, and their summaries
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
     def note_answers(self, answers: Iterable[Dependency]) -> None:
-        """Note the dependencies, each different one once."""
+        """Add the dependencies, each different one once."""
         for of, name, answer in answers:
             said = self.dependencies.setdefault((id(of), name), (of, []))[1]
             if not any(a is answer or a == answer for a in said):
                 said.append(answer)
 
     def list_changed(self) -> set[str]:
-        """Return the functions and classes that would answer something else by now."""
+        """Return the functions and classes whose summaries have changed since."""
         asked = ((of, of.find_current_answer(name), said) for (_, name), (of, said) in self.dependencies.items())
         return {of.name for of, now, said in asked if any(a != now for a in said)}
 
@@ -210,6 +210,6 @@ def make_assignment(target: str, value: cst.BaseExpression) -> cst.SimpleStateme
 
 
 def make_raise(message: str) -> cst.SimpleStatementLine:
-    """Return the statement that stands where a translation is missing."""
+    """Return the statement for a missing translation."""
     text = cst.SimpleString(repr(message).replace("\n", " "))
     return cst.SimpleStatementLine([cst.Raise(cst.Call(cst.Name("NotImplementedError"), [cst.Arg(text)]))])

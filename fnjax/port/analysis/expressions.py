@@ -1,4 +1,4 @@
-"""What an expression is and becomes; what of an evaluation stays, and what is only supposed."""
+"""Evaluation of expressions, and speculation: what it finds is committed or not."""
 
 from __future__ import annotations
 
@@ -25,13 +25,15 @@ from fnjax.port.tree.located import list_children
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
 
-_CALLBACK = "this asks for numbers: under jit the body of the operator runs as a callback, with the shapes registered"
+_CALLBACK = (
+    "this needs concrete values: under jit the body of the operator runs as a callback, with the shapes registered"
+)
 LAUNCHING = "write kernel[grid](...) where it runs, with the name of the kernel"
 _FIT = TemplateFiller({}, frozenset())
 _OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 
 
-Operands = dict[int, tuple[cst.CSTNode, Expr]]  # expressions, by identity, and what they are where a rule says so
+Operands = dict[int, tuple[cst.CSTNode, Expr]]  # expressions by identity, with their translations and values
 
 
 class KernelStop(Stop):
@@ -42,12 +44,12 @@ class KernelStop(Stop):
 
 
 class ExpressionEvaluator(Variables):
-    """The expressions of a routine, and what their evaluation leaves."""
+    """The expressions of a routine, and the findings of their evaluation."""
 
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         super().__init__(program, routine, state, here)
         self.diagnostics = Diagnostics()
-        self.before = Prologue()  # what goes in front of the statement that is being evaluated
+        self.before = Prologue()  # statements in front of the present one
         self.memo: Operands = {}
         self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
@@ -58,7 +60,7 @@ class ExpressionEvaluator(Variables):
         self.traces: dict[Hashable, list[tuple[tuple[object, ...], State, Region]]] = {}
         self.materialised = routine.materialised  # as it was when this evaluation began
         self.masks: dict[str, Selection] = {}  # by the number of the mask
-        self.guards: list[Any] = []  # the conditions under which what is evaluated is taken
+        self.guards: list[Any] = []  # the conditions under which the entries of the present expression are used
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """Report a finding at the node."""
@@ -76,11 +78,11 @@ class ExpressionEvaluator(Variables):
         self.report(node, kind, message, "note")
 
     def may_stand_for_selected(self, number: str) -> bool:
-        """Whether all entries may stand for those that the mask of that number selects, as far as it is known."""
+        """Return whether all entries may be computed for those that the mask of that number selects."""
         return number != "" and number not in self.materialised and self.routine.role != "module"
 
     def need_entries(self, *values: Value) -> None:
-        """All entries cannot stand here for those that a mask selects: the routine says so, and is evaluated again."""
+        """Mark masks whose selected entries are needed alone here, so that the routine is evaluated again."""
         for mask in {mask for value in values for mask in value.mask.split(LOST) if mask}:
             if mask in self.materialised:
                 message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
@@ -97,7 +99,7 @@ class ExpressionEvaluator(Variables):
         return masks.pop() if masks else ""
 
     def enter_differentiated(self) -> contextlib.AbstractContextManager[None]:
-        """Return what is evaluated here will be differentiated by jax.vjp."""
+        """Return the context of code that jax.vjp differentiates."""
         return self.enter(differentiated=True, perhaps=False)
 
     @property
@@ -130,7 +132,7 @@ class ExpressionEvaluator(Variables):
 
     @contextlib.contextmanager
     def speculate(self, start: State | None = None) -> Iterator[Region]:
-        """Speculate: what is found is in the region that one gets, to be committed or not.
+        """Yield a region that collects what is found, to be committed or not.
 
         Args:
             start: what holds where it begins, if not what holds now.
@@ -149,13 +151,13 @@ class ExpressionEvaluator(Variables):
             self.returns, self.saves, self.unset, self.effects = found
 
     def commit(self, region: Region) -> Any:
-        """Go on after what was speculated, with all that it has found; its translation."""
+        """Commit a speculation with all that it has found, and return its translation."""
         self.go_on_with(region.end.copy())
         self.add_region(region)
         return region.made
 
     def add_region(self, region: Region) -> None:
-        """All that was found apart, but for the variables."""
+        """Add all that a speculation has found, but for the variables."""
         self.diagnostics.add_diagnostics(region.diagnostics)
         self.before += region.before
         self.returns += region.returns
@@ -164,7 +166,7 @@ class ExpressionEvaluator(Variables):
         self.effects = self.effects.add_effects(region.effects)
 
     def go_on_with(self, state: State) -> None:
-        """Go on with other variables."""
+        """Continue with other variables."""
         self.state = state
         self.memo.clear()
 
@@ -182,7 +184,7 @@ class ExpressionEvaluator(Variables):
         return made and ([*made[0]], made[1])
 
     def list_dependencies(self) -> tuple[object, ...]:
-        """Return what a translation depends on, next to the state and what the routine and the file say."""
+        """Return the dependencies of a translation, next to the state and the facts of routine and file."""
         return self.here, self.large, self.diagnostics.keys, self.routine.draws_often, self.routine.gives
 
     def port(self, node: cst.BaseExpression) -> Expr:

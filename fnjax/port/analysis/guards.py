@@ -1,4 +1,4 @@
-"""What a file of Triton kernels has for PyTorch's sake alone: device guards, contiguous copies, imports by version."""
+"""Code that files of Triton kernels have for PyTorch's sake alone: device guards, copies, imports by version."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALLED = re.compile(
 
 
 def is_guard_decorator(program: Program, name: str) -> bool:
-    """Whether a function of the file wraps another, and only copies its arguments or holds a device around it."""
+    """Return whether a function of the file wraps another, and only copies arguments or holds a device around it."""
     function = _find_function(program, name)
     if function is None or not function.params.params:
         return False
@@ -41,7 +41,7 @@ def is_guard_decorator(program: Program, name: str) -> bool:
 
 
 def is_guard_context(program: Program, name: str) -> bool:
-    """Return whether a function of the file gives a context that only holds a device."""
+    """Return whether a function of the file returns a context that only holds a device."""
     function = _find_function(program, name)
     if function is None:
         return False

@@ -1,4 +1,4 @@
-"""Custom operators of a file: what torch.library defines and registers there, each as a class of functions."""
+"""Custom operators that a file defines and registers with torch.library, each as a class of functions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOREIGN = frozenset(
     {"cuda", "CUDA", "xpu", "XPU", "hip", "HIP", "mps", "MPS", "npu", "hpu", "HPU", "PrivateUse1", "MTIA"}
 )
 DEFINING = frozenset({"torch.library.custom_op", "torch.library.triton_op"})
-# What says something of an operator, by one name for each.
+# Functions that register something for an operator, by one name for each.
 _SAYING = {
     "define": "define",
     "impl": "impl",
@@ -36,17 +36,17 @@ _SAYING = {
 
 @dataclass(frozen=True)
 class Registration:
-    """A call that says something of an operator.
+    """A call that registers something for an operator.
 
     Attributes:
         qualname: of the operator; `ns::` where the file does not say its name.
-        method: what is said, as `define`, `impl`, `register_fake`.
+        method: `define`, `impl`, `register_fake` ...
         key: of a body, its dispatch key or platform; empty without one.
         rest: the arguments after the name.
-        library: the Library that it is said by, as the file names it; empty where it is none.
-        given: the function of the file that it is about.
+        library: the Library whose method is called, as the file names it; empty without one.
+        given: the function of the file that is registered.
         node: the decorator, or the line's expression, that it is.
-        top: the statement of the top level that it stands in.
+        top: the statement of the top level that has it.
     """
 
     qualname: str
@@ -61,7 +61,7 @@ class Registration:
 
     @property
     def is_differentiated(self) -> bool:
-        """True if it gives a body that PyTorch differentiates, as it does where a Library is told no dispatch key."""
+        """True if it registers a body that PyTorch differentiates, as one without dispatch key by a Library."""
         implicit = self.key.startswith(("CompositeImplicit", "Autograd")) or (not self.key and bool(self.library))
         return self.method == "impl" and implicit
 
@@ -102,7 +102,7 @@ def collect_operators(program: Program) -> None:
         _give_body(program, r, places)
     for r in (r for r in said if r.method not in {"define", "impl"}):
         _register_function(program, r, places)
-    for r in said:  # what is said of one operator changes nothing for the others
+    for r in said:  # a registration for one operator changes nothing for the others
         providers = program.source.providers.get(r.library, [])
         known = r.qualname in program.classes and isinstance(r.top, cst.SimpleStatementLine)
         if known and r.top in providers:
@@ -139,7 +139,7 @@ def _read_text(program: Program, node: cst.BaseExpression) -> str:
 
 
 def _find_held_value(program: Program, node: cst.Name) -> object:
-    """Return what a variable of the top level holds at this place of it: `name = "f"` may come before each operator."""
+    """Return the literal of a variable of the top level at this line: `name = "f"` may come before each operator."""
     here = program.source.locate(node)
     values = [d.value for d in program.source.definitions.get(node.value, ())]
     before = [v for v in values if v is not None and program.source.locate(v) < here]
@@ -181,7 +181,7 @@ def _iter_registrations(
 
 
 def read_registration(program: Program, call: cst.Call, name: str = "") -> Registration | None:
-    """Return what a call says of an operator, in the forms of torch.library's functions, a Library's and an operator's.
+    """Return the registration of a call of torch.library's functions, or of a Library's or an operator's methods.
 
     Args:
         program: the file.
@@ -238,7 +238,7 @@ def _read_dispatch_key(rest: list[cst.Arg]) -> str:
 
 
 def _collect_mutated(call: cst.CSTNode) -> set[str]:
-    """Return the arguments that an operator mutates, as custom_op or infer_schema is told, or a schema says."""
+    """Return the arguments that an operator mutates, by `mutates_args=` or its schema."""
     found: set[str] = set()
     for node in list_nodes(call):
         if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mutates_args":
@@ -286,7 +286,7 @@ def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[_SchemaParameter]:
 def _add_operator(
     program: Program, qualname: str, top: cst.CSTNode, body: cst.FunctionDef, memref: cst.CSTNode, mutated: set[str]
 ) -> Class:
-    made = Class(qualname, body, ("torch.library.custom_op",), {"forward": body}, top, is_function=True)  # type: ignore[arg-type] # a function stands in for the class
+    made = Class(qualname, body, ("torch.library.custom_op",), {"forward": body}, top, is_function=True)  # type: ignore[arg-type] # a function in place of the class
     made.next_to.append(memref)
     if mutated:
         program.mutating[body] = tuple(p.name.value for p in body.params.params if p.name.value in mutated)
@@ -356,7 +356,7 @@ def _list_axes_arguments(definition: cst.CSTNode) -> list[str]:
 
 
 def _make_stand_in(program: Program, r: Registration) -> cst.FunctionDef:
-    """Return what stands for a body that is no function of the file: a lambda, or one of another file."""
+    """Return a function in place of a body that is not one of the file: a lambda, or one of another file."""
     made = cst.FunctionDef(cst.Name(r.qualname.partition("::")[2]), cst.Parameters(), cst.IndentedBlock([]))
     program.source.positions[made] = program.source.locate(r.node)
     program.ported[r.qualname] = made  # type: ignore[assignment] # the line that registers it is
@@ -374,7 +374,7 @@ def _report_missing_definition(program: Program, owner: Class, r: Registration) 
 
 
 def _register_function(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
-    """Register what is known of an operator besides its body."""
+    """Register what is known of an operator next to its body."""
     owner = program.classes.get(r.qualname)
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)
@@ -399,7 +399,7 @@ def _register_function(program: Program, r: Registration, places: Mapping[cst.Fu
 
 
 def _makes_symbolic_size(function: cst.FunctionDef) -> bool:
-    """Return whether it asks PyTorch for a new symbolic size."""
+    """Return whether it makes a new symbolic size."""
     calls = (unparse(n.func) for n in list_nodes(function, cst.Call))
     return any(c.rpartition(".")[2] in {"new_dynamic_size", "create_unbacked_symint"} for c in calls)
 

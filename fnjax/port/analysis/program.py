@@ -1,4 +1,4 @@
-"""The classes and functions of a file, what is known of each, and the evaluations through them."""
+"""The classes and functions of a file, and what is known of each."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ class Program:
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
         self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
         self.kernel_uses: set[cst.CSTNode] = set()  # where an expression may be a kernel: launches, and variables
-        self.asking: dict[cst.CSTNode, bool] = {}  # whether a function asks the GPU what it is
+        self.asking: dict[cst.CSTNode, bool] = {}  # whether a function reads properties of the GPU
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.evaluating: list[cst.CSTNode] = []  # top-level items whose evaluation has begun, the present one last
         self.evaluate_first: Callable[[cst.CSTNode], object] = id  # evaluates a function before its result is read
         self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # what evaluates a part of a class, if it was not yet
-        self.dependencies: list[Dependency] = []  # what functions and classes have answered in it
-        self.values: dict[str, tuple[Value, list[Dependency]]] = {}  # of the top level, with the answers after each
+        self.dependencies: list[Dependency] = []  # on summaries of functions and classes
+        self.values: dict[str, tuple[Value, list[Dependency]]] = {}  # of the top level, with the dependencies of each
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
@@ -153,7 +153,7 @@ class Program:
         return ""
 
     def list_meanings(self, name: str, seen: frozenset[str] = frozenset()) -> set[str]:
-        """Return all that a name of the top level may stand for, whichever branch of the file has run."""
+        """Return all that a name of the top level may be, whichever branch of the file has run."""
         found: set[str] = set()
         for definition in self.source.definitions.get(name, ()):
             if definition.imported:
@@ -217,7 +217,7 @@ class Program:
         return [self.make_routine(c.methods[name], f"{c.name}.{name}", c) for c in derived if name in c.methods]
 
     def find_differentiated_inputs(self, routine: Routine, always: bool = False) -> set[int]:
-        """Return the inputs of a forward for which backward returns a gradient; with `always`, on all its ways."""
+        """Return the inputs of a forward for which backward returns a gradient; with `always`, in each branch."""
         if routine.role != "forward" or routine.owner is None:
             return set()
         backward = self.find_method(routine.owner, "backward")
@@ -226,7 +226,7 @@ class Program:
     # -------------------------------------------------------------------------------------------- names
 
     def look_up(self, name: str) -> Value:
-        """Return what a name of the top level, or a builtin, stands for."""
+        """Return the value of a name of the top level, or of a builtin."""
         if name in self.values:
             value, answers = self.values[name]
             self.dependencies += answers
@@ -293,7 +293,7 @@ class Program:
         return self.list_rebound(node, cst.AugAssign, cst.CompFor)
 
     def list_rebound(self, node: cst.CSTNode, *also: type[cst.CSTNode]) -> set[str]:
-        """Return the variables to which a statement gives other objects, `x += y` left out."""
+        """Return the variables that a statement binds to other objects, `x += y` left out."""
         kinds: tuple[Any, ...] = (cst.AssignTarget, cst.AnnAssign, cst.For, cst.NamedExpr, *also)
         return {name for n in list_nodes(node, *kinds) for name in iter_targets(n.target)}
 
@@ -316,17 +316,17 @@ class Program:
 
     @functools.cached_property
     def collective(self) -> bool:
-        """True if the file speaks of torch.distributed."""
+        """True if the file uses torch.distributed."""
         return _COLLECTIVE.search(self.text) is not None
 
     @functools.cached_property
     def differentiates(self) -> bool:
-        """True if the file asks PyTorch for gradients, as a backward that computes its forward again does."""
+        """True if the file computes gradients with PyTorch, as a backward that recomputes its forward does."""
         return re.search(r"\bautograd\b[^\n]*\bgrad\b|\.backward\(", self.text) is not None
 
     @functools.cached_property
     def handed_on(self) -> frozenset[str]:
-        """The functions that such a file keeps in tables or passes on: nobody knows which of them it differentiates."""
+        """The functions that such a file keeps in tables or passes on, any of which it may differentiate."""
         if not self.differentiates:
             return frozenset()
         tree = list(list_nodes(self.source.tree))
@@ -338,13 +338,13 @@ class Program:
 
     @functools.cached_property
     def mentions(self) -> frozenset[str]:
-        """Return the kinds of code in a file, for the rules that are asked in such files only."""
+        """Return the kinds of code in a file, for the rules of such files only."""
         found = {kind for kind, words in _KINDS.items() if words.search(self.text)}
         return frozenset(found | {kind for kind in ("collective", "kernels") if getattr(self, kind)})
 
     @functools.cached_property
     def groups(self) -> frozenset[str]:
-        """The names of variables and attributes that are process groups: by what they are called, or are given for."""
+        """The variables and attributes that are process groups, by name or by the parameter they are passed for."""
         if not self.collective:
             return frozenset()
         found = {n.value for n in list_nodes(self.source.tree, cst.Name) if _GROUP_NAME.search(n.value)}
@@ -391,7 +391,7 @@ class Program:
         return any(r is not None and r.draws for r in found)
 
     def find_saved_input(self, owner: Class | None, memref: MemRef | None) -> int | None:
-        """Which input of forward a saved tensor is."""
+        """Return the number of the input of forward that a saved tensor is; None for others."""
         if owner is None or memref is None or memref.steps or len(memref.storage) != 1:
             return None
         forward = self.find_method(owner, "forward")

@@ -1,13 +1,13 @@
-"""Which rule has a say on which node.
+"""The rules, by the nodes that they translate.
 
 A rule is a function `(ev, node) -> Expr | None` for expressions, `(ev, node) -> list of statements | None` for
-statements; None means that the next one is asked. In which order follows from what the rules say of themselves: first
-those of files of a kind (`only`), then the others, and last the one that takes every node of its type (`general`).
-Those between have no order: no two of them answer for one node.
+statements; None means that the next one is tried. The order follows from how the rules are registered: first
+those of files of a kind (`only`), then the others, and last the one that translates every node of its type (`general`).
+Those between have no order: no two of them translate one node.
 
-A rule for calls, `(ev, node, callee) -> Expr | None`, says which callees it handles, and is asked for these alone:
+A rule for calls, `(ev, node, callee) -> Expr | None`, names the callees that it handles, and is tried for these alone:
 by their names (`torch.compile`, `*.item` for a method), by what names begin with (`torch.`, `file:`, `*.` for any
-method), by a pattern, or ANY. The one that says most of a callee is asked first.
+method), by a pattern, or ANY. The most specific one is tried first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class NodeRule:
     Attributes:
         rule: the rule.
         only: `collective`, `kernels`, `numpy` ..., for a rule of files that have to do with these.
-        general: it takes what no other rule does.
+        general: it translates what no other rule does.
     """
 
     rule: Rule
@@ -42,7 +42,7 @@ class NodeRule:
 
 
 NODES: dict[type[cst.CSTNode], list[NodeRule]] = {}
-# Callees that have no name, next to methods: a variable, an entry (`kernel[grid]`), and what another expression gives.
+# Callees without a name, next to methods: a variable, an entry (`kernel[grid]`), and any other expression.
 VARIABLE, ENTRY, RESULT = "=", "[]", "()"
 NAMELESS = (VARIABLE, ENTRY, RESULT, "*.")
 ANY = ""
@@ -54,10 +54,10 @@ class CallRule:
 
     Attributes:
         rule: the rule.
-        handles: the names of callees; one that ends with a dot or a colon, and ANY, stands for all that begin so.
+        handles: the names of callees; one that ends with a dot or a colon, and ANY, is for all that begin so.
         like: a pattern of names.
         only: `collective`, `kernels`, `numpy` ..., for a rule of files that have to do with these.
-        general: it takes what no other rule does that says as much.
+        general: it comes after others that are as specific.
     """
 
     rule: Rule
@@ -67,7 +67,7 @@ class CallRule:
     general: bool
 
     def rate_closeness(self, callee: str) -> float:
-        """Return how much it says of a callee: most by its name; less than nothing where it does not handle it."""
+        """Return how specific it is for a callee: most by its name; negative where it does not handle it."""
         if callee in self.handles:
             return float("inf")
         if self.like is not None and self.like.fullmatch(callee):
@@ -110,13 +110,13 @@ def call_of(*handles: str, like: str = "", only: str = "", general: bool = False
 
 @lru_cache(1 << 14)
 def find_rules(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
-    """Return the rules that are asked for calls of a callee, in files of a kind."""
+    """Return the rules to try for calls of a callee, in files of a kind."""
     known = [(-r.rate_closeness(callee), r.general, not r.only, r.rule) for r in CALLS if not r.only or r.only in files]
     return tuple(rule for close, *_, rule in sorted(known, key=lambda k: k[:3]) if close <= 0)
 
 
 @lru_cache(1 << 10)
 def find_node_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
-    """Return the rules that are asked for expressions or statements of a type, in files of a kind."""
+    """Return the rules to try for expressions or statements of a type, in files of a kind."""
     known = [r for r in NODES.get(kind, ()) if not r.only or r.only in files]
     return tuple(r.rule for r in sorted(known, key=lambda r: (r.general, not r.only)))

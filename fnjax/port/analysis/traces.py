@@ -12,7 +12,7 @@ from fnjax.port.analysis.effects import NOTHING, Effects
 from fnjax.port.analysis.expr import Diagnostics, Prologue, Statements
 from fnjax.port.known.facts import State, Value
 
-Made = tuple[Statements, int] | None  # what takes the place of how many statements
+Made = tuple[Statements, int] | None  # a translation, and the number of statements that it replaces
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Region:
 
     @property
     def untraced(self) -> bool:
-        """True if something in it asks for a tensor's value, so that it runs outside jit only."""
+        """True if something in it needs concrete values, so that it runs outside jit only."""
         return any(f.code == "untraced" for f in self.diagnostics.findings)
 
     def is_untraced_at(self, places: Container[tuple[int, int]]) -> bool:

@@ -1,4 +1,4 @@
-"""What stands for what at one point of a function: names, places, and which variables are still read.
+"""Names at one point of a function: what each is, its memory, and which variables are still read.
 
 An Evaluator goes through a function with what is known here. `Surroundings` is what it depends on next to the
 state: it is a value, which is handed down to what is inside, and never changed.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a translation depends on, next to the state and what the routine and the file say.
+    """Dependencies of a translation, next to the state and the facts of routine and file.
 
     Attributes:
         differentiated: jax.vjp differentiates what is evaluated here.
@@ -40,7 +40,7 @@ class Surroundings:
         filling: those of them that become functions.
         untaken: blocks that do not run where the present one does.
         waiting: variables of the porter's own that are still to be read.
-        probing: it is only asked what loops test: they are evaluated for one iteration, and get no other form.
+        probing: only the tests of loops are of interest: loops are evaluated for one iteration, and not translated.
     """
 
     differentiated: bool = False
@@ -58,16 +58,16 @@ class Surroundings:
 
 
 class Variables:
-    """The variables of a routine where an evaluation stands."""
+    """The variables of a routine at the present point of an evaluation."""
 
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         self.program, self.routine, self.state, self.here = program, routine, state, here
         self.current: cst.CSTNode = routine.node  # the statement that is evaluated
-        self.known: set[str | tuple[str, int]] = set()  # the memory that was taken, and the versions that were given
+        self.known: set[str | tuple[str, int]] = set()  # memory and versions that were made so far
 
     @contextlib.contextmanager
     def enter(self, **changes: Any) -> Iterator[None]:
-        """Yield what is evaluated here stands inside something."""
+        """Yield inside other surroundings."""
         around, self.here = self.here, replace(self.here, **changes)
         try:
             yield
@@ -75,15 +75,15 @@ class Variables:
             self.here = around
 
     def await_reads(self, names_: set[str]) -> contextlib.AbstractContextManager[None]:
-        """Variables of the porter's own are read after what is evaluated here."""
+        """Return the context in which variables of the porter's own are still to be read."""
         return self.enter(waiting=self.here.waiting | names_)
 
     def enter_conditional(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
-        """Return what is evaluated here may not be evaluated, or (`repeated`) more than once."""
+        """Return the context of an expression that may not be evaluated, or (`repeated`) more than once."""
         return self.enter(conditional=True, repeated=self.here.repeated or repeated)
 
     def find_name(self, node: cst.BaseExpression) -> str:
-        """Return the qualified name that a dotted name stands for, or the empty string."""
+        """Return the qualified name of a dotted name, or the empty string."""
         if isinstance(node, cst.Name):
             return self.look_up(node.value).name
         if isinstance(node, cst.Attribute):
@@ -105,7 +105,7 @@ class Variables:
         return self.find_name(func) or other
 
     def look_up(self, name: str) -> Value:
-        """Return what a name stands for here."""
+        """Return the value of a name here."""
         found = self.state.variables.get(name)
         return found if found is not None else self.program.look_up(name)
 
@@ -132,7 +132,7 @@ class Variables:
         return MemRef(frozenset({name}))
 
     def mark_shape(self, node: cst.CSTNode, part: str = "") -> str:
-        """Return the mark of arrays that have the shape of what a node gives, or of a part of that."""
+        """Return the mark of arrays that have the shape of a node's result, or of a part of that."""
         line, column = self.program.source.locate(node)
         return f"@{line}:{column}{part}"
 
@@ -175,7 +175,7 @@ class Variables:
                 self.state.variables[other] = replace(value, number=number, memref=memref)
 
     def is_live(self, name: str, after: cst.CSTNode | None = None, entries: bool = False) -> bool:
-        """Whether the variable may be read after the statement that is being evaluated, or in it after what it writes.
+        """Return whether the variable may be read after the present statement, or in it after what it writes.
 
         Args:
             name: the variable, or an entry of the list in it.
@@ -243,7 +243,7 @@ def read_getattr(node: cst.Call) -> cst.Attribute | None:
 
 
 def surely_binds(statement: cst.CSTNode | None, name: str) -> bool:
-    """Return whether a statement gives a variable another value, or deletes it, whichever branch it takes."""
+    """Return whether a statement binds a variable anew, or deletes it, in each branch."""
     match statement:
         case cst.SimpleStatementLine():
             bound: list[Any] = [t.target for s in statement.body if isinstance(s, cst.Assign) for t in s.targets]

@@ -1,1 +1,1 @@
-"""What is known of a value, of the memory that it lies in, and of the variables at one point."""
+"""Facts about a value, its memory, and the variables at one point."""

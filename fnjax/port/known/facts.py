@@ -1,4 +1,4 @@
-"""What the analysis knows of a value, and of the variables at one point of a function."""
+"""Facts about a value, its memory, and the variables at one point of a function."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if
 LOST = "\0"  # between masks: what is all entries is selected by one of them in one branch, by none or another elsewhere
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
-COPIED = "copied"  # how the choice of a call begins that gives the same memory or a copy: `x.contiguous()`
+COPIED = "copied"  # how the choice of a call begins that returns the same memory or a copy: `x.contiguous()`
 _LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
-HOLE = "_"  # stands for the viewed array in the expression of a Step
+HOLE = "_"  # the viewed array in the expression of a Step
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One view: how it is taken of an array, as an expression over HOLE."""
+    """One step of an access path: a view, as an expression over HOLE."""
 
     expression: cst.BaseExpression = field(compare=False)
     text: str
@@ -45,14 +45,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MemRef:
-    """Which memory a PyTorch tensor lies in, and which view of it it is.
+    """Memory reference of a PyTorch tensor: its memory, and which view of it it is.
 
     Attributes:
         storage: the memory that it may be.
         steps: the views, one of the other.
         certain: whether it surely is that view of that memory.
         choice: where a branch, or a call that copies if it must, has decided which of several it is, that branch or
-            call: two places of one choice are views of the same memory.
+            call: two references of one choice are views of the same memory.
         whole: whether none of what it may be is a view.
     """
 
@@ -63,7 +63,7 @@ class MemRef:
     whole: bool = True
 
     def is_prefix_of(self, other: MemRef) -> bool:
-        """Return whether the other place is a view of this one (or the same)."""
+        """Return whether the other reference is a view of this one (or the same)."""
         head = other.steps[: len(self.steps)]
         return len(head) == len(self.steps) and self.steps == head
 
@@ -79,13 +79,13 @@ class MemRef:
 
     @classmethod
     def join_all(cls, *places: MemRef) -> MemRef:
-        """Return the place of what may be a view of any of these."""
+        """Return the reference of what may be a view of any of these."""
         whole = all(p.whole and not p.steps for p in places)
         return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
 
     @property
     def doubtful(self) -> MemRef:
-        """The place of what may be this."""
+        """The reference of what may be this."""
         return replace(self, certain=False, choice="")
 
     def tells_overlap_with(self, other: MemRef) -> bool:
@@ -94,7 +94,7 @@ class MemRef:
 
     @property
     def local(self) -> bool:
-        """True if the memory was taken in this function."""
+        """True if the memory is allocated in this function."""
         return all(s[0].isdigit() for s in self.storage)
 
     def take_entry(self, index: int) -> MemRef:
@@ -108,10 +108,10 @@ class MemRef:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Knowledge of what a value is in the source, where the port has something else for it.
+    """Knowledge of what a value is in the source, where it is something else in the port.
 
     Attributes:
-        numpy: an array of NumPy, whose methods are NumPy's; None if that cannot be told.
+        numpy: an array of NumPy, whose methods are NumPy's; None if that is not known.
         python: a Python number, for which the port has a scalar array.
         wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
         mixed: a tensor in one branch through the function; in another a Python value, or it is not known what.
@@ -139,7 +139,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Nullness:
-    """Knowledge of whether a value may be None, or what Python has decided in its place.
+    """Knowledge of whether a value may be None, or is decided by Python.
 
     Attributes:
         optional: None in one branch through the function.
@@ -168,16 +168,16 @@ class Value:
         dtype: the class of a tensor's dtype, of a Python number, or of a dtype: `float`, `int`, `bool`, `complex` or
             `unknown`.
         rank: its number of dimensions.
-        name: the qualified name that it stands for: `torch.nn.functional`, or `file:helper` for one of the file.
+        name: its qualified name: `torch.nn.functional`, or `file:helper` for one of the file.
         literal: its value.
         parts: the elements of a tuple or list of known length.
         element: what is known of each element of other containers.
         fields: the names of the parts, of a named tuple.
         entries: the keys of a dictionary that was written out, and what is known of their values.
-        memref: where it lies, for tensors.
+        memref: its memory reference, for tensors.
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
-        mask: this value stands for the entries that the mask of that number selects; the code holds all entries. Where
+        mask: this value is the entries that the mask of that number selects; the code holds all entries. Where
             branches differ in that, several with `LOST` between them.
         exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
             only; empty for that of the inputs. Of a dtype itself, which one it is.
@@ -246,7 +246,7 @@ def _differs_in_number(a: str, b: str) -> bool:
             if (high and high == other_low) or (low and other_high == low):
                 return True
         if x != y and {x, y} & {"...", "None"}:
-            return False  # from here on they speak of different axes
+            return False  # from here on they are of different axes
     return False
 
 
@@ -338,7 +338,7 @@ def join_elements(container: Value) -> Value | None:
 
 
 def find_entry(container: Value, key: str) -> Value:
-    """Return what a dictionary has under a key; it lies where any of its entries may."""
+    """Return what a dictionary has under a key; its memory may be that of any entry."""
     found, held = dict(container.entries)[key], container.element and container.element.memref
     return replace(found, memref=held.doubtful) if held and found.kind != "static" else found
 
@@ -456,7 +456,7 @@ def join_states(states: list[State], branch: str) -> State:
 
 
 def mark_choice(value: Value, branches: list[Value], branch: str) -> Value:
-    """Return a value that a branch has taken from one of several."""
+    """Return a value that is one of several by branch."""
     memref = value.memref
     if memref is None or memref.certain or memref.choice:
         return value
@@ -469,7 +469,7 @@ def mark_choice(value: Value, branches: list[Value], branch: str) -> Value:
 
 
 def list_memrefs(value: Value) -> list[MemRef]:
-    """Return where a value and its parts lie."""
+    """Return the memory references of a value and its parts."""
     found = [value.memref] if value.memref else []
     for part in (*(value.parts or ()), *(entry for _, entry in value.entries)):
         found += list_memrefs(part)
@@ -479,7 +479,7 @@ def list_memrefs(value: Value) -> list[MemRef]:
 
 
 def may_touch(value: Value, storage: frozenset[str]) -> bool:
-    """Return whether a value, or a part of it, may lie in some memory."""
+    """Return whether a value, or a part of it, may be in some memory."""
     return any(p.storage & storage for p in list_memrefs(value))
 
 

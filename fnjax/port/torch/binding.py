@@ -37,7 +37,7 @@ class Problem:
     """Reason why a call cannot be translated, as a sentence for the finding.
 
     Attributes:
-        doubtful: the call may be right; which of several signatures it is for cannot be told.
+        doubtful: the call may be right; which of several signatures it is for is not known.
     """
 
     message: str
@@ -49,7 +49,7 @@ class Rendered:
     """A JAX expression, the support functions that it calls, and what it needs imported (jax, jnp, np, math).
 
     Attributes:
-        unchanged: it is the first argument, as that stands there.
+        unchanged: it is the first argument as it is.
         new_array: the array that it makes, if it only makes one.
     """
 
@@ -85,7 +85,7 @@ class Bound:
         return self.overload.value(self) if self.overload.value else self.overload.constant
 
     def is_given(self, name: str) -> bool:
-        """Return whether the call says something else for this parameter than its default."""
+        """Return whether the call passes another value for this parameter than its default."""
         if name not in self.values:
             return False
         default = self._find_parameter(name).default
@@ -115,7 +115,7 @@ class Bound:
         return name in self.values
 
     def may_be_none(self, name: str) -> bool:
-        """Return whether what is taken for a tensor, or for a number, may be None."""
+        """Return whether an argument may be None."""
         return self.context.may_be_none(self.values[name])
 
     def find_role(self, name: str) -> str:
@@ -142,7 +142,7 @@ class Bound:
 
     @property
     def differentiated(self) -> bool:
-        """True if the call stands in code that the port differentiates."""
+        """True if the call is in code that the port differentiates."""
         return self.context.differentiated
 
     @property
@@ -192,10 +192,10 @@ class Bound:
         """Return the JAX expression.
 
         Args:
-            least: how tightly its place demands that it binds: `ATOM` (the default) puts parentheses around anything
-                that might need them, 0 none.
+            least: how tightly it has to bind: `ATOM` (the default) puts parentheses around anything that might need
+                them, 0 none.
             part: the field of a tuple result that alone is wanted, of those in `overload.parts`.
-            first: what stands for the first argument, instead of its translation.
+            first: replaces the first argument's translation.
         """
         template = self.overload.parts[part] if part else self.overload.template
         try:
@@ -224,7 +224,7 @@ class Bound:
         )
 
     def _takes_missing_axis(self, own: str) -> bool:
-        """Return whether a call names the first axis of an array without axes, and gives one entry for one."""
+        """Return whether a call names the first axis of an array without axes."""
         axis = self.read_literal("dim") if "dim" in self.values and self.find_rank(own) == 0 else None
         known = type(axis) is int and axis in (0, -1)
         return known and (self.overload.along or self._find_parameter("dim").default == "None")
@@ -240,7 +240,7 @@ class Bound:
         return replace(made, expression=cst.parse_expression(f"{unparse(made.expression)}[0]"))
 
     def _find_role(self, name: str) -> str:
-        """Of an argument that is a size: whether it is a tuple, or a number."""
+        """Return whether an argument that is a size is a tuple, or a number."""
         node = self.values.get(name)
         if node is None:
             return ""
@@ -250,7 +250,7 @@ class Bound:
         return next(p for p in self.overload.parameters if p.name == name)
 
     def _list_all_axes(self, axes: cst.BaseExpression) -> cst.BaseExpression:
-        """No axes at all are all of them to PyTorch."""
+        """Return axes, None for no axes at all, which are all of them to PyTorch."""
         if read_literal(axes) in ((), []):
             return cst.Name("None")
         role, text = self.context.find_role(self.values["dim"]), unparse(bracket(axes, 2))
@@ -312,7 +312,7 @@ def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | 
     first = fitting[0]
     doubtful = [p.name for p in first.overload.parameters if p.kind and first.find_kind(p.name) == "unknown"]
     if doubtful and len(fitting) > 1:
-        which = f"{operation.names[0]}: it cannot be told whether {doubtful[0]!r} is a tensor or a Python value"
+        which = f"{operation.names[0]}: it is not known whether {doubtful[0]!r} is a tensor or a Python value"
         return Problem(which, doubtful=True)
     return first
 
@@ -330,11 +330,11 @@ def bind_to_signature(
         if parameter.variadic:
             gathered = _gather_variadic(parameter.name, rest, kind)
             if gathered is None:
-                return "has one argument of which it cannot be told whether it is a tensor or a sequence of them"
+                return "has one argument of which it is not known whether it is a tensor or a sequence of them"
             values[parameter.name], rest = gathered, []
             break
         if rest[0].star:
-            return "is called with *args or **kwargs, whose number cannot be told"
+            return "is called with *args or **kwargs, whose number is not known"
         values[parameter.name] = rest.pop(0).value
     if rest:
         return f"takes at most {len([p for p in parameters if not p.keyword])} positional arguments here"
@@ -364,7 +364,7 @@ def bind_to_signature(
 def _gather_variadic(
     name: str, args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
 ) -> cst.BaseExpression | None:
-    """Variadic arguments as one expression: their tuple, or the one sequence (or number) that was given."""
+    """Return variadic arguments as one expression: their tuple, or the one sequence (or number) that was given."""
     if len(args) == 1 and not args[0].star:
         value = args[0].value
         if name in SIZES:

@@ -1,4 +1,4 @@
-"""What the table asks of the expressions in a call, as far as these themselves say it; the analysis says more."""
+"""Facts about the expressions in a call that these themselves show; the analysis adds more."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Context:
         return "unknown" if self.read_literal(node) is MISSING else "static"
 
     def may_be_none(self, node: cst.BaseExpression) -> bool:
-        """Return whether what is taken for a tensor may be None."""
+        """Return whether an argument may be None."""
         return False
 
     def find_dtype(self, node: cst.BaseExpression) -> str:
@@ -50,7 +50,7 @@ class Context:
         return False
 
     def read_literal(self, node: cst.BaseExpression) -> object:
-        """Return the value of a literal, or of a name that surely stands for one; else MISSING."""
+        """Return the value of a literal, or of a name that surely is one; else MISSING."""
         return read_literal(node)
 
     def find_role(self, node: cst.BaseExpression) -> str:
@@ -69,7 +69,7 @@ class Context:
         return last if space in {"torch", "jnp"} and last in DTYPES else ""
 
     def rewrite(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Return the JAX expression that takes the place of an argument."""
+        """Return the JAX expression that replaces an argument."""
         return node
 
     def find_new_array(self, node: cst.BaseExpression) -> NewArray | None:
@@ -87,7 +87,7 @@ class Context:
 
     @property
     def differentiated(self) -> bool:
-        """True if the call stands in code that the port differentiates."""
+        """True if the call is in code that the port differentiates."""
         return False
 
     @property

@@ -49,7 +49,7 @@ def find_level(node: cst.BaseExpression) -> int:
 
 
 def bracket(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
-    """Return the expression, in parentheses where it binds less tightly than its place demands."""
+    """Return the expression, in parentheses where it binds less tightly than `least`."""
     if find_level(node) >= least:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
@@ -122,7 +122,7 @@ def read_text(
     Args:
         node: the expression.
         value: what is known of its parts.
-        hole: stands for a part that is not known; by default all is unknown then.
+        hole: replaces a part that is not known; by default all is unknown then.
     """
     found = read_literal(node)
     if isinstance(found, str):
@@ -155,7 +155,7 @@ def _read_text_of_part(
 
 
 def _is_plain_dot(dot: cst.Dot) -> bool:
-    """Return whether no blanks stand around a dot."""
+    """Return whether no blanks are around a dot."""
     before, after = dot.whitespace_before, dot.whitespace_after
     return (
         isinstance(before, cst.SimpleWhitespace)
@@ -206,7 +206,7 @@ def make_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
 
 
 class TemplateFiller(Rewriter):
-    """Puts expressions in place of a template's names, with parentheses where they are needed.
+    """Rewriter that puts expressions in place of a template's names, with parentheses where they are needed.
 
     A keyword argument whose value is just the name of an omitted parameter goes away: JAX's default is the same there.
     (A template says otherwise with parentheses around the name.)
@@ -218,7 +218,7 @@ class TemplateFiller(Rewriter):
         omitted: frozenset[str],
         known: Callable[[str, str], cst.BaseExpression | None] | None = None,
     ) -> None:
-        """With `known`, what an attribute of a name is, where that can be told: the template's `input.shape`."""
+        """Make a filler; `known` returns an attribute of a name where it is known: the template's `input.shape`."""
         self.values, self.omitted, self.known = values, omitted, known
 
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:

@@ -70,7 +70,7 @@ class NewArray:
         return cst.parse_expression(f"({unparse(self.size)},)") if self.role == "int" else self.size
 
     def fill_with(self, kind: str, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
-        """Return the same array, full of something else; None where that cannot be said at once."""
+        """Return the same array, full of something else; None where no one call makes it."""
         if self.kind == "full":
             return None
         dtype = f"dtype={unparse(self.dtype)}" if self.dtype is not None else ""

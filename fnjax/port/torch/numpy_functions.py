@@ -91,7 +91,7 @@ DTYPES = {
     "int": "int",
     "complex": "complex",
 }
-# Functions that give a scalar of NumPy's own for a Python number.
+# Functions that return a scalar of NumPy's own for a Python number.
 SCALARS = frozenset(
     {"float64", "float32", "float16", "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos"}
     | {"tan", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh", "ceil", "floor", "round", "abs", "power", "maximum"}

@@ -1,4 +1,4 @@
-"""Functions of Python's: what those of math are for arrays, and builtins that find names by text or give no array."""
+"""Functions of Python's: those of math for arrays, and builtins that find names by text or return no array."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ What: arithmetic, comparisons and `not`; only what is known of their values is w
 Before: `(x > 0) & m`
 After: `(x > 0) & m`
 Safety: JAX's arrays have PyTorch's operators, with the same promotion of Python numbers.
-Limits: chained comparisons whose middle writes or names something ask for a Python bool, which runs outside jit only.
+Limits: chained comparisons whose middle writes or names something need a Python bool, which runs outside jit only.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def describe_combined(ev: Evaluator, node: cst.BaseExpression, operands: list[Ex
     """Return what is known of the result of an elementwise operator."""
     values = [o.value for o in operands]
     tensors = [v for v in values if v.is_tensor]
-    # Selected entries stand next to numbers, or entries that the same mask selects: others would meet at other places.
+    # Selected entries combine with numbers and entries that the same mask selects: others would be at other positions.
     mask = ev.find_one_mask(values)
     open_ = [v for v in values if v.kind in {"tensor", "unknown"}]
     if not tensors and not open_:
@@ -108,7 +108,7 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
     floats = divided or other.value.dtype in {"float", "complex"}
     fits = floats or (other.value.dtype == "unknown" and other.named)
     if not large and not (expr.value.kind == "static" and other.value.is_tensor and fits):
-        message = "the number may need more than 32 bits, which JAX refuses beside an array: make it with float()"
+        message = "the number may need more than 32 bits, which JAX refuses next to an array: make it with float()"
         ev.note(node, "int64", message)
         return expr
     if not other.value.is_tensor:
@@ -117,7 +117,7 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
     if floats:
         return replace(expr, node=fill("float(A)", A=expr.node))
     if other.value.dtype == "unknown":
-        ev.note(node, "int64", "beside whole numbers this needs more than 32 bits: set jax_enable_x64 for them")
+        ev.note(node, "int64", "next to integers this needs more than 32 bits: set jax_enable_x64 for them")
     ev.diagnostics.imports.add("jnp")
     return replace(expr, node=parse(f"jnp.asarray({unparse(drop_parentheses(expr.node))}, {_write_dtype(other)})"))
 
@@ -125,7 +125,7 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
 def may_grow(ev: Evaluator, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
     """Return whether this is an integer of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
 
-    The number of a loop's round is no such exponent: as many rounds nobody makes.
+    The counter of a loop is no such exponent: no loop has as many iterations.
     """
     if isinstance(node.operator, (cst.Power, cst.LeftShift)):
         counting = [loop.target for loop in ev.here.loops if isinstance(loop, cst.For)]
@@ -143,7 +143,7 @@ def report_overflow(ev: Evaluator, node: cst.CSTNode, left: Expr, right: Expr, s
     for array, number in ((left, right), (right, left)):
         wide = array.value.is_tensor and array.value.dtype == "int" and array.value.exact in {"", "int64"}
         if wide and _find_largest(ev, number) >= (15 if shift else 2**15):
-            message = "this may need more than 32 bits: JAX has whole numbers of 64 bits with jax_enable_x64 only"
+            message = "this may need more than 32 bits: JAX has integers of 64 bits with jax_enable_x64 only"
             ev.report(node, "int64", message)
 
 
@@ -163,7 +163,7 @@ def _find_largest(ev: Evaluator, expr: Expr) -> int:
 
 
 def narrow_result(made: cst.BaseExpression, exprs: list[Expr]) -> cst.BaseExpression:
-    """In PyTorch a tensor without dimensions makes no other's dtype wider; in JAX it does."""
+    """Cast a result to the dtype that PyTorch gives it: there a tensor without dimensions widens no other's dtype."""
     whole = [t for t in exprs if t.value.is_tensor and t.value.rank != 0]
     single = [t.value for t in exprs if t.value.is_tensor and t.value.rank == 0]
     if not whole or not single:
@@ -213,9 +213,9 @@ def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
         return Expr(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
         if right.value.traced:
-            ev.report(node, "untraced", "a list repeated by the value of a tensor; this runs un-jitted only")
+            ev.report(node, "untraced", "a list repeated by the value of a tensor; this runs outside jit only")
         element = join_elements(left.value)
-        if element and element.memref and isinstance(node.operator, cst.Multiply):  # one tensor in several places
+        if element and element.memref and isinstance(node.operator, cst.Multiply):  # one tensor at several positions
             element = replace(element, memref=element.memref.doubtful)
         elif isinstance(node.operator, cst.Add):
             other = join_elements(right.value)
@@ -305,7 +305,7 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
             ev.diagnostics.imports.add("jnp")
             return Expr(fill("jnp.logical_not(A)", A=expr.node), value)
         if expr.value.origin.mixed:
-            ev.report(node, "untraced", "`not` asks a tensor for its Python bool; this runs un-jitted only")
+            ev.report(node, "untraced", "`not` needs the Python bool of a tensor; this runs outside jit only")
         return Expr(made, Value("unknown" if expr.value.kind == "unknown" else "static", "bool"))
     if not expr.value.is_tensor and expr.value.dtype != "bool":
         number = _read_whole_number(expr.value)
@@ -343,7 +343,7 @@ _EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, c
 
 
 def _port_dtype_comparison(ev: Evaluator, node: cst.Comparison) -> Any:
-    """`x.dtype is torch.int64`: dtypes are equal, not identical; integers have 64 bits where JAX is told so."""
+    """`x.dtype is torch.int64`: dtypes are equal, not identical; integers have 64 bits with jax_enable_x64."""
     named = [n for n in list_nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and ev.find_name(n) in _OF_64_BITS]
     ev.diagnostics.imports |= {"jnp"} if named else set()
     known: Operands = {id(n): (n, replace(ev.port(n), node=parse("jnp.result_type(int)"))) for n in named}
@@ -375,18 +375,18 @@ def port_comparison(ev: Evaluator, node: cst.Comparison) -> Expr:
     with ev.take({id(n): (n, t) for n, t in zip(sides, operands, strict=True)}):
         made = _port_dtype_comparison(ev, node) if any(is_dtype(o.value) for o in operands) else ev.port_parts(node)
     operators = [type(t.operator) for t in node.comparisons]
-    # These answer with Python's True or False, whatever they are asked of; the others give arrays of arrays.
+    # These return Python's True or False, whatever the operands; the others return arrays for arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.origin.python or (first.is_tensor and first.rank == 0)):
-            ev.report(node, "untraced", "`in` asks for the value of a tensor; this runs un-jitted only")
+            ev.report(node, "untraced", "`in` needs the value of a tensor; this runs outside jit only")
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
             made = made.with_changes(left=make_hashable(ev, Expr(made.left, operands[0].value)))
         return Expr(made, Value("static", "bool"))
     if (links := port_chained_comparison(ev, node)) is not None:
         return ev.port(place_at(ev, links, node))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
-        ev.report(node, "untraced", "a chained comparison of tensors asks for a Python bool; this runs un-jitted only")
+        ev.report(node, "untraced", "a chained comparison of tensors needs a Python bool; this runs outside jit only")
     named = [o for o in operands if o.value.name == "instance:torch.device"]
     if (  # a device never equals a text
         named

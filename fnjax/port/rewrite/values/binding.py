@@ -1,4 +1,4 @@
-"""Variables, attributes and containers take values: what every rule needs that binds a name.
+"""Binding of variables, attributes and containers, for every rule that binds a name.
 
 What: a target is bound to what is known of a value, by unpacking too; what a container holds of its entries' memory.
 Safety: what a global or an object keeps for later calls is a finding, or a note.
@@ -27,7 +27,7 @@ def iterate_over(ev: Evaluator, node: cst.BaseExpression, value: Value) -> Value
 
 
 def bind_target(ev: Evaluator, target: Any, value: Value, node: cst.CSTNode) -> None:
-    """Variables take values, also by unpacking."""
+    """Bind variables, also by unpacking."""
     if isinstance(target, cst.Name):
         if target.value in ev.program.rebound and ev.routine.role != "module":
             here = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Global))
@@ -102,7 +102,7 @@ def list_entries(ev: Evaluator, pairs: list[tuple[object, cst.BaseExpression]]) 
 
 
 def _drop_place(value: Value) -> Value:
-    """Return what a dictionary tells of a tensor in it: not where it lies."""
+    """Return what is known of a tensor in a dictionary, without its memory."""
     if value.kind == "static":
         return value
     return Value(value.kind, value.dtype, value.rank, origin=Origin(numpy=value.origin.numpy))

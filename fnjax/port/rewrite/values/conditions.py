@@ -1,11 +1,11 @@
 """Conditions of Python and of tensors in one `and` or `or`.
 
-What: Python's part is asked first and stays Python's, so that what stands after it is only traced where it may run;
+What: Python's part is evaluated first and stays Python's, so that what comes after it is only traced where it may run;
 the tensors' part becomes one array. `not` goes to the parts.
 Before: `if limit is not None and n > limit: x = x * (limit / n)`
 After: `if limit is not None: x = jax.lax.cond(n > limit, lambda: x * (limit / n), lambda: x)`
-Safety: each block stands after the same answers as in the source.
-Limits: a block that several answers lead to is written out for each of them; `and` and `or` of tensors that are no
+Safety: each block runs under the same conditions as in the source.
+Limits: a block that several conditions lead to is written out for each of them; `and` and `or` of tensors that are no
 conditions (`x or y`) run outside jit only.
 """
 
@@ -27,7 +27,7 @@ Formula = cst.BaseExpression | bool
 
 
 def put_blocks_on_lines(ev: Evaluator, node: Any) -> Any:
-    """Return an `if` whose blocks stand on lines of their own."""
+    """Return an `if` whose blocks are on lines of their own."""
     if not isinstance(node, (cst.If, cst.Else)):
         return node
     changes: dict[str, Any] = {}
@@ -40,7 +40,7 @@ def put_blocks_on_lines(ev: Evaluator, node: Any) -> Any:
 
 
 def find_asked(value: Value) -> str:
-    """Whose answer a condition is: `python`, `array`, or `either`, which has the form of an array's as well."""
+    """Return who decides a condition: `python`, `array`, or `either`, which is written as an array's."""
     open_ = value.kind == "unknown" and value.dtype == "bool" and value.memref is not None
     return "array" if value.traced else "either" if open_ else "python"
 
@@ -49,7 +49,7 @@ _ONLY_ASKING = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.l
 
 
 def _may_act(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether a condition may do something next to asking."""
+    """Return whether a condition may have an effect."""
     calls = [n.func for n in list_nodes(node) if isinstance(n, cst.Call)]
     named = any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for n in list_nodes(node))
     return named or not all(ev.find_name(f) in _ONLY_ASKING for f in calls)
@@ -136,7 +136,7 @@ def _open_condition(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpressi
 
 
 def _find_python_part(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the first condition of Python's in a condition that asks tensors as well."""
+    """Return the first condition of Python's in a condition with tensors as well."""
     asked = [(n, find_asked(ev.port(n).value)) for n in _list_atoms(node)]
     if all(a != "array" for _, a in asked):
         return None
@@ -164,7 +164,7 @@ def _assume(node: cst.BaseExpression, part: cst.BaseExpression, answer: bool) ->
 
 
 def split_condition(ev: Evaluator, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Formula, Formula] | None:
-    """Python's part of a condition that asks tensors as well, and what is left to ask after either answer."""
+    """Return Python's part of a condition with tensors, and what is left of it where that holds and where not."""
     if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
         return None
     with ev.speculate(), ev.enter_conditional():
@@ -247,7 +247,7 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
         return exprs[0]
     asking = [
         n for n, expr in operand_exprs if any(expr is t for t in exprs[:-1])
-    ]  # a call that is answered does nothing
+    ]  # a call that the port answers does nothing
     decided = exprs[-1].answer is isinstance(node.operator, cst.Or) and not any(_may_act(ev, n) for n in asking)
     exprs = [*map(_make_question, exprs[:-1]), exprs[-1]]
     asked = [find_asked(t.value) for t in exprs]
@@ -255,7 +255,7 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
     if "array" in asked and all(t.value.dtype == "bool" for t in arrays):
         return _write_condition(ev, node, exprs, arrays)
     if "array" in asked[:-1]:
-        ev.report(node, "untraced", "`and` and `or` ask a tensor for its Python bool; this runs un-jitted only")
+        ev.report(node, "untraced", "`and` and `or` need the Python bool of a tensor; this runs outside jit only")
     value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in exprs])
     made = (
         ev.port_parts(node)
@@ -267,7 +267,7 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
 
 
 def _make_question(expr: Expr) -> Expr:
-    """Translate `n != 0` for the integer n of a tensor, which `and` or `or` asks."""
+    """Translate `n != 0` for the integer n of a tensor in `and` or `or`."""
     value = expr.value
     if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
         return expr
@@ -281,7 +281,7 @@ def _drop_decided(asked: list[cst.BaseExpression], exprs: list[Expr], either: bo
     left: list[Expr] = []
     for i, expr in enumerate(exprs):
         known = expr.answer
-        if known is either:  # it decides: what follows is never asked, and what only reads is not missed
+        if known is either:  # it decides: what follows is never evaluated, and what only reads can go
             before = [(n, t.value) for n, t in zip(asked, exprs, strict=True) if any(t is other for other in left)]
             named = all(isinstance(n, (cst.Name, cst.Attribute)) for n, _ in before)
             flags = named and all(v.kind == "static" and v.dtype == "bool" for _, v in before)
@@ -294,7 +294,7 @@ def _drop_decided(asked: list[cst.BaseExpression], exprs: list[Expr], either: bo
 
 
 def _write_condition(ev: Evaluator, node: cst.BooleanOperation, exprs: list[Expr], arrays: list[Expr]) -> Expr:
-    """Python's conditions, then one array of the others."""
+    """Return Python's conditions, then one array of the others."""
     word, sign = ("and", "&") if isinstance(node.operator, cst.And) else ("or", "|")
     python = [t for t in exprs if all(t is not a for a in arrays)]
     together = arrays[0].node

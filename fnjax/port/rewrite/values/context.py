@@ -1,11 +1,11 @@
-"""ctx keeps its ways.
+"""ctx, which works as in PyTorch.
 
 What: `ctx` works as in PyTorch and stays as it is. Reads of `x.requires_grad` become `ctx.needs_input_grad[i]`; what
 ctx keeps is followed from forward into backward, so that tensors are known there.
 Before: `ctx.save_for_backward(x) if x.requires_grad else None`
 After: `ctx.save_for_backward(x) if ctx.needs_input_grad[0] else None`
 Safety: an attribute that several methods write has what holds of all of them.
-Limits: an output that depends on `requires_grad` is a finding: nobody differentiates a plain call in JAX.
+Limits: an output that depends on `requires_grad` is a finding: a plain call in JAX is not differentiated.
 `requires_grad` of what is no input of forward is taken as True, with a note; hooks and graph attributes are
 findings.
 """
@@ -51,12 +51,12 @@ def port_ctx_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     if node.attr.value == "needs_input_grad":
         return Expr(node, Value("static", element=Value("static", "bool")))
     if key not in ev.state.variables and _is_set_nowhere(ev, node.attr.value):
-        ev.report(node, "unknown", f"no method of the class gives ctx {node.attr.value!r}; forward has to keep it")
+        ev.report(node, "unknown", f"no method of the class sets ctx.{node.attr.value}; forward has to keep it")
     return Expr(node, ev.state.variables.get(key, UNKNOWN))
 
 
 def _is_set_nowhere(ev: Evaluator, name: str) -> bool:
-    """Return whether nothing in the file could give ctx this attribute, nor a class of another file."""
+    """Return whether nothing in the file could set this attribute of ctx, nor a class of another file."""
     owner, program = ev.routine.owner, ev.program
     if owner is None or ev.routine.role not in {"backward", "vjp"} or program.find_method(owner, "forward") is None:
         return False
@@ -89,7 +89,7 @@ _ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builti
 
 
 def hides_arrays(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether arrays lie in this where JAX cannot see them: in a plain object, an iterator or a function."""
+    """Return whether this holds arrays where JAX cannot see them: in a plain object, an iterator or a function."""
     made: list[cst.CSTNode] = [node]
     if isinstance(node, cst.Name):
         inner = (n for n in list_nodes(ev.routine.node.body) if isinstance(n, cst.FunctionDef))
@@ -116,7 +116,7 @@ def _hides_in_parts(ev: Evaluator, node: cst.CSTNode) -> bool:
 
 
 def keep_on_ctx(ev: Evaluator, key: str, value: Value) -> None:
-    """Keep on ctx what a method leaves there."""
+    """Add what a method sets on ctx."""
     ev.kept[key] = join_values(ev.kept[key], value) if key in ev.kept else value
 
 
@@ -138,7 +138,7 @@ def port_ctx_call(ev: Evaluator, node: cst.Call, key: str) -> Expr | None:
         ev.saves.append(made)
         return Expr(made, Value("static", literal=None))
     value = ev.state.variables.get(key, UNKNOWN)
-    if value.kind == "static":  # a function that forward chose: what it gives is not known
+    if value.kind == "static":  # a function that forward chose: its result is not known
         given = [p for a in node.args if (p := ev.port(a.value).value.memref)]
         value = replace(UNKNOWN, memref=MemRef.join_all(*given)) if given else UNKNOWN
     return Expr(made, value)
@@ -152,7 +152,7 @@ def port_requires_grad(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     if ev.routine.role == "helper":
         ev.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
         return make_answer(True)
-    # In forward PyTorch's requires_grad is that of the inputs alone, which is what needs_input_grad says.
+    # In forward PyTorch's requires_grad is that of the inputs alone, as needs_input_grad has it.
     first = ev.routine.first
     star = ev.routine.node.params.star_arg
     names = [p.name.value for p in ev.routine.parameters[first:] if p is not star]

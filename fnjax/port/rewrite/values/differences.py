@@ -23,7 +23,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def must_vanish_exactly(ev: Evaluator, node: cst.BinaryOperation) -> bool:
-    """Whether a difference of products is to be 0 where both are the same: of one array, `s - s.T`, or asked later."""
+    """Return whether a difference of products must be 0 where both are equal: of one array, or compared later."""
     of, other = _drop_axis_changes(ev, node.left), _drop_axis_changes(ev, node.right)
     if unparse(node.left) == unparse(node.right) or not (_is_product(ev, of) and _is_product(ev, other)):
         return False
@@ -121,7 +121,7 @@ _NOTHING = Overload("", "")
 
 
 def _find_overload(function: cst.BaseExpression) -> Overload:
-    """Return what the table says of a method, or a function, of this name."""
+    """Return the table's line of a method, or a function, of this name."""
     name = function.attr if isinstance(function, cst.Attribute) else function
     found = find_operation(f"torch.Tensor.{name.value}") if isinstance(name, cst.Name) else None
     return found.first if isinstance(found, Operation) else _NOTHING
