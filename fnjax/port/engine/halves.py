@@ -50,10 +50,10 @@ def divide(
     made = tuple(replace(m, status="as_is") if c.top in broken else m for c, m in zip(functions, classes, strict=True))
     roots = [s for c in functions if c.top not in broken for s in _list_statements(program, c) if s in top_items]
     lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
-    selected = _close(program, roots, top_items)
-    needed = _close(program, [s for s in lost if s in top_items], top_items)
+    selected = close(program, roots, top_items)
+    needed = close(program, lost, top_items)
     for statement in top_items.keys() - needed - selected.keys():  # wrappers of classes
-        closed = _close(program, [statement], top_items)
+        closed = close(program, [statement], top_items)
         if not closed.keys() & broken:
             selected |= closed
             roots.append(statement)
@@ -72,20 +72,25 @@ def _list_bound(statements: Iterable[cst.CSTNode]) -> frozenset[str]:
     return frozenset(n for s in statements for n, _ in iter_bindings(s))
 
 
-def _close(
-    program: Program, roots: Iterable[cst.CSTNode], top_items: Mapping[cst.CSTNode, TopItem]
+def close(
+    program: Program,
+    roots: Iterable[cst.CSTNode],
+    top_items: Mapping[cst.CSTNode, TopItem],
+    but: cst.CSTNode | None = None,
 ) -> dict[cst.CSTNode, TopItem]:
-    """Return statements with all that they need."""
+    """Return statements with all that they need, without one of them."""
     found: dict[cst.CSTNode, TopItem] = {}
     waiting = list(roots)
     while waiting:
         statement = waiting.pop()
-        if statement in found:
-            continue
-        top_item = found[statement] = top_items[statement]
-        for name in top_item.list_names_read():
-            waiting += [s for s in program.source.providers.get(name, ()) if s in top_items]
-        for name in top_item.list_operators():
-            operator = program.classes.get(name)
-            waiting += [s for s in (operator.top, *operator.next_to) if s in top_items] if operator else []
+        if statement is not but and statement in top_items and statement not in found:
+            top_item = found[statement] = top_items[statement]
+            waiting += list_providers(program, top_item.list_names_read(), top_item)
     return found
+
+
+def list_providers(program: Program, names: Iterable[str], top_item: TopItem) -> list[cst.CSTNode]:
+    """Return the statements that bind names, and those that define the operators that a statement looks up."""
+    operators = [c for n in top_item.list_operators() if (c := program.classes.get(n)) is not None]
+    named = [s for n in names for s in program.source.providers.get(n, ())]
+    return named + [s for c in operators for s in (c.top, *c.next_to)]

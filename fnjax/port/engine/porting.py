@@ -19,7 +19,7 @@ from fnjax.port.analysis.program import Class, Program, list_nodes
 from fnjax.port.engine.as_is import has_kernels, has_operators, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
 from fnjax.port.engine.fixpoint import find_parts, settle_part
-from fnjax.port.engine.halves import divide
+from fnjax.port.engine.halves import close, divide, list_providers
 from fnjax.port.engine.imported import drop_failing
 from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
@@ -299,7 +299,6 @@ def _choose_key_name(source: Source) -> str:
 
 def _describe_class(program: Program, cls: Class, top_items: dict[cst.CSTNode, TopItem]) -> PortedClass:
     """Return the findings of a class: its own, and those of what it needs of the file."""
-    seen: set[cst.CSTNode] = {cls.top}
     top = top_items[cls.top]
     inside = _find_span(program, cls)
     next_to = [
@@ -307,30 +306,16 @@ def _describe_class(program: Program, cls: Class, top_items: dict[cst.CSTNode, T
         for c in program.classes.values()
         if c.top is cls.top and not c.name.startswith(cls.name) and not cls.name.startswith(c.name)
     ]
-    found = [f for s in cls.next_to if s in top_items and s is not cls.top for f in top_items[s].diagnostics.findings]
     codes = {"note": "dropped", "error": "supply"}
-    found += [Finding(*program.source.locate(n), codes[s], message, s) for n, message, s in cls.left_out]
+    found = [Finding(*program.source.locate(n), codes[s], message, s) for n, message, s in cls.left_out]
     found += [
         f for f in top.diagnostics.findings if _lies_within(f, inside) or not any(_lies_within(f, o) for o in next_to)
     ]
     ported = program.ported.get(cls.name)
-    seen.update(cls.next_to)
-    waiting = sorted({n for s in cls.next_to if s in top_items for n in top_items[s].list_names_read()})
     alone = ported is None or cls.top is not cls.node or len(top.made) == 1
-    waiting += sorted(top.list_names_read() if alone else collect_read_names([ported])) + top.list_operators()
-    done: set[str] = set()
-    while waiting:
-        name = waiting.pop()
-        if name in done:
-            continue
-        done.add(name)
-        operator = program.classes.get(name) if "::" in name else None
-        for provider in operator.next_to if operator else program.source.providers.get(name, ()):
-            if provider in seen or provider not in top_items:
-                continue
-            seen.add(provider)
-            found += top_items[provider].diagnostics.findings
-            waiting += sorted(top_items[provider].list_names_read()) + top_items[provider].list_operators()
+    names = top.list_names_read() if alone else collect_read_names([ported])
+    needed = close(program, [*cls.next_to, *list_providers(program, names, top)], top_items, but=cls.top)
+    found += [f for top_item in needed.values() for f in top_item.diagnostics.findings]
     if ported is None:
         message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
         found.append(Finding(*program.source.locate(cls.node), "unknown", message))
