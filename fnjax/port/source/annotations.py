@@ -38,17 +38,6 @@ class AnnotationPorter(cst.CSTTransformer):
         """Translate `Tensor`."""
         return self._port_name(original_node, updated_node)
 
-    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """Translate `Base[int]` where the port's class has lost the base that took a subscript."""
-        name = self.program.resolve_name(original_node.value).removeprefix("file:")
-        cls = self.program.classes.get(name)
-        if cls is None:
-            return updated_node
-        family = {c.name: c for c in (cls, *self.program.iter_ancestors(cls))}.values()
-        taken = any("__class_getitem__" in c.methods for c in family)
-        taken = taken or any(_is_of_python(b) for c in family for b in c.bases)
-        return updated_node if taken else updated_node.value
-
     def _port_name(self, node: cst.BaseExpression, same: cst.BaseExpression) -> cst.BaseExpression:
         name = self.ev.find_name(node) or self.program.resolve_name(node)
         array = name.startswith("torch.") and name.endswith(("Tensor", "torch.tensor"))
@@ -68,12 +57,13 @@ class AnnotationPorter(cst.CSTTransformer):
             or root in {"builtins", "None"}
             or hasattr(builtins, root)
         )
-        if not name or name.startswith("?") or not standard:
+        if not name or name.startswith("?") or not standard or not self._is_whole(name):
             raise LookupError(name)
         return same
 
-
-def _is_of_python(base: str) -> bool:
-    """Return whether a base is of Python itself."""
-    root = base.split(".", maxsplit=1)[0]
-    return root in sys.stdlib_module_names | {"builtins"} or hasattr(builtins, root)
+    def _is_whole(self, name: str) -> bool:
+        """Return whether the port has a class with all its bases, if this is a class."""
+        cls = self.program.classes.get(name.removeprefix("file:"))
+        bases = (b for c in (cls, *self.program.iter_ancestors(cls)) for b in c.bases) if cls is not None else ()
+        roots = {b.partition(".")[0] for b in bases if not b.startswith(("file:", "fnjax.", "torch.autograd."))}
+        return all(r in sys.stdlib_module_names | {"builtins"} or hasattr(builtins, r) for r in roots)

@@ -19,10 +19,11 @@ _STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "C
 _STATIC_TORCH = frozenset({"torch.dtype", "torch.device", "torch.Size", "torch.Generator", "torch.memory_format"})
 _CONTAINERS = frozenset({"list", "List", "Sequence", "Iterable", "tuple", "Tuple"})
 # Methods and attributes that strings, lists, dictionaries and the like have as well.
-_SHARED = frozenset(
-    "split index count copy format type size values items keys get pop device dtype data name shape solve real imag ndim "
-    "replace strip T sum mean max min backward grad to".split()
-)
+_NAMES = """
+split index count copy format type size values items keys get pop device dtype data name shape solve real imag ndim
+replace strip T sum mean max min backward grad to
+"""
+_SHARED = frozenset(_NAMES.split())
 _FIRST = frozenset({"input", "A", "tensor", "self", "logits", "x"})  # tensors that operations are applied to
 _CONTEXT = frozenset({"save_for_backward", "saved_tensors", "saved_variables", "needs_input_grad"})
 _SURELY = frozenset({"size", "sum", "mean", "max", "min", "data", "shape", "dtype", "device", "T", "ndim", "to"})

@@ -21,6 +21,7 @@ import libcst as cst
 
 from fnjax.port.analysis.entry_states import make_start_state
 from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, ends_with_jump, list_statements, parse_line
+from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, MemRef, State, Value, list_memrefs, rename_storages
@@ -303,6 +304,7 @@ def _port_parameter(ev: Evaluator, param: cst.Param) -> cst.Param:
         ev.note(param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own")
     if (annotation := _port_annotation(ev, param.annotation)) is not param.annotation:
         changes["annotation"] = annotation
+        changes |= {"equal": EQUAL} if annotation is None and param.default is not None else {}
     if param.default is not None:
         try:
             typed = ev.find_name(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
@@ -318,16 +320,9 @@ def _port_parameter(ev: Evaluator, param: cst.Param) -> cst.Param:
 def _port_annotation(ev: Evaluator, node: cst.Annotation | None) -> cst.Annotation | None:
     """Return an annotation without PyTorch's types; None for a class of the file whose base the port would not have."""
     made = ev.program.port_annotation(node.annotation, ev) if node is not None else None
-    if node is None or made is None or _is_of_foreign_class(ev.program, made):
+    if node is None or made is None:
         return None
     return node if made is node.annotation else node.with_changes(annotation=made)
-
-
-def _is_of_foreign_class(program: Program, annotation: cst.CSTNode) -> bool:
-    names = (program.resolve_name(n).removeprefix("file:") for n in list_nodes(annotation, cst.Name))
-    classes = [program.classes[n] for n in names if n in program.classes]
-    ancestors = [a for c in classes for a in program.iter_ancestors(c) if not a.is_function]
-    return any(not is_at_hand(b) for a in ancestors for b in a.bases)
 
 
 def is_at_hand(name: str) -> bool:
