@@ -7,7 +7,7 @@ import functools
 import inspect
 import math
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
 
@@ -31,7 +31,7 @@ from fnjax.triton.original import OPTIONS as COMPILED
 from fnjax.triton.original import call as call_original
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import GRID, LEAD
+from fnjax.triton.values.affine import GRID, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.blocks import make_tensor_descriptor
 from fnjax.triton.values.exceptions import KernelError, NeedsGridSplit, NeedsSequence
@@ -284,12 +284,11 @@ class Launch:
 
         All programs are vectorised; where that is not valid (NeedsSequence), they run one after the other in a loop.
         """
-        names = self.named(operands)
         flat = list(operands[: self.arrays])
         try:
-            flat = _at_once(self.source, self.grid, names, flat)
+            flat = _at_once(self.source, self.grid, lambda: self.named(operands), flat)
         except NeedsSequence:
-            flat, self.waits = _in_sequence(self.source, self.grid, names, flat)
+            flat, self.waits = _in_sequence(self.source, self.grid, lambda: self.named(operands), flat)
         return [flat[i] for i in self.stored]
 
     def named(self, operands: Sequence[Any]) -> Any:
@@ -306,7 +305,7 @@ class Launch:
                 continue
             elif kind == "traced":
                 x = operands[value]
-                names[parameter] = Tensor(x.reshape((1,) * LEAD), types.type_of_array(x.dtype), ())
+                names[parameter] = Tensor(x.reshape((1,) * leading()), types.type_of_array(x.dtype), ())
             else:
                 plain_ = parameter in self.source.constants or not types.is_number(value)
                 names[parameter] = value if plain_ else as_tensor(value)
@@ -381,21 +380,21 @@ def grid_of(kernel: Any, grid: Any, given: Any) -> Any:
     return found + (1,) * (GRID - len(found))
 
 
-def _at_once(source: Source, sizes: Any, names: dict[str, Any], flat: Any) -> Any:
-    """Interpret a kernel for all programs at once and return memory after it."""
+def _at_once(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], flat: Any) -> Any:
+    """Interpret a kernel for all programs at once and return memory after it; `names` returns the parameters."""
     splits = None
-    while True:  # terminates: each pass adds leading axes, of which there are at most LEAD
+    while True:  # terminates: each pass adds leading axes, of which there are at most `MOST`
         with entered(State(sizes, splits=splits)) as state:
             state.buffers = list(flat)
             try:
-                call(source, names)
+                call(source, names())
             except NeedsGridSplit as signal:
                 (splits,) = signal.args
             else:
                 return state.buffers
 
 
-def _in_sequence(source: Source, sizes: Any, names: dict[str, Any], flat: Any) -> Any:
+def _in_sequence(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], flat: Any) -> Any:
     """Interpret a kernel in a loop over its programs; the last axis of the grid is the fastest, as in Triton.
 
     Returns:
@@ -412,7 +411,7 @@ def _in_sequence(source: Source, sizes: Any, names: dict[str, Any], flat: Any) -
             rest = rest // size
         with entered(State(sizes, True, programs)) as state:
             state.buffers, state.marks = list(memory), marks
-            call(source, names)
+            call(source, names())
             written.update(state.written)
             return tuple(alike(state.buffers, memory))
 

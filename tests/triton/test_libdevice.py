@@ -12,7 +12,7 @@ import pytest
 from fnjax.triton.language import _libdevice
 from fnjax.triton.language.extra import libdevice
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import leading
 from fnjax.triton.values.tensor import Tensor
 
 F = np.array([-2.5, -1.0, -0.3, 0.0, 0.25, 0.5, 1.5, 2.5, 3.75], np.float32)
@@ -88,7 +88,7 @@ CASES = {  # arguments, and what Python, NumPy or a closed form says
 
 def call(name, arrays):
     """Return what a function of libdevice gives for arrays."""
-    tensors = [Tensor(a.reshape((1,) * LEAD + a.shape), types.type_of_array(a.dtype), a.shape) for a in arrays]
+    tensors = [Tensor(a.reshape((1,) * leading() + a.shape), types.type_of_array(a.dtype), a.shape) for a in arrays]
     found = getattr(libdevice, name)(*tensors)
     return found.dtype, np.asarray(found.array()).reshape(found.shape)
 

@@ -20,7 +20,7 @@ from fnjax.triton.interpreter.interpreter import Frame, bind, call, evaluate, in
 from fnjax.triton.interpreter.loops import Range, check_loop
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Shape
+from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.affine import constant as constant_affine
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_affine, of_data
 from fnjax.triton.values.exceptions import EndsProgram, KernelError
@@ -93,7 +93,7 @@ class Old(Tensor):
     """Old value of an atomic: using it orders the program after those whose atomics it has seen."""
 
     def __init__(self, data: Any, kind: types.dtype, look: Any) -> None:
-        super().__init__(None, kind, data.shape[LEAD:])
+        super().__init__(None, kind, data.shape[leading() :])
         self._found, self._look = data, look
 
     @property
@@ -195,7 +195,7 @@ class Execution:
         if other is not None:
             data[:] = _full(other.data, shape).reshape(-1)
         data[inside] = self.memory[pointer.buffer][address[inside]]
-        return of_data(data.reshape((1,) * LEAD + shape), kind, shape)
+        return of_data(data.reshape((1,) * leading() + shape), kind, shape)
 
     def store(self, pointer: Any, lanes: Tensor | None, value: Any) -> None:
         """Execute `tl.store`; where lanes share an address, the last one's value stays."""
@@ -238,7 +238,7 @@ class Execution:
             "releases": order in ("release", "acq_rel") and (changed or name != "cas"),
         }
         look = self._report("atomic", pointer.buffer, index, address[outside], **named)
-        data = old.astype(pointer.element.array).reshape((1,) * LEAD + shape)
+        data = old.astype(pointer.element.array).reshape((1,) * leading() + shape)
         return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
 
     # ------------------------------------------------------------------------------ messages of kernels
@@ -313,8 +313,8 @@ def here() -> Position:
 def _full(data: Any, shape: Shape) -> Any:
     """Return an array with the block's axes broadcast to their full size."""
     data = np.asarray(data)
-    data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
-    return np.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
+    data = data.reshape(data.shape[: leading()] + (1,) * (leading() + len(shape) - data.ndim) + data.shape[leading() :])
+    return np.broadcast_to(data, data.shape[: leading()] + tuple(shape))
 
 
 def _combined(name: str, old: Any, new: Any, wanted: Any) -> Any:

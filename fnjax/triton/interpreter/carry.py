@@ -16,7 +16,7 @@ from jax import lax
 from fnjax._primitives.jax_internals import varying
 from fnjax.triton.interpreter.interpreter import Undefined
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, Shape, constant
+from fnjax.triton.values.affine import Affine, LoopVariable, Shape, constant, leading
 from fnjax.triton.values.arithmetic import as_tensor, cast, of_affine, where
 from fnjax.triton.values.tensor import Tensor, aligned, canonical
 
@@ -251,7 +251,7 @@ def assigned(*nodes: ast.AST) -> list[str]:
 
 def of_variable(variable: LoopVariable, factor: int) -> Affine:
     """Return loop variable · factor as an affine expression."""
-    return Affine(np.zeros((1,) * LEAD, np.int64), terms=((variable, int(factor)),))
+    return Affine(np.zeros((1,) * leading(), np.int64), terms=((variable, int(factor)),))
 
 
 def advanced(tensor: Tensor, step: int, variable: LoopVariable) -> Tensor:
@@ -272,7 +272,7 @@ def array_shape(tensor: Tensor) -> Shape:
 
 def _aligned_shape(shape: Shape, rank: int) -> Shape:
     """Return the shape of an array whose block has `rank` axes."""
-    return shape[:LEAD] + (1,) * (LEAD + rank - len(shape)) + shape[LEAD:]
+    return shape[: leading()] + (1,) * (leading() + rank - len(shape)) + shape[leading() :]
 
 
 def alike(arrays: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.triton.values.affine import LEAD, LoopVariable
+from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.state import LoopAccess, VectorizedLoop
 
 COMMUTING = {"add", "max", "min", "and", "or", "xor"}  # atomics whose order does not matter
@@ -66,9 +66,9 @@ def _lanes(access: LoopAccess) -> Any:
     found = [[0, n - 1] for n in access.affine.shape]
     for condition in access.conditions:
         axes = [d for d, stride in enumerate(condition.strides) if stride]
-        if len(axes) != 1 or condition.terms or (condition.base != condition.base[(0,) * LEAD]).any():
+        if len(axes) != 1 or condition.terms or (condition.base != condition.base.flat[0]).any():
             continue
-        (axis,), constant = axes, int(condition.base[(0,) * LEAD])
+        (axis,), constant = axes, int(condition.base.flat[0])
         coefficient = condition.strides[axis]
         if coefficient < 0:  # constant + coefficient * index >= 0
             found[axis][1] = min(found[axis][1], constant // -coefficient)

@@ -20,7 +20,7 @@ from fnjax.triton.interpreter.forward_only import forbid_transpose
 from fnjax.triton.interpreter.interpreter import Frame, evaluate
 from fnjax.triton.interpreter.waits import unchanged
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, LoopVariable, constant
+from fnjax.triton.values.affine import LoopVariable, constant, leading
 from fnjax.triton.values.arithmetic import as_mask, broadcast, logical_and, of_affine, where
 from fnjax.triton.values.exceptions import KernelError
 from fnjax.triton.values.tensor import Tensor
@@ -140,7 +140,7 @@ def trace_while(frame: Frame, node: ast.While, test: Tensor, waiting: Sequence[s
 
 def _scalar(value: Any, kind: types.dtype = types.int32) -> Tensor:
     """Return a traced number as a tensor."""
-    return Tensor(jnp.asarray(value).reshape((1,) * LEAD), kind, ())
+    return Tensor(jnp.asarray(value).reshape((1,) * leading()), kind, ())
 
 
 def forward_only(carry: Any, frame: Frame, node: ast.For | ast.While) -> Any:

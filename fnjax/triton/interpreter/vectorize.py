@@ -13,6 +13,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -21,7 +22,7 @@ from fnjax.triton.interpreter.independence import independent
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, Shape, constant
+from fnjax.triton.values.affine import Affine, LoopVariable, Shape, constant, leading
 from fnjax.triton.values.arithmetic import (
     add,
     as_tensor,
@@ -68,7 +69,7 @@ class Sum(Tensor):
         """
         if isinstance(other, Sum):
             raise NotVectorizable
-        *_, kind = to_common_type(Tensor(np.zeros((1,) * LEAD), self._type, self.shape), other)
+        *_, kind = to_common_type(Tensor(np.zeros((1,) * leading()), self._type, self.shape), other)
         exact = kind.kind in "iu" or kind in (types.float32, types.float64)
         if kind != self._type or not exact:
             raise NotVectorizable
@@ -82,6 +83,10 @@ class Sum(Tensor):
 
     def __sub__(self, other: Any) -> Sum:
         return self._plus(other, -1)
+
+    def led(self, change: Any) -> Sum:
+        """Return the sum with the leading axes of its terms changed by a function of arrays."""
+        return Sum(self._type, self.shape, self.origin, [(sign, term.led(change)) for sign, term in self.terms])
 
     def select(self, other: Any, choose: Any) -> Any:
         """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
@@ -113,12 +118,16 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     if state.in_sequence or iterations < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
         return False
     names, buffers, written, active = dict(frame.names), list(state.buffers), set(state.written), state.active
+    read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     try:
         with state.vectorizing(iterations) as side:
+            here = {n: v for n, v in names.items() if n in read}
+            given = [here, active, start, step, distance]
+            frame.names, state.active, start, step, distance = _led(given, side.with_axis)
             loop = _Vectorization(frame, node, start, step, iterations, distance, side)
             loop.run()
-            names_after = loop.results()
-        frame.names = names_after
+            after = _led(loop.results(), side.without_axis)
+        frame.names = loop.untouched(names) | after
     except NotVectorizable:
         state.loops[tried] = True
         frame.names, state.buffers, state.written, state.active = names, buffers, written, active
@@ -126,6 +135,13 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     if state.vectorized_loops:
         state.vectorized_loops[-1].accesses += side.accesses
     return True
+
+
+def _led(value: Any, change: Any) -> Any:
+    """Return a value of any kind with its leading axes changed by a function of arrays."""
+    return jax.tree.map(
+        lambda leaf: leaf.led(change) if hasattr(leaf, "led") else leaf, value, is_leaf=lambda x: hasattr(x, "led")
+    )
 
 
 class _Vectorization:
@@ -155,7 +171,7 @@ class _Vectorization:
         """
         if self.start.affine is None:
             raise NotVectorizable
-        names = self._untouched()
+        names = self.untouched(self.before)
         for name in (self.exposed & self.before.keys()) - names.keys():
             names[name] = flatten(self.before[name])[1].fill(self._as_given(name))
         kind = types.promote(self.start.dtype, self.step.dtype)
@@ -174,10 +190,10 @@ class _Vectorization:
         if not independent(self.side):
             raise NotVectorizable
 
-    def _untouched(self) -> Any:
-        """Return the names that the loop does not set, with their values before it."""
+    def untouched(self, names: dict[str, Any]) -> Any:
+        """Return those of some names, with their values, that the loop does not set."""
         mine = {*assigned(*self.node.body), self.node.target.id}
-        return {n: v for n, v in self.before.items() if n not in mine or isinstance(v, Undefined)}
+        return {n: v for n, v in names.items() if n not in mine or isinstance(v, Undefined)}
 
     def _as_given(self, name: str) -> Iterator[Any]:
         """Yield the leaves of a carried value as the body reads them: advanced by a step, or as a `Sum`."""
@@ -192,12 +208,12 @@ class _Vectorization:
                 yield advanced(leaf, step, self.variable)
 
     def results(self) -> Any:
-        """Return all names with their values after the last iteration.
+        """Return the names that the loop sets and that are read after it, with their values after the last iteration.
 
         Raises:
             NotVectorizable: a carried value is neither a sum nor advanced by a constant step.
         """
-        names = self._untouched()
+        names: dict[str, Any] = {}
         for name in sorted(self.exposed | self.later):
             if name not in self.frame.names:
                 continue

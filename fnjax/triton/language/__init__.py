@@ -20,7 +20,7 @@ from fnjax.triton.interpreter.interpreter import BUILTINS
 from fnjax.triton.interpreter.loops import Range
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import atomics, memory, random
-from fnjax.triton.values.affine import GRID, LEAD, Affine
+from fnjax.triton.values.affine import GRID, Affine, leading
 from fnjax.triton.values.arithmetic import as_tensor as _as_tensor
 from fnjax.triton.values.blocks import Descriptor as tensor_descriptor
 from fnjax.triton.values.blocks import (
@@ -123,7 +123,7 @@ def arange(start: Any, end: Any) -> tensor:
     size = end - start
     if size & (size - 1):
         raise ValueError(f"tl.arange({start}, {end}): the range of arange must be a power of 2, not {size}")
-    base = np.full((1,) * LEAD, start, np.int64)
+    base = np.full((1,) * leading(), start, np.int64)
     return values.of_affine(Affine(base, (size,), (1 if size > 1 else 0,)), int32)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from jax import lax
 
 from fnjax.triton.values import types, views
-from fnjax.triton.values.affine import LEAD, Affine, Shape
+from fnjax.triton.values.affine import Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor, broadcast
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
 from fnjax.triton.values.state import Rows, State, current
@@ -126,7 +126,7 @@ def without_tail(rows: Any, view: View, pointer: Any, fill: Any) -> Tensor:
 def tail_of(view: View, pointer: Any) -> Any:
     """Return the axis of a view's tail, counted from the last, and the sizes of what is in memory and of the tail."""
     at, size = view.tail  # type: ignore[misc]  # there is one
-    return at - view.rank, (size, pointer.shape[at - LEAD] - size)
+    return at - view.rank, (size, pointer.shape[at - view.leading] - size)
 
 
 def _with_size(shape: Shape, axis: int, size: int) -> Any:

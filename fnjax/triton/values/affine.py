@@ -6,21 +6,51 @@ Addresses and masks stay affine expressions as long as possible, because an affi
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 Shape = tuple[int, ...]
 GRID = 3  # axes that a grid may have
-LEAD = 5  # leading axes of every value, before those of the block: axes of the grid (some of them split) and of loops
+MOST = 5  # leading axes that values may have, before those of the block: axes of the grid (some split) and of loops
+
+
+class _Leading(threading.local):
+    """The number of leading axes of all values of the launch that this thread interprets."""
+
+    number = 1
+
+
+_LEADING = _Leading()
+
+
+def leading() -> int:
+    """Return the number of leading axes that all values have at present: those in use, and at least one.
+
+    Further axes of size 1 would change no results, but XLA's loops over arrays with such axes are up to 4 times slower.
+    """
+    return _LEADING.number
+
+
+@contextlib.contextmanager
+def with_leading(number: int) -> Iterator[None]:
+    """Let values have `number` leading axes while the context lasts; those made before do not fit any more."""
+    before, _LEADING.number = _LEADING.number, number
+    try:
+        yield
+    finally:
+        _LEADING.number = before
 
 
 class LoopVariable:
     """Loop variable, with its first and last value, both included.
 
     Attributes:
-        value: its value: a traced scalar, or an array along `axis`.
+        value: its value: a traced scalar, or an array of `MOST` axes along `axis`.
         low: its smallest value.
         high: its largest value.
         axis: the leading axis that its loop is vectorised along; None where the loop is traced sequentially and only
@@ -33,12 +63,12 @@ class LoopVariable:
     @classmethod
     def along(cls, axis: Any, size: int) -> Any:
         """Return the variable of a loop with `size` iterations that is vectorised along a leading axis."""
-        return cls(along_axis(np.arange(size, dtype=np.int64), axis), 0, size - 1, axis)
+        return cls(along_axis(np.arange(size, dtype=np.int64), axis, MOST), 0, size - 1, axis)
 
 
-def along_axis(numbers: np.ndarray[Any, Any], axis: Any) -> Any:
-    """Return a vector reshaped to run along one leading axis, with size 1 along the others."""
-    return numbers.reshape([len(numbers) if d == axis else 1 for d in range(LEAD)])
+def along_axis(numbers: np.ndarray[Any, Any], axis: Any, rank: int) -> Any:
+    """Return a vector reshaped to run along one of `rank` leading axes, with size 1 along the others."""
+    return numbers.reshape([len(numbers) if d == axis else 1 for d in range(rank)])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,14 +145,22 @@ class Affine:
         return tuple((variable, c) for variable, c in self.terms if variable.axis is None)
 
     def untraced(self) -> Affine:
-        """Return a copy that holds no tracers: variables of traced loops keep only their range."""
+        """Return a copy with `MOST` leading axes that holds no tracers: variables of traced loops keep only a range."""
         held = ((v if v.axis is not None else LoopVariable(None, v.low, v.high), c) for v, c in self.terms)
-        return dataclasses.replace(self, terms=tuple(held))
+        base = self.base.reshape(self.base.shape + (1,) * (MOST - self.base.ndim))
+        return dataclasses.replace(self, base=base, terms=tuple(held))
+
+    def led(self, change: Callable[[Any], Any]) -> Affine:
+        """Return the expression with its leading axes changed by a function of arrays."""
+        return dataclasses.replace(self, base=change(self.base))
 
     @property
     def array_shape(self) -> tuple[int, ...]:
         """The shape of `array`: of size 1 along axes that the expression does not depend on."""
-        lead = np.broadcast_shapes(self.base.shape, *(v.value.shape for v, _ in self.terms if v.axis is not None))
+        rank = self.base.ndim
+        lead = np.broadcast_shapes(
+            self.base.shape, *(v.value.shape[:rank] for v, _ in self.terms if v.axis is not None)
+        )
         return lead + tuple(n if s else 1 for n, s in zip(self.shape, self.strides, strict=True))
 
     def array(self, xp: Any) -> Any:
@@ -131,23 +169,24 @@ class Affine:
         Args:
             xp: `numpy`, if the expression is concrete, or `jax.numpy`.
         """
+        rank = self.base.ndim
         out = self.base.reshape(self.base.shape + (1,) * len(self.shape))
         if xp is not np:
             out = xp.asarray(out)
         for axis, (stride, size) in enumerate(zip(self.strides, self.shape, strict=True)):
             if stride and size > 1:
                 wide = [1] * out.ndim
-                wide[LEAD + axis] = size
+                wide[rank + axis] = size
                 out = out + (xp.arange(size) * stride).reshape(wide)
         for variable, coefficient in self.terms:
             value = variable.value * coefficient
-            out = out + (value if variable.axis is None else value.reshape(value.shape + (1,) * len(self.shape)))
+            out = out + (value if variable.axis is None else value.reshape(value.shape[:rank] + (1,) * len(self.shape)))
         return out
 
 
 def constant(value: Any) -> Affine:
     """Return an integer, the same for all programs, as an affine expression."""
-    return Affine(np.full((1,) * LEAD, int(value), np.int64))
+    return Affine(np.full((1,) * leading(), int(value), np.int64))
 
 
 def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Affine | None:
@@ -158,11 +197,11 @@ def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Affine | None:
         shape: the block's shape.
     """
     array = array.astype(np.int64)
-    first = array[(slice(None),) * LEAD + (0,) * len(shape)]
+    first = array[(slice(None),) * leading() + (0,) * len(shape)]
     strides = []
-    for axis, size in enumerate(array.shape[LEAD:]):
+    for axis, size in enumerate(array.shape[leading() :]):
         index = [0] * array.ndim
-        index[LEAD + axis] = 1 if size > 1 else 0
+        index[leading() + axis] = 1 if size > 1 else 0
         strides.append(int(array[tuple(index)]) - int(array[(0,) * array.ndim]))
     affine = Affine(first, shape, tuple(strides))
     return affine if np.array_equal(np.broadcast_to(affine.array(np), array.shape), array) else None
@@ -170,6 +209,7 @@ def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Affine | None:
 
 def _same_rank(a: Any, b: Any) -> Any:
     """Return both expressions with equally many axes; new axes are added in front, as in broadcasting."""
+    assert a.base.ndim == b.base.ndim, "a value is used with other leading axes than it was made with"
     rank = max(len(a.shape), len(b.shape))
 
     def wide(affine: Affine) -> Any:

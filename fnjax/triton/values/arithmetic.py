@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, Shape, constant, recognise
+from fnjax.triton.values.affine import Affine, Shape, constant, leading, recognise
 from fnjax.triton.values.rounding import rounded, toward_zero
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
@@ -31,6 +31,7 @@ from fnjax.triton.values.tensor import (
     is_narrowed,
     is_small,
     needs_64_bits,
+    row_of,
 )
 
 
@@ -66,7 +67,7 @@ def as_tensor(value: Any, kind: types.dtype | None = None) -> Tensor:
             if kind.kind in "iu" and value < 2**63:
                 return of_affine(constant(int(value)), kind)
         with np.errstate(over="ignore"):  # -1e9 becomes -inf in float16
-            return Tensor(np.full((1,) * LEAD, value).astype(kind.array), kind, ())
+            return Tensor(np.full((1,) * leading(), value).astype(kind.array), kind, ())
     raise TypeError(f"a {type(value).__name__} is not a value of a kernel")
 
 
@@ -143,7 +144,9 @@ def _arithmetic(name: str) -> Callable[[Any, Any], Tensor]:
             }[name]()
             if affine is not None:
                 return of_affine(affine, kind)
-        return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
+        found = compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
+        found.row = row_of(name, a, b) if kind.is_int() else None
+        return found
 
     return operate
 
@@ -355,7 +358,9 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
     data = value.array()
     if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
         return Tensor((toward_zero if rounding == "rtz" else rounded)(data, kind), kind, value.shape)
-    return Tensor(data.astype(canonical(kind)), kind, value.shape)
+    found = Tensor(data.astype(canonical(kind)), kind, value.shape)
+    found.row = value.row if kind.is_int() and kind.itemsize >= value.dtype.itemsize else None
+    return found
 
 
 def where(condition: Any, a: Any, b: Any) -> Tensor:

@@ -9,11 +9,12 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, Shape
+from fnjax.triton.values.affine import Affine, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
 from fnjax.triton.values.memory import SelectedPointer, _active_lanes, flat_lanes
+from fnjax.triton.values.rows import update_rows
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, canonical
 
@@ -33,6 +34,10 @@ class UnusedOldValue(Tensor):
 
     def __init__(self, kind: types.dtype, shape: Shape) -> None:
         self._type, self.shape = kind, shape
+
+    def led(self, change: Any) -> UnusedOldValue:
+        """Return itself: it holds no array."""
+        return self
 
     def _asked(self, *_: Any) -> None:
         """Raise NeedsSequence: the old value is used."""
@@ -79,6 +84,11 @@ def update(name: str, pointer: Any, value: Any, mask: Any, sem: Any = None) -> A
         raise NeedsSequence
     state.written.add(pointer.buffer)
     refuse_outside("updates", pointer, lanes, memory.shape[0])
+    if not alone and name in ("add", "max", "min"):
+        updated = update_rows(name, pointer, value, lanes, memory)
+        if updated is not None:
+            state.buffers[pointer.buffer] = updated
+            return UnusedOldValue(pointer.element, pointer.shape)
     index, data = flat_lanes(memory, pointer, lanes, value)
     data = data.astype(canonical(pointer.element))
     if not alone:
@@ -121,7 +131,7 @@ def _one_by_one(combine: Any, pointer: Any, memory: Any, index: Any, data: Any) 
     else:
         new, old = _in_turn(combine, memory, index, data)
     current().buffers[pointer.buffer] = new
-    return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)
+    return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
 
 
 def _distinct(affine: Affine) -> bool:
@@ -165,4 +175,4 @@ def compare_and_swap(pointer: Any, expected: Any, value: Any, sem: Any = None) -
 
     new, old = lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
     state.buffers[pointer.buffer] = new
-    return Tensor(old.reshape((1,) * LEAD + tuple(pointer.shape)), pointer.element, pointer.shape)
+    return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from fnjax.triton.values import memory, types
-from fnjax.triton.values.affine import LEAD, Affine, Shape
+from fnjax.triton.values.affine import Affine, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, of_affine
 from fnjax.triton.values.atomics import update
 from fnjax.triton.values.tensor import Tensor
@@ -60,6 +60,14 @@ class BlockPointer:
         """Return the block pointer that `tree_flatten` has taken apart."""
         sizes, strides, block_shape, padding = fixed
         return cls(parts[0], sizes, strides, parts[1], block_shape, padding)
+
+    def led(self, change: Callable[[Any], Any]) -> BlockPointer:
+        """Return the block pointer with its leading axes changed by a function of arrays."""
+        sizes, strides, offsets = (
+            tuple(t.led(change) for t in each) for each in (self.sizes, self.strides, self.offsets)
+        )
+        base = self.base.at(self.base.offset.led(change))
+        return dataclasses.replace(self, base=base, sizes=sizes, strides=strides, offsets=offsets)
 
     def select(self, other: BlockPointer, choose: Callable[[Any, Any], Any]) -> BlockPointer:
         """Return a block pointer whose base and offsets `choose` selects from those of two."""
@@ -197,7 +205,7 @@ def _indices(block: Any, axis: Any) -> Any:
     size = block.block_shape[axis]
     strides = [1 if d == axis and size > 1 else 0 for d in range(rank)]
     shape = [size if d == axis else 1 for d in range(rank)]
-    zero = np.zeros((1,) * LEAD, np.int64)
+    zero = np.zeros((1,) * leading(), np.int64)
     return block.offsets[axis] + of_affine(Affine(zero, tuple(shape), tuple(strides)), types.int64)
 
 

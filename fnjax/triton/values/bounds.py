@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-from fnjax.triton.values.affine import LEAD, Affine
+from fnjax.triton.values.affine import Affine
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
 from fnjax.triton.values.views import Axis, merged, strides_of
@@ -115,4 +115,4 @@ def _strides(affine: Affine, rank: int) -> Any:
     """
     found = None if affine.terms else strides_of(affine)
     missing = rank - len(affine.shape)
-    return None if found is None else {d + missing * (d >= LEAD): along for d, along in found.items()}
+    return None if found is None else {d + missing * (d >= affine.base.ndim): along for d, along in found.items()}

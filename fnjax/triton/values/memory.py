@@ -13,7 +13,7 @@ from jax import lax
 
 from fnjax.triton.values import types, views
 from fnjax.triton.values.addresses import read, rows_of, set_rows, tail_of, view_of, without_tail
-from fnjax.triton.values.affine import LEAD, Shape, constant
+from fnjax.triton.values.affine import Shape, constant, leading
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.state import current
@@ -261,7 +261,7 @@ def _over_block(value: Any, full: Any, is_mask: bool = False) -> Any:
     such an axis gives None.
     """
     data = value.array()
-    data = data.reshape(data.shape[:LEAD] + (1,) * (len(full) - data.ndim) + data.shape[LEAD:])
+    data = data.reshape(data.shape[: leading()] + (1,) * (len(full) - data.ndim) + data.shape[leading() :])
     for axis, size in enumerate(full):
         if size == 1 and data.shape[axis] > 1:
             if is_mask:
@@ -279,11 +279,13 @@ def flat_lanes(memory: Any, pointer: Any, lanes: Tensor | None, *values: Any) ->
     offsets = broadcast(pointer.offset, pointer.shape).array()
     if lanes is not None:
         arrays.append(broadcast(lanes, pointer.shape).array())
-    rank = LEAD + len(pointer.shape)
-    arrays = [a.reshape(a.shape[:LEAD] + (1,) * (rank - a.ndim) + a.shape[LEAD:]) for a in (offsets, *arrays)]
-    wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * LEAD + pointer.shape)
-    wide = current().lead + wide[LEAD:]
-    order = (*current().in_grid_order(), *range(LEAD, rank))
+    rank = leading() + len(pointer.shape)
+    arrays = [
+        a.reshape(a.shape[: leading()] + (1,) * (rank - a.ndim) + a.shape[leading() :]) for a in (offsets, *arrays)
+    ]
+    wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * leading() + pointer.shape)
+    wide = current().lead + wide[leading() :]
+    order = (*current().in_grid_order(), *range(leading(), rank))
     arrays = [jnp.broadcast_to(a, wide).transpose(order).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import LEAD, Shape
+from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.arithmetic import cast, where
 from fnjax.triton.values.shapes import trans
 from fnjax.triton.values.state import current
@@ -112,8 +112,8 @@ def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> 
     kind = getattr(kind, "value", kind)
     data = _ranked(block.array(), block.shape)
     if kind == "e2m1":
-        pairs = jnp.stack([data & 15, (data >> 4) & 15], LEAD + packed + 1).astype(jnp.int32)
-        sizes = [n * 2 if d == LEAD + packed else n for d, n in enumerate(data.shape)]
+        pairs = jnp.stack([data & 15, (data >> 4) & 15], leading() + packed + 1).astype(jnp.int32)
+        sizes = [n * 2 if d == leading() + packed else n for d, n in enumerate(data.shape)]
         pairs = pairs.reshape(sizes)
         wide = jnp.where(pairs < 8, 1, -1) * jnp.asarray(_FP4)[pairs & 7]
     elif kind in _FORMATS:
@@ -125,7 +125,7 @@ def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> 
         return wide
     exponents = _ranked(scale.array(), scale.shape).astype(jnp.int32) - 127
     factors = jnp.where(exponents == 128, jnp.nan, jnp.ldexp(jnp.float32(1), exponents))
-    factors = jnp.repeat(factors, wide.shape[LEAD + contracted] // scale.shape[1], LEAD + 1)
+    factors = jnp.repeat(factors, wide.shape[leading() + contracted] // scale.shape[1], leading() + 1)
     return wide * (factors if contracted else jnp.swapaxes(factors, -1, -2))
 
 
@@ -143,7 +143,7 @@ def product(x: Any, y: Any, kind: Any, over: Any = None) -> Any:
     if over is not None and 1 in (x.shape[over], y.shape[over]):
         x, y = x.astype(kind).sum(over, keepdims=True), y.astype(kind).sum(over, keepdims=True)
     rank = x.ndim
-    of_x, of_y = ([d for d in range(rank - 2) if d >= LEAD or a.shape[d] > 1] for a in (x, y))
+    of_x, of_y = ([d for d in range(rank - 2) if d >= leading() or a.shape[d] > 1] for a in (x, y))
     shared = [d for d in of_x if d in of_y and d != over]
     summed = [d for d in of_x if d in of_y and d == over]
     rows, columns = ([d for d in one if d not in other] for one, other in ((of_x, of_y), (of_y, of_x)))
@@ -162,5 +162,5 @@ def product(x: Any, y: Any, kind: Any, over: Any = None) -> Any:
 
 def _ranked(data: Any, shape: Shape) -> Any:
     """Return an array whose block's axes are all there, in their full size."""
-    data = data.reshape(data.shape[:LEAD] + (1,) * (LEAD + len(shape) - data.ndim) + data.shape[LEAD:])
-    return jnp.broadcast_to(data, data.shape[:LEAD] + tuple(shape))
+    data = data.reshape(data.shape[: leading()] + (1,) * (leading() + len(shape) - data.ndim) + data.shape[leading() :])
+    return jnp.broadcast_to(data, data.shape[: leading()] + tuple(shape))

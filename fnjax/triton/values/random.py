@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD
+from fnjax.triton.values.affine import leading
 from fnjax.triton.values.arithmetic import as_tensor, cast, report_narrowed
 from fnjax.triton.values.tensor import Tensor, canonical
 
@@ -45,7 +45,7 @@ builtins_max = max
 def _ranked(value: Any, rank: int) -> Any:
     """Return the array of a tensor whose block has `rank` axes."""
     data = value.array()
-    return data.reshape(data.shape[:LEAD] + (1,) * (LEAD + rank - data.ndim) + data.shape[LEAD:])
+    return data.reshape(data.shape[: leading()] + (1,) * (leading() + rank - data.ndim) + data.shape[leading() :])
 
 
 def _words(seed: Any) -> Any:
@@ -71,7 +71,7 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = ROUNDS
     counters = [as_tensor(c) for c in (c0, c1, c2, c3)]
     shape = np.broadcast_shapes(*(c.shape for c in counters))
     words = [_ranked(c, len(shape)).astype(jnp.uint32) for c in counters]
-    k0, k1 = (w.reshape(w.shape + (1,) * (LEAD + len(shape) - w.ndim)) if w.ndim else w for w in _words(seed))
+    k0, k1 = (w.reshape(w.shape + (1,) * (leading() + len(shape) - w.ndim)) if w.ndim else w for w in _words(seed))
     a, b = (jnp.uint32(f) for f in FACTORS)
     for _ in range(operator.index(n_rounds)):
         w0, w2 = words[0], words[2]

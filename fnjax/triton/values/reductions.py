@@ -14,7 +14,7 @@ from jax import lax
 
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Shape
+from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.shapes import axis_of, filled, reshape
 from fnjax.triton.values.tensor import Concatenated, Tensor, aligned, is_narrowed
@@ -40,7 +40,7 @@ def _parts_along(input: Tensor, axis: Any) -> Any:
 
 
 def _result(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
-    return Tensor(data.reshape(data.shape[:LEAD] + shape), kind, shape)
+    return Tensor(data.reshape(data.shape[: leading()] + shape), kind, shape)
 
 
 def _widened(input: Tensor) -> Tensor:
@@ -63,7 +63,7 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
     input, axis, shape = _along(input, axis, keep_dims)
     data, xp = (filled(input), jnp) if (exact := _exact(input)) is None else (exact, np)
     wide = jnp.float32 if input.dtype.is_floating() and input.dtype.primitive_bitwidth < 32 else data.dtype
-    return _result(xp.sum(data, LEAD + axis, dtype=wide).astype(data.dtype), input.dtype, shape)
+    return _result(xp.sum(data, leading() + axis, dtype=wide).astype(data.dtype), input.dtype, shape)
 
 
 def _exact(input: Any) -> Any:
@@ -71,19 +71,19 @@ def _exact(input: Any) -> Any:
     if not (is_narrowed(input.dtype) and input.known):
         return None
     data = aligned(input.data, input.ndim)
-    return np.broadcast_to(data, data.shape[:LEAD] + input.shape)
+    return np.broadcast_to(data, data.shape[: leading()] + input.shape)
 
 
 def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Tensor:
     """Return the exclusive or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.bitwise_xor.reduce(filled(input), axis=LEAD + axis), input.dtype, shape)
+    return _result(jnp.bitwise_xor.reduce(filled(input), axis=leading() + axis), input.dtype, shape)
 
 
 def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Tensor:
     """Return the bitwise or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.bitwise_or.reduce(filled(input), axis=LEAD + axis), input.dtype, shape)
+    return _result(jnp.bitwise_or.reduce(filled(input), axis=leading() + axis), input.dtype, shape)
 
 
 def _extended(input: Tensor) -> Tensor:
@@ -118,9 +118,9 @@ def _extreme(largest: bool) -> Callable[..., Any]:
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":
-            found = _extreme_number(data, LEAD + axis, largest)
+            found = _extreme_number(data, leading() + axis, largest)
         else:
-            found = (jnp.max if largest else jnp.min)(data, LEAD + axis)
+            found = (jnp.max if largest else jnp.min)(data, leading() + axis)
         return _result(found, input.dtype, shape)
 
     operate.__name__ = "max" if largest else "min"
@@ -183,7 +183,7 @@ def _position(largest: bool) -> Callable[..., Any]:
     def operate(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False) -> Any:
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
-        found = (jnp.argmax if largest else jnp.argmin)(data, LEAD + axis)
+        found = (jnp.argmax if largest else jnp.argmin)(data, leading() + axis)
         return _result(found.astype(jnp.int32), types.int32, shape)
 
     operate.__name__ = "argmax" if largest else "argmin"
@@ -217,7 +217,7 @@ def _scanned(function: Any, input: Any, axis: Any, reverse: bool) -> Tensor:
     """Return a cumulative sum or product along an axis; TypeError for booleans."""
     if input.dtype.is_bool():
         raise TypeError(f"tl.{function.__name__} of booleans: convert them with .to(tl.int32)")
-    at = LEAD + axis_of(axis, input.ndim)
+    at = leading() + axis_of(axis, input.ndim)
     if (exact := _exact(input)) is None:
         return Tensor(function(filled(input), at, reverse=bool(reverse)), input.dtype, input.shape)
     order = slice(None, None, -1 if reverse else 1)
@@ -229,7 +229,7 @@ def _combined(combine_fn: Any, kinds: Any, shape: Shape) -> Callable[..., Any]:
     """Return a kernel's combining function as one on tuples of arrays."""
 
     def combine(a: Any, b: Any) -> Any:
-        given = [Tensor(x, k, x.shape[LEAD:]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
+        given = [Tensor(x, k, x.shape[leading() :]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
         found = combine_fn(*given)
         found = found if isinstance(found, tuple) else (found,)
         return tuple(
@@ -246,7 +246,7 @@ def _together(input: Any) -> Any:
     shape = np.broadcast_shapes(*(p.shape for p in parts))
     parts = [values.broadcast(p, shape) for p in parts]
     arrays = [filled(p) for p in parts]
-    lead = np.broadcast_shapes(*(a.shape[:LEAD] for a in arrays))
+    lead = np.broadcast_shapes(*(a.shape[: leading()] for a in arrays))
     return [jnp.broadcast_to(a, lead + shape) for a in arrays], [p.dtype for p in parts], shape, several
 
 
@@ -254,12 +254,12 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> A
     """Return the reduction along an axis by `combine_fn`: neighbours are combined, then their results, and so on."""
     arrays, kinds, shape, several = _together(input)
     if axis is None:
-        arrays = [a.reshape((*a.shape[:LEAD], -1)) for a in arrays]
+        arrays = [a.reshape((*a.shape[: leading()], -1)) for a in arrays]
         out, axis = ((1,) * len(shape) if keep_dims else ()), 0
     else:
         axis = axis_of(axis, len(shape))
         out = shape[:axis] + ((1,) if keep_dims else ()) + shape[axis + 1 :]
-    combine, at = _combined(combine_fn, kinds, shape), LEAD + axis
+    combine, at = _combined(combine_fn, kinds, shape), leading() + axis
     while arrays[0].shape[at] > 1:
         half = arrays[0].shape[at] // 2
         a = [lax.slice_in_dim(x, 0, 2 * half, 2, at) for x in arrays]
@@ -280,7 +280,7 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> A
 def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False) -> Any:
     """Return the results of combining all prefixes along an axis, or all suffixes if `reverse`."""
     arrays, kinds, shape, several = _together(input)
-    at = LEAD + axis_of(axis, len(shape))
+    at = leading() + axis_of(axis, len(shape))
     combine = _combined(combine_fn, kinds, shape)
     if reverse:
         arrays = [jnp.flip(a, at) for a in arrays]
@@ -294,7 +294,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
 def sort(x: Any, dim: Any = None, descending: bool = False) -> Tensor:
     """Return the elements in order along an axis, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
-    return Tensor(jnp.sort(filled(x), LEAD + dim, descending=bool(descending)), x.dtype, x.shape)
+    return Tensor(jnp.sort(filled(x), leading() + dim, descending=bool(descending)), x.dtype, x.shape)
 
 
 def topk(x: Any, k: Any, dim: Any = None) -> Tensor:
@@ -302,5 +302,5 @@ def topk(x: Any, k: Any, dim: Any = None) -> Tensor:
     k = operator.index(k)
     if k < x.shape[-1]:
         x = _extended(x)
-    data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=LEAD + x.ndim - 1)
+    data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=leading() + x.ndim - 1)
     return Tensor(data, x.dtype, (*x.shape[:-1], k))

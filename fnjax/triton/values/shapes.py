@@ -13,7 +13,7 @@ import numpy as np
 
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, Shape
+from fnjax.triton.values.affine import Affine, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.tensor import KNOWN_LIMIT, Tensor, aligned
 
@@ -64,13 +64,15 @@ def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Tensor:
         return tensor.rearranged(
             shape,
             moved,
-            lambda data: jnp.broadcast_to(data, data.shape[:LEAD] + tensor.shape).reshape(data.shape[:LEAD] + shape),
+            lambda data: jnp.broadcast_to(data, data.shape[: leading()] + tensor.shape).reshape(
+                data.shape[: leading()] + shape
+            ),
         )
     if tensor.known and tensor.dtype.kind in "iu" and tensor.numel <= KNOWN_LIMIT:
-        data = np.broadcast_to(aligned(tensor.data, tensor.ndim), tensor.data.shape[:LEAD] + tensor.shape)
-        return values.of_data(data.reshape(data.shape[:LEAD] + shape), tensor.dtype, shape)
+        data = np.broadcast_to(aligned(tensor.data, tensor.ndim), tensor.data.shape[: leading()] + tensor.shape)
+        return values.of_data(data.reshape(data.shape[: leading()] + shape), tensor.dtype, shape)
     full = filled(tensor)
-    return Tensor(full.reshape(full.shape[:LEAD] + shape), tensor.dtype, shape)
+    return Tensor(full.reshape(full.shape[: leading()] + shape), tensor.dtype, shape)
 
 
 view = reshape
@@ -84,7 +86,7 @@ def ravel(x: Any, can_reorder: bool = False) -> Tensor:
 def filled(input: Any) -> jax.Array:
     """Return the array of a tensor with the block's axes broadcast to their full size."""
     data = aligned(input.array(), input.ndim)
-    return jnp.broadcast_to(data, data.shape[:LEAD] + input.shape)
+    return jnp.broadcast_to(data, data.shape[: leading()] + input.shape)
 
 
 @of_pointers
@@ -109,7 +111,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
     return input.rearranged(
         shape,
         lambda affine: affine.reshaped(shape, [affine.strides[d] for d in order]),
-        lambda data: data.transpose([*range(LEAD), *(LEAD + d for d in order)]),
+        lambda data: data.transpose([*range(leading()), *(leading() + d for d in order)]),
     )
 
 
@@ -140,7 +142,7 @@ def join(a: Any, b: Any) -> Tensor:
     a, b, kind = values.to_common_type(a, b)
     a, b = broadcast(a, b)
     x, y = filled(a), filled(b)
-    lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
+    lead = np.broadcast_shapes(x.shape[: leading()], y.shape[: leading()])
     data = jnp.stack([jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + a.shape)], axis=-1)
     return Tensor(data, kind, (*a.shape, 2))
 
@@ -168,25 +170,25 @@ def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0) -> Tens
     dim = operator.index(dim)
     a, b, kind = values.to_common_type(input, other)
     x, y = filled(a), filled(b)
-    lead = np.broadcast_shapes(x.shape[:LEAD], y.shape[:LEAD])
+    lead = np.broadcast_shapes(x.shape[: leading()], y.shape[: leading()])
     x, y = jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + b.shape)
     shape = tuple(n + m if d == dim else n for d, (n, m) in enumerate(zip(a.shape, b.shape, strict=True)))
-    return Tensor(jnp.concatenate([x, y], LEAD + dim), kind, shape)
+    return Tensor(jnp.concatenate([x, y], leading() + dim), kind, shape)
 
 
 def flip(x: Any, dim: Any = None) -> Tensor:
     """Return a block with an axis reversed, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
-    return Tensor(jnp.flip(filled(x), LEAD + dim), x.dtype, x.shape)
+    return Tensor(jnp.flip(filled(x), leading() + dim), x.dtype, x.shape)
 
 
 def gather(src: Any, index: Any, axis: Any) -> Tensor:
     """Return elements of `src` at the positions `index` along an axis."""
     axis = axis_of(axis, src.ndim)
     x, i = filled(src), filled(index)
-    lead = np.broadcast_shapes(x.shape[:LEAD], i.shape[:LEAD])
+    lead = np.broadcast_shapes(x.shape[: leading()], i.shape[: leading()])
     x, i = jnp.broadcast_to(x, lead + src.shape), jnp.broadcast_to(i, lead + index.shape)
-    return Tensor(jnp.take_along_axis(x, i, LEAD + axis), src.dtype, index.shape)
+    return Tensor(jnp.take_along_axis(x, i, leading() + axis), src.dtype, index.shape)
 
 
 def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
@@ -196,4 +198,4 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
     hits = filled(input)[..., None] == bins
     if mask is not None:
         hits = hits & filled(values.broadcast(mask, input.shape))[..., None]
-    return Tensor(hits.sum(LEAD, dtype=jnp.int32), types.int32, (num_bins,))
+    return Tensor(hits.sum(leading(), dtype=jnp.int32), types.int32, (num_bins,))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, along_axis
+from fnjax.triton.values.affine import MOST, Affine, LoopVariable, along_axis, leading, with_leading
 from fnjax.triton.values.exceptions import KernelError, NotVectorizable
 
 
@@ -30,7 +30,7 @@ class State:
         self.splits = splits or [[size] for size in grid]
         at_once = not in_sequence and programs is None
         lead = [size for sizes in reversed(self.splits) for size in sizes if size > 1] if at_once else []
-        self.lead = (*lead, *(1,) * (LEAD - len(lead)))
+        self.lead = tuple(lead) or (1,)
         self.vectorized_loops: list[VectorizedLoop] = []
         self.traced = 0  # number of sequentially traced loops around the current statement
         self.unrolled_loops = 0  # number of unrolled loops around the current statement
@@ -51,21 +51,24 @@ class State:
         """Return the index of the current program along `axis` of the grid, as an affine expression."""
         if self.in_sequence:
             variable = LoopVariable(self.programs[axis], 0, self.grid[axis] - 1)
-            return Affine(np.zeros((1,) * LEAD, np.int64), terms=((variable, 1),) if self.grid[axis] > 1 else ())
-        base, place = np.zeros((1,) * LEAD, np.int64), sum(n > 1 for sizes in self.splits[axis + 1 :] for n in sizes)
+            return Affine(np.zeros((1,) * leading(), np.int64), terms=((variable, 1),) if self.grid[axis] > 1 else ())
+        base = np.zeros((1,) * leading(), np.int64)
+        place = sum(n > 1 for sizes in self.splits[axis + 1 :] for n in sizes)
         for size in self.splits[axis]:
             base = base * size
             if size > 1:
-                base = base + along_axis(np.arange(size, dtype=np.int64), place)
+                base = base + along_axis(np.arange(size, dtype=np.int64), place, len(self.lead))
                 place += 1
         return Affine(base)
 
     def in_grid_order(self) -> tuple[int, ...]:
         """Return the leading axes in the order in which programs run, the slowest first: grid, then loops."""
         found: list[int] = []
+        if self.in_sequence or self.programs is not None:
+            return tuple(range(len(self.lead)))
         for sizes in reversed(self.splits):
             found = [*range(len(found), len(found) + sum(n > 1 for n in sizes)), *found]
-        return (*found, *range(len(found), LEAD))
+        return (*found, *range(len(found), len(self.lead)))
 
     def split_grid(self, radix: Any) -> Any:
         """Return `splits` with leading axes of the grid split further into a mixed radix.
@@ -74,14 +77,14 @@ class State:
             radix: by leading axis, the sizes that it is split into, slowest first.
 
         Returns:
-            the new splits; None if nothing changes or more than `LEAD` leading axes would be needed.
+            the new splits; None if nothing changes or more than `MOST` leading axes would be needed.
         """
-        places = iter(range(LEAD))
+        places = iter(range(MOST))
         splits = [
             [n for size in sizes for n in (radix.get(next(places), [size]) if size > 1 else [size])]
             for sizes in reversed(self.splits)
         ][::-1]
-        return splits if splits != self.splits and sum(n > 1 for sizes in splits for n in sizes) <= LEAD else None
+        return splits if splits != self.splits and sum(n > 1 for sizes in splits for n in sizes) <= MOST else None
 
     def record_access(self, kind: str, buffer: int, affine: Affine | None, conditions: Sequence[Affine]) -> None:
         """Record a memory access of the innermost vectorised loop, so that `independence` can check it later."""
@@ -95,19 +98,22 @@ class State:
         """Add a leading axis of `size` for the iterations of a loop while the context lasts.
 
         Yields:
-            the `VectorizedLoop` that collects the memory accesses of the loop's body.
+            the `VectorizedLoop` that collects the memory accesses of the loop's body. Values made before need its
+            `with_axis`, and those that are used afterwards its `without_axis`.
 
         Raises:
             NotVectorizable: all leading axes are in use.
         """
         place = sum(n > 1 for n in self.lead)
-        if place == LEAD:
+        if place == MOST:
             raise NotVectorizable
         lead, active, traced = self.lead, self.active, self.traced
-        self.lead = tuple(size if d == place else n for d, n in enumerate(lead))
-        self.vectorized_loops.append(VectorizedLoop(LoopVariable.along(place, size), traced))
+        self.lead = (*lead[:place], size)
+        is_new = place == len(lead)
+        self.vectorized_loops.append(VectorizedLoop(LoopVariable.along(place, size), traced, is_new))
         try:
-            yield self.vectorized_loops[-1]
+            with with_leading(len(self.lead)):
+                yield self.vectorized_loops[-1]
         finally:
             self.vectorized_loops.pop()
             self.lead, self.active, self.traced = lead, active, traced
@@ -138,11 +144,28 @@ class State:
 
 
 class VectorizedLoop:
-    """Iterations of a vectorised loop: its loop variable (`variable`) and the memory accesses in its body."""
+    """Iterations of a vectorised loop.
 
-    def __init__(self, variable: LoopVariable, traced: Any) -> None:
-        self.variable, self.traced = variable, traced
+    Attributes:
+        variable: its loop variable.
+        traced: number of sequentially traced loops around it.
+        is_new: True where its leading axis was added; False where an axis of size 1 was there.
+        accesses: the memory accesses in its body.
+    """
+
+    def __init__(self, variable: LoopVariable, traced: Any, is_new: bool = False) -> None:
+        self.variable, self.traced, self.is_new = variable, traced, is_new
         self.accesses: list[LoopAccess] = []
+
+    def with_axis(self, array: Any) -> Any:
+        """Return an array that was made before the loop, with the loop's axis."""
+        at = self.variable.axis
+        return array.reshape((*array.shape[:at], 1, *array.shape[at:])) if self.is_new else array
+
+    def without_axis(self, array: Any) -> Any:
+        """Return an array that is used after the loop, without the loop's axis, along which it does not vary."""
+        at = self.variable.axis
+        return array.reshape(array.shape[:at] + array.shape[at + 1 :]) if self.is_new else array
 
 
 class Rows(NamedTuple):
@@ -252,6 +275,7 @@ def entered(state: State) -> Iterator[Any]:
     before = getattr(_LOCAL, "state", None)
     _LOCAL.state = state
     try:
-        yield state
+        with with_leading(len(state.lead)):
+            yield state
     finally:
         _LOCAL.state = before

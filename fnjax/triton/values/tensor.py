@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LEAD, Affine, Shape
+from fnjax.triton.values.affine import Affine, Shape, constant, leading
 from fnjax.triton.values.state import check_size
 
 KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
@@ -74,9 +75,11 @@ class Tensor:
         conditions: of a mask: affine expressions that are at least 0 where it holds; else None.
         rest: another mask that must hold together with `conditions`, or None.
         factors: of a matrix product: operands and result type, so that a vectorised loop can contract over its axis.
+        row: of integers that are not known: a tensor, a number and an affine expression, tensor · number + expression.
     """
 
     factors: tuple[Any, Any, Any] | None = None
+    row: tuple[Any, int, Affine] | None = None
     if TYPE_CHECKING:  # `arithmetic` installs the operators, and `language` the methods
 
         def _operate(self, other: Any) -> Tensor: ...
@@ -124,7 +127,7 @@ class Tensor:
                 _refuse_wide(*self.affine.limits(), self._type)
             found = self.affine.array(xp).astype(self._type.array if xp is np else canonical(self._type))
         else:
-            found = np.ones((1,) * LEAD, bool) if self.rest is None else self.rest.data
+            found = np.ones((1,) * leading(), bool) if self.rest is None else self.rest.data
             for affine in self.conditions:
                 met = affine.array(np if is_small(affine) else jnp) >= 0
                 found = pair(operator.and_, found, met)
@@ -156,7 +159,7 @@ class Tensor:
     def filled(self) -> Any:
         """Return the array with the block's axes broadcast to their full size."""
         data = self.array()
-        return jnp.broadcast_to(data, data.shape[:LEAD] + self.shape)
+        return jnp.broadcast_to(data, data.shape[: leading()] + self.shape)
 
     def __bool__(self) -> bool:
         value = self.uniform()
@@ -188,7 +191,7 @@ class Tensor:
         index = (*index, *[slice(None)] * (len(self.shape) - sum(item is not None for item in index)))
         shape: list[int] = []
         strides: list[int] = []
-        axes: list[slice | None] = [slice(None)] * LEAD
+        axes: list[slice | None] = [slice(None)] * leading()
         at = 0
         for item in index:
             if item is None:
@@ -205,7 +208,7 @@ class Tensor:
 
         def moved(affine: Affine) -> Any:
             return affine.reshaped(
-                shape, [0 if a is None else affine.strides[s] for a, s in zip(axes[LEAD:], strides, strict=True)]
+                shape, [0 if a is None else affine.strides[s] for a, s in zip(axes[leading() :], strides, strict=True)]
             )
 
         return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
@@ -225,10 +228,27 @@ class Tensor:
             rest = None if self.rest is None else self.rest.rearranged(shape, on_affine, on_data)
             return Tensor(None, self._type, shape, conditions=tuple(on_affine(f) for f in wide), rest=rest)
         data = self.data
-        missing = LEAD + len(self.shape) - data.ndim
+        missing = leading() + len(self.shape) - data.ndim
         if missing:
-            data = data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:])
+            data = data.reshape(data.shape[: leading()] + (1,) * missing + data.shape[leading() :])
         return Tensor(on_data(data), self._type, shape)
+
+    def led(self, change: Callable[[Any], Any]) -> Tensor:
+        """Return the tensor with its leading axes changed by a function of arrays."""
+        if self.affine is not None:
+            return Tensor(None, self._type, self.shape, affine=self.affine.led(change))
+        if self.conditions is not None:
+            rest = None if self.rest is None else self.rest.led(change)
+            return Tensor(
+                None, self._type, self.shape, conditions=tuple(c.led(change) for c in self.conditions), rest=rest
+            )
+        found = Tensor(change(self.data), self._type, self.shape)
+        if self.factors is not None:
+            x, y, kind = self.factors
+            found.factors = change(x), change(y), kind
+        if self.row is not None:
+            found.row = self.row[0].led(change), self.row[1], self.row[2].led(change)
+        return found
 
 
 class Concatenated(Tensor):
@@ -258,6 +278,10 @@ class Concatenated(Tensor):
         sizes = [[size if d == len(common) + self.axis else n for d, n in enumerate(common)] for size in self.sizes]
         return jnp.concatenate([jnp.broadcast_to(a, size) for a, size in zip(arrays, sizes, strict=True)], self.axis)
 
+    def led(self, change: Callable[[Any], Any]) -> Tensor:
+        """Return the tensor with other leading axes, as `Tensor.led` does."""
+        return Concatenated([part.led(change) for part in self.parts], self.axis)
+
 
 class Guarded(Tensor):
     """Tensor that is zero in programs where a mask does not hold, and does not depend on the program in the others.
@@ -281,6 +305,10 @@ class Guarded(Tensor):
         """Return the elements in other positions of a block, as `Tensor.rearranged` does."""
         return Guarded(self.inner.rearranged(shape, on_affine, on_data), self.mask, self.select)
 
+    def led(self, change: Callable[[Any], Any]) -> Tensor:
+        """Return the tensor with other leading axes, as `Tensor.led` does."""
+        return Guarded(self.inner.led(change), self.mask.led(change), self.select)
+
 
 def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
     """Return `function` of tensors, elementwise, for each part of a block; None where they have no common parts."""
@@ -289,6 +317,18 @@ def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
         return None
     axis, sizes = divided[0].axis, divided[0].sizes
     return Concatenated([function(*(part_of(t, axis, sizes, i) for t in tensors)) for i in (0, 1)], axis)
+
+
+def row_of(name: str, a: Tensor, b: Tensor) -> Any:
+    """Return `Tensor.row` of the sum ("add") or product ("multiply") of two integers, or None."""
+    for x, y in ((a, b), (b, a)):
+        if name == "add" and x.row is not None and y.affine is not None:
+            row, length, rest = x.row
+            return row, length, rest.plus(y.affine)
+        length = y.uniform() if name == "multiply" and not x.known else None
+        if length is not None and length > 0:
+            return x, length, constant(0)
+    return None
 
 
 def part_of(tensor: Tensor, axis: int, sizes: tuple[int, int], position: int) -> Tensor:
@@ -322,11 +362,11 @@ def is_small(affine: Affine) -> bool:
 
 def aligned(data: Any, rank: int) -> Any:
     """Return an array whose block has `rank` axes: missing ones are inserted before those of its block."""
-    missing = LEAD + rank - data.ndim
-    return data.reshape(data.shape[:LEAD] + (1,) * missing + data.shape[LEAD:]) if missing else data
+    missing = leading() + rank - data.ndim
+    return data.reshape(data.shape[: leading()] + (1,) * missing + data.shape[leading() :]) if missing else data
 
 
 def pair(op: Any, a: Any, b: Any) -> Any:
     """Return `op(a, b)` of two arrays, whose blocks are aligned first."""
-    rank = max(a.ndim, b.ndim) - LEAD
+    rank = max(a.ndim, b.ndim) - leading()
     return op(aligned(a, rank), aligned(b, rank))

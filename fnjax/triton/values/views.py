@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import LEAD, Affine, LoopVariable, along_axis
+from fnjax.triton.values.affine import Affine, LoopVariable, along_axis
 
 
 @dataclasses.dataclass
@@ -65,11 +65,20 @@ class Dimension:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """View of flat memory: its dimensions, the merged axes, and the indices of conditions that must still be tested."""
+    """View of flat memory.
+
+    Attributes:
+        dimensions: its dimensions.
+        axes: the merged axes, one for each dimension.
+        remaining: the indices of conditions that must still be tested.
+        leading: the number of leading axes.
+        rank: the number of leading and block axes.
+    """
 
     dimensions: tuple[Dimension, ...]
     axes: tuple[Axis, ...]
     remaining: tuple[int, ...]
+    leading: int
     rank: int
 
     @property
@@ -84,7 +93,7 @@ class View:
         if len(cut) != 1 or len(cut[0][0]) != 1:
             return None
         ((axis, _),), dimension = cut[0]
-        return None if axis < LEAD or dimension.low or not dimension.high else (axis, dimension.high)
+        return None if axis < self.leading or dimension.low or not dimension.high else (axis, dimension.high)
 
     @property
     def dynamic(self) -> bool:
@@ -142,7 +151,7 @@ def find_view(address: Affine, conditions: list[Affine], length: int) -> View | 
     dimensions, _, expressed = found
     done = {usable[i][0] for i in expressed}
     remaining = tuple(i for i in range(len(conditions)) if i not in done)
-    return View(tuple(dimensions), tuple(axes), remaining, LEAD + len(address.shape))
+    return View(tuple(dimensions), tuple(axes), remaining, address.base.ndim, address.base.ndim + len(address.shape))
 
 
 def strides_of(affine: Affine) -> dict[int, tuple[int, int]] | None:
@@ -150,12 +159,13 @@ def strides_of(affine: Affine) -> dict[int, tuple[int, int]] | None:
 
     Axes that the expression does not depend on are left out.
     """
-    origin = (0,) * LEAD
-    expected, strides, sizes = affine.base[origin], [0] * LEAD, list(affine.base.shape)
+    rank = affine.base.ndim
+    origin = (0,) * rank
+    expected, strides, sizes = affine.base[origin], [0] * rank, list(affine.base.shape)
     for d, size in enumerate(affine.base.shape):
         if size > 1:
-            strides[d] = int(affine.base[tuple(int(e == d) for e in range(LEAD))] - affine.base[origin])
-            expected = expected + along_axis(np.arange(size, dtype=np.int64) * strides[d], d)
+            strides[d] = int(affine.base[tuple(int(e == d) for e in range(rank))] - affine.base[origin])
+            expected = expected + along_axis(np.arange(size, dtype=np.int64) * strides[d], d, rank)
     if not (affine.base == expected).all():
         return None
     for variable, coefficient in affine.terms:
@@ -172,8 +182,8 @@ def mixed_radix_of(affine: Affine) -> dict[int, list[int]] | None:
     For example, `pid // 8` and `pid % 8` are affine in the two digits of a grid split into (n // 8, 8).
     """
     found = {}
-    for d in range(LEAD):
-        sizes = _mixed_radix(affine.base[tuple(slice(None) if e == d else 0 for e in range(LEAD))])
+    for d in range(affine.base.ndim):
+        sizes = _mixed_radix(affine.base[tuple(slice(None) if e == d else 0 for e in range(affine.base.ndim))])
         if sizes is None:
             return None
         if len(sizes) > 1:
