@@ -325,9 +325,9 @@ def row_of(name: str, a: Tensor, b: Tensor) -> Any:
         if name == "add" and x.row is not None and y.affine is not None:
             row, length, rest = x.row
             return row, length, rest.plus(y.affine)
-        length = y.uniform() if name == "multiply" and not x.known else None
-        if length is not None and length > 0:
-            return x, length, constant(0)
+        factor = y.uniform() if name == "multiply" and not x.known else None
+        if factor is not None and factor > 0:
+            return x, factor, constant(0)
     return None
 
 
