@@ -410,12 +410,13 @@ class State:
         say no more than which variables share it.
         """
         names: dict[str, str] = {}
+        mine = {s for value in self.variables.values() for memref in list_memrefs(value) for s in memref.storage}
         for variable, value in other.variables.items():
             there, here = value.memref, self.variables.get(variable, UNKNOWN).memref
             if there and here and there.certain and here.certain and there.steps == here.steps:
                 for old, new in zip(there.storage, here.storage, strict=False):  # one each, as they are certain
                     local = all(_LOCAL.fullmatch(s) for s in (old, new))
-                    names[old] = new if local and names.get(old, new) == new else old
+                    names[old] = new if local and old in mine and names.get(old, new) == new else old
         if all(old == new for old, new in names.items()):
             return {}
         held = {s for value in other.variables.values() for memref in list_memrefs(value) for s in memref.storage}
