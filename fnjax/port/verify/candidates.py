@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fnjax.port.verify.calls import Array, Passed, SimpleNamespace
@@ -35,10 +35,29 @@ INDICES = re.compile(
 MASKS = re.compile(r"mask|(^|_)(is|has|keep|valid)(_|$)|padding")
 POSITIVE = re.compile(r"scale|var|std|sigma|temp|eps|norm|prob|weight_sum|denom|length|cov|rate")
 FUNCTION = re.compile(r"(^|_)(fn|func|function|fun|callable|activation|act|module|op)$|_fn_|^f$")
+COUNT = re.compile(r"(^|_)(num|n|k|iters?|bits?|size|steps?|groups?|stride|pad|padding|heads|count|len|max_len)(_|$)")
+ANNOTATED = {"bool": "bool", "int": "int", "float": "float", "str": "text", "dtype": "dtype"}
 FUNCTIONS = ["lambda x, *a: 2 * x", "lambda *a: a[0] * a[0]", "lambda *a: a[0]", "lambda x, *a: (x > 0) * 1.0"]
 FLOATS = [0.5, 1.0, 2.0, 0.1, 1.5, -0.5, 3.0, 1e-3, 0.0, 10.0]
-WHOLE = [2, 3, 1, 4, 0, -1, 5, 8, 6, 16]
+INTEGERS = [2, 3, 1, 4, 0, -1, 5, 8, 6, 16]
 WORDS = ["mean", "sum", "none", "cpu", ""]
+
+
+_ROWS = ((3,), (3, 4), (4,), (2, 3), (3, 1), (2, 3, 4), (5,), ())
+VALUES: dict[str, list[Any]] = {
+    "index": [Array(s, "index", h) for s in _ROWS for h in (2, 3, 4)]
+    + [Array(s, "order") for s in ((3, 4), (3,), (2, 3))],
+    "mask": [Array(s, k) for s in ((3, 4), (2, 3), (4,), (3,), (2, 3, 4), (3, 1)) for k in ("mask", "unit", "marks")],
+    "tensors": [kind([Array(s)] * n) for kind in (tuple, list) for n in (2, 3, 1) for s in SHAPES[:5]],
+    "function": [Passed(text) for text in FUNCTIONS],
+    "bool": [True, False],
+    "int": INTEGERS,
+    "size": [3, 4, 2, 1, 5, 12, 6],
+    "float": [*FLOATS[:5], 2, 1, *FLOATS[5:]],
+    "dim": [-1, 1, 0, -2, 2],
+    "device": ["cpu"],
+    "none": [None],
+}
 
 
 class Options:
@@ -55,7 +74,7 @@ class Options:
 
     def __init__(self, hints: Hints, torch: Any) -> None:
         self.hints = hints
-        kinds = list(dict.fromkeys(_iter_kinds(hints, torch)))
+        kinds = _list_kinds(hints, torch)
         primary = kinds[:1]
         if hints.default is None and (hints.optional or "Optional" in hints.annotation or "None" in hints.annotation):
             primary.append("none")
@@ -83,86 +102,53 @@ def _drop_repeated(values: Sequence[Any]) -> list[Any]:
 
 
 def _is_of_kind(value: Any, kind: str) -> bool:
-    types: dict[str, Any] = {
-        "bool": bool,
-        "int": int,
-        "float": (int, float),
-        "text": str,
-        "dim": int,
-        "size": int,
-        "row": (tuple, list),
-    }
+    types: dict[str, Any] = {"bool": bool, "int": int, "dim": int, "size": int, "text": str}
+    types |= {"float": (int, float), "row": (tuple, list)}
     known = types.get(kind)
     return known is None or value is None or (isinstance(value, known) and (kind == "bool") == isinstance(value, bool))
 
 
-def _iter_kinds(hints: Hints, torch: Any) -> Iterator[str]:
-    """Yield the kinds of value that it may be, the likeliest first."""
-    # Annotations come before uses, and both before what names suggest: annotations are seldom
-    # wrong, names often. Each kind may come again; who reads this takes it once.
-    said, facts, name = hints.annotation, hints.facts, hints.name
+def _list_kinds(hints: Hints, torch: Any) -> list[str]:
+    """Return the kinds of value that it may be, the likeliest first."""
+    annotation, facts, name = hints.annotation, hints.facts, hints.name
     tensors = {a for a in hints.attributes if hasattr(torch.Tensor, a)}
     foreign = hints.attributes.keys() - tensors - {"data_ptr"}
-    if "Callable" in said or ("called" in facts and not tensors):
-        yield "function"
-    if re.search(r"(Tuple|tuple|List|list|Sequence)\[.*Tensor", said):
-        yield "tensors"
-    elif re.search(r"Tensor|torch\.FloatTensor", said):
-        yield from _iter_tensor_kinds(hints)
-    if re.search(r"(Tuple|tuple|List|list|Sequence)\[int|Size|_size", said):
-        yield "row"
-    for word, kind in (("bool", "bool"), ("int", "int"), ("float", "float"), ("str", "text"), ("dtype", "dtype")):
-        if re.search(rf"\b{word}\b", said):
-            yield "dim" if kind == "int" and ("dim" in facts or name in {"dim", "axis"}) else kind
-    if hints.keys:
-        yield "keys"
-    if foreign and not (facts & {"graded"}):
-        yield "object"
-    if "dtype" in facts or "dtype" in name:
-        yield "dtype"
-    if "device" in facts or name == "device":
-        yield "device"
-    if hints.default is not None:
-        yield _name_kind(hints.default)
     surely = facts & {"tensor", "graded", "mask"} or tensors - {"type", "size", "device", "to"}
-    if name in {"dim", "axis"} or ("dim" in facts and not surely):
-        yield "dim"
-    if FUNCTION.search(name) and not facts & {"tensor", "graded", "computed"}:
-        yield "function"
-    if any(isinstance(v, str) for v in hints.values):
-        yield "text"
-    if surely or facts & SPATIAL.keys():
-        yield from _iter_tensor_kinds(hints)
-    if "size" in facts:
-        yield "size"
-    if "number" in facts:
-        yield "float"
-    if "sequence" in facts:
-        yield from ("row", "tensors")
-    yield from (_name_kind(v) for v in hints.values if v is not None)
-    if "index" in facts:
-        yield from ("index", "int", "mask")
-    if "truth" in facts and "computed" not in facts:
-        yield "bool"
-    if re.search(
-        r"(^|_)(num|n|k|iters?|bits?|size|steps?|groups?|stride|pad|padding|heads|count|len|max_len)(_|$)", name
-    ):
-        yield "int"
-    if re.search(r"^running_|(^|_)(weight|bias|mean|var|tensor)$", name):
-        yield "tensor"
-    if "computed" in facts:
-        yield from ("float", "tensor") if "ungraded" in facts else ("tensor", "float")
-    yield from ("tensor", "float", "int", "bool")
-
-
-def _iter_tensor_kinds(hints: Hints) -> Iterator[str]:
-    """Yield kinds of tensor: a mask or an index by its name and its uses, where backward returns no gradient for it."""
-    free = "graded" not in hints.facts
-    if free and (MASKS.search(hints.name) or "mask" in hints.facts):
-        yield from ("mask", "tensor", "index")
-    elif free and ("index" in hints.facts or INDICES.search(hints.name)):
-        yield from ("index", "tensor")
-    yield "tensor"
+    is_dim = name in {"dim", "axis"} or "dim" in facts
+    of_tensors = re.search(r"(Tuple|tuple|List|list|Sequence)\[.*Tensor", annotation)
+    tensor = ["tensor"]  # a mask or an index by its name and its uses, where backward returns no gradient for it
+    if "graded" not in facts and (MASKS.search(name) or "mask" in facts):
+        tensor = ["mask", "tensor", "index"]
+    elif "graded" not in facts and (INDICES.search(name) or "index" in facts):
+        tensor = ["index", "tensor"]
+    # Annotations come before uses, and both before names: annotations are seldom wrong, names often.
+    rules: list[tuple[Any, list[str]]] = [
+        ("Callable" in annotation or ("called" in facts and not tensors), ["function"]),
+        (of_tensors, ["tensors"]),
+        (not of_tensors and re.search(r"Tensor", annotation), tensor),
+        (re.search(r"(Tuple|tuple|List|list|Sequence)\[int|Size|_size", annotation), ["row"]),
+        (is_dim and re.search(r"\bint\b", annotation), ["dim"]),
+        *((re.search(rf"\b{word}\b", annotation), [kind]) for word, kind in ANNOTATED.items()),
+        (hints.keys, ["keys"]),
+        (foreign and "graded" not in facts, ["object"]),
+        ("dtype" in facts or "dtype" in name, ["dtype"]),
+        ("device" in facts or name == "device", ["device"]),
+        (hints.default is not None, [_name_kind(hints.default)]),
+        (is_dim and (not surely or name in {"dim", "axis"}), ["dim"]),
+        (FUNCTION.search(name) and not facts & {"tensor", "graded", "computed"}, ["function"]),
+        (any(isinstance(v, str) for v in hints.values), ["text"]),
+        (surely or facts & SPATIAL.keys(), tensor),
+        ("size" in facts, ["size"]),
+        ("sequence" in facts, ["row", "tensors"]),
+        (True, [_name_kind(v) for v in hints.values if v is not None]),
+        ("index" in facts, ["index", "int", "mask"]),
+        ("truth" in facts and "computed" not in facts, ["bool"]),
+        (COUNT.search(name), ["int"]),
+        (re.search(r"^running_|(^|_)(weight|bias|mean|var|tensor)$", name), ["tensor"]),
+        ("computed" in facts and "ungraded" in facts, ["float"]),
+        (True, ["tensor", "float", "int", "bool"]),
+    ]
+    return list(dict.fromkeys(kind for holds, kinds in rules if holds for kind in kinds))
 
 
 def _name_kind(value: Any) -> str:
@@ -181,37 +167,17 @@ def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
         made = [*found[:6], *others, *found[6:], Array((4, 4), "definite")]
         rarely = [Array(s, "complex") for s in shapes[:3]]
         return [*rarely, *made] if "complex" in hints.facts else [*made, *rarely]
-    if kind == "index":
-        high = [
-            Array(s, "index", h) for s in ((3,), (3, 4), (4,), (2, 3), (3, 1), (2, 3, 4), (5,), ()) for h in (2, 3, 4)
-        ]
-        return [*high, Array((3, 4), "order"), Array((3,), "order"), Array((2, 3), "order")]
-    if kind == "mask":
-        return [Array(s, k) for s in ((3, 4), (2, 3), (4,), (3,), (2, 3, 4), (3, 1)) for k in ("mask", "unit", "marks")]
-    if kind == "tensors":
-        return [kind_of([Array(s)] * n) for kind_of in (tuple, list) for n in (2, 3, 1) for s in SHAPES[:5]]
-    if kind == "function":
-        return [Passed(text) for text in FUNCTIONS]
     if kind == "keys":
         return [dict.fromkeys(hints.keys, v) for v in (4, 2, 1.0, True)]
     if kind == "object":
         own = [a for a in hints.attributes if not hasattr(torch.Tensor, a)]
         return [SimpleNamespace(**dict.fromkeys(own, v)) for v in (4, 2, 1.0, True)]
     if kind == "row":
-        lengths = [hints.length] if hints.length else [2, 1, 3]
-        rows = [
-            tuple(r[:n]) for n in lengths for r in ((1, 2, 3, 2), (3, 4, 2, 5), (1, 1, 1, 1), (0, 1, 2, 3), (0,) * 4)
-        ]
+        starts = ((1, 2, 3, 2), (3, 4, 2, 5), (1, 1, 1, 1), (0, 1, 2, 3), (0,) * 4)
+        rows = [tuple(r[:n]) for n in ([hints.length] if hints.length else [2, 1, 3]) for r in starts]
         return [*rows, (3, 4), (4, 3), (12,), (4,), *([list(r) for r in rows])]
-    fixed: dict[str, list[Any]] = {
-        "bool": [True, False],
-        "int": WHOLE,
-        "size": [3, 4, 2, 1, 5, 12, 6],
-        "float": [*FLOATS[:5], 2, 1, *FLOATS[5:]],
-        "text": [v for v in hints.values if isinstance(v, str)] or WORDS,
-        "dim": [-1, 1, 0, -2, 2],
-        "dtype": [torch.float32, torch.float64, torch.int32, torch.float16],
-        "device": ["cpu"],
-        "none": [None],
-    }
-    return fixed[kind]
+    if kind == "text":
+        return [v for v in hints.values if isinstance(v, str)] or WORDS
+    if kind == "dtype":
+        return [torch.float32, torch.float64, torch.int32, torch.float16]
+    return VALUES[kind]

@@ -14,27 +14,10 @@ from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SPATIAL = re.compile(r"(conv|pool)(_transpose)?([123])d$")
-_DIMS = (
-    "sum|mean|(log_)?softmax|cumsum|cumprod|(un)?squeeze|size|transpose|arg(max|min|sort)|[an]?max|[an]?min|norm|select|"
-    "split|chunk|narrow|logsumexp|flip|roll|prod|std|var|sort|topk|flatten|permute|movedim|swapaxes|stack|cat|glu|unbind"
-)
-_INDEXED = "gather|scatter(_add|_reduce)?_?|index_(select|(add|copy|put|fill)_?)|take(_along_dim)?"
-_MAKING = "view|reshape|expand|(new_)?(zeros|ones|empty|full)|repeat|arange|eye"
-# Fact, functions and methods of torch or Python, and the places of the arguments that it holds for; the object of a
-# method has place 0. The first that matches counts.
-_CALLS: list[tuple[str, str, range]] = [
-    ("index", r"(.*\.)?(one_hot|embedding|bincount)", range(1)),
-    ("index", rf"(.*\.)?({_INDEXED})", range(2, 9)),
-    ("mask", r"(.*\.)?(masked_(fill_?|select|scatter)|logical_(and|or|not))", range(2)),
-    ("mask", r"(.*\.)?where", range(1)),
-    ("dim", rf"(.*\.)?({_DIMS}|{_INDEXED})", range(1, 2)),
-    ("size", rf"torch\.({_MAKING})", range(9)),
-    ("size", rf"(.*\.)?({_MAKING})", range(1, 9)),
-    ("size", r"range|math\.ceil|math\.floor", range(9)),
-    ("number", r"int|float|round|pow|abs|math\..*", range(9)),
-    ("sequence", "len", range(1)),
-    ("tensor", r"(torch|F|nn|th)\..*", range(1)),
-]
+# Functions whose arguments from the third on, and whose first argument, are indices; what other calls show of their
+# arguments decided for none of 31 classes of public packages.
+_INDEXED = re.compile(r"(gather|scatter(_add|_reduce)?_?|index_(select|(add|copy|put|fill)_?)|take(_along_dim)?)$")
+_COUNTED = re.compile(r"(one_hot|embedding|bincount)$")
 
 
 @dataclass
@@ -46,8 +29,8 @@ class Hints:
         annotation: its text.
         default: its default, where that is a literal.
         optional: whether it has a default.
-        facts: `tensor`, `index`, `mask`, `dim`, `size`, `truth`, `called`, `none`, `number`, `computed`, `dtype`,
-            `device`, `sequence`, `graded`, `ungraded`, `complex`; `input2` and `weight2` of a convolution.
+        facts: `tensor`, `index`, `mask`, `dim`, `size`, `truth`, `called`, `none`, `computed`, `dtype`, `device`,
+            `sequence`, `graded`, `ungraded`, `complex`; `input2` and `weight2` of a convolution.
         values: literals that it is compared with, or that calls of apply pass.
         keys: strings that it is indexed with.
         attributes: attributes that are read of it.
@@ -267,20 +250,15 @@ def _list_facts_of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | None]]
     if tail == "save_for_backward":
         yield from (("tensor", a) for a in args)
         return
-    method = isinstance(node.func, ast.Attribute) and not _is_library(name)
-    for i, arg in enumerate(args, int(method)):
-        fact = next((fact for fact, names, places in _CALLS if i in places and re.fullmatch(names, name)), None)
-        if fact:
-            yield fact, arg
+    method = isinstance(node.func, ast.Attribute) and not name.startswith(("torch.", "F.", "nn.", "th."))
+    for i, arg in enumerate(args, int(method)):  # the object of a method has place 0
+        if (_INDEXED.match(tail) and i > 1) or (_COUNTED.match(tail) and i == 0):
+            yield "index", arg
     if spatial := _SPATIAL.search(tail):
         yield from zip((f"input{spatial[3]}", f"weight{spatial[3]}", "bias"), args, strict=False)
     for keyword in node.keywords:
         if keyword.arg in {"dim", "axis", "dtype", "device", "index"}:
             yield "dim" if keyword.arg == "axis" else keyword.arg, keyword.value
-
-
-def _is_library(name: str) -> bool:
-    return name.startswith(("torch.", "F.", "nn.", "th."))
 
 
 def _iter_in_order(node: ast.AST) -> Iterator[ast.AST]:
