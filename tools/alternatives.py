@@ -1,4 +1,4 @@
-"""Runs the same tasks with fnjax and other libraries, and prints the README's table: `python tools/alternatives.py`.
+"""Run the same tasks with fnjax and other libraries, and print the README's table: `python tools/alternatives.py`.
 
 It needs torch, torchax, equinox and jax-triton. A cell says "yes" where the task ran and returned the right numbers,
 "no" where it raised or returned others (the reason is below the table), and "-" where the library is not made for it.

@@ -1,6 +1,6 @@
-"""Counts the lines of code of the package, room by room: `python tools/code_lines.py [--since COMMIT]`.
+"""Count the lines of code of the package, folder by folder: `python tools/code_lines.py [--since COMMIT]`.
 
-A line counts unless it is blank, a comment or part of a docstring. The core is what is behind `fnjax.Function`: the
+A line counts unless it is blank, a comment or part of a docstring. The core is `fnjax.Function`: the
 packages of CORE and the files next to the packages but the command line's.
 """
 

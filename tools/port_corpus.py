@@ -1,11 +1,11 @@
-"""How much of real code `fnjax port` ports, and whether what it ports is right.
+"""Measure how much of public code `fnjax port` translates, and verify the ports.
 
     python tools/port_corpus.py [--kind PURE] [--package NAME] [--others] [--numbers]
 
-The classes of port_corpus.tsv are fetched from the package index, each as a file with what it needs of its package
+The classes of port_corpus.tsv are fetched from the package index, each as a file with the statements of its package that it needs
 (see port_fetch.py), and ported; no package is installed. With `--numbers`, which needs PyTorch and runs both files,
 each port is verified as `fnjax port --verify` does it, without help. `--others` takes the packages of port_others.txt
-instead, of which nobody has looked at a class before: all their classes that read as tensor operations only.
+instead, whose classes were never looked at: all those that use tensor operations only.
 
 Kinds: PURE uses tensor operations only; OTHER needs something besides (another library, a function as argument, global
 state); DIST collectives; KERNEL its own CUDA, Triton or C++ code.
@@ -65,7 +65,7 @@ def taken(record: dict[str, str], opened: Package, options: argparse.Namespace) 
     try:
         text = opened.source(record["file"], record["class"])
     except (ValueError, RecursionError, StopIteration, SyntaxError) as e:
-        print(f"{record['package']} {name}: not taken out: {e}", flush=True)
+        print(f"{record['package']} {name}: not extracted: {e}", flush=True)
         return None
     if options.others and FOREIGN.search(text):
         return None

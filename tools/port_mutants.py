@@ -1,4 +1,4 @@
-"""Small mistakes, put into a port one at a time: what a comparison with PyTorch has to find.
+"""Small mistakes, put into a port one at a time: a comparison with PyTorch has to find them.
 
 The list was fixed before the search for arguments was written, so that neither is made for the other.
 """
@@ -29,11 +29,11 @@ class Mutant:
 
 
 def mutants(source: str) -> Iterator[Mutant]:
-    """One for each operation and site in the functions of a port and in the methods of its classes that are run.
+    """Yield a mutant for each operation and site in the functions of a port and in the methods of its classes.
 
     - sign: a sum for a difference and the reverse, a minus left out, a returned gradient negated;
     - factor: a product or a quotient doubled;
-    - axis: another `axis=`, where that is a integer;
+    - axis: another `axis=`, where that is an integer;
     - mask: `jnp.where(mask, a, b)` is a, a product with a comparison or with something called a mask is its other half;
     - stop more: a saved array, or a returned gradient, is constant to further derivatives;
     - stop fewer: a `jax.lax.stop_gradient` is left out;

@@ -1,10 +1,10 @@
-"""Which mistakes `fnjax port --verify` finds.
+"""Measure which mistakes `fnjax port --verify` finds.
 
     python tools/port_search.py [--count 200] [--seed 0] [--others]
 
-The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: so many are drawn, with
-a seed, of all sites in the ports that agree with PyTorch, and each mutant is verified like a port. One that agrees is
-called 10,000 times with other numbers: if it agrees there too, it counts as equivalent, and is listed.
+The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: `--count` of
+them are drawn with a seed from all sites in the ports that agree with PyTorch, and each mutant is verified like a port.
+One that agrees is called 10,000 times with other numbers: if it agrees there too, it counts as equivalent, and is listed.
 """
 
 from __future__ import annotations
