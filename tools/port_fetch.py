@@ -1,7 +1,7 @@
 """Classes of public packages as files of their own: downloaded, never run, never committed.
 
-The wheels come from the package index by `pip download`, which runs nothing of them. A class is extracted from its wheel
-with the statements that it needs: the statements that bind the names which it reads, and so on, also from other files of the
+The wheels come from the package index by `pip download`, which runs nothing of them. A class is extracted from its
+wheel with the statements that bind the names which it reads, and those that these read, also from other files of the
 package.
 """
 

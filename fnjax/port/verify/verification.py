@@ -154,7 +154,7 @@ class Verification:
     def _report_nothing(self) -> Verdict:
         name = self.comparing.reference.name
         if self.trying.undetermined:
-            reason = f"what {name} gives is not determined: memory that is not set, or random numbers without a key"
+            reason = f"{name}'s results are not determined: uninitialised memory, or random numbers without a key"
         else:
             furthest = self.trying.furthest
             last = f" (the furthest: {furthest.problem:.200})" if furthest else ""
