@@ -3,9 +3,9 @@
     python tools/port_corpus.py [--kind PURE] [--package NAME] [--others] [--numbers]
 
 The classes of port_corpus.tsv are fetched from the package index, each as a file with the statements of its package
-that it needs (see port_fetch.py), and ported; no package is installed. With `--numbers`, which needs PyTorch and runs both files,
-each port is verified as `fnjax port --verify` does it, without help. `--others` takes the packages of port_others.txt
-instead, whose classes were never looked at: all those that use tensor operations only.
+that it needs (see port_fetch.py), and ported; no package is installed. With `--numbers`, which needs PyTorch and runs
+both files, each port is verified as `fnjax port --verify` does it, without help. `--others` uses the packages of
+port_others.txt instead, whose classes were never looked at: all those that use tensor operations only.
 
 Kinds: PURE uses tensor operations only; OTHER needs something besides (another library, a function as argument, global
 state); DIST collectives; KERNEL its own CUDA, Triton or C++ code.

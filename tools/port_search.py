@@ -4,7 +4,7 @@
 
 The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: `--count` of
 them are drawn with a seed from all sites in the ports that agree with PyTorch, and each mutant is verified like a port.
-One that agrees is called 10,000 times with other numbers: if it agrees there too, it counts as equivalent and is listed.
+One that agrees is called 10,000 times with other numbers: if it agrees there too, it is listed as equivalent.
 """
 
 from __future__ import annotations

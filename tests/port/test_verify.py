@@ -421,7 +421,7 @@ def test_a_file_beside_it_is_not_torch(tmp_path):
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        (BRANCH, {"logits": {"tensor", "graded"}, "labels": {"index"}, "mask": {"none"}}),
+        (BRANCH, {"logits": {"graded"}, "labels": {"index"}, "mask": {"none"}}),
         (APPLIED, {"x": {"tensor", "graded"}, "fn": {"called", "ungraded"}, "sizes": {"sequence"}}),
         (AFFINE, {"weight": {"tensor", "graded"}, "bias": {"computed", "graded"}}),
     ],
