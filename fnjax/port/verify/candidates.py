@@ -13,7 +13,6 @@ from fnjax.port.verify.hints import Hints
 # Different sizes in every axis, so that no two axes are confused.
 SHAPES = [(3, 4), (4,), (2, 3, 4), (5, 4), (3,), (4, 5), (3, 1), (1, 4), (4, 4), (2, 3, 4, 5), (), (1,), (2, 3), (2, 4)]
 SHAPES += [(3, 5), (6, 4), (5,), (2,), (2, 4, 4), (3, 4, 2), (2, 3, 6, 5), (4, 3, 2, 2), (12, 4), (2, 5, 4), (8,), (6,)]
-IMAGES = [(2, 3, 6, 5), (3, 6, 5), (2, 4, 6, 8)]
 SPATIAL: dict[str, tuple[int, ...]] = {
     "input1": (2, 3, 7),
     "input2": (2, 3, 6, 5),
@@ -21,14 +20,6 @@ SPATIAL: dict[str, tuple[int, ...]] = {
     "bias": (4,),
 }
 SPATIAL |= {"weight1": (4, 3, 3), "weight2": (4, 3, 3, 2), "weight3": (4, 3, 2, 3, 2)}
-NAMED: list[tuple[str, list[tuple[int, ...]]]] = [
-    (r"(^|_)(w|weights?|kernel)($|_)|_(w|weight)$|^w_|^weight", [(5, 4), (4, 5), (4,), (4, 4), (4, 3, 2, 2)]),
-    (r"bias|^b$|^beta$|^gamma$|running_|_mean$|_var$", [(4,), (5,), (3,), (1, 4)]),
-    (r"image|img|pixel|feature_map", IMAGES),
-    (r"^(q|k|v|query|key|value|queries|keys|values)(_|$)", [(2, 3, 4), (2, 2, 3, 4), (3, 4)]),
-    (r"adj|^(a|A|L|S|matrix|mat|cov)$|hessian", [(3, 4), (4, 4), (2, 4, 4)]),
-    (r"scale|threshold|thresh|alpha|temp|bound|slope|zero_point", [(), (1,), (4,), (3, 4), (3, 1)]),
-]
 INDICES = re.compile(
     r"(^|_)(idx|idxs|index|indices|inds?|label|labels|targets?|ids|perm|order|assign\w*|batch)($|_)|_idx"
 )
@@ -159,9 +150,8 @@ def _name_kind(value: Any) -> str:
 def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
     if kind == "tensor":
         first = "positive" if POSITIVE.search(hints.name) else "normal"
-        named = [s for pattern, shapes in NAMED if re.search(pattern, hints.name) for s in shapes]
         spatial = [SPATIAL[fact] for fact in sorted(hints.facts & SPATIAL.keys())]
-        shapes = list(dict.fromkeys([*spatial, *named, *SHAPES]))
+        shapes = list(dict.fromkeys([*spatial, *SHAPES]))
         found = [Array(s, first) for s in shapes]
         others = [Array((3, 4), "unit"), Array((3, 4), "index", 3), Array((3,), "index", 4), Array((3, 4), "mask")]
         made = [*found[:6], *others, *found[6:], Array((4, 4), "definite")]

@@ -14,10 +14,11 @@ from typing import Any
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _SPATIAL = re.compile(r"(conv|pool)(_transpose)?([123])d$")
-# Functions whose arguments from the third on, and whose first argument, are indices; what other calls show of their
-# arguments decided for none of 31 classes of public packages.
+# Functions whose arguments from the third on, or whose first argument, are indices; and those that take sizes. Other
+# calls made no difference to the search for 31 classes of public packages.
 _INDEXED = re.compile(r"(gather|scatter(_add|_reduce)?_?|index_(select|(add|copy|put|fill)_?)|take(_along_dim)?)$")
 _COUNTED = re.compile(r"(one_hot|embedding|bincount)$")
+_MAKING = re.compile(r"(view|reshape|expand|(new_)?(zeros|ones|empty|full)|repeat|arange|eye)$")
 
 
 @dataclass
@@ -254,6 +255,8 @@ def _list_facts_of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | None]]
     for i, arg in enumerate(args, int(method)):  # the object of a method has place 0
         if (_INDEXED.match(tail) and i > 1) or (_COUNTED.match(tail) and i == 0):
             yield "index", arg
+        elif _MAKING.match(tail) and (i or not method):
+            yield "size", arg
     if spatial := _SPATIAL.search(tail):
         yield from zip((f"input{spatial[3]}", f"weight{spatial[3]}", "bias"), args, strict=False)
     for keyword in node.keywords:

@@ -103,7 +103,6 @@ class Search:
         options = self._list_options(len(found.call.recipe) - len(self.fixed))
         planned = _vary_recipe(found.call.recipe, options)
         lines = set(found.ran)
-        reached: set[tuple[str, int]] = set()
         for step in range(400):
             if time.monotonic() > until:
                 return
@@ -115,9 +114,6 @@ class Search:
                 continue
             seen.add(repr(recipe))
             tried = self.trying(draw_call(recipe, self.seed + 1000 + step))
-            if tried.problem and tried.ran - lines - reached:  # a branch that needs other arguments as well
-                reached |= tried.ran
-                tried = self._reach_lines(tried, options, lines)
             if tried.problem:
                 continue
             if not tried.weak or tried.ran - lines:
@@ -126,17 +122,6 @@ class Search:
                 lines |= tried.ran
                 pool.append(tried)
                 planned = _chain_parts(_vary_recipe(recipe, options), planned)
-
-    def _reach_lines(self, best: Tried, options: Sequence[Options], lines: set[tuple[str, int]]) -> Tried:
-        """Return a call that runs lines on which this one fails, or the best that is found."""
-        for step in range(150):
-            recipe = self.change_recipe(best.call.recipe, options, 6, best.problem)
-            tried = self.trying(draw_call(recipe, self.seed + 3000 + step))
-            if tried.ran - lines and tried.score >= best.score:
-                best = tried
-                if not best.problem:
-                    break
-        return best
 
 
 def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
