@@ -145,7 +145,7 @@ def _arithmetic(name: str) -> Callable[[Any, Any], Tensor]:
             if affine is not None:
                 return of_affine(affine, kind)
         found = compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
-        found.row = row_of(name, a, b) if kind.is_int() else None
+        found.row = row_of(name, a, b) if kind.is_int() and kind.itemsize >= 4 else None  # narrower ones wrap
         return found
 
     return operate
