@@ -54,7 +54,6 @@ class ExpressionEvaluator(Variables):
         self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
-        self.saves: list[cst.Call] = []  # the calls of ctx.save_for_backward
         self.effects = NOTHING  # of what was evaluated so far
         # the evaluations through statements: what was known next to the state, the state, what was found
         self.traces: dict[Hashable, list[tuple[tuple[object, ...], State, Region]]] = {}
@@ -138,17 +137,17 @@ class ExpressionEvaluator(Variables):
             start: what holds where it begins, if not what holds now.
         """
         around = self.current, self.state, self.memo, self.diagnostics, self.before
-        found = self.returns, self.saves, self.unset, self.effects
+        found = self.returns, self.unset, self.effects
         region = Region((start or self.state).copy(), Diagnostics(keys=self.diagnostics.keys))
         self.state, self.diagnostics, self.before, self.memo = region.end, region.diagnostics, region.before, {}
-        self.returns, self.saves, self.unset, self.effects = region.returns, [*self.saves], region.unset, NOTHING
+        self.returns, self.unset, self.effects = region.returns, region.unset, NOTHING
         try:
             yield region
         finally:
             region.end, region.before, region.returns = self.state, self.before, self.returns
-            region.saves, region.unset, region.effects = self.saves[len(found[1]) :], self.unset, self.effects
+            region.unset, region.effects = self.unset, self.effects
             self.current, self.state, self.memo, self.diagnostics, self.before = around
-            self.returns, self.saves, self.unset, self.effects = found
+            self.returns, self.unset, self.effects = found
 
     def commit(self, region: Region) -> Any:
         """Commit a speculation with all that it has found, and return its translation."""
@@ -161,7 +160,6 @@ class ExpressionEvaluator(Variables):
         self.diagnostics.add_diagnostics(region.diagnostics)
         self.before += region.before
         self.returns += region.returns
-        self.saves += region.saves
         self.unset |= region.unset
         self.effects = self.effects.add_effects(region.effects)
 

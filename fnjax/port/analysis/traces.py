@@ -6,8 +6,6 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
-import libcst as cst
-
 from fnjax.port.analysis.effects import NOTHING, Effects
 from fnjax.port.analysis.expr import Diagnostics, Prologue, Statements
 from fnjax.port.known.facts import State, Value
@@ -25,7 +23,6 @@ class Region:
         diagnostics: what it has found and needs.
         before: the statements in front of the one that it is in.
         returns: the values of its `return` statements.
-        saves: its calls of ctx.save_for_backward.
         unset: the variables that are None before the loops around.
         effects: its effects.
         leaves: whether nothing after it is reached from it.
@@ -36,7 +33,6 @@ class Region:
     made: Any = None
     before: Prologue = field(default_factory=Prologue)
     returns: list[Value] = field(default_factory=list)
-    saves: list[cst.Call] = field(default_factory=list)
     unset: set[str] = field(default_factory=set)
     effects: Effects = NOTHING
     leaves: bool = False

@@ -16,7 +16,7 @@ from fnjax.port.torch import MISSING, unparse
 LIST = "instance:list"  # the name of lists and ranges: as an index they are arrays to PyTorch
 SIZE = "instance:torch.Size"
 DTYPE = "instance:torch.dtype"
-SAVED = "ctx.save_for_backward()"  # what was saved; its literal is the call, if it was made on all branches
+SAVED = "ctx.save_for_backward()"  # what was saved
 LOST = "\0"  # between masks: what is all entries is selected by one of them in one branch, by none or another elsewhere
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
@@ -429,14 +429,11 @@ class State:
 
     def join_state(self, other: State) -> None:
         """Keep what holds here and there."""
-        saved = SAVED in self.variables
         renamed = self.find_renamed_memory(other)
         for name, found in other.variables.items():
             value = rename_storages(found, renamed) if renamed else found
             mine = self.variables.get(name)
             self.variables[name] = value if mine is None else join_values(mine, value)
-        if saved != (SAVED in other.variables):
-            self.variables[SAVED] = replace(self.variables[SAVED], literal=MISSING)
         for name, version in other.versions.items():
             if self.versions.get(name, 0) != version:
                 self.versions[name] = max(version, self.versions.get(name, 0))

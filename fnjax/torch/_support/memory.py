@@ -35,18 +35,6 @@ def _mask(mask, x):
     return mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
 
 
-def _selected(x, index):
-    """Return a mask over x of the entries at an index that has one boolean mask among slices and numbers."""
-    at = next((i for i, e in enumerate(index) if hasattr(e, "dtype") and e.dtype == bool), None)
-    if at is None:
-        raise TypeError("this was ported as an index with a boolean mask in it, and has none")
-    ahead, mask, behind = index[:at], index[at], index[at + 1 :]
-    whole = (*ahead, *[slice(None)] * mask.ndim, *behind)
-    axes = sum(isinstance(e, slice) for e in (behind if Ellipsis in ahead else ahead))
-    axes = axes if Ellipsis in ahead else x[whole].ndim - mask.ndim - axes
-    return jnp.zeros(x.shape, bool).at[whole].set(mask.reshape(mask.shape + (1,) * axes))
-
-
 def _spread(values, mask, x=None):
     """Expand values for the entries of x that a mask selects, one each or one for all, to the shape of x."""
     if jnp.ndim(values) <= (mask if x is None else x).ndim - mask.ndim:

@@ -134,8 +134,7 @@ def port_ctx_call(ev: Evaluator, node: cst.Call, key: str) -> Expr | None:
         one = replace(TENSOR, memref=lying[0] if len(lying) == 1 else MemRef.join_all(*lying) if lying else None)
         saved = Value("static", element=one) if starred else Value("static", parts=tuple(values))
         keep_on_ctx(ev, "ctx.saved", saved)
-        ev.state.variables[SAVED] = replace(saved, literal=unparse(made))
-        ev.saves.append(made)
+        ev.state.variables[SAVED] = saved
         return Expr(made, Value("static", literal=None))
     value = ev.state.variables.get(key, UNKNOWN)
     if value.kind == "static":  # a function that forward chose: its result is not known
