@@ -1,1 +1,1 @@
-"""Many devices: groups, collectives, and parts by rank."""
+"""Many devices: groups, collectives, and slices by rank."""

@@ -1,1 +1,1 @@
-"""Functions and classes, and what stands around them."""
+"""Functions and classes, and what is around them."""

@@ -4,7 +4,7 @@ What: the names of the buffers follow what forward returns, and backward takes t
 Before: `running_mean.mul_(1 - m).add_(m * mean)` and `return y`; `def backward(ctx, g)`
 After: `running_mean = ...` and `return y, running_mean`; `def backward(ctx, g, _running_mean)`
 Safety: only where a buffer has no gradient and forward's variable is its new array at each return; a note says so.
-Limits: classes with a setup_context, jvp or vmap, those that share methods, and a backward with *args have a finding.
+Limits: classes with a setup_context, jvp or vmap, those that share methods, and a backward with *args are findings.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ Limits: bases from other libraries are findings.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from itertools import dropwhile
 from typing import Any
@@ -23,7 +22,7 @@ from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, list_nod
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import State, Value
 from fnjax.port.rewrite.functions.decorators import port_decorators
-from fnjax.port.rewrite.functions.function_definitions import is_at_hand, port_routine
+from fnjax.port.rewrite.functions.function_definitions import are_same, is_at_hand, port_routine
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import find_small_statement
@@ -69,7 +68,7 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
             made[i] = []  # while it is evaluated: it may call itself
             made[i] = _port_member(ev, cls, node.body.body[i], closure, members, scope)
 
-    program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are asked for first
+    program.members |= {node.body.body[i]: partial(port_member, i) for i in order}  # some are needed first
     for i in order:
         port_member(i)
         program.members.pop(node.body.body[i], None)
@@ -83,25 +82,21 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     changes: dict[str, Any] = {}
     bases = _port_bases(ev, cls, members is not None)
-    if not _are_same(bases, node.bases):
+    if not are_same(bases, node.bases):
         comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
         commas = [comma] * (len(bases) - 1) + [cst.MaybeSentinel.DEFAULT]
         changes["bases"] = [b.with_changes(comma=c) for b, c in zip(bases, commas, strict=False)]
         changes |= {} if bases else {"lpar": cst.MaybeSentinel.DEFAULT, "rpar": cst.MaybeSentinel.DEFAULT}
-    if not _are_same(body, node.body.body):
+    if not are_same(body, node.body.body):
         body = body or [parse_line("pass")]
         indented = isinstance(node.body, cst.IndentedBlock)
         changes["body"] = node.body.with_changes(body=body) if indented else cst.IndentedBlock(body)
     kept = port_decorators(ev, list(node.decorators))
-    if not _are_same(kept, node.decorators):
+    if not are_same(kept, node.decorators):
         changes["decorators"] = kept
     result = node.with_changes(**changes) if changes else node
     program.ported[cls.name] = result
     return result
-
-
-def _are_same(made: Sequence[cst.CSTNode], before: Sequence[cst.CSTNode]) -> bool:
-    return len(made) == len(before) and all(a is b for a, b in zip(made, before, strict=True))
 
 
 def _port_bases(ev: Evaluator, cls: Class, in_part: bool) -> list[cst.Arg]:

@@ -32,7 +32,7 @@ _MAPPED = {
 
 @call_of("torch.compile", "torch.jit.script", RESULT)
 def port_compiled(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """`torch.compile(f)` is f: what calls the Function is compiled as a whole; and so is `torch.no_grad()(f)`."""
+    """`torch.compile(f)` is f: what calls the Function is compiled with it; and so is `torch.no_grad()(f)`."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
     mode = ev.find_name(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
     without = mode in {"torch.no_grad", "torch.inference_mode"} and not ev.here.differentiated
@@ -126,20 +126,11 @@ def _port_vmap(ev: Evaluator, node: cst.BaseExpression, name: str) -> cst.BaseEx
 
 def _only_wraps_compiler(ev: Evaluator, name: str) -> bool:
     """Return whether a decorator of the file only reaches for torch's compilers or a profiler."""
-    if not name.startswith("file:"):
+    found = ev.program.source.find_definition(name.removeprefix("file:")) if name.startswith("file:") else None
+    if found is None or found.function is None:
         return False
-    found = ev.program.source.find_definition(name.removeprefix("file:"))
-    function = found.function if found else None
-    if function is None:
-        return False
-    foreign = set()
-    for inner in list_nodes(function.body):
-        if isinstance(inner, (cst.Attribute, cst.Name)):
-            full = ev.program.resolve_name(inner)
-            root = full.split(".")[0]
-            if "." in full and not full.startswith(("file:", "builtins.")) and root not in sys.stdlib_module_names:
-                foreign.add(full)
-        if isinstance(inner, cst.Attribute) and (text := unparse(inner)).split(".")[0] == "nvtx":
-            foreign.add(text)
-    wanted = {f for f in foreign if f not in {"torch", "torch.jit", "torch.cuda", "torch.cuda.nvtx", "nvtx"}}
-    return bool(wanted) and all(is_infrastructure(ev, f) for f in wanted)
+    read = (ev.program.resolve_name(n) for n in list_nodes(found.function.body, cst.Attribute, cst.Name))
+    own = sys.stdlib_module_names | {"builtins"}
+    foreign = {n for n in read if "." in n and not n.startswith("file:") and n.split(".")[0] not in own}
+    foreign -= {"torch.jit", "torch.cuda", "torch.cuda.nvtx"}
+    return bool(foreign) and all(is_infrastructure(ev, n) for n in foreign)

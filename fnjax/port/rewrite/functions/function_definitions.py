@@ -14,6 +14,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,7 +37,7 @@ from fnjax.port.tree.located import Rewriter, find_small_statement
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Evaluator]:
-    """Return the translation of a function; what its body tells goes into the routine."""
+    """Return the translation of a function; its routine gets what the evaluation of the body has found."""
     node = routine.node
     ev = Evaluator(program, routine, make_start_state(program, routine))
     # Decorators, defaults and annotations are evaluated around the function, where its variables are not known.
@@ -92,7 +93,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
         message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
         ev.report(node.name, "autograd", message)
     changes: dict[str, Any] = {}
-    if len(kept) != len(node.decorators) or any(a is not b for a, b in zip(kept, node.decorators, strict=True)):
+    if not are_same(kept, node.decorators):
         changes["decorators"] = kept
         if node.decorators and not kept:
             changes["lines_after_decorators"] = []
@@ -103,7 +104,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
     if routine.role == "helper" and routine.writes and (not ends or _may_return_written(program, routine)):
         routine.gives = tuple(p.name.value for p in routine.parameters if _is_still_given(ev, routine, p.name.value))
         if routine.gives:
-            # evaluated once more: what it gives back is read at each of its ends now.
+            # evaluated once more: what it returns in addition is read at each of its ends now.
             body = (_return_written_behind if ends else _return_written)(
                 routine, list_statements(ev.port_body(node.body))
             )
@@ -136,6 +137,11 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
     ):
         made = add_key(ev, program, routine, made)
     return made, ev
+
+
+def are_same(made: Sequence[cst.CSTNode], before: Sequence[cst.CSTNode]) -> bool:
+    """Return whether two sequences hold the same nodes."""
+    return len(made) == len(before) and all(a is b for a, b in zip(made, before, strict=True))
 
 
 def _becomes_callback(ev: Evaluator) -> bool:
@@ -177,7 +183,7 @@ def _return_written(routine: Routine, body: list[Any]) -> cst.BaseSuite:
 
 
 class _EarlyReturns(Rewriter):
-    """A body whose returns without a value give something."""
+    """A body whose returns without a value return something."""
 
     def __init__(self, back: cst.BaseSmallStatement) -> None:
         self.back = back
@@ -211,7 +217,7 @@ def _drop_devices(ev: Evaluator, body: cst.BaseSuite) -> cst.BaseSuite:
 
 
 def _find_device_variable(ev: Evaluator, node: Any) -> str:
-    """Return the variable that a line gives the name of a device."""
+    """Return the variable that a line binds to the name of a device."""
     small = find_small_statement(node)
     if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
         return ""
@@ -266,7 +272,7 @@ def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
                 "stays as it was",
             )
         elif name in routine.gives:
-            message = f"forward writes to its input {name!r}: apply returns the new array behind its results"
+            message = f"forward writes to its input {name!r}: apply returns the new array after its results"
             ev.note(param, "in-place", message)
         elif any(v.literal is not None for v in ev.returns) and (
             routine.parameters.index(param) - routine.first in ev.program.find_differentiated_inputs(routine)
@@ -289,7 +295,7 @@ def _port_parameters(ev: Evaluator, params: cst.Parameters) -> cst.Parameters:
             new: Any = _port_parameter(ev, value)
         elif isinstance(value, (tuple, list)):
             new = [_port_parameter(ev, p) for p in value]
-            new = value if all(a is b for a, b in zip(new, value, strict=True)) else new
+            new = value if are_same(new, value) else new
         else:
             continue
         if new is not value:

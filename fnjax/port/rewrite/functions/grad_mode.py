@@ -36,7 +36,7 @@ _OF_GRADIENTS = (
 
 
 def switches_gradients_off(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Whether a `with`, or a decorator, switches gradients off: `torch.no_grad()`, `torch.set_grad_enabled(False)`."""
+    """Return whether a `with`, or a decorator, switches gradients off: `no_grad()`, `set_grad_enabled(False)`."""
     name = ev.find_name(node.func if isinstance(node, cst.Call) else node)
     values = [unparse(a.value) for a in node.args] if isinstance(node, cst.Call) else []
     if name in NO_GRAD:
@@ -102,7 +102,7 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
 def port_silent_call(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `torch.cuda.synchronize()`, `x.storage().resize_(0)`, `x.set_()`."""
     name = ev.find_name(node.value.func) if isinstance(node.value, cst.Call) else ""
-    if isinstance(node.value, cst.Call) and (_resizes_storage(node.value.func) or _gives_memory_back(ev, node.value)):
+    if isinstance(node.value, cst.Call) and _frees_memory(ev, node.value):
         name = unparse(node.value.func)
     elif name not in SILENT:
         return None
@@ -110,20 +110,15 @@ def port_silent_call(ev: Evaluator, node: cst.Expr) -> Statements | None:
     return []
 
 
-def _gives_memory_back(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether this is `x.set_()` on a tensor, which has no entries afterwards."""
-    if not isinstance(node.func, cst.Attribute) or node.func.attr.value != "set_" or node.args:
-        return False
-    return ev.port(node.func.value).value.is_tensor
-
-
-def _resizes_storage(function: cst.BaseExpression) -> bool:
-    """Return whether this frees memory, or takes it again: entries are read after a write only."""
-    match function:
-        case cst.Attribute(
-            cst.Call(cst.Attribute(_, cst.Name("storage" | "untyped_storage")), []), cst.Name("resize_")
+def _frees_memory(ev: Evaluator, node: cst.Call) -> bool:
+    """Return whether a call frees memory, or takes it again: entries are read after a write only."""
+    match node:
+        case cst.Call(
+            cst.Attribute(cst.Call(cst.Attribute(_, cst.Name("storage" | "untyped_storage")), []), cst.Name("resize_"))
         ):
             return True
+        case cst.Call(cst.Attribute(base, cst.Name("set_")), []):
+            return ev.port(base).value.is_tensor
     return False
 
 

@@ -4,7 +4,7 @@ What: forward takes a key as its last argument, a helper one by name, an operato
 it on ctx.
 Before: `def forward(ctx, x, p):` of a Function that draws
 After: `def forward(ctx, x, p, key):`
-Safety: who calls apply is told by a note.
+Safety: a note tells who calls apply.
 Limits: no key can follow `*args`; vmap and setup_context split or keep the key by hand.
 """
 
@@ -18,90 +18,63 @@ from fnjax.port.analysis.program import Program, Routine
 
 
 def draws_beside(program: Program, routine: Routine) -> bool:
-    """Whether it is registered for an operator whose body draws random numbers, as register_fake's function is."""
+    """Return whether this is registered for an operator whose body draws random numbers, as register_fake's is."""
     bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.next_to]
     return routine.role == "helper" and any(b.draws for b in bodies)
 
 
-def _add_key_to_schema(ev: Evaluator, program: Program, routine: Routine, params: cst.Parameters) -> cst.Parameters:
-    """Return an operator's parameters and its key, which is an array and so positional, as its schema wants it."""
-    operator = program.by_node.get(routine.node)
-    if operator is not None and "setup_context" in operator.methods:
-        ev.report(
-            routine.node.name,
-            "random",
-            "an operator with a derivative draws random numbers: give it a key by hand, and backward a gradient of it",
-        )
-    ev.diagnostics.imports.add("jax")
-    optional = any(p.default for p in params.params)
-    last = cst.Param(cst.Name(program.key_name))
-    last = last.with_changes(
-        annotation=cst.Annotation(cst.parse_expression("jax.Array | None" if optional else "jax.Array")),
-        default=cst.Name("None") if optional else None,
-    )
-    old = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) if p is params.params[-1] else p for p in params.params]
-    return params.with_changes(params=[*old, last])
-
-
 def add_key(ev: Evaluator, program: Program, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:
     """Return the function with its new argument."""
-    key = program.key_name
+    key, params = program.key_name, made.params
+    ctx = routine.parameters[routine.first - 1].name.value if routine.first else ""
+    backward = program.find_method(routine.owner, "backward") if routine.owner else None
+    later = backward is not None and backward.draws
     # Only forward and helpers are called by who has a key; backward finds one on ctx, JAX calls the others.
     if routine.role in {"backward", "vjp", "jvp"}:
-        if routine.draws:
-            ctx = routine.parameters[routine.first - 1].name.value
-            return insert_at_top(made, f"{key} = {ctx}.{key}")
-        return made
+        return insert_at_top(made, f"{key} = {ctx}.{key}") if routine.draws else made
     if routine.role == "vmap":
-        ev.report(
-            routine.node, "random", "a vmap method of a Function that draws random numbers has to split its key by hand"
-        )
+        message = "a vmap method of a Function that draws random numbers has to split its key: write it by hand"
+        ev.report(routine.node, "random", message)
         return made
     if routine.role == "setup_context":
-        backward = program.find_method(routine.owner, "backward") if routine.owner else None
-        if backward is not None and backward.draws:
+        if later:
             ev.report(routine.node, "random", "backward draws random numbers: keep the key on ctx by hand")
         return made
-    params = made.params
-    if routine.role == "helper" and (draws_beside(program, routine) or routine.node in program.by_node):
-        return made.with_changes(params=_add_key_to_schema(ev, program, routine, params))
+    operator = program.by_node.get(routine.node)
+    optional = any(p.default for p in params.params)
+    if routine.role == "helper" and (operator is not None or draws_beside(program, routine)):
+        if operator is not None and "setup_context" in operator.methods:
+            message = "an operator with a derivative draws random numbers: give it a key, and backward a gradient of it"
+            ev.report(routine.node.name, "random", message)
+        ev.diagnostics.imports.add("jax")
+        annotation = cst.Annotation(cst.parse_expression("jax.Array | None" if optional else "jax.Array"))
+        last = cst.Param(cst.Name(key), annotation, default=cst.Name("None") if optional else None)
+        return _append_parameter(made, last)  # an array, and so positional, as its schema wants it
     if routine.role == "helper":
-        comma = (
-            cst.ParamStar()
-            if not params.kwonly_params and not isinstance(params.star_arg, cst.Param)
-            else params.star_arg
-        )
-        new = params.with_changes(kwonly_params=[*params.kwonly_params, cst.Param(cst.Name(key))], star_arg=comma)
+        alone = not params.kwonly_params and not isinstance(params.star_arg, cst.Param)
+        star = cst.ParamStar() if alone else params.star_arg
+        new = params.with_changes(kwonly_params=[*params.kwonly_params, cst.Param(cst.Name(key))], star_arg=star)
         return made.with_changes(params=new)
     if isinstance(params.star_arg, cst.Param):
-        ev.report(
-            routine.node, "random", "forward draws random numbers, and no key can follow *args: give it a key by hand"
-        )
+        message = "forward draws random numbers, and no key can follow *args: give it a key by hand"
+        ev.report(routine.node, "random", message)
         return made
-    default = cst.Name("None") if any(p.default for p in params.params) else None
-    last = cst.Param(cst.Name(key), default=default, equal=EQUAL if default else cst.MaybeSentinel.DEFAULT)
-    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    old = list(params.params)
-    if old and isinstance(old[-1].comma, cst.Comma):
-        last = last.with_changes(comma=old[-1].comma)
-        old[-1] = old[-1].with_changes(comma=old[-2].comma if len(old) > 1 else space)
-    made = made.with_changes(params=params.with_changes(params=[*old, last]))
-    ev.note(
-        routine.node,
-        "random-key",
-        f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
-        "backward returns one more None",
+    default = cst.Name("None") if optional else None
+    made = _append_parameter(
+        made, cst.Param(cst.Name(key), default=default, equal=EQUAL if default else cst.MaybeSentinel.DEFAULT)
     )
-    backward = program.find_method(routine.owner, "backward") if routine.owner else None
-    if backward is not None and backward.draws and not routine.has_setup:
-        kept = f"{routine.parameters[routine.first - 1].name.value}.{key}"
-        split = (
-            f"jax.random.split({key})"
-            if default is None
-            else f"jax.random.split({key}) if {key} is not None else (None, None)"
-        )
-        made = insert_at_top(made, f"{kept}, {key} = {split}" if routine.draws else f"{kept} = {key}")
-    return made
+    message = f"this draws random numbers: apply takes a key of jax.random as its new last argument {key!r}, and "
+    ev.note(routine.node, "random-key", message + "backward returns one more None")
+    if not later or routine.has_setup:
+        return made
+    split = f"jax.random.split({key})" + (f" if {key} is not None else (None, None)" if optional else "")
+    return insert_at_top(made, f"{ctx}.{key}, {key} = {split}" if routine.draws else f"{ctx}.{key} = {key}")
+
+
+def _append_parameter(made: cst.FunctionDef, last: cst.Param) -> cst.FunctionDef:
+    old = made.params.params
+    old = [*old[:-1], *(p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in old[-1:])]
+    return made.with_changes(params=made.params.with_changes(params=[*old, last]))
 
 
 def insert_at_top(node: cst.FunctionDef, text: str) -> cst.FunctionDef:

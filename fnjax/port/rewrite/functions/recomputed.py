@@ -289,7 +289,7 @@ def port_gradients(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
 
 @expression(cst.Subscript)
 def port_gradient(ev: Evaluator, node: cst.Subscript) -> Expr | None:
-    """Translate `torch.autograd.grad(y, w, g)[0]`, where the pullback gives other gradients as well."""
+    """Translate `torch.autograd.grad(y, w, g)[0]`, where the pullback returns other gradients as well."""
     if ("gradients", node.value) not in ev.substitutes or len(node.slice) != 1:
         return None
     index = read_literal(node.slice[0].slice.value) if isinstance(node.slice[0].slice, cst.Index) else None

@@ -38,7 +38,7 @@ def find_inputs(
 def _read_container(
     ev: Evaluator, container: cst.Name, read: frozenset[str], steps: Sequence[cst.BaseStatement]
 ) -> cst.BaseExpression | None:
-    """Return what stands for the inputs of a computation: their container, or the variables that its entries have.
+    """Return the inputs of a computation: their container, or the variables that its entries have.
 
     The function that is differentiated gets either. None where the computation reads both, since a gradient through the
     other would be lost, or where it cannot be told which variables the entries are.
@@ -127,7 +127,7 @@ def split_steps(
 
 
 def list_static_steps(ev: Evaluator, steps: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
-    """Return those of the steps that give Python's values, and neither need nor change the others."""
+    """Return those of the steps that compute Python's values, and neither need nor change the others."""
     found, others = list[cst.BaseStatement](), list[cst.BaseStatement]()
     with ev.speculate(), ev.enter(grad_enabled=False):
         for s in steps:
