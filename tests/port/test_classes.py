@@ -62,8 +62,8 @@ ROUNDED = {
 # are saved as tensors; variables that only a traced branch of a loop binds, branches of numbers next to arrays.
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
-    *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked", "DefaultFunction"),
-    *("TableOfFunctions", "Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
+    *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
+    *("Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
     *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper"),
 }
 

@@ -42,6 +42,13 @@ def executed(text):
 
 
 REWRITES = {
+    "a function that is called with a keyword": (
+        "f = (torch.amax, torch.relu)[n]\nz = f(x, dim=1)",
+        (
+            "f = (lambda x, dim=None, keepdim=False: jnp.max(x, axis=dim, keepdims=keepdim), jax.nn.relu)[n]\n"
+            "z = f(x, dim=1)"
+        ),
+    ),
     "a view of a piece that is written to": (
         "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
         "z = x * 1\na, b, c = jnp.split(z, [2, n + 2], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
@@ -546,7 +553,6 @@ FINDINGS = {
         "z = [i for i, v in enumerate((x, y)) if v.requires_grad]",
         "requires-grad",
     ),
-    "a function that is called with a keyword": ("f = (torch.sum, torch.mean)[n]\nz = f(x, dim=1)", "operation"),
     "the largest of a list of tensors and more": ("v = [x.sum(), y.sum()]\nz = max(*v, 1.0)", "unknown"),
     "arrays in a function on ctx": ("z = x.exp()\nctx.f = lambda t: t * z", "untraced"),
     "arrays in an object on ctx": ("s = types.SimpleNamespace(a=x.exp())\nctx.s = s", "untraced"),

@@ -68,7 +68,6 @@ class Program:
         self.ported: dict[str, cst.ClassDef] = {}
         self.key_name = "key"
         self.renamed: frozenset[str] = frozenset()  # names that the port needs for its own; they have got an underscore
-        self.unnamed: frozenset[Any] | None = None  # see passed_functions
         self.inference = Inference(self.resolve_name)
         self._resolving: set[str] = set()
         declared = list_nodes(source.tree, cst.Global)

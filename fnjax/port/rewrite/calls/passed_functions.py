@@ -1,32 +1,32 @@
 """Functions of torch that are passed on: as arguments and defaults, in tables, to map and functools.reduce.
 
-What: the function of JAX stands for torch's where that takes the tensors that it must have; else a lambda of these.
-Before: `def change(x, fn=torch.square): return fn(x)`
-After: `def change(x, fn=jnp.square): return fn(x)`
-Safety: no call in the file whose function is not known by its name passes it other arguments.
-Limits: such calls, functions that write to their argument, and those that draw random numbers.
+What: the function of JAX stands for torch's of one argument; else a lambda with torch's arguments and defaults.
+Before: `def change(x, fn=torch.square): return fn(x)` and `{"sum": torch.sum}`
+After: `def change(x, fn=jnp.square): return fn(x)` and `{"sum": lambda x, dim=None: jnp.sum(x, axis=dim)}`
+Safety: the lambda takes every call that torch's function takes, but for `out=` and its like; where the translation
+depends on the values of arguments, the tensors alone, so that Python refuses others.
+Limits: functions with several signatures, that write to their argument, or that draw random numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
-from fnjax.port.analysis.program import list_nodes
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
+from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
-from fnjax.port.source.records import METHODS
-from fnjax.port.torch import Bound, Context, Operation, Problem, bind_call, bracket, find_operation, unparse
+from fnjax.port.torch import Context, Operation, Problem, bind_call, bracket, find_operation, unparse
+from fnjax.torch._table.record import VANISH
 
-# Who calls what it is passed, with how many arguments; 0: as many as it is passed itself.
+# Who calls what it is passed, with how many tensors; 0: as many as it is passed itself.
 _PASSED = {"functools.partial": None, "functools.reduce": 2, "builtins.filter": 1, "builtins.map": 0}
-_Shape = tuple[int, tuple[str, ...], bool]  # so many arguments by position, those by name, and others with a star
 
 
 class _PassedContext(Context):
-    """What is known of arguments that only the calls know: the first ones are tensors."""
+    """What is known of arguments that only the calls know: these are tensors."""
 
     def __init__(self, tensors: Sequence[str], differentiated: bool) -> None:
         self.tensors, self._differentiated = tensors, differentiated
@@ -42,78 +42,35 @@ class _PassedContext(Context):
 
 
 def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int = 0) -> cst.BaseExpression:
-    """Return what stands for a function of torch that is called with so many tensors, or with those it must have."""
+    """Return what stands for a function of torch, or for one that is called with so many tensors."""
     refused = Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
     found = find_operation(name)
-    if not isinstance(found, Operation) or found.inplace:
+    if not isinstance(found, Operation) or found.inplace or (len(found.overloads) > 1 and not count):
         raise refused
-    counts = [sum(p.default is None and not p.keyword for p in o.parameters) for o in found.overloads]
-    required = count or min(counts)
-    overload = found.overloads[counts.index(required)] if required in counts else found.overloads[0]
-    names = ["x", *(p.name for p in overload.parameters[1:required])]
-    context = _PassedContext(names if count else names[:1], ev.here.differentiated or ev.program.differentiates)
-    bound = bind_call(found, [cst.Arg(cst.Name(n)) for n in names], context)
-    if (
-        isinstance(bound, Problem)
-        or len(names) < required
-        or (not count and any(_may_take(found, s, required) for s in _list_shapes(ev)))
-    ):
+    longest = [p for p in max((o.parameters for o in found.overloads), key=len) if p.name not in VANISH | {"out"}]
+    whole = not count and isinstance(found.first.template, str)  # else it looks at the values of what it is given
+    params = longest if whole else [p for p in longest if p.default is None or count][: count or None]
+    names = ["x", "other"] if count == 2 else ["x", *(p.name for p in params[1:])]
+    args = [cst.Arg(cst.Name(n), keyword=cst.Name(n) if i and whole else None) for i, n in enumerate(names)]
+    differentiated = ev.here.differentiated or ev.program.differentiates
+    bound = bind_call(found, args, _PassedContext(names if count else names[:1], differentiated))
+    if isinstance(bound, Problem) or bound.overload.random:
         raise refused
     rendered = bound.render(0)
-    if isinstance(rendered, Problem) or bound.overload.random:
+    if isinstance(rendered, Problem):
         raise refused
     if not bound.overload.traced:
         ev.report(node, "untraced", f"the result of {name} depends on values; this runs outside jit only")
     ev.diagnostics.needs |= rendered.needs
     ev.diagnostics.imports |= rendered.imports
     made = rendered.expression
-    if isinstance(made, cst.Call) and [unparse(a) for a in made.args] == names and len(names) == 1:
+    if isinstance(made, cst.Call) and len(longest) == 1 and [unparse(a) for a in made.args] == ["x"]:
         return made.func
-    return cst.Lambda(cst.Parameters([cst.Param(cst.Name(n)) for n in names]), made)
-
-
-def _may_take(operation: Operation, shape: _Shape, required: int) -> bool:
-    """Return whether a call of this shape may be one of an operation, with other arguments than those it must have."""
-    positional, keywords, starred = shape
-    if starred:
-        return any(o.may_take(required + 1) for o in operation.overloads)
-    args = [cst.Arg(cst.Name(f"x{i}")) for i in range(positional)]
-    args += [cst.Arg(cst.Name(k), keyword=cst.Name(k)) for k in keywords]
-    bound = bind_call(operation, args, _PassedContext(("x0",), False))
-    return (positional, keywords) != (required, ()) and (isinstance(bound, Bound) or bound.doubtful)
-
-
-def _list_shapes(ev: Evaluator) -> frozenset[_Shape]:
-    """Return how the file's calls whose function is not known by its name pass their arguments."""
-    if ev.program.unnamed is None:
-        ev.program.unnamed = frozenset(_read_shape(n.args) for n in _iter_unnamed_calls(ev))
-    return ev.program.unnamed
-
-
-def _read_shape(args: Sequence[cst.Arg]) -> _Shape:
-    keywords = tuple(a.keyword.value for a in args if a.keyword is not None)
-    return sum(not a.keyword and not a.star for a in args), keywords, any(a.star for a in args)
-
-
-def _iter_unnamed_calls(ev: Evaluator) -> Iterator[cst.Call]:
-    source = ev.program.source
-    functions = list_nodes(source.tree, cst.FunctionDef, cst.Lambda)
-    local = {
-        n
-        for f in functions
-        for n in (*ev.program.list_bound(f), *(p.name.value for p in list_nodes(f.params, cst.Param)))
-    }
-    for node in list_nodes(source.tree, cst.Call):
-        func = node.func
-        if isinstance(func, cst.Name):
-            last = source.find_definition(func.value)
-            if func.value not in local and (last is None or last.imported or last.function or last.cls):
-                continue
-        elif isinstance(func, cst.Attribute):
-            other = ev.program.resolve_name(func) or unparse(func).startswith("super()")
-            if other or func.attr.value in METHODS or find_operation(f"torch.Tensor.{func.attr.value}"):
-                continue
-        yield node
+    defaults = {p.name: parse(p.default) for p in params if p.default is not None and whole}
+    takes = [
+        cst.Param(cst.Name(n), **({"default": defaults[n], "equal": EQUAL} if n in defaults else {})) for n in names
+    ]
+    return cst.Lambda(cst.Parameters(takes), made)
 
 
 @call_of(*_PASSED)

@@ -27,32 +27,23 @@ from fnjax.port.torch import MISSING, read_literal
 from fnjax.port.tree.located import list_nodes
 
 _ANSWER, _DEVICE = "instance:answer", "instance:device"
-_VERSIONS = {
-    "torch.__version__": "2.13.0",
-    "torch.version.__version__": "2.13.0",
-    "fnjax.triton.__version__": "3.5.1",
-}
-_PARSERS = frozenset(
-    {
-        "packaging.version.parse",
-        "packaging.version.Version",
-        "pkg_resources.parse_version",
-        "distutils.version.LooseVersion",
-        "distutils.version.StrictVersion",
-        "semantic_version.Version",
-        "torch.torch_version.TorchVersion",
-    }
+_VERSIONS = {"torch.__version__": "2.13.0", "torch.version.__version__": "2.13.0", "fnjax.triton.__version__": "3.5.1"}
+_PARSERS = (
+    *("packaging.version.parse", "packaging.version.Version", "pkg_resources.parse_version"),
+    *("distutils.version.LooseVersion", "distutils.version.StrictVersion"),
+    *("semantic_version.Version", "torch.torch_version.TorchVersion"),
 )
 _NUMBERS = ("major", "minor", "micro")
 _CAPABILITY = (8, 0)
 _OTHERS = ("torch.xpu", "torch.npu", "torch.mps", "torch.mlu", "torch.musa", "torch.hpu", "torch.mtia", "torch.maia")
+_ASKED: dict[str, object] = {
+    "is_available is_initialized is_bf16_supported": True,
+    "get_device_capability": _CAPABILITY,
+    "device_count": 1,
+    "current_device": 0,
+}
 _CALLS: dict[str, object] = {
-    "torch.cuda.is_available": True,
-    "torch.cuda.is_initialized": True,
-    "torch.cuda.is_bf16_supported": True,
-    "torch.cuda.get_device_capability": _CAPABILITY,
-    "torch.cuda.device_count": 1,
-    "torch.cuda.current_device": 0,
+    **{f"torch.cuda.{name}": answer for names, answer in _ASKED.items() for name in names.split()},
     "fnjax.triton.runtime.driver.active.get_current_device": 0,
     **{f"{other}.is_available": False for other in _OTHERS},
 }
@@ -62,9 +53,10 @@ _SETTINGS: dict[str, object] = {
     "torch.version.xpu": None,
     "torch.backends.cuda.matmul.allow_tf32": False,  # as PyTorch has it
 }
-_PROPERTIES = tuple(
-    ["torch.cuda.get_device_properties", "fnjax.triton.runtime.driver.active.utils.get_device_properties"]
-    + [f"fnjax.triton.runtime.driver.active.get_{what}" for what in ("current_target", "device_properties")]
+_ACTIVE = "fnjax.triton.runtime.driver.active."
+_PROPERTIES = (
+    *(_ACTIVE + name for name in ("utils.get_device_properties", "get_current_target", "get_device_properties")),
+    "torch.cuda.get_device_properties",
 )
 _PARTS: dict[str, dict[str, object]] = {
     _DEVICE: {"major": 8, "minor": 0, "warp_size": 32, "gcnArchName": "", "backend": "cuda", "arch": 80},

@@ -31,68 +31,61 @@ def describe_result(ev: Evaluator, node: cst.BaseExpression, bound: Bound, rende
     overload = bound.overload
     values = [ev.port(v).value for v in bound.values.values()]
     tensors = [v for v in values if v.kind in {"tensor", "unknown"} and v.name != DTYPE]
-    first = ev.port(next(iter(bound.values.values()))).value if bound.values else UNKNOWN
+    first = values[0] if values else UNKNOWN
     if overload.result in STATIC_RESULTS:
         return _describe_static_result(bound, first)
     if overload.result == "none":
         return Value("static", literal=None)
     if overload.result == "unknown":
         return replace(UNKNOWN, memref=ev.make_memref(node))
-    dtype = overload.result if overload.result in {"float", "int", "bool", "complex"} else "unknown"
-    if overload.result == "same" and first.kind in {"tensor", "unknown"}:
-        dtype = "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
-    elif overload.result == "promoted":
-        dtype = _promote([v for n, v in zip(bound.values, values, strict=True) if n not in NOT_PROMOTING], bound)
-    target = bound.values.get("dtype") or (bound.values.get("other") if overload.converts else None)
-    if target is not None and bound.context.find_role(target) == "dtype":
-        named = ev.port(target).value
-        dtype = named.dtype if named.name == DTYPE else "unknown"
-    elif target is not None and overload.converts and (other := ev.port(target).value).is_tensor:
-        dtype = other.dtype
-    exact = _find_exact_dtype(ev, bound, tensors)
+    dtype, exact = _find_dtype_class(ev, bound, first), _find_exact_dtype(ev, bound, tensors)
     # Sizes are not known, but often that two arrays have the same ones: `like` is a name for the shape.
-    likes = {v.like for v in tensors if v.rank != 0}
-    same = bound.overload.each and len(likes) == 1
-    rank = next(iter(v.rank for v in tensors if v.rank != 0), None) if same else None
-    if bound.overload.each and tensors and all(v.rank == 0 for v in tensors):
-        rank = 0
-    if bound.operation.first.total and len(bound.values) == 1:
-        rank = 0
-    if overload.of_data and isinstance(bound.read_literal("data"), (int, float)):
-        dtype = dtype if bound.is_given("dtype") else type(bound.read_literal("data")).__name__
-        rank = 0
-    memref = _find_result_place(ev, node, bound, rendered, first, dtype, exact)
-    like = likes.pop() if same and likes else _find_shape_mark(ev, bound.values.get("size") or bound.values.get("data"))
-    like = like or ev.mark_shape(node)
-    one = Value("tensor", dtype, rank, memref=memref, like=like, exact=exact, rows=_find_rows(bound, first, tensors))
+    sized = [v for v in tensors if v.rank != 0]
+    same = overload.each and len({v.like for v in sized}) == 1
+    scalar = overload.of_data and isinstance(bound.read_literal("data"), (int, float))
+    single = (overload.each and tensors and not sized) or (bound.operation.first.total and len(values) == 1) or scalar
+    rank = 0 if single else sized[0].rank if same else None
+    like = sized[0].like if same else _find_shape_mark(ev, bound.values.get("size") or bound.values.get("data"))
+    memref = _find_result_memref(ev, node, bound, rendered, first, dtype, exact)
+    one = Value("tensor", dtype, rank, memref=memref, like=like or ev.mark_shape(node), exact=exact)
+    one = replace(one, rows=_find_rows(bound, first, tensors))
     if overload.result == "pair":
-        parts = tuple(
-            Value("tensor", "int", memref=ev.make_memref(node, f" {f}"))
-            if f in {"indices", "exponent"}
-            else Value(
-                "tensor", "float" if f == "mantissa" else first.dtype, memref=ev.make_memref(node, f" {f}"), exact=exact
-            )
-            for f in overload.fields
-        )
-        return Value("static", parts=parts or None, fields=tuple(overload.fields), element=TENSOR)
+        kinds = {"indices": "int", "exponent": "int", "mantissa": "float"}
+        parts = [
+            Value("tensor", kinds.get(f, first.dtype), memref=ev.make_memref(node, f" {f}")) for f in overload.fields
+        ]
+        parts = [p if p.dtype == "int" else replace(p, exact=exact) for p in parts]
+        return Value("static", parts=tuple(parts) or None, fields=tuple(overload.fields), element=TENSOR)
     if overload.result == "list":
-        doubtful = memref.doubtful if memref else None
-        return Value(
-            "static", element=replace(one, like="", memref=doubtful), memref=memref, number=ev.number_expression(node)
-        )
-    if dtype == "bool":
-        one = replace(one, number=ev.number_expression(node))
-    return one
+        element = replace(one, like="", memref=memref and memref.doubtful)
+        return Value("static", element=element, memref=memref, number=ev.number_expression(node))
+    return replace(one, number=ev.number_expression(node)) if dtype == "bool" else one
 
 
 _WIDENING = ("complex", "float", "int", "bool")
 
 
-def _promote(values: list[Value], bound: Bound) -> str:
-    """Return the class of dtype that these have together."""
-    kinds = {v.dtype for v in values}
-    if bound.overload.quotient and bound.read_literal("rounding_mode") is None:
-        kinds |= {"float"}
+def _find_dtype_class(ev: Evaluator, bound: Bound, first: Value) -> str:
+    """Return the class of the result's dtype: what a dtype that is given says, else the result column."""
+    overload = bound.overload
+    target = bound.values.get("dtype") or (bound.values.get("other") if overload.converts else None)
+    if target is not None:
+        known, named = ev.port(target).value, bound.context.find_role(target) == "dtype"
+        if named or (overload.converts and known.is_tensor):
+            return known.dtype if not named or known.name == DTYPE else "unknown"
+    if (
+        overload.of_data
+        and isinstance(number := bound.read_literal("data"), (int, float))
+        and not bound.is_given("dtype")
+    ):
+        return type(number).__name__
+    if overload.result == "same" and first.kind in {"tensor", "unknown"}:
+        return "int" if first.dtype == "bool" and bound.operation.first.large else first.dtype
+    if overload.result != "promoted":
+        return overload.result if overload.result in _WIDENING else "unknown"
+    kinds = {ev.port(v).value.dtype for n, v in bound.values.items() if n not in NOT_PROMOTING}
+    if overload.quotient and bound.read_literal("rounding_mode") is None:
+        kinds.add("float")
     return "unknown" if "unknown" in kinds else next((k for k in _WIDENING if k in kinds), "unknown")
 
 
@@ -101,9 +94,8 @@ def _find_shape_mark(ev: Evaluator, size: cst.BaseExpression | None) -> str:
     name = "shape"
     if isinstance(size, cst.Call) and not size.args:
         size, name = size.func, "size"
-    if not isinstance(size, cst.Attribute) or size.attr.value != name:
-        return ""
-    return ev.port(size.value).value.like
+    named = isinstance(size, cst.Attribute) and size.attr.value == name
+    return ev.port(size.value).value.like if named else ""  # type: ignore[union-attr] # an attribute
 
 
 def _find_rows(bound: Bound, first: Value, tensors: list[Value]) -> int:
@@ -168,7 +160,7 @@ def _describe_static_result(bound: Bound, first: Value) -> Value:
     return Value("static", literal=bound.known)
 
 
-def _find_result_place(
+def _find_result_memref(
     ev: Evaluator, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> MemRef | None:
     """Return where the result of an operation lies; of another dtype than the source it is a copy."""
@@ -186,7 +178,7 @@ def _find_result_place(
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
         if other or half:  # nobody makes half what is half already
             return ev.make_memref(node)
-        return _mark_place_choice(ev, node, bound, memref)
+        return _mark_choice(ev, node, bound, memref)
     if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
         return memref
     if rendered.unchanged:
@@ -198,7 +190,7 @@ def _find_result_place(
     return replace(memref, steps=(*memref.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
 
 
-def _mark_place_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: MemRef) -> MemRef:
+def _mark_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: MemRef) -> MemRef:
     """Return the place of what is the same memory or a copy; the views of it are views of one memory in either case."""
     if not (memref.certain or memref.choice) or ev.here.repeated:
         return memref.doubtful
