@@ -64,7 +64,7 @@ AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
-    *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper"),
+    *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper", "Kernel"),
 }
 
 

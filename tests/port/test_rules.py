@@ -181,6 +181,15 @@ REWRITES = {
         "for i in range(2 * n):\n    for j in range(n):\n        x[i, j] = flag[i + j]",
         "for i in range(2 * n):\n    for j in range(n):\n        x = x.at[i, j].set(flag[i + j])",
     ),
+    "a loop over an axis that fills an array": (
+        "for i in range(x.shape[0]):\n    x[i] = y[i] * n",
+        """
+def step_i(i, x):
+    x = x.at[i].set(y[i] * n)
+    return x
+
+x = jax.lax.fori_loop(0, x.shape[0], step_i, x)""",
+    ),
     "nested loops that fill an array": (
         "for i in range(1, x.size(0)):\n    for j in range(n):\n        x[i, j] = x[i - 1, j] + y[i, j]",
         """
@@ -849,6 +858,7 @@ def test_findings(case):
 NOTES = {
     "a tensor that is printed as a number": ("print('{:.3f}'.format(x.sum()), f'{x.mean():.2f}')", "dropped"),
     "double precision": ("z = x.double()", "float64"),
+    "a recurrence over an axis": ("k = x.size(0)\nz = y[0]\nfor i in range(k):\n    z = z @ x + y[i]", "unrolled"),
     "a length that jit takes as it is": ("z = torch.bincount(torch.argmax(x, 1), minlength=n)", "check"),
     "a flat view that is one of contiguous inputs only": (
         "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",

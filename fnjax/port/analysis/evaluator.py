@@ -286,9 +286,6 @@ class Evaluator(ExpressionEvaluator):
         start = self.state if self.here.probing else self._settle_loop(node, enter, body)
         any_iteration = self.evaluate_iteration(node, enter, body, start)
         self.add_region(replace(any_iteration, effects=any_iteration.effects.repeated))
-        if not self.here.loops:
-            self.before += [parse_line(f"{name} = None") for name in sorted(self.unset)]
-            self.unset.clear()
         self.go_on_with(any_iteration.end.copy_joined(start))
         return any_iteration
 

@@ -52,7 +52,6 @@ class ExpressionEvaluator(Variables):
         self.before = Prologue()  # statements in front of the present one
         self.memo: Operands = {}
         self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
-        self.unset: set[str] = set()  # variables that are None before the loops around, which alone bind them
         self.returns: list[Value] = []
         self.effects = NOTHING  # of what was evaluated so far
         # the evaluations through statements: what was known next to the state, the state, what was found
@@ -137,17 +136,17 @@ class ExpressionEvaluator(Variables):
             start: what holds where it begins, if not what holds now.
         """
         around = self.current, self.state, self.memo, self.diagnostics, self.before
-        found = self.returns, self.unset, self.effects
+        found = self.returns, self.effects
         region = Region((start or self.state).copy(), Diagnostics(keys=self.diagnostics.keys))
         self.state, self.diagnostics, self.before, self.memo = region.end, region.diagnostics, region.before, {}
-        self.returns, self.unset, self.effects = region.returns, region.unset, NOTHING
+        self.returns, self.effects = region.returns, NOTHING
         try:
             yield region
         finally:
             region.end, region.before, region.returns = self.state, self.before, self.returns
-            region.unset, region.effects = self.unset, self.effects
+            region.effects = self.effects
             self.current, self.state, self.memo, self.diagnostics, self.before = around
-            self.returns, self.unset, self.effects = found
+            self.returns, self.effects = found
 
     def commit(self, region: Region) -> Any:
         """Commit a speculation with all that it has found, and return its translation."""
@@ -160,7 +159,6 @@ class ExpressionEvaluator(Variables):
         self.diagnostics.add_diagnostics(region.diagnostics)
         self.before += region.before
         self.returns += region.returns
-        self.unset |= region.unset
         self.effects = self.effects.add_effects(region.effects)
 
     def go_on_with(self, state: State) -> None:

@@ -23,7 +23,6 @@ class Region:
         diagnostics: what it has found and needs.
         before: the statements in front of the one that it is in.
         returns: the values of its `return` statements.
-        unset: the variables that are None before the loops around.
         effects: its effects.
         leaves: whether nothing after it is reached from it.
     """
@@ -33,7 +32,6 @@ class Region:
     made: Any = None
     before: Prologue = field(default_factory=Prologue)
     returns: list[Value] = field(default_factory=list)
-    unset: set[str] = field(default_factory=set)
     effects: Effects = NOTHING
     leaves: bool = False
 

@@ -37,7 +37,6 @@ class Surroundings:
         repeated: inside one that is evaluated more than once.
         unrolled: which of the copies of an expression is evaluated.
         loops: those around.
-        filling: those of them that become functions.
         untaken: blocks that do not run where the present one does.
         waiting: variables of the porter's own that are still to be read.
         probing: only the tests of loops are of interest: loops are evaluated for one iteration, and not translated.
@@ -51,7 +50,6 @@ class Surroundings:
     repeated: bool = False
     unrolled: str = ""
     loops: tuple[cst.CSTNode, ...] = ()
-    filling: frozenset[cst.CSTNode] = frozenset()
     untaken: tuple[cst.CSTNode, ...] = ()
     waiting: frozenset[str] = frozenset()
     probing: bool = False

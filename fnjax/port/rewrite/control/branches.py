@@ -38,8 +38,6 @@ _SINGLES = (None, True, False)
 @expression(cst.IfExp, general=True)
 def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     """Translate `a if c else b`."""
-    if (copied := _port_conditional_copy(ev, node)) is not None:
-        return ev.port(copied)
     guarded = split_expression(ev, node)
     if guarded is not None:
         made: Expr = port_conditional_expression(ev, guarded)
@@ -70,25 +68,6 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     if unparse(body.node) == unparse(orelse.node) and all(unparse(n).startswith("isinstance(") for n in acts):
         return Expr(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
     return Expr(ev.port_parts(node), replace(value, literal=MISSING))
-
-
-def _port_conditional_copy(ev: Evaluator, node: cst.IfExp) -> cst.BaseExpression | None:
-    """Return the copy of `x.clone() if flag else x`, where x is only read again after `if flag:`."""
-    for side, (copy, other) in enumerate(((node.body, node.orelse), (node.orelse, node.body))):
-        if not isinstance(other, cst.Name) or unparse(copy) != f"{other.value}.clone()" or ev.here.loops:
-            continue
-        memref = ev.look_up(other.value).memref
-        if memref is None or not memref.local:  # the caller's
-            continue
-        flag, read = unparse(node.test), ev.routine.reads.get(other.value, ())
-        selected = [n for n in list_nodes(ev.routine.node) if isinstance(n, cst.If) and unparse(n.test) == flag]
-        after = {i for n in selected if (b := n.orelse if side else n.body) for i in ev.routine.list_names_in(b)}
-        after |= {i for block in (node, *ev.here.untaken) for i in ev.routine.list_names_in(block)}
-        position = ev.program.source.locate
-        once = isinstance(node.test, cst.Name) and len(ev.routine.given.get(flag, ())) <= 1
-        if once and all(id(n) in after or position(n) < position(node) for n in read):
-            return copy
-    return None
 
 
 def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Expr:

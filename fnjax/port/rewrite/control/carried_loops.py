@@ -7,7 +7,8 @@ After: `R = jax.lax.fori_loop(1, n, step_i, R)` of `def step_i(i, R): ...; retur
 Safety: what an iteration begins with is an array of one shape and dtype, as JAX checks when it runs; a counting loop
 only becomes one where arrays keep their memory, and where its counter serves as an index and in arithmetic.
 Limits: numbers that become arrays of other shapes; counting loops whose bounds are written out, whose slices and shapes
-depend on the counter, or that fill lists. These stay Python's.
+depend on the counter, that fill lists, or that hand on arrays which each iteration makes. These stay Python's, and jit
+unrolls them: a note says so where a tensor's size says how long they are.
 """
 
 from __future__ import annotations
@@ -181,13 +182,25 @@ def _list_loop_variables(ev: Evaluator, node: cst.While) -> set[str]:
 # ---------------------------------------------------------------------------------------------------- counting loops
 
 
-def is_filling(ev: Evaluator, node: cst.For) -> bool:
-    """Return whether this is a nest of counting loops, or one in it, whose bounds are not written out."""
+def is_counted_late(ev: Evaluator, node: cst.For) -> bool:
+    """Return whether a loop counts in a nest, or up to the size of a tensor, by bounds that are not written out."""
     nest = [node, *list_nodes(node.body, cst.For)]
-    if ev.here.probing or (len(nest) == 1 and not ev.here.loops) or not all(_is_counting(ev, n) for n in nest):
+    if ev.here.probing or not all(_is_counting(ev, n) for n in nest):
         return False
     fixed = all(read_literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
-    return not fixed and _can_count_in_arrays(ev, node, {unparse(n.target) for n in nest})
+    many = len(nest) > 1 or bool(ev.here.loops) or counts_entries(ev, node)
+    return many and not fixed and _can_count_in_arrays(ev, node, {unparse(n.target) for n in nest})
+
+
+def counts_entries(ev: Evaluator, node: cst.For) -> bool:
+    """Return whether the size of a tensor says how many iterations a loop has."""
+    given = [n for n in list_nodes(ev.routine.node, cst.Assign) if _reads_size(n.value)]
+    sized = {name for n in given for t in n.targets for name in iter_targets(t.target)}
+    return _reads_size(node.iter) or bool(find_names(node.iter) & sized)
+
+
+def _reads_size(node: cst.BaseExpression) -> bool:
+    return any(n.attr.value in {"shape", "size"} for n in list_nodes(node, cst.Attribute))
 
 
 def _port_counted(ev: Evaluator, node: cst.For) -> Statements | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, ends_with_jump, find_names, parse, parse_line, place_at
+from fnjax.port.analysis.evaluator import Evaluator, find_names, parse, parse_line, place_at
 from fnjax.port.analysis.traces import Made
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
 from fnjax.port.rewrite.control.regions import find_last_return
@@ -65,8 +65,7 @@ def is_left_on_value(ev: Evaluator, node: Loop) -> bool:
         return False
     if not ev.asking.get(node):
         here = {ev.program.source.locate(n) for test in around for n in list_nodes(test)}
-        carries = bool(_list_own(node, cst.Break)) and not list_jumps(node, (cst.Return,))
-        ev.asking[node] = _is_asked_at(ev, node, here, carries)
+        ev.asking[node] = _is_asked_at(ev, node, here)
     return ev.asking[node] and not ev.here.probing
 
 
@@ -78,7 +77,7 @@ def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
     return [n for s in node.body.body for n in list_jumps(s, kinds)]
 
 
-def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]], carries: bool) -> bool:
+def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]]) -> bool:
     """Return whether some iteration asks for a tensor's value at one of these places.
 
     What the first asks, later ones do.
@@ -90,15 +89,12 @@ def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]], carries:
         else:
             bind_target(ev, node.target, iterate_over(ev, node.iter, ev.port(node.iter).value), node)
 
-    if node not in ev.asking:  # else it is known that no first iteration does
-        first = ev.probe_iteration(node, enter)
-        if carries and first.effects.acts:
-            return False
-        if first.is_untraced_at(here):
-            return True
+    # Where it has been asked before, it is known that no first iteration does.
+    if node not in ev.asking and ev.probe_iteration(node, enter).is_untraced_at(here):
+        return True
     with ev.speculate() as settled:
         ev.evaluate_loop(node, enter, node.body)
-    return settled.is_untraced_at(here) and not (carries and settled.effects.acts)
+    return settled.is_untraced_at(here)
 
 
 # --------------------------------------------------------------------------------------- break and continue
@@ -229,10 +225,8 @@ def port_returns(ev: Evaluator, body: Sequence[Any], index: int) -> Made:
         return None
     if not isinstance(first, cst.If):
         return _port_returning_loop(ev, first, rest)
-    if find_last_return(rest) is None:
+    if find_last_return(rest) is None or not _asks_tensor(ev, first):
         return None
-    if not _asks_tensor(ev, first):
-        return _port_return_behind(ev, first, rest)
     if first.orelse is None and find_last_return(list_lines(first.body)) is not None:
         if (zeros := put_zeros_for_none(ev, first, rest)) is not None:
             return ev.port_block(zeros), 1 + len(rest)
@@ -247,23 +241,6 @@ def port_returns(ev: Evaluator, body: Sequence[Any], index: int) -> Made:
 def _asks_tensor(ev: Evaluator, node: cst.If) -> bool:
     with ev.speculate():
         return ev.is_traced(ev.port(node.test).value)
-
-
-def _port_return_behind(ev: Evaluator, first: cst.If, rest: list[Any]) -> Made:
-    """`if c: ...; if t: return a` and what follows it, where c is of Python: what follows stands in both branches."""
-    block = list_lines(first.body)
-    inner = block[-1]
-    if first.orelse is not None or not isinstance(inner, cst.If) or inner.orelse is not None:
-        return None
-    if not ends_with_jump(inner.body):
-        return None
-    here = {ev.program.source.locate(n) for n in list_nodes(inner.test)}
-    with ev.speculate() as found:
-        ev.evaluate_branches([first.body])
-    if not found.is_untraced_at(here):
-        return None
-    both = first.with_changes(body=cst.IndentedBlock([*block, *rest]))
-    return ev.port_block([place_at(ev, both, first), *rest]), 1 + len(rest)
 
 
 def _port_returning_loop(ev: Evaluator, loop: Loop, rest: list[Any]) -> Made:

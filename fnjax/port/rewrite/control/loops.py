@@ -18,7 +18,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements, parse_line
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import STATIC, State, Value
-from fnjax.port.rewrite.control.carried_loops import is_filling, port_carried_loop
+from fnjax.port.rewrite.control.carried_loops import counts_entries, is_counted_late, port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.source.naming import iter_targets
@@ -27,15 +27,20 @@ from fnjax.port.tree.located import list_nodes
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
 
 
+_UNROLLED = "jit unrolls this loop: where it is long, write its body as a function for jax.lax.scan or fori_loop"
+
+
 @statement(cst.For, general=True)
 def port_for_loop(ev: Evaluator, node: cst.For) -> Statements | None:
     """Translate `for i in range(n):`."""
-    if is_filling(ev, node) and (made := port_carried_loop(ev, node)) is not None:
+    if is_counted_late(ev, node) and (made := port_carried_loop(ev, node)) is not None:
         return made
     items = ev.port(node.iter)
     one = iterate_over(ev, node.iter, items.value)
     if is_left_on_value(ev, node) and (lowered := _port_lowered(ev, node)) is not None:
         return lowered
+    if counts_entries(ev, node) and not ev.here.loops:
+        ev.note(node.iter, "unrolled", _UNROLLED)
     body = ev.evaluate_loop(node, lambda: bind_target(ev, node.target, one, node), node.body).made
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if orelse is None and _can_be_dropped(ev, node, body):
