@@ -12,11 +12,11 @@ class Finding:
     """One thing to know about a class.
 
     Attributes:
-        line: where it stands in the source, from 1.
+        line: its line in the source, from 1.
         col: the column, from 1.
         code: the kind of finding, one of those in the porting guide: `untraced`, `unknown`, `alias` …
         message: what it is and what to do.
-        severity: "error" (something is left for the hand, or the class runs outside jit only) or "note".
+        severity: "error" (something needs manual porting, or the class runs outside jit only) or "note".
     """
 
     line: int

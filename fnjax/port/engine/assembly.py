@@ -41,8 +41,8 @@ def assemble(
 
     Args:
         program: the file, or several.
-        top_items: what stands in the port.
-        tree: the part of the source that the port stands for; all of it by default.
+        top_items: the statements of the port.
+        tree: the part of the source that is ported; all of it by default.
         brought: the imports that bring names of other files.
         block: PyTorch source to put at the end.
     """

@@ -60,5 +60,5 @@ def _iter_imports(code: str) -> Iterator[tuple[str, int, str, set[str] | None]]:
             names = None if whole or bound == "*" else {*read}
             if isinstance(node, ast.Import):
                 yield alias.name, 0, "", names
-            else:
+            elif isinstance(node, ast.ImportFrom):
                 yield node.module or "", node.level, alias.name.strip("*"), names

@@ -1,4 +1,4 @@
-"""What functions of a file say of each other: its units are translated until that no longer changes."""
+"""The fixpoint of a file: its top-level items are evaluated until their function summaries no longer change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fnjax.port.source.naming import Source
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
-_ITERATIONS = 3  # next to one for each function, until what functions say of each other must have settled
+_ITERATIONS = 3  # and one for each function, until the function summaries must have reached a fixpoint
 _DEEP = 30  # functions that call each other are evaluated before those that call them
 
 
@@ -56,7 +56,7 @@ def _list_readers(source: Source, qualname: str) -> list[cst.CSTNode]:
     return [s for s in source.tree.body if spelled in unparse(s)] if "::" in qualname else []
 
 
-def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, TopItem]:
+def solve_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, TopItem]:
     """Return the units of a part, when its functions say nothing new of each other; what they still do is a finding.
 
     A statement is evaluated again only if something that it depends on has another answer by now: what a forward
@@ -82,7 +82,7 @@ def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CS
         for routine in routines:
             routine.begin_iteration(
                 known if number >= iterations else known.keys() - stale
-            )  # later they are joined, to settle
+            )  # later they are joined, to reach a fixpoint
         for statement in stale:
             del known[statement]
         top_items = translate_top_items(program, functions, part, known)
@@ -93,17 +93,17 @@ def settle_part(program: Program, functions: list[Class], part: frozenset[cst.CS
                 known[called.node] = evaluate_top_item(program, called.node, partial(_evaluate_alone, program, called))
         program.values.clear()
     if stale:
-        _report_unsettled(program, top_items, set().union(*stale.values()))
+        _report_divergence(program, top_items, set().union(*stale.values()))
     return top_items
 
 
 def _evaluate_alone(program: Program, routine: Routine) -> TopItem:
-    """Return a function that stands in the port, if at all, as part of something else."""
+    """Return a function that is in the port, if at all, as part of something else."""
     made, ev = function_definitions.port_routine(program, routine)
     return TopItem(routine.node, [made], ev.diagnostics, ev.called)
 
 
-def _report_unsettled(program: Program, top_items: dict[cst.CSTNode, TopItem], changing: set[str]) -> None:
+def _report_divergence(program: Program, top_items: dict[cst.CSTNode, TopItem], changing: set[str]) -> None:
     """Report each function, or class, of which the last iteration has still found something new."""
     message = "what this gives and is given depends on itself in a way that the porter cannot follow; write it out"
     for top_item in top_items.values():

@@ -206,7 +206,7 @@ def _split_whole(
 
 
 def _place_finding(linked: Linked, name: str, line: int, finding: Finding) -> Finding:
-    """Return a finding with its place in the file; one in another file stands at the class that needs that."""
+    """Return a finding with its place in the file; one in another file is placed at the class that needs that."""
     file, here = linked.find_place(finding.line)
     message = linked.restore_names(file, finding.message)
     if file == name:

@@ -18,7 +18,7 @@ from fnjax.port.analysis.operators import collect_operators
 from fnjax.port.analysis.program import Class, Program, list_nodes
 from fnjax.port.engine.as_is import has_kernels, has_operators, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
-from fnjax.port.engine.fixpoint import find_parts, settle_part
+from fnjax.port.engine.fixpoint import find_parts, solve_part
 from fnjax.port.engine.halves import close, divide, list_providers
 from fnjax.port.engine.imported import drop_failing
 from fnjax.port.engine.top_items import evaluate_at_top_level
@@ -200,7 +200,7 @@ def port_parsed(
     program.key_name = _choose_key_name(source)
     top_items: dict[cst.CSTNode, TopItem] = {}
     for part in find_parts(program, functions):
-        top_items |= settle_part(program, [c for c in functions if c.top in part], part)
+        top_items |= solve_part(program, [c for c in functions if c.top in part], part)
         forget_nodes()  # what a part has had made is of no use to the next
         unparse.cache_clear()
     helpers, modules = support({n for u in top_items.values() for n in u.diagnostics.needs})
@@ -317,7 +317,7 @@ def _describe_class(program: Program, cls: Class, top_items: dict[cst.CSTNode, T
     needed = close(program, [*cls.next_to, *list_providers(program, names, top)], top_items, but=cls.top)
     found += [f for top_item in needed.values() for f in top_item.diagnostics.findings]
     if ported is None:
-        message = f"the porter does not reach the class {cls.node.name.value} where it stands: move it to the top level"
+        message = f"the porter does not reach the class {cls.node.name.value} where it is: move it to the top level"
         found.append(Finding(*program.source.locate(cls.node), "unknown", message))
     findings = tuple(sorted(set(found)))
     status = "partial" if any(f.severity == "error" for f in findings) else "ported"

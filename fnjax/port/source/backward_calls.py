@@ -22,7 +22,7 @@ from fnjax.port.tree.located import EarlyRewrite, Located, Positions, list_nodes
 
 class _FunctionRewriter(Located):
     def visit_SimpleStatementLine(self, node: cst.SimpleStatementLine) -> bool:
-        """No function stands in a line."""
+        """Skip lines, which contain no function."""
         return False
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:

@@ -1,6 +1,6 @@
 """Descriptors that launches are given, before anything else is looked at.
 
-What: a variable that holds a descriptor goes away, and what made it stands where a launch is given it, so that it
+What: a variable that holds a descriptor goes away, and what made it is written where a launch is given it, so that it
 describes what the array is then.
 Before: `c_desc = TensorDescriptor.from_tensor(c, [1, 1])` and `kernel[grid](a_desc, c_desc)`
 After: `kernel[grid](a_desc, TensorDescriptor.from_tensor(c, [1, 1]))`

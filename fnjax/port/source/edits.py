@@ -17,7 +17,7 @@ class Edit(NamedTuple):
 
 
 def locate_node(node: ast.AST) -> tuple[int, int, int, int]:
-    """Return where a node stands."""
+    """Return where a node is."""
     return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset  # type: ignore[attr-defined] # it has
 
 

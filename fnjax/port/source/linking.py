@@ -105,7 +105,7 @@ class _File:
         self.imports = [n for n in iter_inside(self.tree) if isinstance(n, (ast.Import, ast.ImportFrom))]
 
     def list_providers(self, name: str) -> list[ast.stmt]:
-        """Return the statements of the top level that bind a name, or that it stands in."""
+        """Return the statements of the top level that bind a name, or that contain it."""
         return [s for s in self.tree.body if name in self.list_bound(s)]
 
     def list_bound(self, statement: ast.stmt) -> set[str]:
@@ -226,7 +226,7 @@ class _Linker:
         return self.files[found] if found is not None else None
 
     def _find_meaning(self, file: _File, name: str, seen: frozenset[Name] = frozenset()) -> Name | _File | None:
-        """Return what a name of the top level stands for: a name of a file, or a file."""
+        """Return what a name of the top level means: a name of a file, or a file."""
         here = Name(file.name, name)
         if here in seen:
             return None
@@ -398,7 +398,7 @@ class _Linker:
         dots = self.modules.write_dots(file.name, parts)
         if kind == "folder":
             return ".".join(parts)
-        return dots[1:] if kind == "beside" and not dots.startswith("..") else dots
+        return dots[1:] if kind == "next" and not dots.startswith("..") else dots
 
     def _describe_import(self, file: _File, name: str) -> object:
         """Return what a name means that is imported from elsewhere: two files may mean the same."""

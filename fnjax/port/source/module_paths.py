@@ -41,7 +41,7 @@ class Modules:
     def find(self, name: str, module: str, level: int = 0) -> tuple[str | None, str]:
         """Return the file of a module that a file imports, if it is one of these, and what it is named from.
 
-        That is `folder`, `above` (the names of the folder itself come first), `beside` (the file's own) or `dots`.
+        That is `folder`, `above` (the folder's own names come first), `next` (the file's own package) or `dots`.
         """
         folder, package, _ = self.places[name]
         parts = tuple(module.split(".")) if module else ()
@@ -55,7 +55,7 @@ class Modules:
                 found = self.names.get((folder, parts[skipped:]))
                 if found is not None:
                     return found, "above" if skipped else "folder"
-        return self.names.get((folder, (*package, *parts))), "beside"
+        return self.names.get((folder, (*package, *parts))), "next"
 
     def write_dots(self, name: str, module: Parts) -> str:
         """Return how a file names a module of its folder by dots."""

@@ -26,7 +26,7 @@ _CLASSES = frozenset(
 
 
 def iter_imported(statement: cst.Import | cst.ImportFrom) -> Iterator[tuple[str, str]]:
-    """Yield the names that an import binds, and what each stands for; a relative module begins with dots."""
+    """Yield the names that an import binds, and what each means; a relative module begins with dots."""
     if isinstance(statement, cst.Import):
         for alias in statement.names:
             full = unparse(alias.name)
@@ -84,7 +84,7 @@ class Source:
         tree: the module.
         definitions: what each name of the top level may mean, in the order of the file; compound statements (try, if)
             at the top level are looked into.
-        providers: the top-level statements that bind each name, or change what it stands for.
+        providers: the top-level statements that bind each name, or change what it means.
         changed: the names of what is changed while the file is imported.
         text: what was parsed, if the tree is still that.
     """

@@ -29,7 +29,7 @@ class Class:
         bases: the qualified names of its bases, `file:Name` for those of the file.
         methods: its functions by name.
         is_function: whether it derives from torch.autograd.Function.
-        top: the top-level statement that it stands in.
+        top: the top-level statement that it is in.
         next to: of a custom operator the other statements that define it.
         containers: whether forward returns arrays inside objects of the file's own.
         shaped: whether the shapes of a custom operator's results are registered, so that its body may be a callback.
@@ -92,7 +92,7 @@ class Routine:
         views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
-        flags: for such a parameter the parameter without which it does not: `if inplace:` stands around all its writes.
+        flags: for such a parameter the parameter without which it does not: `if inplace:` is around all its writes.
         gives: those of them that the port returns, where the source returns nothing, or after its results.
         answer: True or False, where it returns nothing else.
         hands: whether a caller reads what it writes to next to what it returns.
@@ -190,7 +190,7 @@ class Routine:
         self.writes = self.told.get("writes", frozenset()) | names
 
     def find_current_answer(self, name: str) -> Any:
-        """Return what is known of it now, under the name under which it was heard."""
+        """Return what is known of it now, under the name of the dependency."""
         kind, _, parameter = name.partition(" ")
         return self._join_said(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
 

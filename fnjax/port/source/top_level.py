@@ -15,7 +15,7 @@ def name_alias(alias: ast.alias) -> str:
 
 
 def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield what stands in a scope, that of inner ones left out (what they bind in this one comes along)."""
+    """Yield the nodes of a scope, those of inner scopes left out (what they bind in this one comes along)."""
     waiting = [*ast.iter_child_nodes(node)][::-1]
     while waiting:
         child = waiting.pop()
@@ -25,7 +25,7 @@ def iter_inside(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def iter_bound_here(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a node itself binds where it stands."""
+    """Yield the names that a node itself binds in its scope."""
     if isinstance(node, NAMED):
         yield node.name
     elif isinstance(node, (ast.Import, ast.ImportFrom)):
@@ -69,7 +69,7 @@ def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] =
 
 
 def _split_scope(node: ast.AST) -> tuple[list[ast.AST], set[str], list[ast.AST]]:
-    """Of a scope what stands outside of it (defaults, decorators), its parameters, and what stands in it."""
+    """Return the nodes of a scope outside of it (defaults, decorators), its parameters, and the nodes inside."""
     body = getattr(node, "body", None)
     if body is None:  # a comprehension
         return [], set(), list(ast.iter_child_nodes(node))
