@@ -69,7 +69,7 @@ AS_THEY_ARE = {
 
 
 def dtypes(i, name):
-    """Every second class runs in 64 bits (FNJAX_ALL_DTYPES=1: all, in both modes), those that have to do with dtypes in both."""
+    """Every second class runs in 64 bits, those of dtypes in both; FNJAX_ALL_DTYPES=1: all, and in both modes."""
     both = name in classes_dtypes.CASES or (name, "float64") in ROUNDED or os.environ.get("FNJAX_ALL_DTYPES")
     return ("float32", "float64") if both else (("float32", "float64")[i % 2],)
 
