@@ -142,12 +142,12 @@ class Execution:
         """
         names = self.launch.named([*self.memory, *self.given])
         names = {k: self.to_numpy(v) for k, v in names.items()}
-        chosen = range(math.prod(self.launch.grid)) if sample is None else sample
-        for constant, position in enumerate(chosen):
+        positions = range(math.prod(self.launch.grid)) if sample is None else sample
+        for number, position in enumerate(positions):
             ids = tuple(map(int, np.unravel_index(position, self.launch.grid)))
             with entered(State(self.launch.grid, programs=ids)) as state:
                 state.execution = self
-                self.watcher.starts(constant, ids)
+                self.watcher.starts(number, ids)
                 try:
                     call(self.launch.source, names)
                 except EndsProgram as end:

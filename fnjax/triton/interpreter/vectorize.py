@@ -84,9 +84,9 @@ class Sum(Tensor):
     def __sub__(self, other: Any) -> Sum:
         return self._plus(other, -1)
 
-    def led(self, change: Any) -> Sum:
+    def map_leading(self, change: Any) -> Sum:
         """Return the sum with the leading axes of its terms changed by a function of arrays."""
-        return Sum(self._type, self.shape, self.origin, [(sign, term.led(change)) for sign, term in self.terms])
+        return Sum(self._type, self.shape, self.origin, [(sign, term.map_leading(change)) for sign, term in self.terms])
 
     def select(self, other: Any, choose: Any) -> Any:
         """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
@@ -114,7 +114,7 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
         True; False, with names and memory restored, where the iterations depend on each other.
     """
     state = current()
-    tried = ("side by side", id(node), len(state.vectorized_loops))
+    tried = ("vectorized", id(node), len(state.vectorized_loops))
     if state.in_sequence or iterations < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
         return False
     names, buffers, written, active = dict(frame.names), list(state.buffers), set(state.written), state.active
@@ -123,10 +123,10 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
         with state.vectorizing(iterations) as side:
             here = {n: v for n, v in names.items() if n in read}
             given = [here, active, start, step, distance]
-            frame.names, state.active, start, step, distance = _led(given, side.with_axis)
+            frame.names, state.active, start, step, distance = _map_leading(given, side.with_axis)
             loop = _Vectorization(frame, node, start, step, iterations, distance, side)
             loop.run()
-            after = _led(loop.results(), side.without_axis)
+            after = _map_leading(loop.results(), side.without_axis)
         frame.names = loop.untouched(names) | after
     except NotVectorizable:
         state.loops[tried] = True
@@ -137,10 +137,12 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     return True
 
 
-def _led(value: Any, change: Any) -> Any:
+def _map_leading(value: Any, change: Any) -> Any:
     """Return a value of any kind with its leading axes changed by a function of arrays."""
     return jax.tree.map(
-        lambda leaf: leaf.led(change) if hasattr(leaf, "led") else leaf, value, is_leaf=lambda x: hasattr(x, "led")
+        lambda leaf: leaf.map_leading(change) if hasattr(leaf, "map_leading") else leaf,
+        value,
+        is_leaf=lambda x: hasattr(x, "map_leading"),
     )
 
 

@@ -150,7 +150,7 @@ class Affine:
         base = self.base.reshape(self.base.shape + (1,) * (MOST - self.base.ndim))
         return dataclasses.replace(self, base=base, terms=tuple(held))
 
-    def led(self, change: Callable[[Any], Any]) -> Affine:
+    def map_leading(self, change: Callable[[Any], Any]) -> Affine:
         """Return the expression with its leading axes changed by a function of arrays."""
         return dataclasses.replace(self, base=change(self.base))
 

@@ -35,7 +35,7 @@ class UnusedOldValue(Tensor):
     def __init__(self, kind: types.dtype, shape: Shape) -> None:
         self._type, self.shape = kind, shape
 
-    def led(self, change: Any) -> UnusedOldValue:
+    def map_leading(self, change: Any) -> UnusedOldValue:
         """Return itself: it holds no array."""
         return self
 

@@ -61,12 +61,12 @@ class BlockPointer:
         sizes, strides, block_shape, padding = fixed
         return cls(parts[0], sizes, strides, parts[1], block_shape, padding)
 
-    def led(self, change: Callable[[Any], Any]) -> BlockPointer:
+    def map_leading(self, change: Callable[[Any], Any]) -> BlockPointer:
         """Return the block pointer with its leading axes changed by a function of arrays."""
         sizes, strides, offsets = (
-            tuple(t.led(change) for t in each) for each in (self.sizes, self.strides, self.offsets)
+            tuple(t.map_leading(change) for t in each) for each in (self.sizes, self.strides, self.offsets)
         )
-        base = self.base.at(self.base.offset.led(change))
+        base = self.base.at(self.base.offset.map_leading(change))
         return dataclasses.replace(self, base=base, sizes=sizes, strides=strides, offsets=offsets)
 
     def select(self, other: BlockPointer, choose: Callable[[Any, Any], Any]) -> BlockPointer:

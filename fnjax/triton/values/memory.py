@@ -242,11 +242,11 @@ def _write_view(pointer: Any, view: View, remaining: Any, value: Any) -> Any:
         given = [part_of(each, axis, lengths, 0) for each in given]
     block = _over_block(given[0], full)
     if remaining is not None:
-        chosen = _over_block(given[1], full, is_mask=True)
-        if chosen is None:
+        mask = _over_block(given[1], full, is_mask=True)
+        if mask is None:
             return False
         old = views.read(rows_of(state, pointer.buffer, view.layout), view)
-        new = jnp.where(views.from_block(chosen, view), views.from_block(block, view), old)
+        new = jnp.where(views.from_block(mask, view), views.from_block(block, view), old)
     else:
         new = views.from_block(block, view)
     rows = views.write(rows_of(state, pointer.buffer, view.layout), view, new)

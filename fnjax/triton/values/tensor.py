@@ -233,21 +233,25 @@ class Tensor:
             data = data.reshape(data.shape[: leading()] + (1,) * missing + data.shape[leading() :])
         return Tensor(on_data(data), self._type, shape)
 
-    def led(self, change: Callable[[Any], Any]) -> Tensor:
+    def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
         """Return the tensor with its leading axes changed by a function of arrays."""
         if self.affine is not None:
-            return Tensor(None, self._type, self.shape, affine=self.affine.led(change))
+            return Tensor(None, self._type, self.shape, affine=self.affine.map_leading(change))
         if self.conditions is not None:
-            rest = None if self.rest is None else self.rest.led(change)
+            rest = None if self.rest is None else self.rest.map_leading(change)
             return Tensor(
-                None, self._type, self.shape, conditions=tuple(c.led(change) for c in self.conditions), rest=rest
+                None,
+                self._type,
+                self.shape,
+                conditions=tuple(c.map_leading(change) for c in self.conditions),
+                rest=rest,
             )
         found = Tensor(change(self.data), self._type, self.shape)
         if self.factors is not None:
             x, y, kind = self.factors
             found.factors = change(x), change(y), kind
         if self.row is not None:
-            found.row = self.row[0].led(change), self.row[1], self.row[2].led(change)
+            found.row = self.row[0].map_leading(change), self.row[1], self.row[2].map_leading(change)
         return found
 
 
@@ -278,9 +282,9 @@ class Concatenated(Tensor):
         sizes = [[size if d == len(common) + self.axis else n for d, n in enumerate(common)] for size in self.sizes]
         return jnp.concatenate([jnp.broadcast_to(a, size) for a, size in zip(arrays, sizes, strict=True)], self.axis)
 
-    def led(self, change: Callable[[Any], Any]) -> Tensor:
-        """Return the tensor with other leading axes, as `Tensor.led` does."""
-        return Concatenated([part.led(change) for part in self.parts], self.axis)
+    def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
+        """Return the tensor with other leading axes, as `Tensor.map_leading` does."""
+        return Concatenated([part.map_leading(change) for part in self.parts], self.axis)
 
 
 class Guarded(Tensor):
@@ -305,9 +309,9 @@ class Guarded(Tensor):
         """Return the elements in other positions of a block, as `Tensor.rearranged` does."""
         return Guarded(self.inner.rearranged(shape, on_affine, on_data), self.mask, self.select)
 
-    def led(self, change: Callable[[Any], Any]) -> Tensor:
-        """Return the tensor with other leading axes, as `Tensor.led` does."""
-        return Guarded(self.inner.led(change), self.mask.led(change), self.select)
+    def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
+        """Return the tensor with other leading axes, as `Tensor.map_leading` does."""
+        return Guarded(self.inner.map_leading(change), self.mask.map_leading(change), self.select)
 
 
 def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
