@@ -165,11 +165,12 @@ class Variables:
         if source not in self.known:
             self.known.add(source)
             return
+        mark = f"|{name}:{version}|"
         for other, value in self.state.variables.items():
-            stale = value.memref and any(source in s.reads for s in value.memref.steps)
-            if stale or f"|{name}:{version}|" in value.number:
-                number = "" if f"|{name}:{version}|" in value.number else value.number
-                memref = value.memref.doubtful if value.memref and stale else value.memref
+            memref, number = value.memref, "" if mark in value.number else value.number
+            if memref is not None and memref.steps and any(source in s.reads for s in memref.steps):
+                memref = memref.doubtful
+            if memref is not value.memref or number != value.number:
                 self.state.variables[other] = replace(value, number=number, memref=memref)
 
     def is_live(self, name: str, after: cst.CSTNode | None = None, entries: bool = False) -> bool:

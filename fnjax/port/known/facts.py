@@ -478,7 +478,11 @@ def list_memrefs(value: Value) -> list[MemRef]:
 
 def may_touch(value: Value, storage: frozenset[str]) -> bool:
     """Return whether a value, or a part of it, may be in some memory."""
-    return any(p.storage & storage for p in list_memrefs(value))
+    if value.memref is not None and not value.memref.storage.isdisjoint(storage):
+        return True
+    if value.parts is None and value.element is None and not value.entries:
+        return False
+    return any(not m.storage.isdisjoint(storage) for m in list_memrefs(value))
 
 
 def rename_storages(value: Value, names: Mapping[str, str]) -> Value:
