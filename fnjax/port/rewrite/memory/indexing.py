@@ -1,7 +1,7 @@
 """Reads at indices.
 
-What: `x[i, a:b]`, `x[..., None]` and `x[index]` stay; a list as index becomes an array. A read with a boolean mask is
-stood for by all entries as long as only entrywise operations and reductions follow (see masks).
+What: `x[i, a:b]`, `x[..., None]` and `x[index]` stay; a list as index becomes an array. In place of the entries that a
+boolean mask selects all are computed, as long as only entrywise operations and reductions follow (see masks).
 Before: `x[[0, 2]]`
 After: `x[jnp.array([0, 2])]`
 Safety: slices are views, and are followed as such; an index out of bounds, an error in PyTorch, is clamped in JAX.

@@ -1,10 +1,7 @@
 """The parts of an index.
 
-What: numbers and arrays with something between them are refused; a tuple is the indices that it holds.
-Before: `x[(0, i)]`
-After: `x[(0, i)]`, known as `x[0, i]`
-Safety: JAX takes a number next to arrays for an array too, and would put their axis first.
-Limits: numbers and arrays that are not known to be such.
+A tuple is the indices that it holds. Integers and arrays with something between them are refused: JAX takes an integer
+next to arrays for an array too, and would put their axis first.
 """
 
 from __future__ import annotations

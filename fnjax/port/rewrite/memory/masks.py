@@ -1,12 +1,11 @@
 """Boolean masks become jnp.where.
 
-What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`, and
-with a mask among slices and numbers: `x[m, 0] = s`; in `x[m] = y[m] * v` the values of v go to the places that m takes.
+What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`.
 Before: `x[m] = y[m] * 2`
 After: `x = jnp.where(m, y * 2, x)`
-Safety: all entries stand for the selected ones only where every operation between the read and the write is entrywise
-and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like of `y[m]`
-take `where=m`.
+Safety: all entries are computed in place of the selected ones only where every operation between the read and the write
+is entrywise and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like
+of `y[m]` take `where=m`.
 Limits: entries at which f is not defined are computed too, and not taken (see singularities).
 """
 
@@ -55,7 +54,7 @@ def _may_promote(base: Expr, new: Expr) -> bool:
 
 
 def port_masked_gather(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> Expr | None:
-    """Translate `torch.gather(table, 0, x[m])`: the rows of a table at selected numbers; all numbers stand for them."""
+    """Translate `torch.gather(table, 0, x[m])`, the rows of a table at selected integers, as the rows at all."""
     if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.read_literal("dim") != 0:
         return None
     table, index = (ev.port(bound.values[n]) for n in ("input", "index"))

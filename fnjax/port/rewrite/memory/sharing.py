@@ -1,9 +1,9 @@
-"""Who sees a piece of memory.
+"""The variables and containers that share memory with what is written to, and are read again.
 
-What: the variables and containers that share memory with what is written to, and whether they are read again.
+What: the entries of a list whose length is known take new values as variables do.
 Before: `rows = [y[0]]; y.mul_(2); return rows[0]`
-After: a finding: the list holds what the write changes
-Safety: a container that is not read again does not matter.
+After: `rows = [y[0]]`, `y = y * 2` and `rows[0] = y[0]`
+Safety: other containers are findings if they are read again.
 Limits: memory that the attributes of objects share is not followed.
 """
 
