@@ -79,8 +79,8 @@ def late(x):
 """,
     "other.py": """\
 import torch
+import pkg
 import pkg.helpers.common
-import pkg.late
 from .swish import *
 from .swish import Swish as Base
 

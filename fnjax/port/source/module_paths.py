@@ -111,18 +111,28 @@ def _place_file(name: str, root: str) -> Place:
 def _name_modules(text: str, tree: ast.Module, is_known: Callable[[str], bool]) -> str:
     """Return the text with `import pkg.util as pkg_util` for `import pkg.util`, and what is read of it."""
     nodes = list(ast.walk(tree))
-    aliases = [(n, a) for n in nodes if isinstance(n, ast.Import) for a in n.names]
-    plain = [a.name for _, a in aliases if not a.asname]
+    imports = [n for n in nodes if isinstance(n, ast.Import) and any(not a.asname for a in n.names)]
     names = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
     edits = []
-    for root in {p.partition(".")[0] for p in plain}:
-        paths = {p: p.replace(".", "_") for p in plain if p.partition(".")[0] == root}
-        uses = [n for n in nodes if isinstance(n, ast.Name) and n.id == root]
-        reads = [(n, paths[p]) for n in nodes if isinstance(n, ast.Attribute) and (p := ast.unparse(n)) in paths]
-        known = all("." in p and is_known(p) for p in paths) and len(reads) == len(uses)
-        if known and not names & {*paths.values()} and not any(isinstance(n, ast.arg) and n.arg == root for n in nodes):
-            edits += [Edit(locate_node(n), new) for n, new in reads]
-            for node in {n: None for n, a in aliases if a.name in paths and not a.asname}:
-                named = [ast.alias(a.name, a.asname or paths.get(a.name)) for a in node.names]
-                edits.append(Edit(locate_node(node), ast.unparse(ast.Import(named))))
+    for root in {a.name.partition(".")[0] for n in imports for a in n.names if not a.asname}:
+        reads: dict[ast.AST, tuple[ast.Attribute, str]] = {}  # by the name that each begins with the longest path
+        for node in reversed(nodes):
+            path = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
+            if isinstance(node, ast.Attribute) and path.startswith(f"{root}.") and is_known(path):
+                reads[next(n for n in ast.walk(node) if isinstance(n, ast.Name))] = node, path
+        paths = {path for _, path in reads.values()}
+        uses = sum(isinstance(n, ast.Name) and n.id == root for n in nodes)
+        if not reads or len(reads) != uses or names & {p.replace(".", "_") for p in paths}:
+            continue
+        if any(isinstance(n, ast.arg) and n.arg == root for n in nodes):
+            continue
+        edits += [Edit(locate_node(node), path.replace(".", "_")) for node, path in reads.values()]
+        brought = {n: {a.name for a in n.names if not a.asname and a.name.partition(".")[0] == root} for n in imports}
+        others = paths.difference(*brought.values())  # what no import names comes with the first of them
+        for statement, own in brought.items():
+            if own:
+                named = [ast.alias(p, p.replace(".", "_")) for p in sorted((paths & own) | others)]
+                kept = [a for a in statement.names if a.asname or a.name not in own] + named
+                edits.append(Edit(locate_node(statement), ast.unparse(ast.Import(kept)) if kept else "pass"))
+                others = set()
     return "\n".join(apply_edits(text, edits)) if edits else text
