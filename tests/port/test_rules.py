@@ -1440,7 +1440,7 @@ class D(torch.autograd.Function):
 
 
 def test_a_buffer_that_forward_writes_to_is_returned():
-    """The port returns the buffer's new array behind its results, and says so."""
+    """The port returns the buffer's new array after its results, and says so."""
     text = BUFFER.format(more="", gradients="g")
     assert [(f.code, f.severity) for f in port_source(text).findings] == [("in-place", "note")]
     (_, total), pullback = jax.vjp(executed(text)["C"].apply, jnp.arange(3.0), jnp.array(1.0))

@@ -1,10 +1,10 @@
 """The arguments of a call of torch, before they are bound to its signature.
 
-What: `*` and `**` of what was written out become the arguments that they stand for; types of tensors that are given as
-arguments name a dtype.
+What: `*` and `**` of what was written out become the arguments that they are short for; types of tensors that are
+given as arguments name a dtype.
 Before: `options = dict(dim=1, keepdim=True); y = x.sum(**options).type(torch.FloatTensor)`
 After: `y = jnp.sum(x, axis=options["dim"], keepdims=options["keepdim"]).astype(jnp.float32)`
-Safety: a dictionary stands for its entries while nothing has changed it.
+Safety: a dictionary is taken for its entries as long as nothing has changed it.
 Limits: `**options` of unknown keys is a finding.
 """
 
@@ -23,7 +23,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
-    """Translate `**options` as the arguments that it stands for, where the dictionary was written out."""
+    """Translate `**options` as the arguments in a dictionary that is written out."""
     if arg.star != "**":
         return [arg]
     own = ev.routine.node.params.star_kwarg
@@ -31,7 +31,7 @@ def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
         return []  # apply takes no keywords
     entries = ev.port(arg.value).value.entries
     if not entries:
-        raise Stop(arg, "operation", f"{unparse(arg)}: its keys cannot be told; write the arguments out")
+        raise Stop(arg, "operation", f"{unparse(arg)}: its keys are not known; write the arguments out")
     if isinstance(arg.value, cst.Dict):
         values = [e.value for e in arg.value.elements]
     else:
@@ -40,7 +40,7 @@ def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
 
 
 def open_star(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
-    """Translate `*options` as the arguments that it stands for, where their number is known."""
+    """Translate `*options` as the arguments in a sequence of known length."""
     if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
         return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
     parts = ev.port(arg.value).value.parts

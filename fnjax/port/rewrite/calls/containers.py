@@ -114,7 +114,7 @@ def _port_comp_for(ev: Evaluator, node: cst.CompFor) -> cst.CompFor:
     for test in tests:
         if ev.is_traced(test.value):
             ev.report(
-                node, "untraced", "how many entries this takes depends on a tensor's value; this runs un-jitted only"
+                node, "untraced", "how many entries this takes depends on a tensor's value; this runs outside jit only"
             )
     ifs = [i.with_changes(test=t.node) for i, t in zip(node.ifs, tests, strict=True)]
     inner = _port_comp_for(ev, node.inner_for_in) if node.inner_for_in else None

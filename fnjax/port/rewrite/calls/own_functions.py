@@ -104,7 +104,7 @@ def _port_apply(ev: Evaluator, node: cst.Call, cls: Class | None) -> Expr:
     if forward is not None:
         _report_written_inputs(ev, node, forward)
         if forward.gives:
-            message = f"{unparse(node.func)} returns {', '.join(forward.gives)} behind its results: take them there"
+            message = f"{unparse(node.func)} returns {', '.join(forward.gives)} after its results: take them from there"
             raise Stop(node, "in-place", message)
         if ev.program.draws_random_numbers(forward):
             made = _pass_key(ev, node, made)
@@ -176,7 +176,7 @@ def port_derived_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
 
 
 def _tell_routine(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
-    """Return the arguments of a call by their names, of which the function is told what is known here."""
+    """Return the arguments of a call by their names, and tell the function what is known of them."""
     params = routine.parameters
     bound_first = routine.owner is not None and "classmethod" in [unparse(d.decorator) for d in routine.node.decorators]
     params = params[1:] if bound_first else params
@@ -290,7 +290,7 @@ def give_back(
 ) -> Expr:
     """Return the call of a function that returns what it wrote to: the caller's variables take it.
 
-    With `own` the function returns that first, and the call stands for it.
+    With `own` the function returns that first, and that is the value of the call.
     """
     new: dict[str, cst.BaseExpression] = {gives[0]: made}
     unread = isinstance(ev.current, cst.SimpleStatementLine) and any(

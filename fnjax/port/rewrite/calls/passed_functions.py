@@ -1,6 +1,6 @@
 """Functions of torch that are passed on: as arguments and defaults, in tables, to map and functools.reduce.
 
-What: the function of JAX stands for torch's of one argument; else a lambda with torch's arguments and defaults.
+What: the function of JAX replaces torch's of one argument; else a lambda with torch's arguments and defaults.
 Before: `def change(x, fn=torch.square): return fn(x)` and `{"sum": torch.sum}`
 After: `def change(x, fn=jnp.square): return fn(x)` and `{"sum": lambda x, dim=None: jnp.sum(x, axis=dim)}`
 Safety: the lambda takes every call that torch's function takes, but for `out=` and its like; where the translation
@@ -26,7 +26,7 @@ _PASSED = {"functools.partial": None, "functools.reduce": 2, "builtins.filter": 
 
 
 class _PassedContext(Context):
-    """What is known of arguments that only the calls know: these are tensors."""
+    """Knowledge of arguments that only the calls have: these are tensors."""
 
     def __init__(self, tensors: Sequence[str], differentiated: bool) -> None:
         self.tensors, self._differentiated = tensors, differentiated
@@ -42,7 +42,7 @@ class _PassedContext(Context):
 
 
 def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int = 0) -> cst.BaseExpression:
-    """Return what stands for a function of torch, or for one that is called with so many tensors."""
+    """Return what replaces a function of torch, or for one that is called with so many tensors."""
     refused = Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
     found = find_operation(name)
     if not isinstance(found, Operation) or found.inplace or (len(found.overloads) > 1 and not count):

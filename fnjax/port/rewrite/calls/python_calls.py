@@ -40,7 +40,7 @@ from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
 _SOME = PARAMETERS | {"torch.FloatTensor"}  # of which some arrays are one, which nothing tells
-# Of devices, and of PyTorch's own tracing: an array of JAX is all of it, wherever it lies.
+# Of devices, and of PyTorch's own tracing: an array of JAX is all of it, wherever its parts are.
 _NEVER = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"})
 
 
@@ -123,7 +123,7 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         raise Stop(node, "unknown", f"{name}() finds names by their text, which the porter does not follow: name them")
     of = ev.find_name(node.args[0].value) if name == "getattr" and node.args else ""
     if of.split(".")[0] == "torch" and not ev.find_name(node):
-        raise Stop(node, "unknown", f"which function of {of} this is cannot be told: choose one with `if`")
+        raise Stop(node, "unknown", f"which function of {of} this is, is not known: choose one with `if`")
     values = list_values(ev, node)
     made = ev.port_parts(node)
     made = made if unparse(node.func) == name else made.with_changes(func=cst.Name(name))
@@ -153,7 +153,7 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         known = ev.state.variables.get(f"ctx.{read_literal(node.args[1].value)}", UNKNOWN)
         return Expr(made, known if ev.find_name(node.args[0].value) == "ctx" else UNKNOWN)
     if name == "getattr" and len(node.args) == 2 and first.is_tensor:
-        raise Stop(node, "unknown", "which method of the tensor this is cannot be told: choose a function with `if`")
+        raise Stop(node, "unknown", "which method of the tensor this is, is not known: choose a function with `if`")
     return Expr(made, _describe_builtin(ev, node, name, values))
 
 
@@ -215,7 +215,7 @@ def _port_choice(ev: Evaluator, node: cst.Call, name: str, values: list[Value]) 
 
 
 def _port_number_call(ev: Evaluator, node: cst.Call, made: cst.Call, name: str, first: Value) -> Expr:
-    """Translate `float(t)`, `int(t)`, `bool(t)`: under jit the scalar array stands for it, and widens no dtype."""
+    """Translate `float(t)`, `int(t)`, `bool(t)`: under jit the scalar array is taken for it, and widens no dtype."""
     if not first.traced:
         return Expr(made, Value("static", name))
     expr = ev.port(node.args[0].value)
@@ -305,7 +305,7 @@ def port_container_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
     if attr in {"get", "pop"} and node.args:
         made = hash_keys(ev, node, made)
         if ev.port(node.args[0].value).value.is_tensor:
-            ev.report(node, "untraced", "an entry of a container at the value of a tensor; this runs un-jitted only")
+            ev.report(node, "untraced", "an entry of a container at the value of a tensor; this runs outside jit only")
     if attr == "get" and isinstance(wanted, str) and wanted in dict(value.entries):
         return Expr(made, find_entry(value, wanted))
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change

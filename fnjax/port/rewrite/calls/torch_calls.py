@@ -49,7 +49,7 @@ from fnjax.torch._table.signature import NOT_PROMOTING, SHAPES
 
 
 class Facts(Context):
-    """What the table of operations asks of the evaluation."""
+    """Answers of the evaluation to the table of operations."""
 
     def __init__(self, ev: Evaluator, node: cst.CSTNode) -> None:
         self.ev, self.node = ev, node
@@ -215,7 +215,7 @@ def _render_operation(
         return _write_out(ev, node, bound, made, value)
     first = next(iter(bound.values.values()), None)
     if first is not None and bound.is_given("inplace") and bound.read_literal("inplace") is MISSING:
-        # Whether the input takes the result is told at run time: no matter, as long as nobody reads it afterwards.
+        # It is known at run time only if the input takes the result: no matter, as long as nobody reads it afterwards.
         memref, flag = ev.port(first).value.memref, unparse(bound.values["inplace"])
         if memref and (seen := list_seeing(ev, node, memref)):
             message = f"whether this writes to {min(seen)!r} is for {flag} to say: read the result instead"

@@ -1,4 +1,4 @@
-"""Which operation a name of torch stands for.
+"""Names of torch.
 
 What: functions of torch and its namespaces, methods and attributes of tensors, dtypes and constants; also where a torch
 function is passed on as a value.

@@ -1,4 +1,4 @@
-"""What is known of an operation's result: its dtype, rank and shape, and which memory PyTorch's result lies in."""
+"""Results of operations: dtype, rank and shape, and the memory that PyTorch's result is in."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _describe_static_result(bound: Bound, first: Value) -> Value:
 def _find_result_memref(
     ev: Evaluator, node: cst.BaseExpression, bound: Bound, rendered: Rendered, first: Value, dtype: str, exact: str
 ) -> MemRef | None:
-    """Return where the result of an operation lies; of another dtype than the source it is a copy."""
+    """Return the memory that the result of an operation is in; of another dtype than the source it is a copy."""
     alias, says = bound.overload.alias, bound.operation.first
     if alias == "new" or first.memref is None:
         return ev.make_memref(node)
@@ -191,7 +191,7 @@ def _find_result_memref(
 
 
 def _mark_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: MemRef) -> MemRef:
-    """Return the place of what is the same memory or a copy; the views of it are views of one memory in either case."""
+    """Return the memory reference of the same memory or a copy; all its views are views of one memory either way."""
     if not (memref.certain or memref.choice) or ev.here.repeated:
         return memref.doubtful
     line, column = ev.program.source.locate(node)

@@ -5,8 +5,8 @@ and the wrapper's variables take it. Strides are those of a row-major array, whi
 Before: `scale_kernel[grid](x, out, x.numel(), BLOCK=128)`
 After: `out = scale_kernel[grid](x, out, x.size, BLOCK=128)`
 Safety: which parameters a kernel may write through is read from its text, helpers included.
-Limits: a kernel that is no name of the file, what is stored to and given by `*` or `**` of unknown length, two views of
-one memory in a launch that stores to one of them, views with gaps whose strides the launch does not ask for, and
+Limits: a kernel that is not a name of the file, what is stored to and given by `*` or `**` of unknown length, two views
+of one memory in a launch that stores to one of them, views with gaps whose strides the launch does not ask for, and
 descriptors that a function returns or a branch chooses, are findings.
 """
 
@@ -40,7 +40,9 @@ def port_launch(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if kernel is None:
         if ev.find_name(function).removeprefix("file:") in ev.program.classes or not ev.program.kernels:
             return None
-        message = f"{unparse(function)} is launched, and is no kernel of the file by that name: launch it by its name"
+        message = (
+            f"{unparse(function)} is launched, and is not a kernel of the file by that name: launch it by its name"
+        )
         raise Stop(node, "unknown", message)
     taken = _match_launch_arguments(ev, node, kernel)
     grid = [ev.port_parts(e) for e in node.func.slice]
@@ -110,7 +112,7 @@ def _name_in_file(ev: Evaluator, node: cst.BaseExpression) -> str | None:
 
 
 def _match_launch_arguments(ev: Evaluator, node: cst.Call, kernel: Any) -> dict[str, cst.Arg]:
-    """Return the arguments of a launch by the names of the kernel's parameters, as far as they can be told."""
+    """Return the arguments of a launch by the names of the kernel's parameters, as far as they are known."""
     args = [a.with_changes(value=_read_pointer(a.value)) for a in node.args]
     plain = [b for a in args if a.keyword is None and a.star != "**" for b in open_star(ev, a)]
     known = next((i for i, a in enumerate(plain) if a.star), len(plain))
@@ -169,7 +171,7 @@ def _list_given_back(ev: Evaluator, given: dict[str, cst.Arg]) -> set[str]:
 
 
 def _is_one_array(one: MemRef, other: MemRef) -> bool:
-    """Return whether two places, where they share memory, are one array."""
+    """Return whether two memory references, where they share memory, are one array."""
     if one.certain and other.certain:
         return one.is_same_view_as(other)
     return all(p.whole and not p.steps for p in (one, other))

@@ -3,10 +3,10 @@
 What: calls of the user's own objects, of functions that are arguments, and of the standard library.
 Before: `y = activation(x)`
 After: `y = activation(x)`
-Safety: nothing is assumed of the result, which may be a view of what the function is given. A call that stands alone is
-there for its effect: under jit that happens once, while tracing, as a note says.
-Limits: see foreign; `decimal.Decimal(t)` and its like run outside jit only; a call that fills an empty array is a
-finding.
+Safety: nothing is assumed of the result, which may be a view of what the function is given. A call that is a
+statement has an effect: under jit that happens once, while tracing, as a note says.
+Limits: names of other libraries; `decimal.Decimal(t)` and its like run outside jit only; a call that fills an empty
+array is a finding.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ def port_numpy_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     expr, attr = ev.port(node.func.value), node.func.attr.value
     value = expr.value
     if value.origin.numpy is None and value.is_tensor:
-        raise Stop(node, "numpy", f"it cannot be told whether {unparse(node.func.value)} is a tensor or a NumPy array")
+        raise Stop(node, "numpy", f"whether {unparse(node.func.value)} is a tensor or a NumPy array is not known")
     if not value.origin.numpy or not value.is_tensor or attr in {"item", "tolist", "numpy"}:
         return None
     list_values(ev, node)
