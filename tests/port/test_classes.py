@@ -55,7 +55,7 @@ CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
 # What computes in float32 by itself has no 64-bit numbers to compare, and what `.item()` gives stays in its dtype.
 ROUNDED = {
     *(("BesselI", "float64"), ("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64")),
-    ("EntriesCopied", "float64"),
+    *(("EntriesCopied", "float64"), ("SeveralEntriesAtOnce", "float64")),
 }
 # The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees,
 # functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors; numbers that
