@@ -188,8 +188,15 @@ def is_counted_late(ev: Evaluator, node: cst.For) -> bool:
     if ev.here.probing or not all(_is_counting(ev, n) for n in nest):
         return False
     fixed = all(read_literal(a.value) is not MISSING for n in nest for a in n.iter.args)  # type: ignore[attr-defined] # a call
-    many = len(nest) > 1 or bool(ev.here.loops) or counts_entries(ev, node)
-    return many and not fixed and _can_count_in_arrays(ev, node, {unparse(n.target) for n in nest})
+    if fixed or not (len(nest) > 1 or ev.here.loops or counts_entries(ev, node)) or _hands_on_new(ev, node):
+        return False
+    return _can_count_in_arrays(ev, node, {unparse(n.target) for n in nest})
+
+
+def _hands_on_new(ev: Evaluator, node: cst.For) -> bool:
+    """Return whether iterations hand on what they make, as assignments say without an evaluation."""
+    made = {name for n in list_nodes(node.body, cst.AssignTarget) for name in iter_targets(n.target)}
+    return bool(made & find_flow(node.body)[0]) or any(map(ev.is_live, made))
 
 
 def counts_entries(ev: Evaluator, node: cst.For) -> bool:
