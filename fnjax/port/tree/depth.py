@@ -28,7 +28,7 @@ def _count_links(node: ast.AST) -> int:
 
 
 def _count_strings(text: str) -> int:
-    """Return how many strings at most stand side by side."""
+    """Return how many adjacent strings there are at most."""
     if text.count("'") + text.count('"') <= _LINKS:
         return 0
     most = run = inside = 0  # inside strings with expressions, of which newer Pythons show the tokens

@@ -38,7 +38,7 @@ def list_nodes(node: cst.CSTNode, *kinds: type[Any], but: tuple[type[cst.CSTNode
     return _list_of_kinds(node, kinds, but) if kinds or but else _list_all(node)
 
 
-# A tree is never changed, and is looked through some forty times. `isinstance` is slow for libcst's abstract classes.
+# A tree is never changed, and is searched some forty times. `isinstance` is slow for libcst's abstract classes.
 @lru_cache(1 << 15)
 def _list_all(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     return tuple(_list_outside(node, frozenset()))
@@ -90,13 +90,13 @@ def list_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
 
 
 def forget_nodes() -> None:
-    """Let go of the trees that were looked through."""
+    """Clear the caches of searched trees."""
     for found in (_list_all, _list_of_kinds, list_children):
         found.cache_clear()
 
 
 def clone(node: Node) -> Node:
-    """Return a copy of a node and of all below it; blanks and punctuation are shared: nothing asks where they are."""
+    """Return a copy of a node and of all below it; blanks and punctuation, which have no positions, are shared."""
     parts: dict[str, object] = {}
     for name in _list_node_fields(type(node)):
         value = getattr(node, name)
@@ -108,7 +108,7 @@ def clone(node: Node) -> Node:
 
 
 def _copy_with(node: Node, parts: Mapping[str, object]) -> Node:
-    """Return a copy with some parts put in, without the questions that libcst asks of each new node."""
+    """Return a copy with some parts put in, without libcst's validation of each new node."""
     made = object.__new__(type(node))
     for name in _list_fields(type(node)):
         object.__setattr__(made, name, parts[name] if name in parts else getattr(node, name))
@@ -176,7 +176,7 @@ _KINDS = list_kinds_below((cst.CSTNode,))
 
 
 class Located(cst.CSTTransformer):
-    """New nodes stand where the old ones stood."""
+    """A transformer whose new nodes have the positions of the old ones."""
 
     def __init__(self, positions: Positions) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ class _Starts(PositionProvidingCodegenState):
         self.begun.append((self.line, self.column + 1))
 
     def after_codegen(self, node: cst.CSTNode) -> None:
-        """Note the place of a written node that may have said more exactly where it begins."""
+        """Note the position of a written node, unless a more exact one is known."""
         start = self.begun.pop()
         if node not in self.found:
             self.found[node] = start

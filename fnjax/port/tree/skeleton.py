@@ -92,7 +92,7 @@ def list_lines(block: cst.BaseSuite | None) -> list[Any]:
 
 
 def close_blocks(body: Sequence[ast.stmt]) -> list[Any]:
-    """Return the statements that a skeleton stands for."""
+    """Return the statements of a skeleton."""
     return [_close(statement) for statement in body]
 
 

@@ -1,4 +1,4 @@
-"""What two branches give, one of which a tensor's value chooses.
+"""Results of two branches, between which a tensor's value selects.
 
 What: whether two values may be arrays of one dtype and shape; numbers next to arrays; scalars that take the place of
 arrays.
@@ -47,7 +47,7 @@ def _may_be_number_choice(a: Value, b: Value, *values: cst.BaseExpression) -> bo
 
 
 def _is_given_number(value: Value) -> bool:
-    """Return whether this is what a caller gives for a number, as the default of the parameter says."""
+    """Return whether a caller passes this as a number, as the default of the parameter says."""
     plain = value.parts is None and value.element is None and not value.name
     return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
 
@@ -101,7 +101,7 @@ def may_be_widened(a: Value, b: Value) -> bool:
 
 
 def describe_choice(a: Value, b: Value) -> Value:
-    """Return what jnp.where of two numbers or arrays gives."""
+    """Return what is known of jnp.where of two numbers or arrays."""
     arrays = [v for v in (a, b) if v.kind != "static"]
     dtypes = {v.dtype for v in (a, b)}
     dtype = dtypes.pop() if len(dtypes) == 1 else "float" if dtypes <= {"int", "bool", "float"} else "unknown"

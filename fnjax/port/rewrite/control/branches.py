@@ -133,7 +133,7 @@ def _port_traced_if(ev: Evaluator, node: cst.If, test: Expr) -> Statements | Non
 
 
 def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:
-    """Return what is left of an `if` whose condition the port knows."""
+    """Return the block of an `if` whose condition the port knows."""
     if not answer and isinstance(node.orelse, cst.If):
         return ev.port_block([node.orelse])
     taken = node.body if answer else node.orelse.body if node.orelse else cst.IndentedBlock([])

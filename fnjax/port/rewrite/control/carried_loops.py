@@ -94,7 +94,7 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
     carried = {n: dtype for n, dtype in carried.items() if n in written or start[n].kind == "static"}
     if not all(start[n].kind != "static" or _stays_number(end[n], dtype) for n, dtype in carried.items()):
         return None
-    new = sorted(n for n in written - carried.keys() if ev.is_live(n))  # the first iteration gives them their shapes
+    new = sorted(n for n in written - carried.keys() if ev.is_live(n))  # the first iteration determines their shapes
     if (new and not runs) or not region.effects.surely.issuperset(new) or not all(can_be_carried(end[n]) for n in new):
         return None
     if ev.surely_differentiated:
@@ -121,7 +121,7 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
 def _choose_carried(
     ev: Evaluator, node: cst.While, start: dict[str, Value], enter: Callable[[], None]
 ) -> dict[str, str]:
-    """Return the variables that the iterations of a loop hand on, with the dtypes that they begin with."""
+    """Return the variables that a loop carries, with the dtypes of their initial values."""
     bound = ev.program.list_bound(node.body)
     found = {n: "" for n, value in start.items() if n in bound and can_be_carried(value)}
     with ev.speculate():
@@ -170,7 +170,7 @@ def _bind_carried(ev: Evaluator, node: cst.While, start: dict[str, Value], carri
 
 
 def _list_loop_variables(ev: Evaluator, node: cst.While) -> set[str]:
-    """Return the variables of the source that only this loop gives values."""
+    """Return the variables of the source that only this loop assigns."""
     kinds = (cst.AssignTarget, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr, cst.CompFor)
     inside = {id(n) for n in list_nodes(node)}
     found: dict[bool, set[str]] = {True: set(), False: {p.name.value for p in ev.routine.parameters}}
@@ -194,7 +194,7 @@ def is_counted_late(ev: Evaluator, node: cst.For) -> bool:
 
 
 def _hands_on_new(ev: Evaluator, node: cst.For) -> bool:
-    """Return whether iterations hand on what they make, as assignments say without an evaluation."""
+    """Return whether a loop carries variables that assignments bind anew; this needs no evaluation."""
     made = {name for n in list_nodes(node.body, cst.AssignTarget) for name in iter_targets(n.target)}
     return bool(made & find_flow(node.body)[0]) or any(map(ev.is_live, made))
 

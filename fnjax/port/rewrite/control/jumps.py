@@ -78,7 +78,7 @@ def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
 
 
 def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]]) -> bool:
-    """Return whether some iteration asks for a tensor's value at one of these places.
+    """Return whether some iteration needs a tensor's concrete value at one of these places.
 
     What the first asks, later ones do.
     """
@@ -89,7 +89,7 @@ def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]]) -> bool:
         else:
             bind_target(ev, node.target, iterate_over(ev, node.iter, ev.port(node.iter).value), node)
 
-    # Where it has been asked before, it is known that no first iteration does.
+    # A loop that is known here has no such first iteration.
     if node not in ev.asking and ev.probe_iteration(node, enter).is_untraced_at(here):
         return True
     with ev.speculate() as settled:

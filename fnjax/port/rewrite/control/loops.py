@@ -57,7 +57,7 @@ def only_passes(block: cst.BaseSuite) -> bool:
 
 
 def _can_be_dropped(ev: Evaluator, node: cst.For, body: cst.BaseSuite) -> bool:
-    """Return whether nothing is left of a loop that only spoke to PyTorch: `for t in inputs: t.requires_grad_()`."""
+    """Return whether a loop has no effect in JAX: `for t in inputs: t.requires_grad_()`."""
     pure = not any(isinstance(n, (cst.Call, cst.Yield, cst.Await)) for n in list_nodes(node.iter))
     return pure and only_passes(body) and body is not node.body and not any(map(ev.is_live, iter_targets(node.target)))
 
@@ -79,7 +79,7 @@ def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
         body = ev.evaluate_loop(node, enter, node.body).made
     test = tests[-1]
     if not ev.asking[node.test] and not probing:
-        ev.asking[node.test] = ev.is_traced(test.value)  # after several rounds
+        ev.asking[node.test] = ev.is_traced(test.value)  # after several iterations
         if ev.asking[node.test] and (made := port_carried_loop(ev, node)) is not None:
             return made
     ev.commit(found)
@@ -92,10 +92,10 @@ def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
 
 
 def _tests_tensor(ev: Evaluator, node: cst.While, enter: Callable[[], None]) -> bool:
-    """Return whether the test asks for a tensor's value, at once or when the first iteration is over."""
+    """Return whether the test needs a concrete value, before or after the first iteration."""
     if not ev.asking.get(node.test):
         asks = _is_test_traced(ev, node.test, ev.state)
-        if not asks and node.test not in ev.asking:  # it is not known that no later round does
+        if not asks and node.test not in ev.asking:  # a later iteration may
             asks = _is_test_traced(ev, node.test, ev.probe_iteration(node, enter).end)
         ev.asking[node.test] = asks
     return ev.asking[node.test]

@@ -64,7 +64,7 @@ def make_predicate(test: Expr) -> cst.BaseExpression:
 
 
 def can_be_carried(value: Value) -> bool:
-    """Return whether a region can hand on a variable: an array or a number."""
+    """Return whether a variable can be an output of a region: an array or a number."""
     if value.kind == "static":
         return value.dtype in _NUMBERS and value.parts is None and value.element is None
     return value.is_tensor or (value.kind == "unknown" and value.memref is not None)

@@ -99,7 +99,7 @@ def port_traced_branch(ev: Evaluator, node: cst.If, test: Expr) -> Statements | 
 
 
 def _are_branches_alike(ev: Evaluator, choice: Choice) -> bool:
-    """Return whether either branch gives arrays of one dtype and shape, as far as they are known."""
+    """Return whether the outputs of both branches have one dtype and shape, as far as is known."""
     first, second = choice.ends
     written = {n for n in ev.program.list_bound(choice.node) if n in first and n in second and ev.is_live(n)}
     given = all(are_alike(a, b) for a in choice.branches[0].returns for b in choice.branches[1].returns)
@@ -142,7 +142,7 @@ def _write_cond(ev: Evaluator, choice: Choice) -> Statements | None:
         return [_write_outputs(outputs, made)]
     results = returned if ending else [make_names(outputs)] * 2
     blocks = [[*body, make_return(result)] for body, result in zip(bodies, results, strict=True)]
-    # Functions take what they read before they write it; the rest of what is around them they see.
+    # Functions have parameters for what they read before they write it; other variables are closed over.
     written = frozenset().union(*(b.effects.gives for b in choice.branches))
     read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in blocks))
     given = sorted(n for n in read & written if n in choice.start or n == ev.program.key_name)
