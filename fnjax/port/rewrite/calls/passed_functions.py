@@ -67,10 +67,12 @@ def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int
     if isinstance(made, cst.Call) and len(longest) == 1 and [unparse(a) for a in made.args] == ["x"]:
         return made.func
     defaults = {p.name: parse(p.default) for p in params if p.default is not None and whole}
-    takes = [
-        cst.Param(cst.Name(n), **({"default": defaults[n], "equal": EQUAL} if n in defaults else {})) for n in names
-    ]
+    takes = [_make_parameter(n, defaults.get(n)) for n in names]
     return cst.Lambda(cst.Parameters(takes), made)
+
+
+def _make_parameter(name: str, default: cst.BaseExpression | None) -> cst.Param:
+    return cst.Param(cst.Name(name)) if default is None else cst.Param(cst.Name(name), default=default, equal=EQUAL)
 
 
 @call_of(*_PASSED)

@@ -184,7 +184,7 @@ def port_known_comparison(ev: Evaluator, node: cst.Comparison) -> Expr | None:
     if compare is None or len(node.comparisons) > 1:
         return None
     values = [ev.port(n).value for n in (node.left, target.comparator)]
-    known = [v.literal for v in values]
+    known: list[Any] = [v.literal for v in values]
     if MISSING in known or not any(v.name in {_ANSWER, _DEVICE} for v in values):
         return None
     if None not in known and not all(isinstance(k, int) for k in known):

@@ -54,7 +54,9 @@ def _find_member(ev: Evaluator, node: cst.BaseExpression, value: Value, attr: st
     storage = value.memref.storage if value.memref and ev.routine.role != "helper" else ()
     given = attr == "values" and any(s[:4] in {"arg:", "kept"} for s in storage)
     other = not value.is_tensor and attr in _OF_OTHERS and not given
-    return None if isinstance(found, Absent) and other else found and _get_operation(node, f"torch.Tensor.{attr}")
+    if found is None or (isinstance(found, Absent) and other):
+        return None
+    return _get_operation(node, f"torch.Tensor.{attr}")
 
 
 def port_reference(ev: Evaluator, node: cst.BaseExpression, name: str) -> Expr:

@@ -80,8 +80,8 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if short in DTYPES and len(node.args) == 1:  # np.float32(a)
         ev.diagnostics.imports.add("jnp")
         dtype, of_dtype = _port_dtype(ev, node.func)
-        made = fill("jnp.asarray(A, dtype=D)", A=ev.port(node.args[0].value).node, D=dtype)
-        return Expr(made, replace(_cast_value(tensors[0], of_dtype), memref=ev.make_memref(node)))
+        array = fill("jnp.asarray(A, dtype=D)", A=ev.port(node.args[0].value).node, D=dtype)
+        return Expr(array, replace(_cast_value(tensors[0], of_dtype), memref=ev.make_memref(node)))
     if short == "where" and len(node.args) == 1:
         raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
     if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
