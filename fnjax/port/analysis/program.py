@@ -56,7 +56,6 @@ class Program:
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
         self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
         self.kernel_uses: set[cst.CSTNode] = set()  # where an expression may be a kernel: launches, and variables
-        self.asking: dict[cst.CSTNode, bool] = {}  # whether a function reads properties of the GPU
         self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.evaluating: list[cst.CSTNode] = []  # top-level items whose evaluation has begun, the present one last
