@@ -18,14 +18,13 @@ def test_classes_are_right_or_refused(name, tmp_path):
     assert verdict in {"right", "refused"}, seen
 
 
-# DataShared keeps on ctx what forward computed, a constant to PyTorch's second derivative; KeptTuples' gradients have
-# no second derivative, without create_graph.
+# KeptTuples' gradients have no second derivative, without create_graph.
 @pytest.mark.parity
 @pytest.mark.parametrize(
     ("name", "second"),
     [
         *((name, True) for name in ("Bisection", "ForBreak", "IntScale", "MaskKVals", "Halves")),
-        *((name, False) for name in ("DataShared", "KeptTuples")),
+        ("KeptTuples", False),
     ],
 )
 @pytest.mark.filterwarnings("ignore")

@@ -87,7 +87,8 @@ def make_operator(
     body = methods.get("forward")
     typed = ast.arguments([], [ast.arg(n, ast.Name(t)) for n, t in parameters], None, [], [], None, [])
     typed.defaults = body.args.defaults[-len(parameters) :] if body else []
-    methods["forward"] = ast.FunctionDef("forward", typed, body.body if body else [ast.Pass()], [])
+    typed_forward = ast.FunctionDef("forward", typed, body.body if body else [ast.Pass()], [])
+    methods["forward"] = ast.fix_missing_locations(typed_forward)
     return Operator(name, apply, argnums, **functions, methods=methods)
 
 
