@@ -124,7 +124,9 @@ class Variables:
         older = {name: name + "'"}
         if name in self.known:  # in an earlier iteration
             for variable, value in self.state.variables.items():
-                if may_touch(value, frozenset({name})):
+                plain = value.parts is None and value.element is None and not value.entries
+                memory = value.memref.storage if value.memref is not None else ()
+                if name in memory or (not plain and may_touch(value, frozenset({name}))):
                     self.state.variables[variable] = rename_storages(value, older)
         self.known.add(name)
         return MemRef(frozenset({name}))
