@@ -83,7 +83,7 @@ REWRITES = {
             "v, *u = x.split(n)\nf, g = y.chunk(2, n)"
         ),
         (
-            "a, b, c = jnp.split(x, [n, 2 * n], axis=-1)\nd, e = jnp.split(y, [n - 1])\nz = _chunk(x, 2)\n"
+            "a, b, c = _split(x, n, axis=-1)\nd, e = jnp.split(y, [n - 1])\nz = _chunk(x, 2)\n"
             "w = tuple(jnp.split(y, [1, 3], axis=1))\nv, *u = _split(x, n)\nf, g = jnp.array_split(y, 2, axis=n)"
         ),
     ),
@@ -1517,17 +1517,6 @@ def test_only_what_the_class_reads_is_brought_along():
     assert not ported.findings
 
 
-def test_what_only_an_instance_has_is_a_finding():
-    """Functions of PyTorch's first versions were made with arguments; apply makes no instance."""
-    text = (
-        "import torch\nclass C(torch.autograd.Function):\n    def __init__(self, k):\n        self.k = k\n"
-        "    def forward(self, x):\n        {}\n        return x * self.k\n"
-        "    def backward(self, g):\n        return g * self.k\n"
-    )
-    assert [f.code for f in port_source(text.format("pass")).findings] == ["unknown", "unknown"]
-    assert not port_source(text.format("self.k = 2")).findings
-
-
 def test_variables_have_no_history():
     """In backward, whose second derivatives do not go through them."""
     text = (
@@ -1582,28 +1571,11 @@ def test_nested_loops_are_walked_in_polynomial_time(monkeypatch):
     assert visited(4) < 4 * visited(3)  # each level walks the next a dozen times
 
 
-def test_a_function_of_a_method_moves_to_the_class():
-    """A module's __init__ is not ported: the Function in it is, where it reads nothing else of it."""
+@pytest.mark.parametrize("around", ["if True:", "def __init__(self):"])
+def test_a_class_that_the_port_lacks_is_a_finding(around):
+    """In a module the porter reads functions and classes only, and a module's methods stay PyTorch source."""
     text = (
-        "import torch\nclass Norm(torch.nn.Module):\n    def __init__(self, a):\n        super().__init__()\n"
-        "        class F(torch.autograd.Function):\n            @staticmethod\n            def forward(ctx, x):\n"
-        "                return x * 3\n        self.f = F.apply\n"
-    )
-    ported = port_source(text)
-    names = {}
-    exec(ported.code, names)
-    assert names["Norm"].F.apply(2.0) == 6
-    assert [(c.name, c.status) for c in ported.classes] == [("Norm.__init__.F", "ported")]
-    assert port_source(ported.code).code == ported.code
-    reading = port_source(text.replace("x * 3", "x * a"), strict=True)
-    assert [f.code for f in reading.findings] == ["dropped", "unknown"]
-    assert "make it an argument of forward" in reading.code
-
-
-def test_a_class_that_the_port_lacks_is_a_finding():
-    """In the block of a class that is no Function the porter reads functions and classes only."""
-    text = (
-        "import torch\nclass Norm(torch.nn.Module):\n    if True:\n        class F(torch.autograd.Function):\n"
+        f"import torch\nclass Norm(torch.nn.Module):\n    {around}\n        class F(torch.autograd.Function):\n"
         "            @staticmethod\n            def forward(ctx, x):\n                return x * 3\n"
     )
     (cls,) = port_source(text).classes

@@ -316,12 +316,20 @@ def _describe_class(program: Program, cls: Class, top_items: dict[cst.CSTNode, T
     names = top.list_names_read() if alone else collect_read_names([ported])
     needed = close(program, [*cls.next_to, *list_providers(program, names, top)], top_items, but=cls.top)
     found += [f for top_item in needed.values() for f in top_item.diagnostics.findings]
-    if ported is None:
+    if ported is None or _is_in_method(program, cls):
         message = f"the porter does not reach the class {cls.node.name.value} where it is: move it to the top level"
         found.append(Finding(*program.source.locate(cls.node), "unknown", message))
     findings = tuple(sorted(set(found)))
     status = "partial" if any(f.severity == "error" for f in findings) else "ported"
     return PortedClass(cls.name, status, findings)
+
+
+def _is_in_method(program: Program, cls: Class) -> bool:
+    """Return whether a class is made in a method of an nn.Module, or of another class of PyTorch's but a Function."""
+    outer = program.by_node.get(cls.top)
+    if outer is None or outer is cls or outer.is_function or cls.name.rpartition(".")[0] in program.classes:
+        return False
+    return _derives_from_torch(program, outer)
 
 
 def _find_span(program: Program, cls: Class) -> tuple[int, int]:
