@@ -30,3 +30,10 @@ def x64():
     jax.config.update("jax_enable_x64", True)
     yield
     jax.config.update("jax_enable_x64", before)
+
+
+@pytest.fixture
+def x32():
+    """32-bit numbers for one test, whatever the configuration of the run."""
+    with jax.enable_x64(False):
+        yield

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.usefixtures("x32")
 NEEDED = (  # expressions of x, of int64, and m, which is 1000 in it, too
     "x * m // m", "x * m % 7", "(x * m) >> 3", "(x * m > 10).to(tl.int32)", "(x * m).to(tl.float32)",
     "tl.maximum(x * m, 0)", "tl.abs(x * m)", "tl.where(x * m, 1, 2)", "x * m / m", "tl.sum(x * m, 0) // 2",

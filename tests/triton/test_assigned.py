@@ -79,7 +79,7 @@ def double_kernel(out_ptr):
     tl.store(out_ptr, (y * x).to(tl.float32))
 
 
-def test_a_float_that_needs_64_bits_is_refused_without_them():
+def test_a_float_that_needs_64_bits_is_refused_without_them(x32):
     """It would be infinity, or zero."""
     with jax.enable_x64(True):
         found = double_kernel[(1,)](jnp.zeros(2, jnp.float32))

@@ -246,7 +246,7 @@ def packed_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr, HOW: tl.constexpr):
     tl.store(out_ptr + at, key.to(tl.int32), mask=at < n)
 
 
-def test_what_takes_64_bits():
+def test_what_takes_64_bits(x32):
     """int64 is int32 in JAX unless 64 bits are switched on: where another number would come, that is an error."""
     x, out = jnp.asarray([0.5, -2.0, 3.0, -0.25]), jnp.zeros(4, jnp.int32)
 

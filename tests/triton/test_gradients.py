@@ -164,6 +164,8 @@ def test_programs_share_an_array_of_a_product():
 def test_memory_that_a_loop_stores_to_is_carried_as_it_is_stored():
     """XLA then updates it in place; of a flat array it would copy all in each iteration."""
     forms, inputs = forms_of("scan", SMALL["scan"]())
-    text = jax.jit(forms["fnjax"]).lower(*inputs).as_text()
-    carried = re.search(r"stablehlo.while.*: (.*)", text).group(1)
-    assert carried.endswith("tensor<2x480xf32>")
+    for bits in (False, True):
+        with jax.enable_x64(bits):
+            text = jax.jit(forms["fnjax"]).lower(*inputs).as_text()
+        carried = re.search(r"stablehlo.while.*: (.*)", text).group(1)
+        assert carried.endswith("tensor<2x480xf32>")

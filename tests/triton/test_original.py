@@ -346,7 +346,7 @@ def equation_of(number):
 def test_an_array_of_a_type_that_triton_has_not():
     """The error names the kernel, the parameter and the type."""
     with pytest.raises(triton.KernelError, match=r"kernel scale_kernel, parameter x_ptr: .*complex64.*astype"):
-        scale_kernel[(2,)](X.astype(complex), X, 10, 2.0, BLOCK=8)
+        scale_kernel[(2,)](X.astype(jnp.complex64), X, 10, 2.0, BLOCK=8)
 
 
 @triton.jit

@@ -160,7 +160,7 @@ def test_extremes_share_their_derivative(columns, axis):
 
     found = jax.jit(jax.grad(lambda x: weighted(extremes(x, axis))))(x)
     np.testing.assert_allclose(found, jax.grad(twin)(x), rtol=1e-6)
-    tangent = jax.random.normal(jax.random.key(0), x.shape)
+    tangent = jax.random.normal(jax.random.key(0), x.shape, x.dtype)
     ours = jax.jvp(lambda x: weighted(extremes(x, axis)), (x,), (tangent,))[1]
     np.testing.assert_allclose(ours, jax.jvp(twin, (x,), (tangent,))[1], rtol=1e-4, atol=1e-4)
     empty = jax.grad(lambda x: weighted(extremes(x, axis)))(jnp.full_like(x, jnp.nan))
