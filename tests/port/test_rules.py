@@ -1571,6 +1571,35 @@ def test_nested_loops_are_walked_in_polynomial_time(monkeypatch):
     assert visited(4) < 4 * visited(3)  # each level walks the next a dozen times
 
 
+def test_both_halves_share_what_functions_change():
+    """A global that functions change is one: what reads it stays in the half that has those functions."""
+    text = (
+        "import torch\nimport unknown_package\n\nscale = 1.0\nrows = [2.0]\n\n\ndef set_scale(s):\n    global scale\n"
+        "    scale = unknown_package.f(s)\n\n\n"
+    )
+    for name, value in (("C", "scale"), ("D", "unknown_package.f(x)"), ("E", "rows[0]")):
+        text += (
+            f"class {name}(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+            f"        {'set_scale(3.0)' if name == 'D' else 'pass'}\n        return x * {value}\n\n\n"
+        )
+    classes = port_source(text).classes
+    assert {c.name: c.status for c in classes} == {"C": "as_is", "D": "as_is", "E": "ported"}
+    assert "functions change scale, and some" in classes[0].findings[0].message
+
+
+def test_the_schema_of_an_operator_keeps_its_annotations():
+    """An operator of which the port would lose an annotation stays PyTorch source: an import would fail."""
+    text = (
+        "import torch\nfrom other import Base\nclass Handle(Base):\n    pass\n"
+        '@torch.library.custom_op("portq::f", mutates_args=())\ndef f(x: torch.Tensor, h: {}) -> torch.Tensor:\n'
+        "    return x * 2\n"
+    )
+    assert [c.status for c in port_source(text.format("int")).classes] == ["ported"]
+    (lost,) = port_source(text.format("Handle")).classes
+    assert lost.status == "as_is"
+    assert "the port has no Handle" in lost.findings[0].message
+
+
 @pytest.mark.parametrize("around", ["if True:", "def __init__(self):"])
 def test_a_class_that_the_port_lacks_is_a_finding(around):
     """In a module the porter reads functions and classes only, and a module's methods stay PyTorch source."""

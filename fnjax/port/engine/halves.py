@@ -10,8 +10,9 @@ import libcst as cst
 
 from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program
-from fnjax.port.result import PortedClass
-from fnjax.port.source.naming import collect_read_names, iter_bindings
+from fnjax.port.result import Finding, PortedClass
+from fnjax.port.source.naming import collect_read_names, iter_bindings, list_changed_names
+from fnjax.port.tree.located import list_nodes
 
 
 class Halves(NamedTuple):
@@ -47,6 +48,34 @@ def divide(
         top_items: the translated statements.
     """
     broken = {c.top for c, made in zip(functions, classes, strict=True) if made.status != "ported"}
+    while True:
+        halves = _divide(program, functions, classes, top_items, broken)
+        shared = _find_shared_state(program, top_items, halves.top_items)
+        closed = {c: close(program, [c.top], top_items) for c in functions if c.top not in broken} if shared else {}
+        torn = {c: s for c, closure in closed.items() if (s := next((s for s in shared if s in closure), None))}
+        if not torn:
+            return halves
+        for c, statement in torn.items():
+            names = ", ".join(sorted(_list_bound([statement])))
+            message = (
+                f"functions change {names}, and some that read or change it stay PyTorch source: they must share it"
+            )
+            finding = Finding(*program.source.locate(statement), "unknown", message)
+            classes = [
+                replace(m, findings=(*m.findings, finding)) if f is c else m
+                for f, m in zip(functions, classes, strict=True)
+            ]
+        broken |= {c.top for c in torn}
+
+
+def _divide(
+    program: Program,
+    functions: Sequence[Class],
+    classes: Sequence[PortedClass],
+    top_items: Mapping[cst.CSTNode, TopItem],
+    broken: set[cst.CSTNode],
+) -> Halves:
+    """Divide a file with these statements of classes in the other half."""
     made = tuple(replace(m, status="as_is") if c.top in broken else m for c, m in zip(functions, classes, strict=True))
     roots = [s for c in functions if c.top not in broken for s in _list_statements(program, c) if s in top_items]
     lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
@@ -61,6 +90,19 @@ def divide(
     in_jax = _list_bound(roots)
     kept = _list_bound(lost) | {n for s in lost if not _list_bound([s]) for n in collect_read_names([s])}
     return Halves(made, own, in_jax, _list_bound(own), kept - in_jax)
+
+
+def _find_shared_state(
+    program: Program, top_items: Mapping[cst.CSTNode, TopItem], in_jax: Mapping[cst.CSTNode, TopItem]
+) -> list[cst.CSTNode]:
+    """Return what functions of the file change, and both halves would have for themselves: `_scale = 1.0`."""
+    definitions = program.source.definitions
+    state = {n for f in list_nodes(program.source.tree, cst.FunctionDef) for n in list_changed_names(f, definitions)}
+    others = [
+        s for s in program.source.tree.body if s not in in_jax and (s in top_items or isinstance(s, cst.ClassDef))
+    ]
+    seen = collect_read_names(s for s in others if isinstance(s, (cst.FunctionDef, cst.ClassDef))) & state
+    return [s for s in in_jax if not isinstance(s, (cst.FunctionDef, cst.ClassDef)) and _list_bound([s]) & seen]
 
 
 def _list_statements(program: Program, cls: Class) -> list[cst.CSTNode]:

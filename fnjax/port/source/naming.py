@@ -121,7 +121,7 @@ class Source:
         for name, full in source.iter_starred():
             source.definitions[name] = [Definition(imported=full)]
         filling = {
-            f.name.value: _list_filled_by(f, source.definitions) for f in tree.body if isinstance(f, cst.FunctionDef)
+            f.name.value: list_changed_names(f, source.definitions) for f in tree.body if isinstance(f, cst.FunctionDef)
         }
         for statement in source.tree.body:
             for name in (
@@ -205,7 +205,7 @@ def _find_changed_objects(statement: cst.CSTNode) -> Iterator[str]:
             yield from iter_targets(part)
 
 
-def _list_filled_by(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
+def list_changed_names(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
     """Return the names of the top level that a function gives new values, or whose objects it changes."""
     given = {i.name.value for n in list_nodes(function, cst.Global) for i in n.names}
     local = {n for part in (function.params, function.body) for n in _iter_bound(part)}

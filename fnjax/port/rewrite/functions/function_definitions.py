@@ -327,6 +327,11 @@ def _port_annotation(ev: Evaluator, node: cst.Annotation | None) -> cst.Annotati
     """Return an annotation without PyTorch's types; None for a class of the file whose base the port would not have."""
     made = ev.program.port_annotation(node.annotation, ev) if node is not None else None
     if node is None or made is None:
+        if node is not None and ev.routine.node in ev.program.by_node:
+            message = (
+                f"an operator's schema is read from its annotations, and the port has no {unparse(node.annotation)}"
+            )
+            ev.report(node, "supply", message)
         return None
     return node if made is node.annotation else node.with_changes(annotation=made)
 
