@@ -58,17 +58,28 @@ def test_atomics_by_rows(length, first, columns, size, slanted, is_by_rows):
 
 
 @triton.jit
-def wrapped_kernel(index_ptr, out_ptr, LENGTH: tl.constexpr):
-    row = tl.load(index_ptr + tl.program_id(0))
-    tl.atomic_add(out_ptr + (row * LENGTH).to(tl.int16) + tl.arange(0, 4), 1.0)
+def wrapped_kernel(index_ptr, out_ptr, LENGTH: tl.constexpr, FIRST: tl.constexpr, LAST: tl.constexpr):
+    row = tl.load(index_ptr + tl.program_id(0)).to(FIRST)
+    tl.atomic_add(out_ptr + (row * LENGTH).to(LAST) + tl.arange(0, 4), 1.0)
 
 
-@pytest.mark.parametrize("kind", [np.int16, np.int32])
-def test_a_product_of_16_bits_wraps(kind):
-    """Row 6554 of length 10 begins at 4, whether the product has 16 bits or is converted to them."""
-    index = np.array([6554, 1], kind)
-    found = wrapped_kernel[(2,)](jnp.asarray(index), jnp.zeros(20), LENGTH=10)
+@pytest.mark.parametrize(
+    ("first", "last", "row", "length"),
+    [
+        ("int16", "int16", 6554, 10),
+        ("int32", "int16", 6554, 10),
+        ("int32", "int32", 2**30 + 1, 4),
+        ("int32", "int32", -(2**31), 10),
+        ("uint32", "uint32", 2**31 + 1, 10),
+        ("int64", "int64", 2**30 + 1, 4),
+    ],
+)
+def test_a_product_wraps(first, last, row, length):
+    """The row is where the wrapped product begins; one of 64 bits, which JAX may not have, does not wrap."""
+    index = np.array([row, 1], np.uint32 if first == "uint32" else np.int32)
+    options = {"LENGTH": length, "FIRST": getattr(tl, first), "LAST": getattr(tl, last)}
+    found = wrapped_kernel[(2,)](jnp.asarray(index), jnp.zeros(20), **options)
     wanted = np.zeros(20)
-    for start in (index.astype(np.int32) * 10).astype(np.int16):
+    for start in (index.astype(first) * np.array(length, first)).astype(last):
         wanted[start : start + 4] += 1
     np.testing.assert_array_equal(found, wanted)

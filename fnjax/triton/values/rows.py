@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import leading
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical
+from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical, is_narrowed
 from fnjax.triton.values.views import View, find_view
 
 
@@ -45,6 +45,7 @@ def update_rows(name: str, pointer: Any, value: Tensor, lanes: Tensor | None, me
     alone = [1 if d in window else n for d, n in enumerate(sizes)]
     index, *held = (jnp.broadcast_to(a, alone).transpose(*order, *window).reshape(-1) for a in along)
     rows = memory.reshape(-1, length)
+    index = _wrapped(index, length, len(rows), row.dtype)
     outside = (index < 0) | (index >= len(rows))
     index = jnp.where(outside | ~held[0] if held else outside, len(rows), index)
     data = jnp.broadcast_to(aligned(value.array(), len(shape)), sizes).transpose(*order, *window)
@@ -53,6 +54,15 @@ def update_rows(name: str, pointer: Any, value: Tensor, lanes: Tensor | None, me
     columns = slice(one.start + one.low, one.start + one.high)
     at = rows.at[index] if columns == slice(0, length) else rows.at[index, columns]
     return getattr(at, name)(data, mode="drop").reshape(-1)
+
+
+def _wrapped(index: Any, length: int, count: int, kind: types.dtype) -> Any:
+    """Return the rows where index · length begins, after it has wrapped; `count` where that is inside of a row.
+
+    Of int64 it would wrap only where JAX has no 64 bits.
+    """
+    start = index * length
+    return index if is_narrowed(kind) else jnp.where(start % length == 0, start // length, count)
 
 
 def _is_range(view: View, length: int) -> bool:
