@@ -136,7 +136,7 @@ def port(text):
 
 
 def walks(text):
-    """How often a statement is walked, on the mean and at most; the share of the time that goes into edits.
+    """How often a statement is evaluated, on the mean and at most; the share of the time that goes into edits.
 
     Edits are what rules write in a source's place; those of all walks but the last are thrown away.
     """
@@ -182,8 +182,8 @@ def measure(report, options):
             report.goal(f"{kind}, {lines} lines: ms a line", each, 3)
     report.table("Files of many classes", ("", "s", "LibCST's parse, s", "ms a line"), rows)
     rows = [(kind, mean, most, f"{share:.0%}") for kind in KINDS for mean, most, share in [walks(file(kind, LINES[1]))]]
-    report.goal("walks of a statement", max(most for _, _, most, _ in rows), 4)
-    report.table("Walks", ("", "of a statement, mean", "most", "of the time: edits"), rows)
+    report.goal("evaluations of a statement", max(most for _, _, most, _ in rows), 4)
+    report.table("Evaluations", ("", "of a statement, mean", "most", "of the time: edits"), rows)
     report.goal(f"MB for {LINES[-1]} hard lines", memory("hard", LINES[-1]), 400)
     arms = "\n".join(f"        elif s > {12 - i}:\n            y = x * {i + 2}" for i in range(11))
     deep, _ = seconds("from torch.autograd import Function\n\n\n" + ARMS.format(arms=arms), options.rounds)
