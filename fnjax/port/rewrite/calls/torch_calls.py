@@ -178,7 +178,7 @@ def _port_operands(
         return ev.port(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = bind_call(operation, args, Facts(ev, node))
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
-        bound = bind_call(operation, [a for arg in args for a in open_star(ev, arg)], Facts(ev, node))
+        bound = bind_call(operation, [a for arg in args for a in open_star(ev, arg, operation)], Facts(ev, node))
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
     short = operation.names[0].rpartition(".")[2].rstrip("_")
