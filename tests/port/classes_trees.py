@@ -1,7 +1,7 @@
 """Trees of tensors, named tuples, and types that are passed on."""
 
 CASES = {
-    "Registered": (  # pytrees: classes that the file registers
+    "RegisteredTree": (  # pytrees: classes that the file registers
         "randn(3, 4), randn(4)",
         """
 import typing
@@ -31,7 +31,7 @@ class Rates(typing.NamedTuple):
 
 register_pytree_node(Rates, _namedtuple_flatten, _namedtuple_unflatten)
 
-class Registered(Function):
+class RegisteredTree(Function):
     @staticmethod
     def forward(ctx, x, y, rates: Rates = Rates()):
         ctx.rates = rates

@@ -61,7 +61,7 @@ ROUNDED = {
 # functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors; numbers that
 # are saved as tensors; variables that only a traced branch of a loop binds, branches of numbers next to arrays.
 AS_THEY_ARE = {
-    *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "Registered", "TreeOrder", "BesselI"),
+    *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
     *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper", "Kernel"),

@@ -270,13 +270,19 @@ class Broadcast(torch.autograd.Function):
         return total * (dist.get_rank() == 1)
 
 
+def get_all_group():
+    if not hasattr(get_all_group, "made"):
+        get_all_group.made = dist.new_group()
+    return get_all_group.made
+
+
 class Contrast(torch.autograd.Function):
     """All features on each device; each takes back its own part of the sum."""
 
     @staticmethod
     def forward(ctx, x):
         parts = [torch.zeros_like(x) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, x)
+        dist.all_gather(parts, x, group=get_all_group())
         return tuple(parts)
 
     @staticmethod

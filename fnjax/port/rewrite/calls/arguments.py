@@ -39,14 +39,12 @@ def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
     return [cst.Arg(v, keyword=cst.Name(key)) for v, (key, _) in zip(values, entries, strict=True)]
 
 
-def open_star(ev: Evaluator, arg: cst.Arg, operation: Operation) -> list[cst.Arg]:
-    """Translate `*options` as the arguments in a sequence of known length: by its parts, or by the one parameter."""
+def open_star(ev: Evaluator, arg: cst.Arg, operation: Operation | None = None) -> list[cst.Arg]:
+    """Translate `*options` as the arguments in a sequence of known length, or the one that the callee takes."""
     if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
         return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
     parts = ev.port(arg.value).value.parts
-    takes = [p for p in operation.first.parameters if not p.keyword]
-    sole = len(operation.overloads) == len(takes) == 1 and takes[0].default is None and not takes[0].variadic
-    number = len(parts or ()) or sole
+    number = len(parts or ()) or one
     if arg.star != "*" or not number or not isinstance(arg.value, (cst.Name, cst.Attribute)):
         return [arg]
     return [cst.Arg(_make_entry(arg.value, cst.Integer(str(i)))) for i in range(number)]

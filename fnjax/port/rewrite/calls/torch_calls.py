@@ -178,7 +178,9 @@ def _port_operands(
         return ev.port(args[0].value)  # what is made of a number widens nothing, as in PyTorch
     bound = bind_call(operation, args, Facts(ev, node))
     if isinstance(bound, Problem) and any(a.star == "*" for a in args):
-        bound = bind_call(operation, [a for arg in args for a in open_star(ev, arg, operation)], Facts(ev, node))
+        takes = [p for p in operation.first.parameters if not p.keyword]
+        one = len(operation.overloads) == len(takes) == 1 and takes[0].default is None and not takes[0].variadic
+        bound = bind_call(operation, [a for arg in args for a in open_star(ev, arg, one)], Facts(ev, node))
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
     short = operation.names[0].rpartition(".")[2].rstrip("_")

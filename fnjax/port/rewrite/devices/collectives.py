@@ -37,6 +37,7 @@ from fnjax.port.rewrite.devices.outputs import (
     write_tensor,
 )
 from fnjax.port.torch import read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 _STREAMS = frozenset(
     f"torch.cuda.{n}" for n in ("Stream", "Event", "current_stream", "default_stream", "ExternalStream")
@@ -90,6 +91,13 @@ def _waits_for_handle(ev: Evaluator, call: cst.Call) -> bool:
 def port_stream(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `torch.cuda.Stream()`: in XLA computations overlap with collectives by themselves."""
     return Expr(parse("None"), Value("static", name=_STREAM))
+
+
+@call_of("torch.cuda.current_device")
+def port_device_argument(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
+    """Translate `device=torch.cuda.current_device()`, which torch's own calls drop."""
+    given = any(a.value is node and a.keyword and a.keyword.value == "device" for a in list_nodes(ev.current, cst.Arg))
+    return Expr(parse("None"), Value("static", name="instance:torch.device")) if given else None
 
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")

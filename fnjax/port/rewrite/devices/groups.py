@@ -7,7 +7,7 @@ Before: `group.size()`, `dist.get_rank(group)`, `mpu.get_tensor_model_parallel_g
 After: `collectives.axis_size(group or AXIS_NAME)`, `collectives.axis_index(group or AXIS_NAME)` and
 `(TENSOR_MODEL_PARALLEL_AXIS_NAME or AXIS_NAME)`
 Safety: a group is known by its annotation, by its name, or by what is done with it.
-Limits: groups that the file makes (`dist.new_group`) are findings.
+Limits: groups that the file makes (`dist.new_group`) outside such a getter of its own are findings.
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ def _find_getter(ev: Evaluator, node: cst.Call) -> tuple[str, str]:
     last = func.attr.value if isinstance(func, cst.Attribute) else func.value if isinstance(func, cst.Name) else ""
     found = _GETTER.match(re.sub(r"(?<=\w)__\w+$", "", last))  # so called in files that are read together
     full = program.resolve_name(func) if found and program.collective and len(node.args) <= 1 else "file:"
+    own = program.find_routine(full) if full.startswith("file:") and not node.args else None
+    if own is not None and "new_group(" in unparse(own.node):
+        full = f"made:{last}"  # a group that the file makes once, for all
     if not found or full.startswith(("torch.", "builtins.", "file:")) or name_distributed(program, full):
         return "", ""
     known = full or isinstance(func, cst.Attribute)

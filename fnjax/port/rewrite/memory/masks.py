@@ -1,6 +1,7 @@
 """Boolean masks become jnp.where.
 
-What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`.
+What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`;
+in `x[m] = y[m] * v` the values of v take the positions that m selects.
 Before: `x[m] = y[m] * 2`
 After: `x = jnp.where(m, y * 2, x)`
 Safety: all entries are computed in place of the selected ones only where every operation between the read and the write
@@ -11,11 +12,13 @@ Limits: entries at which f is not defined are computed too, and not taken (see s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr
+from fnjax.port.analysis.expressions import Operands
 from fnjax.port.rewrite.memory.indexing import have_same_shape
 from fnjax.port.rewrite.memory.singularities import guard_operand
 from fnjax.port.torch import Bound, fill
@@ -39,6 +42,19 @@ def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, n
     )
     made = fill("jnp.where(C, V, K)", C=condition, V=new.node, K=kept.node)
     return fill("A.astype(B.dtype)", A=made, B=base.node) if _may_promote(base, new) else made
+
+
+def spread_values(ev: Evaluator, operands: Sequence[cst.BaseExpression]) -> Operands:
+    """Return the arrays next to selected entries, in `x[m] * t`, with their values at the entries that m selects."""
+    exprs = [(v, ev.port(v)) for v in operands]
+    selected = {e.value.mask: e.value for _, e in exprs if e.value.mask}
+    selection = ev.find_selection(*selected.values()) if len(selected) == 1 else None
+    arrays = [(v, e) for v, e in exprs if e.value.is_tensor and not e.value.mask and e.value.rank != 0]
+    if selection is None or selection.base is None or not arrays:
+        return {}
+    ev.diagnostics.needs.add("_spread")
+    made = {id(v): fill("_spread(T, M, X)", T=e.node, M=selection.mask, X=selection.base) for v, e in arrays}
+    return {id(v): (v, Expr(made[id(v)], replace(e.value, mask=next(iter(selected))))) for v, e in arrays}
 
 
 def _may_promote(base: Expr, new: Expr) -> bool:

@@ -31,6 +31,7 @@ from fnjax.port.known.facts import (
     may_widen,
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
+from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
@@ -188,6 +189,12 @@ def _write_dtype(expr: Expr) -> str:
 @expression(cst.BinaryOperation, general=True)
 def port_binary_operation(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
     """Translate `a + b`."""
+    with ev.take(spread_values(ev, (node.left, node.right))):
+        return _port_operands(ev, node)
+
+
+def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
+    """Translate `a + b` with its operands as they are known."""
     left, right = ev.port(node.left), ev.port(node.right)
     dtype = ""
     if isinstance(node.operator, cst.Divide):
