@@ -149,7 +149,8 @@ class Source:
         small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
         called = isinstance(small, cst.Expr) and unparse(small.value).partition("(")[0] != "setattr"
         for name in iter_changed_objects(statement):
-            if not called or any(d.value is not None for d in self.definitions.get(name, ())):
+            found = self.definitions.get(name, ())
+            if not called or any(not (d.function or d.cls or d.imported) for d in found):
                 yield name
 
     @property

@@ -39,7 +39,7 @@ def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
     return [cst.Arg(v, keyword=cst.Name(key)) for v, (key, _) in zip(values, entries, strict=True)]
 
 
-def open_star(ev: Evaluator, arg: cst.Arg, operation: Operation | None = None) -> list[cst.Arg]:
+def open_star(ev: Evaluator, arg: cst.Arg, one: bool = False) -> list[cst.Arg]:
     """Translate `*options` as the arguments in a sequence of known length, or the one that the callee takes."""
     if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
         return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
