@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fnjax.torch._either import Either
+from fnjax.torch._errors import NotSupported
 from fnjax.torch._journal import TAKEN_BACK, note_context
 from fnjax.torch._merged import list_roots
 from fnjax.torch._namespace import known
@@ -43,6 +44,12 @@ class FunctionCtx:
         """Return the contents of ctx after a traced branch, from those after each block; `merge` joins two tensors."""
         saved = a["saved"] or b["saved"]
         if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
+            if len(a["saved"]) != len(b["saved"]):
+                raise NotSupported(
+                    f"{len(a['saved'])} tensors are saved in one branch and {len(b['saved'])} in the other, and JAX "
+                    "decides which",
+                    "save as many in both, None in the place of those that one does not need",
+                )
             saved = tuple(merge(x, y) for x, y in zip(a["saved"], b["saved"], strict=True))
         return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
 

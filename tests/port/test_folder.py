@@ -238,3 +238,94 @@ def test_processes_give_what_one_gives(monkeypatch):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     assert port_files(files, dict.fromkeys(files, ".")) == one
     assert list(one) == list(files)
+
+
+NEXT_TO_A_MODULE = """\
+import torch
+
+
+class Clamp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.clamp_(min=0)
+        ctx.mark_dirty(x)
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * (x > 0)
+
+
+class Center(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, mean):
+        mean.mul_(0.5).add_(x.mean(), alpha=0.5)
+        return x - mean
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+"""
+MODULE = """
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.ones(()))
+
+    def forward(self, x):
+        return Center.apply(x, self.mean)[0]
+
+
+def clamp(x):
+    y = x * 2
+    Clamp.apply(y)
+    return y
+
+
+def run(x):
+    net = Net()
+    return net(clamp(x)), net.mean
+"""
+
+
+@pytest.mark.parametrize("files", [1, 2])
+def test_pytorch_source_calls_functions_as_pytorch_does(tmp_path, monkeypatch, files):
+    """What apply returns next to its results in JAX is written to where PyTorch source calls the class."""
+    texts = {"one_file.py": NEXT_TO_A_MODULE + MODULE}
+    if files == 2:  # what stays as it is, and needs the classes, joins the files
+        other = "\n\nclass Other(Clamp, Center):\n    jvp = unknown\n"
+        imports = "import torch\nfrom clamp import Center, Clamp\n"
+        texts = {"clamp.py": NEXT_TO_A_MODULE, "net.py": imports + other + MODULE}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text.replace("unknown", "torch.no_such_operation"))
+    out = tmp_path / f"out_{files}"
+    main(["port", str(tmp_path), "-o", str(out)])
+    assert ("class Clamp(fnjax.Function)" in (out / min(texts)).read_text()) == (files == 1)
+    monkeypatch.syspath_prepend(out)
+    names = [n.removesuffix(".py") for n in texts]
+    module = importlib.import_module(max(names))
+    for name in names:
+        del sys.modules[name]
+    x = jnp.array([1.0, -2.0])
+    y, mean = fnjax.torch.jax_view(module.run)(x)
+    assert (y, mean) == (1.0, 1.0)  # of [2, 0], whose mean is 1
+    clamp = fnjax.torch.jax_view(module.clamp)
+    assert clamp(x).tolist() == [2.0, 0.0]
+    assert jax.grad(lambda x: clamp(x).sum())(x).tolist() == [2.0, 0.0]
+
+
+def test_a_base_of_a_file_that_comes_later(tmp_path):
+    """A class is a Function by its base, whichever file has that and whatever it is called."""
+    (tmp_path / "layers.py").write_text(
+        "import torch\nfrom util import Base\n\n\nclass Square(Base):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        ctx.save_for_backward(2 * x)\n        return x * x\n"
+    )
+    (tmp_path / "util.py").write_text(
+        "import torch\n\n\nclass Base(torch.autograd.Function):\n    @staticmethod\n    def backward(ctx, g):\n"
+        "        return g * ctx.saved_tensors[0]\n"
+    )
+    assert main(["port", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
+    assert "class Square(Base):" in (tmp_path / "out" / "layers.py").read_text()

@@ -363,3 +363,19 @@ def test_a_saved_tensor_that_is_an_output_in_one_branch(tmp_path):
     x = jnp.array([1.0, 2.0])
     np.testing.assert_allclose(second(x), 2 * (2 * 3 * x))  # z is the output, whose rule is 2 z
     np.testing.assert_allclose(second(-x), [2.0, 2.0])
+
+
+def test_branches_that_save_different_numbers_of_tensors(tmp_path):
+    """Outside jit each branch saves its own; under jit the message says what to save."""
+    path = tmp_path / "numbers.py"
+    path.write_text(
+        "import torch\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        if x.sum() > 0:\n            ctx.save_for_backward(x)\n        else:\n"
+        "            ctx.save_for_backward(x, x * 2)\n        return x * 3\n\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        return g * ctx.saved_tensors[-1]\n"
+    )
+    slope = jax.grad(lambda x: torch.load(path).F.apply(x).sum())
+    assert slope(jnp.array([1.0, 2.0])).tolist() == [1.0, 2.0]
+    assert slope(jnp.array([-1.0, -2.0])).tolist() == [-2.0, -4.0]
+    with pytest.raises(torch.NotSupported, match="save as many in both"):
+        jax.jit(slope)(jnp.array([1.0, 2.0]))

@@ -73,6 +73,8 @@ class Program:
         self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
         for statement in source.tree.body:
             self._collect_classes(statement, statement, "", [])
+        for cls in self.classes.values():  # in linked files a base may come later
+            cls.is_function = any(self._is_function(b) for b in cls.bases)
 
     # -------------------------------------------------------------------------------------------- classes
 
@@ -85,7 +87,6 @@ class Program:
             methods = {s.name.value: s for s in node.body.body if isinstance(s, cst.FunctionDef)}
             bases = tuple(self._name_base(a.value, scopes, methods) for a in node.bases if a.keyword is None)
             cls = Class(name, node, bases, methods, top)
-            cls.is_function = any(self._is_function(b) for b in bases)
             self.classes[name] = self.by_node[node] = cls
             for scope in scopes[-1:]:
                 scope.setdefault(node.name.value, []).append(Definition(cls=node))

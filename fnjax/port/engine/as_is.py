@@ -71,6 +71,7 @@ def write_block(
     wanted: frozenset[str],
     in_jax: frozenset[str] = frozenset(),
     bound: frozenset[str] = frozenset(),
+    shared: frozenset[str] = frozenset(),
     *,
     everything: bool,
 ) -> Block:
@@ -81,17 +82,18 @@ def write_block(
         wanted: the names that must be in the block, such as classes that could not be translated.
         in_jax: the names of the Function classes, operators and functions that are JAX source in the port.
         bound: all names of the JAX half.
+        shared: those of `in_jax` that the block calls there.
         everything: also keep the modules of the file, and the functions and classes that use Functions or kernels.
 
     Returns:
         The block. It holds all that its statements need of the file; a Function in JAX of which they only use `apply`
-        is not repeated.
+        is not repeated, unless its apply is called otherwise there.
     """
     items = [_read_item(s) for s in ast.parse(text).body]
     roots = set(wanted)
     if everything:
         roots |= _find_offered(items, in_jax | wanted) - in_jax - bound
-    kept = _close(items, roots, in_jax)
+    kept = _close(items, roots, shared)
     made = {n for i in kept for n in i.bound if not i.is_import}
     named = [i.node.name for i in items if i in kept and isinstance(i.node, NAMED)]
     offered = tuple(n for n in named if n in roots)

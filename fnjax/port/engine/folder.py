@@ -171,7 +171,11 @@ def _split_whole(
         if statement in source.positions:
             here, _ = linked.find_place(source.locate(statement)[0])
         files.setdefault(here, []).append(statement)
-    halves = None if job.strict else divide(program, functions, whole.classes, top_items)
+
+    def find_file(statement: cst.CSTNode) -> str:
+        return linked.find_place(source.locate(statement)[0])[0]
+
+    halves = None if job.strict else divide(program, functions, whole.classes, top_items, find_file)
     if halves is not None:
         top_items = halves.top_items
     found = {}
@@ -180,10 +184,11 @@ def _split_whole(
         block, in_jax = Block(), frozenset[str]()
         if halves is not None:
             names = {n: linked.restore_names(name, n) for s in body for n, _ in iter_bindings(s)}
-            kept, in_jax, bound = (
-                frozenset(names[n] for n in half & names.keys()) for half in (halves.kept, halves.in_jax, halves.bound)
+            kept, in_jax, bound, shared = (
+                frozenset(names[n] for n in half & names.keys())
+                for half in (halves.kept, halves.in_jax, halves.bound, halves.shared)
             )
-            block = write_block(job.files[name], kept, in_jax, bound, everything=job.classes is None)
+            block = write_block(job.files[name], kept, in_jax, bound, shared, everything=job.classes is None)
         if not own and not block.text:
             continue
         header = source.tree.header  # the comments in front of the other files belong to their first statements

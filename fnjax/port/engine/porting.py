@@ -239,7 +239,7 @@ def _write_halves(text: str, everything: bool) -> Callable[[Program, list[Class]
     def write(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> Ported:
         whole = write_whole(program, functions, top_items)
         halves = divide(program, functions, whole.classes, top_items)
-        block = write_block(text, halves.kept, halves.in_jax, halves.bound, everything=everything)
+        block = write_block(text, halves.kept, halves.in_jax, halves.bound, halves.shared, everything=everything)
         if not block.text:
             return replace(whole, left_out=block.left_out)
         code = assemble(program, list(halves.top_items.values()), block=block.text)
