@@ -1571,3 +1571,16 @@ def test_classes_that_are_read_in_part():
     assert jax.grad(names["Part"].apply)(1.0, types.SimpleNamespace(factor=3)) == 3
     whole = port_source(READ_IN_PART.replace("Helper.twice(x)", "Helper().twice(x)"))
     assert [(c.name, c.status) for c in whole.classes] == [("Part", "as_is")]
+
+
+def test_two_classes_of_one_name_in_a_function():
+    """Each is translated where it is; a function that makes Functions is offered where the file stays as it is."""
+    made = "        class R(torch.autograd.Function):\n            @staticmethod\n            def forward(ctx, x):\n"
+    text = (
+        f"import torch\ndef make(flag):\n    if flag:\n{made}                return x * 2\n"
+        f"    else:\n{made}                return x * 3\n    return R.apply\n"
+    )
+    names = {}
+    exec(port_source(text, strict=True).code, names)
+    assert (names["make"](True)(1.0), names["make"](False)(1.0)) == (2.0, 3.0)
+    assert port_source(text.replace("x * 3", "torch.no_such_operation(x)")).as_is == ("make",)

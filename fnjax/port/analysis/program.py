@@ -73,7 +73,7 @@ class Program:
         self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
         for statement in source.tree.body:
             self._collect_classes(statement, statement, "", [])
-        for cls in self.classes.values():  # in linked files a base may come later
+        for cls in self.by_node.values():  # in linked files a base may come later
             cls.is_function = any(self._is_function(b) for b in cls.bases)
 
     # -------------------------------------------------------------------------------------------- classes
@@ -179,7 +179,7 @@ class Program:
 
     def list_derived(self, cls: Class) -> list[Class]:
         """Return the class and those of the file that derive from it."""
-        return self.subclasses[cls]
+        return self.subclasses.get(cls, [cls])  # one whose name another has, as in `if` and `else`, has none
 
     @functools.cached_property
     def subclasses(self) -> dict[Class, list[Class]]:

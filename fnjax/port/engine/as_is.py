@@ -155,8 +155,9 @@ def _find_offered(items: Iterable[_Item], functions: frozenset[str]) -> set[str]
 
 def _is_offered(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
     decorators = {w for d in node.decorator_list for w in ast.unparse(d).split("(")[0].split(".")}
-    if isinstance(node, ast.ClassDef):
-        return any(w in ast.unparse(b) for b in node.bases for w in ("Module", "Function"))
+    inside = (n for n in ast.walk(node) if isinstance(n, ast.ClassDef))
+    if any(w in ast.unparse(b) for n in inside for b in n.bases for w in ("Module", "Function")):
+        return True
     return bool(decorators & {"triton", "custom_op", "triton_op"}) or "torch.ops." in ast.unparse(node)
 
 

@@ -156,7 +156,7 @@ def _keep_all(text: str, found: Ported) -> Ported:
 
 def _report_failure(source: Source, error: Exception) -> Ported:
     """Return the result where the porter itself is at fault."""
-    message = f"the porter failed ({type(error).__name__}: {error}); please report this file"
+    message = f"the porter failed ({type(error).__name__}: {str(error)[:200]}); please report this file"
     found = list_nodes(source.tree, cst.ClassDef)
     classes = [PortedClass(n.name.value, "failed", (Finding(*source.locate(n), "internal", message),)) for n in found]
     return Ported(
