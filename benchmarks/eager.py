@@ -95,8 +95,8 @@ def measure(report, options):
             works = {
                 "plain call": (plain, 50),
                 "jit(F.apply)": (jitted, 500),
-                "jax.vjp, un-jitted": ({"fnjax": pullback(apply), "by hand": pullback(hand)}, 5),
-                "jax.grad, un-jitted": ({"fnjax": gradient(apply), "by hand": gradient(hand)}, 5),
+                "jax.vjp, outside jit": ({"fnjax": pullback(apply), "by hand": pullback(hand)}, 5),
+                "jax.grad, outside jit": ({"fnjax": gradient(apply), "by hand": gradient(hand)}, 5),
             }
             for what, (cases, calls) in works.items():
                 times = harness.interleaved(cases, options.rounds, clock=time.thread_time, calls=calls)
@@ -112,7 +112,7 @@ def measure(report, options):
     for name in FORMS:
         report.goal(f"{name}: a plain call over its body, µs", found[name, "plain call", "over"], 3)
         report.goal(f"{name}: jit(F.apply)", found[name, "jit(F.apply)"], 1.05)
-    for what in ("jax.vjp, un-jitted", "jax.grad, un-jitted"):
+    for what in ("jax.vjp, outside jit", "jax.grad, outside jit"):
         report.goal(f"swish: {what}", found["swish", what], 1.0)
         report.note(f"identity: {what}: {found['identity', what]:.3f} (beside it, no goal: nothing but the library)")
 

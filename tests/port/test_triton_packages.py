@@ -248,7 +248,7 @@ def test_operators_of_other_files(tmp_path, monkeypatch):
 
 
 def test_a_class_has_the_findings_of_the_operators_that_it_calls():
-    """An operator that runs un-jitted only makes the class so."""
+    """An operator that runs outside jit only makes the class so."""
     text = HEAD.replace("return y\n", "return y + torch.zeros(int(x.sum()))\n").replace("@double.register_fake", "")
     classes = {c.name: c for c in port_source(text + OPERATOR).classes}
     assert [f.code for f in classes["Operator"].findings] == [f.code for f in classes["mine::double"].findings] != []

@@ -31,7 +31,7 @@ def port_choice(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         return None
     turned = read_literal(options.pop("reverse", cst.Name("False")))
     if options or not isinstance(turned, bool):
-        message = f"{name}() asks for the values of tensors, which are unknown under jit; this runs un-jitted only"
+        message = f"{name}() asks for the values of tensors, which are unknown under jit; this runs outside jit only"
         ev.report(node, "untraced", message)
         return None
     ev.diagnostics.imports.add("jnp")

@@ -24,7 +24,7 @@ from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.tree.located import list_nodes
 
-ONLY = "branches on a tensor's value, which is unknown under jit; this runs un-jitted only"
+ONLY = "branches on a tensor's value, which is unknown under jit; this runs outside jit only"
 
 
 _UNROLLED = "jit unrolls this loop: where it is long, write its body as a function for jax.lax.scan or fori_loop"
