@@ -129,7 +129,7 @@ class Bound:
         return found or ("size" if unparse(node).endswith((".shape", ".size()")) else "")
 
     def find_named_dtype(self, name: str) -> str:
-        """Which of torch's dtypes an argument names, `int64`, or nothing."""
+        """Return the dtype of torch's that an argument names, `int64`, or nothing."""
         return self.context.find_named_dtype(self.values[name]) if name in self.values else ""
 
     def is_variable(self, name: str) -> bool:

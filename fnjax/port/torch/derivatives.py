@@ -1,4 +1,4 @@
-"""What the table's lines become in code that the port differentiates."""
+"""Templates of the table's lines in code that the port differentiates."""
 
 from collections.abc import Callable, Mapping
 

@@ -232,7 +232,7 @@ class TemplateFiller(Rewriter):
         return replace_parts(updated_node, value=value, attr=attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
-        """Omitted parameters vanish, and `*names` takes the elements of a tuple."""
+        """Drop omitted parameters, and the parentheses that an argument does not need."""
         value = original_node.value
         keyword = original_node.keyword
         if keyword and isinstance(value, cst.Name) and not value.lpar and value.value in self.omitted:
@@ -243,7 +243,7 @@ class TemplateFiller(Rewriter):
         return replace_parts(updated_node, keyword=keyword, value=bracket(filled, 1))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Starred tuples open up; the last comma goes."""
+        """Open starred tuples, and drop the last comma."""
         args: list[cst.Arg] = []
         for arg in updated_node.args:
             if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
@@ -268,13 +268,13 @@ class TemplateFiller(Rewriter):
         return replace_parts(updated_node, target=original_node.target)
 
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
-        """Nor are those of a lambda."""
+        """Keep the name of a parameter of a lambda, which is not one of the template."""
         return replace_parts(updated_node, name=original_node.name)
 
     def leave_BinaryOperation(
         self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
     ) -> cst.BaseExpression:
-        """Operands bind at least as tightly as their operator."""
+        """Set parentheses around operands that bind less tightly than their operator."""
         own = _BINARY[type(updated_node.operator)]
         power = isinstance(updated_node.operator, cst.Power)
         left, right = (ATOM if power else own), (own - 1 if power else own + 1)
@@ -290,7 +290,7 @@ class TemplateFiller(Rewriter):
         return replace_parts(updated_node, expression=bracket(updated_node.expression, own))
 
     def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
-        """Comparisons inside comparisons would chain."""
+        """Set parentheses around comparisons inside comparisons, which would chain."""
         targets = [replace_parts(t, comparator=bracket(t.comparator, 7)) for t in updated_node.comparisons]
         return replace_parts(updated_node, left=bracket(updated_node.left, 7), comparisons=targets)
 
@@ -310,7 +310,7 @@ class TemplateFiller(Rewriter):
         )
 
     def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """Return what is indexed."""
+        """Set parentheses around what is indexed."""
         return replace_parts(updated_node, value=bracket(updated_node.value))
 
     def leave_Index(self, original_node: cst.Index, updated_node: cst.Index) -> cst.Index:
@@ -318,13 +318,13 @@ class TemplateFiller(Rewriter):
         return replace_parts(updated_node, value=bracket(updated_node.value, 1))
 
     def leave_Element(self, original_node: cst.Element, updated_node: cst.Element) -> cst.Element:
-        """Elements of tuples and lists."""
+        """Set parentheses in elements of tuples and lists."""
         return replace_parts(updated_node, value=bracket(updated_node.value, 1))
 
     def leave_StarredElement(
         self, original_node: cst.StarredElement, updated_node: cst.StarredElement
     ) -> cst.StarredElement:
-        """Starred ones bind like operands of `|`."""
+        """Set parentheses in starred elements, which bind like operands of `|`."""
         return replace_parts(updated_node, value=bracket(updated_node.value, 7))
 
 

@@ -53,7 +53,7 @@ RENAMED = {"a_min": "min", "a_max": "max"}
 _KEYWORDS = """
 axis keepdims dtype where initial ddof a_min a_max min max norm n s mode full_matrices axes ord offset k decimals nan
 posinf neginf x dx weights left right side shift shape repeats axis1 axis2 loc scale UPLO rowvar constant_values
-pad_width reps source destination rtol atol equal_nan fill_value sampling sigma order size truncate radius
+pad_width reps source destination rtol atol equal_nan fill_value order
 """
 KEYWORDS = frozenset(_KEYWORDS.split())  # those that both sides have, with one meaning
 UFUNCS = frozenset({"where", "dtype"})  # keywords of entrywise functions, of which these have both in NumPy only

@@ -41,11 +41,13 @@ def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
 
 def open_star(ev: Evaluator, arg: cst.Arg, one: bool = False) -> list[cst.Arg]:
     """Translate `*options` as the arguments in a sequence of known length, or the one that the callee takes."""
-    if arg.star == "*" and isinstance(arg.value, (cst.Tuple, cst.List)):
+    if arg.star != "*":
+        return [arg]
+    if isinstance(arg.value, (cst.Tuple, cst.List)):
         return [cst.Arg(e.value, star="*" if isinstance(e, cst.StarredElement) else "") for e in arg.value.elements]
     parts = ev.port(arg.value).value.parts
     number = len(parts or ()) or one
-    if arg.star != "*" or not number or not isinstance(arg.value, (cst.Name, cst.Attribute)):
+    if not number or not isinstance(arg.value, (cst.Name, cst.Attribute)):
         return [arg]
     return [cst.Arg(_make_entry(arg.value, cst.Integer(str(i)))) for i in range(number)]
 

@@ -132,7 +132,7 @@ def port_named_expression(ev: Evaluator, node: cst.NamedExpr) -> Expr:
 
 @expression(cst.Integer, cst.Float, cst.SimpleString, cst.Imaginary, general=True)
 def port_literal(ev: Evaluator, node: cst.BaseExpression) -> Expr:
-    """Numbers and strings."""
+    """Translate numbers and strings."""
     value = read_literal(node)
     kind = type(value).__name__ if isinstance(value, (int, float, complex)) else "unknown"
     return Expr(node, Value("static", kind, literal=value))
@@ -140,7 +140,7 @@ def port_literal(ev: Evaluator, node: cst.BaseExpression) -> Expr:
 
 @expression(cst.FormattedString, cst.ConcatenatedString, general=True)
 def port_formatted_string(ev: Evaluator, node: cst.BaseExpression) -> Expr:
-    """Strings with values in them."""
+    """Translate strings with values in them."""
     made = ev.port_parts(node)
     if isinstance(made, cst.FormattedString):
         made = made.with_changes(parts=[_drop_quotes(part, made.quote) for part in made.parts])

@@ -49,7 +49,7 @@ def port_operator_name(ev: Evaluator, node: cst.Attribute) -> Expr | None:
 
 @call_of("torch.ops.", "torch.library.", "*.impl", RESULT, only="operators")
 def port_operator_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Return a call of an operator by its name, or of what defines and registers operators."""
+    """Translate a call of an operator by its name, or of what defines and registers operators."""
     qualname = _name_operator(ev, node.func)
     if qualname:
         made = ev.port_parts(node)
@@ -73,7 +73,7 @@ def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
 
 @statement(cst.Expr, only="operators")
 def port_left_out_registration(ev: Evaluator, node: cst.Expr) -> Statements | None:
-    """Return a registration that the port does without."""
+    """Drop a registration that the port does without."""
     return [] if node.value in ev.program.lifted else None
 
 

@@ -20,7 +20,7 @@ from fnjax.port.known.facts import STATIC, Value
 
 def describe_foreign(ev: Evaluator, node: cst.BaseExpression, name: str) -> Value:
     """Return what is known of a name that is not torch's, and is not called."""
-    report_unknown_library(ev, node, name)
+    report_unknown_library(node, name)
     if name.startswith("file:"):
         ev.called.add(name)
     return Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC
@@ -31,7 +31,7 @@ OF_PYTHON = sys.stdlib_module_names | {"packaging"}
 _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
 
 
-def report_unknown_library(ev: Evaluator, node: cst.CSTNode, name: str) -> None:
+def report_unknown_library(node: cst.CSTNode, name: str) -> None:
     """Report a name of another library: the output cannot import it."""
     root = name.split(".", maxsplit=1)[0]
     if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):

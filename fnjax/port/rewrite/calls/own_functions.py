@@ -36,7 +36,7 @@ _MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backwar
 
 @call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
 def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Return a function or class of the file, Function.apply among them."""
+    """Translate a call of a function or class of the file, of Function.apply among them."""
     cls = _find_function_class(ev, node.func.value) if isinstance(node.func, cst.Attribute) else None
     if name.startswith("function:") or (name == "*.apply" and cls):
         return _port_apply(ev, node, cls or _find_class_of_alias(ev, node.func))
@@ -182,12 +182,12 @@ def _tell_routine(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, 
     params = params[1:] if bound_first else params
     taken: dict[str, cst.Arg] = {}
     star = routine.node.params.star_arg
-    known_memrefs = True
+    known = True
     for i, arg in enumerate(node.args):
-        known_memrefs = known_memrefs and not arg.star and i < len(params) and params[i] is not star
+        known = known and not arg.star and i < len(params) and params[i] is not star
         if arg.keyword:
             taken[arg.keyword.value] = arg
-        elif known_memrefs:
+        elif known:
             taken[params[i].name.value] = arg
     for key, arg in taken.items():
         value = ev.port(arg.value).value
@@ -198,7 +198,7 @@ def _tell_routine(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, 
             fact = replace(fact, name="")
         routine.add_argument(ev.program.top_item, key, fact)
     for p in params:  # what a call leaves out may be a row of functions
-        if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known_memrefs:
+        if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known:
             routine.add_argument(ev.program.top_item, p.name.value, ev.program.evaluate(p.default))
     routine.add_call(ev.here.differentiated, ev.derived, ev.here.perhaps)
     return taken

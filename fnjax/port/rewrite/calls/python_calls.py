@@ -257,7 +257,7 @@ def list_contained(values: Iterable[Value]) -> list[Value]:
 
 
 def hash_keys(ev: Evaluator, node: cst.Call, made: cst.Call) -> cst.Call:
-    """Return a call with a dtype as a key, as which arrays have it."""
+    """Return a call whose first argument, if it is a dtype, is a key as arrays have it."""
     if not node.args:
         return made
     expr = ev.port(node.args[0].value)

@@ -128,8 +128,10 @@ def port_known_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         if attr not in parts:
             raise Stop(node, "unknown", f"{attr!r} of a version: ask for {', '.join(parts)}")
         return _write_answer(parts[attr])
-    if not ev.program.kernels or attr in _COUNTS:
-        return _count_processors(ev) if ev.program.kernels else None
+    if not ev.program.kernels:
+        return None
+    if attr in _COUNTS:
+        return _count_processors(ev)
     of = value.name if value.name == _DEVICE else "tensor" if value.kind not in {"static", "object"} else ""
     if attr not in _PARTS.get(of, ()):
         return None

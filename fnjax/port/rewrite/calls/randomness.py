@@ -1,8 +1,7 @@
 """Random draws take a key.
 
 What: a Function that draws random numbers gets a new last argument `key`, and its backward returns one more None;
-helpers
-that draw get a parameter `key`.
+helpers that draw get a parameter `key`.
 Before: `mask = torch.rand_like(x) < p`
 After: `mask = jax.random.uniform(key, x.shape, dtype=x.dtype) < p`
 Safety: where there are several draws each splits its own key off. The numbers are others than PyTorch's; their

@@ -19,6 +19,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, may_widen
 from fnjax.port.rewrite.calls.arguments import open_options, open_star, read_tensor_type_as_dtype, widen_sum
+from fnjax.port.rewrite.calls.python_calls import list_contained
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.calls.torch_results import describe_result
 from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
@@ -343,11 +344,11 @@ def _is_empty(node: cst.BaseExpression) -> bool:
 
 
 def _holds_tensor(value: Value) -> bool:
-    return value.traced or any(_holds_tensor(v) for v in (*(value.parts or ()), value.element) if v is not None)
+    return value.traced or any(map(_holds_tensor, list_contained([value])))
 
 
 def keep_dtype(new: cst.BaseExpression, target: Expr, others: list[Value]) -> cst.BaseExpression:
-    """Return what is written to a tensor takes its dtype."""
+    """Return what is written to a tensor, in its dtype."""
     if not any(may_widen(target.value, v) for v in others):
         return new
     return fill("A.astype(B.dtype)", A=new, B=target.node)

@@ -165,7 +165,7 @@ def port_torch_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
 
 @expression(cst.Name, general=True)
 def port_name(ev: Evaluator, node: cst.Name) -> Expr | None:
-    """Return a variable, a name of torch, or True, False and None."""
+    """Translate a variable, a name of torch, or True, False and None."""
     if node.value in {"True", "False", "None"}:
         return Expr(node, Value("static", "unknown" if node.value == "None" else "bool", literal=read_literal(node)))
     value = ev.look_up(node.value)

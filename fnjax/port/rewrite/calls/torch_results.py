@@ -201,7 +201,7 @@ def _mark_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: 
 
 
 def _is_held(ev: Evaluator, memref: MemRef) -> bool:
-    """Return whether a variable, or what one holds, shares memory with a place."""
+    """Return whether a variable, or what one holds, shares this memory."""
     return any(may_touch(v, memref.storage) for v in ev.state.variables.values())
 
 

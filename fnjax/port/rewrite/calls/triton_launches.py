@@ -81,7 +81,7 @@ def port_kernel_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
 
 
 def _unwrap_kernel(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Translate `k` of `torch.library.wrap_triton(k)`."""
+    """Return `k` for `torch.library.wrap_triton(k)`."""
     if isinstance(node, cst.Call) and ev.find_name(node.func) in WRAPPING and len(node.args) == 1:
         return node.args[0].value
     return node
@@ -134,7 +134,7 @@ def _port_argument(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpressio
 
 
 def _read_pointer(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Translate `x` of `x.data_ptr()` and of a descriptor, which a launch passes as a pointer."""
+    """Return `x` for `x.data_ptr()` and for a descriptor, which a launch passes as a pointer."""
     if is_descriptor(node):
         assert isinstance(node, cst.Call)
         named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}

@@ -35,7 +35,7 @@ _OF_THE_GRAPH = frozenset({"grad", "backward", "retain_grad", "register_hook"})
 def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
     """Keep all other calls; those of other libraries have to be supplied."""
     name = "" if callee.startswith(NAMELESS) else callee
-    report_unknown_library(ev, node, name)
+    report_unknown_library(node, name)
     values = list_values(ev, node)
     made = ev.port_parts(node)
     func = ev.port(node.func).value if not name else UNKNOWN

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fnjax.port.analysis.program import Program
-
 
 @dataclass(frozen=True, slots=True)
 class Collective:
@@ -76,7 +74,7 @@ _HANDING_ON = ("comm", "dist", "distributed", "torch_dist", "torch_distributed")
 HANDED_ON = rf"(?!torch\.|file:|\*)(.*\.)?({'|'.join(_HANDING_ON)})\.({'|'.join(sorted(_KNOWN))})"
 
 
-def name_distributed(program: Program, name: str) -> str:
+def name_distributed(name: str) -> str:
     """Return the name of a function of torch.distributed without its module, or nothing."""
     module, _, last = name.rpartition(".")
     handed_on = not name.startswith(("torch.", "file:")) and module.rpartition(".")[2] in _HANDING_ON

@@ -54,7 +54,7 @@ def port_collective_statement(ev: Evaluator, node: cst.Expr) -> Statements | Non
         return None
     if _waits_for_handle(ev, call) or _is_of_stream(ev, call.func):
         return []
-    last = name_distributed(ev.program, ev.find_name(call.func)) if ev.program.collective else ""
+    last = name_distributed(ev.find_name(call.func)) if ev.program.collective else ""
     if last in COLLECTIVES or last in EXCHANGES | WITHOUT_RESULT:
         ev.port(call)
         return []
@@ -103,7 +103,7 @@ def port_device_argument(ev: Evaluator, node: cst.Call, name: str) -> Expr | Non
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
 def port_collective(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate a call of torch.distributed that writes to its arguments; it returns its handle, None."""
-    last = name_distributed(ev.program, name)
+    last = name_distributed(name)
     if last in WITHOUT_RESULT:
         return HANDLE
     if last not in COLLECTIVES:

@@ -40,7 +40,7 @@ class _Exchange(NamedTuple):
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
 def port_exchange(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `dist.send(x, right)`, `dist.P2POp(dist.irecv, y, left)` and `dist.batch_isend_irecv(ops)`."""
-    last = name_distributed(ev.program, name)
+    last = name_distributed(name)
     if last in EXCHANGES | {"P2POp"}:
         return _port_point_to_point(ev, node)
     return Expr(parse("[]"), Value("static", name=LIST, parts=())) if last == "batch_isend_irecv" else None
@@ -109,10 +109,10 @@ def _list_exchanges(ev: Evaluator, node: cst.CSTNode) -> list[_Exchange]:
     """Return the sends and receives in a node."""
     found = []
     for call in list_nodes(node, cst.Call):
-        last = name_distributed(ev.program, ev.find_name(call.func))
+        last = name_distributed(ev.find_name(call.func))
         plain = [a.value for a in call.args if a.keyword is None]
         if last == "P2POp" and plain:
-            last = name_distributed(ev.program, ev.find_name(plain.pop(0)))
+            last = name_distributed(ev.find_name(plain.pop(0)))
         given = dict(zip(("tensor", "peer", "group"), plain, strict=False))
         given |= {a.keyword.value: a.value for a in call.args if a.keyword is not None}
         peer = next((given[k] for k in _PEERS if k in given), None)

@@ -28,6 +28,7 @@ from fnjax.port.tree.located import list_nodes
 _RANK = re.compile(r"((local|global|world|group|[tscdem]p|sequence|seq|tensor_parallel|model_parallel)_)?rank")
 _GETTER = re.compile(r"_?get_(?P<of>\w*?)_?(?P<what>process_group|group|world_size|rank|src_rank)(?:_if_none)?$")
 _QUESTIONS = rf".*\.(size|rank)|(.*[.:])?{_GETTER.pattern.rstrip('$')}(__\w+)?|{HANDED_ON}"
+_SUFFIX = re.compile(r"(?<=\w)__\w+$")  # of names in files that are read together
 _GROUPS = frozenset({"group", "process_group"})
 _GROUP_ATTRIBUTES = frozenset({"device_group", "cpu_group", "group", "process_group"})
 _AXIS = "instance:axis"  # the name of a group that surely is the name of an axis, and not None
@@ -64,12 +65,12 @@ def _find_getter(ev: Evaluator, node: cst.Call) -> tuple[str, str]:
     """
     func, program = node.func, ev.program
     last = func.attr.value if isinstance(func, cst.Attribute) else func.value if isinstance(func, cst.Name) else ""
-    found = _GETTER.match(re.sub(r"(?<=\w)__\w+$", "", last))  # so called in files that are read together
+    found = _GETTER.match(_SUFFIX.sub("", last))
     full = program.resolve_name(func) if found and program.collective and len(node.args) <= 1 else "file:"
     own = program.find_routine(full) if full.startswith("file:") and not node.args else None
     if own is not None and "new_group(" in unparse(own.node):
         full = f"made:{last}"  # a group that the file makes once, for all
-    if not found or full.startswith(("torch.", "builtins.", "file:")) or name_distributed(program, full):
+    if not found or full.startswith(("torch.", "builtins.", "file:")) or name_distributed(full):
         return "", ""
     known = full or isinstance(func, cst.Attribute)
     return (f"{found['of'].upper()}_AXIS_NAME".lstrip("_"), found["what"]) if known else ("", "")
@@ -84,7 +85,7 @@ def port_group_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
         return _answer(ev, write_axis(ev, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
     if _find_getter(ev, node)[1]:
         return _port_getter(ev, node)
-    last = name_distributed(ev.program, name)
+    last = name_distributed(name)
     match last:
         case "get_world_size" | "get_rank":
             named = {"group", "pg"}
@@ -146,7 +147,7 @@ def port_global_group(ev: Evaluator, node: cst.Name) -> Expr | None:
     found = ev.program.source.find_definition(node.value) if node.value in ev.program.groups else None
     if node.value in ev.state.variables or found is None or found.value is None:
         return None
-    plain = re.sub(r"(?<=\w)__\w+$", "", node.value).strip("_").lower()
+    plain = _SUFFIX.sub("", node.value).strip("_").lower()
     of = re.sub(r"_?(process_)?groups?$", "", plain).upper()
     return Expr(parse(f"({_write_constant(ev, f'{of}_AXIS_NAME'.lstrip('_'))})"), Value("static", name=_AXIS))
 

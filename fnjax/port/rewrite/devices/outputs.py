@@ -1,4 +1,4 @@
-"""What a collective writes to: a tensor, or the tensors of a list.
+"""Outputs of collectives: a tensor, or the tensors of a list.
 
 What: a tensor takes the result. A list is made anew; where it holds the chunks of one tensor, that tensor takes the
 result. So does each tensor of a list that a loop or a comprehension reduces.
@@ -31,11 +31,9 @@ def bind_arguments(node: cst.Call, this: Collective) -> dict[str, cst.BaseExpres
     """Return the arguments of a collective by the names of its parameters."""
     names = this.parameters.split()
     plain = [a.value for a in node.args if a.keyword is None]
-    if any(a.star for a in node.args) or len(plain) > len(names):
-        raise Stop(node, "operation", f"{unparse(node.func)}: arguments that do not fit its signature")
     found = dict(zip(names, plain, strict=False)) | {a.keyword.value: a.value for a in node.args if a.keyword}
-    unknown = sorted(found.keys() - {*names})
-    if unknown or not {this.output, this.input} <= found.keys():
+    too_many = len(plain) > len(names) or any(a.star for a in node.args)
+    if too_many or not {this.output, this.input} <= found.keys() <= {*names}:
         raise Stop(node, "operation", f"{unparse(node.func)}: arguments that do not fit its signature")
     return found
 
@@ -48,7 +46,7 @@ def write_argument(ev: Evaluator, node: cst.BaseExpression) -> str:
 
 
 def write_operation(ev: Evaluator, node: cst.BaseExpression | None) -> str:
-    """Translate `, 'max'`, or nothing for a sum."""
+    """Return `, 'max'` for the operation of a reduction, or nothing for a sum."""
     if node is None:
         return ""
     text, known = write_argument(ev, node), ev.port(node).value.literal
@@ -159,7 +157,7 @@ def _port_each_reduction(
     ev: Evaluator, node: cst.CSTNode, call: cst.BaseExpression, target: cst.BaseExpression, over: cst.BaseExpression
 ) -> Statements | None:
     """Return the reduction of each tensor of a list, or of some that are written out."""
-    last = name_distributed(ev.program, ev.find_name(call.func)) if isinstance(call, cst.Call) else ""
+    last = name_distributed(ev.find_name(call.func)) if isinstance(call, cst.Call) else ""
     if not isinstance(call, cst.Call) or last not in {"all_reduce", "reduce"} or not isinstance(target, cst.Name):
         return None
     given = bind_arguments(call, COLLECTIVES[last])

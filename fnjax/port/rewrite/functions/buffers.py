@@ -14,7 +14,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, parse_line
 from fnjax.port.analysis.expr import list_statements
 from fnjax.port.analysis.program import Routine, list_nodes
-from fnjax.port.known.facts import MemRef, list_memrefs
+from fnjax.port.known.facts import list_memrefs
 from fnjax.port.torch import bracket, unparse
 
 
@@ -45,12 +45,7 @@ def _is_buffer(ev: Evaluator, routine: Routine, name: str) -> bool:
     returned = any(f"arg:{name}" in p.storage for v in ev.returns for p in list_memrefs(v))
     value = ev.state.variables.get(name)
     memref = value.memref if value else None
-    still = (
-        memref is not None
-        and memref.certain
-        and memref.is_same_view_as(MemRef(frozenset()))
-        and memref.storage == {f"arg:{name}"}
-    )
+    still = memref is not None and memref.certain and not memref.steps and memref.storage == {f"arg:{name}"}
     backward = routine.owner.methods.get("backward") if routine.owner else None
     return backward is not None and index >= 0 and _has_no_gradient(backward, index) and not returned and still
 
@@ -69,10 +64,10 @@ def _can_take_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
     return plain and not taken & {f"_{n}" for n in buffers}
 
 
-def return_buffers(ev: Evaluator, made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
-    """Return a forward that returns them."""
+def return_also(ev: Evaluator, made: cst.FunctionDef, names: tuple[str, ...]) -> cst.FunctionDef:
+    """Return a function that returns these variables after its results."""
     several = any(v.parts is not None for v in ev.returns)
-    changed = made.visit(ReturnAppender(buffers, several))
+    changed = made.visit(ReturnAppender(names, several))
     assert isinstance(changed, cst.FunctionDef)
     return changed
 
@@ -88,17 +83,17 @@ class ReturnAppender(cst.CSTTransformer):
     """`return y` with variables after what is returned."""
 
     def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
-        """With None the result stays one, whatever it is, in front of them; a block is evaluated then, no function."""
+        """Make one for a function; with None for a block, whose result stays one value, whatever it is, before them."""
         super().__init__()
         self.names, self.several, self.depth = names, several, int(several is None)
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
-        """Functions inside return what they did."""
+        """Skip functions inside, which return what they did."""
         self.depth += 1
         return self.depth == 1
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Out again."""
+        """Leave a function."""
         self.depth -= 1
         return updated_node
 
@@ -119,6 +114,4 @@ class ReturnAppender(cst.CSTTransformer):
         )
         if isinstance(value, cst.Tuple):
             own = [unparse(e) if isinstance(e, cst.StarredElement) else unparse(e.value) for e in value.elements]
-        made = cst.parse_statement(f"return {', '.join([*own, *self.names])}")
-        assert isinstance(made, cst.SimpleStatementLine)
-        return cst.ensure_type(made.body[0], cst.Return)
+        return cst.ensure_type(parse_line(f"return {', '.join([*own, *self.names])}").body[0], cst.Return)

@@ -21,8 +21,8 @@ from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, parse_lin
 from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import State, Value
-from fnjax.port.rewrite.functions.decorators import port_decorators
-from fnjax.port.rewrite.functions.function_definitions import are_same, is_at_hand, port_routine
+from fnjax.port.rewrite.functions.decorators import is_at_hand, port_decorators
+from fnjax.port.rewrite.functions.function_definitions import are_same, port_routine
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import find_small_statement
@@ -32,7 +32,7 @@ _CONTEXTS = frozenset({"torch.autograd.FunctionCtx", "torch.autograd.function.Fu
 
 @statement(cst.ClassDef, general=True)
 def port_inner_class(ev: Evaluator, node: cst.ClassDef) -> Statements | None:
-    """Return a class inside a function, or at the top level."""
+    """Translate a class inside a function, or at the top level."""
     cls = ev.program.by_node.get(node)
     if cls is None:
         raise Stop(node, "unknown", f"the porter does not see the class {node.name.value!r} from here")
@@ -124,7 +124,7 @@ def _holds_functions(program: Program, cls: Class) -> bool:
 
 
 def _rank_member(node: cst.CSTNode) -> int:
-    """Forward first, then what reads what it leaves on ctx."""
+    """Return when a member is evaluated: forward first, then what reads what it leaves on ctx."""
     name = node.name.value if isinstance(node, cst.FunctionDef) else ""
     return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
 
@@ -181,7 +181,7 @@ def _port_member(
 
 
 def _port_field(ev: Evaluator, node: Any) -> Any:
-    """Translate `dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
+    """Return `dtype: object` for `dtype: torch.dtype`: what is annotated in a class may be a field of it."""
     small = find_small_statement(node)
     if not isinstance(small, cst.AnnAssign) or ev.program.port_annotation(small.annotation.annotation, ev) is not None:
         return node

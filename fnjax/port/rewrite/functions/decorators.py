@@ -11,6 +11,7 @@ Limits: a decorator of another library is a finding.
 
 from __future__ import annotations
 
+import builtins
 import sys
 
 import libcst as cst
@@ -32,7 +33,7 @@ _MAPPED = {
 
 @call_of("torch.compile", "torch.jit.script", RESULT)
 def port_compiled(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """`torch.compile(f)` is f: what calls the Function is compiled with it; and so is `torch.no_grad()(f)`."""
+    """Translate `torch.compile(f)` and `torch.no_grad()(f)` as f: what calls the Function is compiled with it."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
     mode = ev.find_name(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
     without = mode in {"torch.no_grad", "torch.inference_mode"} and not ev.here.differentiated
@@ -41,9 +42,10 @@ def port_compiled(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     return ev.port(plain[0])
 
 
-def is_infrastructure(ev: Evaluator, name: str) -> bool:
-    """Return whether a name is one of torch's compilers, gradient modes or profilers."""
-    return name.startswith(COMPILERS)
+def is_at_hand(name: str) -> bool:
+    """Return whether a port has a class or decorator: it is of the file, or of Python's own libraries."""
+    root = name.split(".", maxsplit=1)[0]
+    return name.startswith("file:") or root in sys.stdlib_module_names | {"builtins", "object"} or name in dir(builtins)
 
 
 def _find_amp_decorator(ev: Evaluator, node: cst.BaseExpression) -> str:
@@ -68,7 +70,7 @@ def port_decorators(ev: Evaluator, decorators: list[cst.Decorator]) -> list[cst.
         if (made := port_library_call(ev, node)) is not None:
             kept.append(decorator.with_changes(decorator=made))
             continue
-        if any(is_infrastructure(ev, o) for o in {name, *options}) or _only_wraps_compiler(ev, name):
+        if any(o.startswith(COMPILERS) for o in {name, *options}) or _only_wraps_compiler(ev, name):
             continue
         if ev.program.kernels and is_guard_decorator(ev.program, name.removeprefix("file:")):
             continue
@@ -78,20 +80,13 @@ def port_decorators(ev: Evaluator, decorators: list[cst.Decorator]) -> list[cst.
             else _find_amp_decorator(ev, called) or find_amp_decorator(ev.program, unparse(called)) or name
         )
         if name in _MAPPED:
-            kept.append(decorator.with_changes(decorator=_port_vmap(ev, node, name)))
+            kept.append(decorator.with_changes(decorator=_port_amp_decorator(ev, node, name)))
             ev.diagnostics.imports.add("fnjax")
             continue
         if name in {"functools.cache", "functools.lru_cache"} and _makes_arrays(ev):
             ev.note(decorator, "dropped", f"{name} is dropped: it would keep arrays of a trace that has ended")
             continue
-        root = name.split(".")[0]
-        if (
-            name
-            and not name.startswith(("file:", "builtins.", "fnjax."))
-            and root not in sys.stdlib_module_names
-            and not hasattr(__builtins__, name)
-            and name not in {"staticmethod", "classmethod", "property"}
-        ):
+        if name and not name.startswith("fnjax.") and not is_at_hand(name):
             raise Stop(decorator, "supply", f"the decorator {name} is of another module")
         if isinstance(called, cst.Name) and not name and called.value not in ev.state.variables:
             raise Stop(decorator, "unknown", f"the file does not say what the decorator {called.value!r} is")
@@ -110,7 +105,7 @@ def _makes_arrays(ev: Evaluator) -> bool:
     return any(ev.program.resolve_name(n).startswith("torch.") for n in inner)
 
 
-def _port_vmap(ev: Evaluator, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
+def _port_amp_decorator(ev: Evaluator, node: cst.BaseExpression, name: str) -> cst.BaseExpression:
     made = parse(_MAPPED[name])
     if not isinstance(node, cst.Call):
         return made
@@ -133,4 +128,4 @@ def _only_wraps_compiler(ev: Evaluator, name: str) -> bool:
     own = sys.stdlib_module_names | {"builtins"}
     foreign = {n for n in read if "." in n and not n.startswith("file:") and n.split(".")[0] not in own}
     foreign -= {"torch.jit", "torch.cuda", "torch.cuda.nvtx"}
-    return bool(foreign) and all(is_infrastructure(ev, n) for n in foreign)
+    return bool(foreign) and all(n.startswith(COMPILERS) for n in foreign)

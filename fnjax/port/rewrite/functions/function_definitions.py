@@ -11,8 +11,6 @@ Limits: a helper that writes to an argument and returns something else is a find
 
 from __future__ import annotations
 
-import builtins
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +24,7 @@ from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, MemRef, State, Value, list_memrefs, rename_storages
-from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_buffers, take_gradients
+from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_also, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
 from fnjax.port.rewrite.functions.keys import add_key, draws_beside, insert_at_top
@@ -84,14 +82,12 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
         )
     if _becomes_callback(ev):
         routine.concrete = True
-    floats = [
-        n
-        for n in sorted(routine.writes)
-        if make_start_state(program, routine).variables[n].dtype not in {"int", "bool"}
-    ]
-    if ev.here.stop_gradients and routine.role == "helper" and floats:
-        message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
-        ev.report(node.name, "autograd", message)
+    if ev.here.stop_gradients and routine.role == "helper":
+        given = make_start_state(program, routine).variables
+        floats = [n for n in sorted(routine.writes) if given[n].dtype not in {"int", "bool"}]
+        if floats:
+            message = f"this writes to {floats[0]!r} under no_grad, whose gradients PyTorch lets pass; write to a copy"
+            ev.report(node.name, "autograd", message)
     changes: dict[str, Any] = {}
     if not are_same(kept, node.decorators):
         changes["decorators"] = kept
@@ -116,7 +112,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
     made = node.with_changes(**changes) if changes else node
     made = _return_mutated(ev, routine, made)
     if routine.role == "forward" and routine.gives and made is not node:
-        made = return_buffers(ev, made, routine.gives)
+        made = return_also(ev, made, routine.gives)
     forward = program.find_method(routine.owner, "forward") if routine.owner and routine.role == "backward" else None
     if forward is not None and forward.gives:
         made = take_gradients(made, forward.gives)
@@ -164,9 +160,7 @@ def _return_mutated(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> c
         lost = ", ".join(sorted(rebound or names))
         message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
         ev.report(routine.node.name, "alias", message)
-    several = any(v.parts is not None for v in ev.returns)
-    changed = made.visit(ReturnAppender(names, several))
-    assert isinstance(changed, cst.FunctionDef)
+    changed = return_also(ev, made, names)
     body = list_statements(changed.body)
     last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
     if not isinstance(last, (cst.Return, cst.Raise)):
@@ -209,7 +203,7 @@ def _return_written_behind(routine: Routine, body: list[Any]) -> cst.BaseSuite:
 
 
 def _drop_devices(ev: Evaluator, body: cst.BaseSuite) -> cst.BaseSuite:
-    """Without `device = "cpu"` where nothing reads it: the arguments that took it have vanished."""
+    """Return a body without `device = "cpu"` where nothing reads it: the arguments that took it have vanished."""
     named = Counter(n.value for n in list_nodes(body) if isinstance(n, cst.Name))
     taking = Counter(_find_device_variable(ev, s) for s in body.body)
     kept = [s for s in body.body if not (name := _find_device_variable(ev, s)) or taking[name] < named[name]]
@@ -251,9 +245,7 @@ def _is_still_given(ev: Evaluator, routine: Routine, name: str) -> bool:
     early = any(isinstance(n, cst.Return) for n in list_nodes(routine.node.body))
     if early and name in ev.program.list_rebound(routine.node.body):
         return False
-    return (
-        name in routine.writes and memref is not None and memref.is_same_view_as(MemRef(frozenset())) and memref.certain
-    )
+    return name in routine.writes and memref is not None and memref.certain and not memref.steps
 
 
 def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
@@ -336,14 +328,8 @@ def _port_annotation(ev: Evaluator, node: cst.Annotation | None) -> cst.Annotati
     return node if made is node.annotation else node.with_changes(annotation=made)
 
 
-def is_at_hand(name: str) -> bool:
-    """Return whether a port has a class: it is of the file, or of Python's own libraries."""
-    root = name.split(".", maxsplit=1)[0]
-    return name.startswith("file:") or root in sys.stdlib_module_names | {"builtins", "object"} or name in dir(builtins)
-
-
 def _list_scripted_numbers(routine: Routine) -> list[str]:
-    """Tensors that a scripted function takes for floats, as its annotations say: Python's numbers have no history."""
+    """Return tensors that a scripted function takes for floats, by annotation: Python's numbers have no history."""
     floats = [p.name.value for p in routine.parameters if p.annotation and unparse(p.annotation.annotation) == "float"]
     given = [(n, routine.find_argument(n)) for n in reversed(floats)]
     return [n for n, value in given if value is not None and value.kind != "static"]
@@ -374,7 +360,7 @@ def add_registrations(ev: Evaluator, routine: Routine, made: cst.FunctionDef) ->
 
 @statement(cst.FunctionDef, general=True)
 def port_inner_function(ev: Evaluator, node: cst.FunctionDef) -> Statements | None:
-    """Return a function inside a function."""
+    """Translate a function inside a function."""
     if node in ev.program.kernel_nodes:
         return [node]
     routine = ev.program.make_routine(node, node.name.value)

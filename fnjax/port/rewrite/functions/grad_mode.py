@@ -75,7 +75,7 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
                     ev.bind_name(bound, UNKNOWN, item)
     # Nothing switches gradients off in JAX: the variables that leave the block are made constants, where JAX may ask
     # for second derivatives.
-    silent = any(g == "torch.no_grad" for g in gone) and (ev.derived or ev.routine.role in {"backward", "vjp", "jvp"})
+    silent = "torch.no_grad" in gone and (ev.derived or ev.routine.role in {"backward", "vjp", "jvp"})
     before = set(ev.program.list_bound(node.body))
     enabling = bool(ENABLING.intersection(gone)) or (ev.here.grad_enabled and "torch.no_grad" not in gone)
     silenced = silent or (ev.here.stop_gradients and not enabling)

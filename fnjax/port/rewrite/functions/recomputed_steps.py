@@ -92,7 +92,7 @@ def is_read_by_other_name(
 
 
 def _read_marked(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Translate `x` of `x.requires_grad_()`, which is x."""
+    """Return `x` for `x.requires_grad_()`, which is x."""
     if not isinstance(node, cst.Call) or not isinstance(node.func, cst.Attribute):
         return node
     return _read_marked(node.func.value) if node.func.attr.value == "requires_grad_" else node
@@ -144,6 +144,6 @@ def list_static_steps(ev: Evaluator, steps: list[cst.BaseStatement]) -> list[cst
 
 
 def _makes_leaf(ev: Evaluator, node: cst.BaseStatement, wanted: list[str]) -> bool:
-    """Translate `x = x.detach().requires_grad_()`, `x.requires_grad_()`, or `x.requires_grad = True`."""
+    """Return whether this is `x = x.detach().requires_grad_()`, `x.requires_grad_()` or `x.requires_grad = True`."""
     marks = any(isinstance(n, cst.Attribute) and n.attr.value.startswith("requires_grad") for n in list_nodes(node))
     return bool(ev.program.list_bound(node) & set(wanted)) or (marks and bool(find_names(node) & set(wanted)))

@@ -55,7 +55,7 @@ def _makes_own_object(ev: Evaluator, node: cst.Call) -> bool:
 
 
 def make_return(ev: Evaluator, node: cst.Return, expr: Expr) -> Statements:
-    """Return the statement that returns a term in a source's place."""
+    """Return the statement that returns a typed expression where the source returns."""
     ev.need_entries(expr.value)
     ev.returns.append(expr.value)
     made = expr.node
@@ -78,7 +78,7 @@ def _count_inputs(ev: Evaluator) -> int:
 
 
 def _add_none(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseExpression:
-    """One more None at the end of what backward returns, for the key; and one for each input that it leaves out."""
+    """Return what backward returns with one more None, for the key, and one for each input that it leaves out."""
     known = len(value.parts) if value.parts is not None else inputs
     nothing = max(inputs - known, 0) + 1
     if isinstance(node, cst.Tuple):

@@ -43,7 +43,7 @@ from fnjax.port.tree.located import list_nodes
 
 @call_of("*.numpy", "*.__array__", "torch.from_numpy")
 def port_numpy_conversion(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `x.numpy()` and `torch.from_numpy(a)` need no translation."""
+    """Translate `x.numpy()` and `torch.from_numpy(a)`: both are the array."""
     if name != "torch.from_numpy":
         expr = ev.port(node.func.value)  # type: ignore[attr-defined] # of a method
         if expr.value.kind in {"tensor", "unknown"}:
@@ -57,7 +57,7 @@ def port_numpy_conversion(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
 
 @call_of("numpy.", "scipy.", "random.")
 def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`, `special.kv(1, a)`, `np.random.rand(3)`."""
+    """Translate `np.sqrt(a)`, `np.zeros(n)`, `special.erf(a)`."""
     root, short = name.partition(".")[0], name.removeprefix("numpy.")
     if root == "random" or name.startswith("numpy.random."):
         of = "Python" if root == "random" else "NumPy"
@@ -218,7 +218,7 @@ def _is_written_to(ev: Evaluator) -> bool:
 
 
 def _port_dtype(ev: Evaluator, node: cst.BaseExpression) -> tuple[cst.BaseExpression, Value]:
-    """JAX's name of a dtype of NumPy, and what is known of it."""
+    """Return JAX's name of a dtype of NumPy, and what is known of it."""
     name = ev.find_name(node).removeprefix("numpy.").removeprefix("builtins.")
     text = read_literal(node)
     found = DTYPES.get(text if isinstance(text, str) else name)
