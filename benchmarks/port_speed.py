@@ -135,10 +135,10 @@ def port(text):
     print((int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) // 1024)
 
 
-def walks(text):
-    """How often a statement is evaluated, on the mean and at most; the share of the time that goes into edits.
+def evaluations(text):
+    """Return how often a statement is evaluated, mean and maximum, and the share of the time that goes into edits.
 
-    Edits are what rules write in a source's place; those of all walks but the last are thrown away.
+    Edits are what rules write in a source's place; those of all evaluations but the last are thrown away.
     """
     import libcst
 
@@ -181,7 +181,8 @@ def measure(report, options):
             rows.append((f"{kind}, {length} lines", took, parsed, each))
             report.goal(f"{kind}, {lines} lines: ms a line", each, 3)
     report.table("Files of many classes", ("", "s", "LibCST's parse, s", "ms a line"), rows)
-    rows = [(kind, mean, most, f"{share:.0%}") for kind in KINDS for mean, most, share in [walks(file(kind, LINES[1]))]]
+    found = [(kind, *evaluations(file(kind, LINES[1]))) for kind in KINDS]
+    rows = [(kind, mean, most, f"{share:.0%}") for kind, mean, most, share in found]
     report.goal("evaluations of a statement", max(most for _, _, most, _ in rows), 4)
     report.table("Evaluations", ("", "of a statement, mean", "most", "of the time: edits"), rows)
     report.goal(f"MB for {LINES[-1]} hard lines", memory("hard", LINES[-1]), 400)

@@ -1,7 +1,7 @@
 """Count the lines of code of the package, folder by folder: `python tools/code_lines.py [--since COMMIT]`.
 
-A line counts unless it is blank, a comment or part of a docstring. The core is `fnjax.Function`: the
-packages of CORE and the files next to the packages but the command line's.
+A line counts unless it is blank, a comment or part of a docstring. The core is what
+`fnjax.Function` needs: the packages of CORE and the files next to the packages but the command line's.
 """
 
 from __future__ import annotations

@@ -86,11 +86,10 @@ def _run_compare(options: argparse.Namespace) -> int:
 
         return run_compare_modules(options, against)
     searched = options.args is None and not options.kwargs
-    if searched and (options.devices is not None or options.argnums is not None):
-        option, why = (
-            ("--devices", "") if options.devices is not None else ("--argnums", ": the search tries all patterns")
-        )
-        raise UsageError(f"{option} needs --args{why}")
+    if searched and options.devices is not None:
+        raise UsageError("--devices needs --args")
+    if searched and options.argnums is not None:
+        raise UsageError("--argnums needs --args: the search tries all patterns")
     if not searched and (options.cases or options.report):
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
     if options.devices is not None and against != PYTORCH:

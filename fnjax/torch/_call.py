@@ -259,7 +259,7 @@ def _lift(call: BoundCall) -> BoundCall | None:
 
 
 def _find_reduction(call: BoundCall) -> str | None:
-    """Return how a loss of what a traced mask selects is reduced, after its terms; None for all other calls.
+    """Return how the terms of a loss of what a traced mask selects are reduced; None for all other calls.
 
     Raises:
         NotSupported: by the number of entries.

@@ -651,7 +651,7 @@ def register(op_name, op_func, mutates_args, fake_impl=None, target_lib=None, di
 
 
 def test_functions_that_register_what_they_are_given(tmp_path, monkeypatch):
-    """What a function of the file, or of another of the folder, registers stays PyTorch source and is an operator."""
+    """Operators that a function of the file, or of another of the folder, registers stay PyTorch source."""
     own = SHARING + SHARED.partition("direct_register_custom_op\n")[2].replace("direct_register_custom_op", "register")
     ported = port_source(own.replace("ops.portr.", "ops.portr_own."))
     assert (ported.classes, set(ported.as_is)) == ((), {"register", *SHARED_NAMES})

@@ -13,6 +13,7 @@ from fnjax.__main__ import main
 from fnjax.port.engine.as_is import OPENING
 from fnjax.port.engine.folder import port_files
 from fnjax.port.source.linking import link_files
+from fnjax.port.source.module_paths import Modules
 
 FILES = {
     "__init__.py": "from .helpers.common import scale_\n",
@@ -293,7 +294,7 @@ def run(x):
 
 @pytest.mark.parametrize("files", [1, 2])
 def test_pytorch_source_calls_functions_as_pytorch_does(tmp_path, monkeypatch, files):
-    """What apply returns next to its results in JAX is written to where PyTorch source calls the class."""
+    """Tensors that apply returns next to its results in JAX are written to where PyTorch source calls the class."""
     texts = {"one_file.py": NEXT_TO_A_MODULE + MODULE}
     if files == 2:  # what stays as it is, and needs the classes, joins the files
         other = "\n\nclass Other(Clamp, Center):\n    jvp = unknown\n"
@@ -329,3 +330,10 @@ def test_a_base_of_a_file_that_comes_later(tmp_path):
     )
     assert main(["port", str(tmp_path), "-o", str(tmp_path / "out")]) == 0
     assert "class Square(Base):" in (tmp_path / "out" / "layers.py").read_text()
+
+
+def test_an_import_of_two_packages():
+    """Each module of one statement has a name of its own, in the order of their packages."""
+    modules = Modules(dict.fromkeys(["main.py", "one/a.py", "two/b.py"], "."))
+    text = modules.normalize_imports("main.py", "import two.b, os, one.a\nx = two.b.f(one.a.g(os))\n")
+    assert text == "import os; import one.a as one_a; import two.b as two_b\nx = two_b.f(one_a.g(os))\n"

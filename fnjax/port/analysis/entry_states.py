@@ -8,7 +8,8 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.program import GROUP, Program
-from fnjax.port.known.facts import TENSOR, UNKNOWN, MemRef, State, Value, list_memrefs
+from fnjax.port.known.facts import TENSOR, UNKNOWN, MemRef, Value, list_memrefs
+from fnjax.port.known.state import State
 from fnjax.port.source.parameter_inference import describe_parameter, may_be_left_out
 from fnjax.port.source.records import Routine
 

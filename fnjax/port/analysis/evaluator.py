@@ -34,7 +34,8 @@ from fnjax.port.analysis.expressions import ExpressionEvaluator
 from fnjax.port.analysis.registry import find_node_rules
 from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, read_getattr
-from fnjax.port.known.facts import UNKNOWN, MemRef, State, Value, join_states, list_memrefs
+from fnjax.port.known.facts import UNKNOWN, MemRef, Value, list_memrefs
+from fnjax.port.known.state import State, join_states
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 

@@ -15,7 +15,8 @@ from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Sto
 from fnjax.port.analysis.registry import find_node_rules, find_rules
 from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, Variables
-from fnjax.port.known.facts import LOST, UNKNOWN, State, Value
+from fnjax.port.known.facts import LOST, UNKNOWN, Value
+from fnjax.port.known.state import State
 from fnjax.port.result import Finding
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse

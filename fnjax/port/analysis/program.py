@@ -14,7 +14,7 @@ import libcst as cst
 from fnjax.port.known.facts import STATIC, UNKNOWN, MemRef, Value, join_values
 from fnjax.port.source.annotations import AnnotationPorter
 from fnjax.port.source.canonical_names import find_canonical_name
-from fnjax.port.source.naming import Definition, Source, iter_imported, iter_targets
+from fnjax.port.source.naming import Definition, Source, iter_imported, iter_targets, list_changed_names
 from fnjax.port.source.parameter_inference import Inference, iter_gradients
 from fnjax.port.source.records import METHODS, Class, Dependency, Routine, list_decorators
 from fnjax.port.torch import MISSING, Operation, find_operation, unparse
@@ -36,7 +36,7 @@ BLOCKS = (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.Finally, cst.With, c
 
 
 class Program:
-    """What is known of a file."""
+    """Facts about a file."""
 
     def __init__(self, source: Source, patterns: Callable[..., Any]) -> None:
         self.source = source
@@ -189,6 +189,12 @@ class Program:
             for cls in family:
                 found.setdefault(cls, []).append(self.classes[name])
         return found
+
+    @functools.cached_property
+    def changed_in_functions(self) -> set[str]:
+        """The names of the top level that functions give new values, or whose objects they change."""
+        functions = list_nodes(self.source.tree, cst.FunctionDef)
+        return {n for f in functions for n in list_changed_names(f, self.source.definitions)}
 
     @functools.cached_property
     def families(self) -> dict[str, list[Class]]:

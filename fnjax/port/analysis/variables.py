@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
-from fnjax.port.known.facts import MemRef, State, Value, may_touch, rename_storages
+from fnjax.port.known.facts import MemRef, Value, may_touch, rename_storages
+from fnjax.port.known.state import State
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import read_literal, unparse
 from fnjax.port.torch.expressions import find_names

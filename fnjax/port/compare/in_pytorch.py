@@ -98,7 +98,7 @@ def run_torch(
         return [o for o in flatten(function(*fresh, **inputs.kwargs)) if isinstance(o, torch.Tensor)]
 
     def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
-        # The whole graph is evaluated, cotangents and all: with the inputs named, autograd.grad would not meet what
+        # The whole graph is traversed, cotangents and all: with the inputs named, autograd.grad would not meet what
         # once_differentiable leaves there to say no, and give zeros.
         vectors.append([None if c is None else torch.tensor(c, requires_grad=recorded) for c in cotangents])
         pairs = [(o, c.to(o.dtype)) for o, c in zip(outputs, vectors[-1], strict=True) if o.requires_grad]

@@ -58,13 +58,13 @@ def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
         Exception: where PyTorch's class raises for float64 and float32.
     """
     direction = _choose_direction(side.inputs.args[which])
-    exprs, their_exprs = (np.real(np.conj(s.astype(np.complex128)) * direction) for s in (ours, theirs))
+    terms, their_terms = (np.real(np.conj(s.astype(np.complex128)) * direction) for s in (ours, theirs))
     for dtype, step in STEPS.items():
         one = _Direction(replace(side, inputs=side.inputs.cast(dtype)), which, direction, step)
         try:
             with settle_torch(dtype):
                 try:
-                    slopes = [float(np.sum(their_exprs)) + s for s in one.measure_left_out(side.find_intermediates())]
+                    slopes = [float(np.sum(their_terms)) + s for s in one.measure_left_out(side.find_intermediates())]
                 except Exception:  # noqa: BLE001 - its methods do not run by themselves
                     slopes = [one.measure_slope()]
         except Exception:
@@ -72,8 +72,8 @@ def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
                 raise
             continue
         # What PyTorch leaves out may cancel most of what it has, of which rounding then is the larger part.
-        near = 1e-3 * float(np.sum(np.abs(exprs))) + 1e-4 * float(np.sum(np.abs(their_exprs))) + 1e-6
-        return any(abs(float(np.sum(exprs)) - slope) <= near for slope in slopes)
+        near = 1e-3 * float(np.sum(np.abs(terms))) + 1e-4 * float(np.sum(np.abs(their_terms))) + 1e-6
+        return any(abs(float(np.sum(terms)) - slope) <= near for slope in slopes)
     raise AssertionError("float32 is the last")
 
 
@@ -187,7 +187,7 @@ class _Direction:
         return (gradient(self.step) - gradient(-self.step)) / (2 * self.step)
 
     def measure_left_out(self, intermediates: tuple[list[int], list[str]]) -> list[float]:
-        """Return what the second derivative has through what forward computed and saved, measured in two branches.
+        """Return what the second derivative has through what forward computed and saved, measured in two ways.
 
         Raises:
             Exception: where the methods cannot be called one by one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,10 +12,9 @@ import libcst as cst
 from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program
 from fnjax.port.result import Finding, PortedClass
-from fnjax.port.source.naming import collect_read_names, iter_bindings, list_changed_names
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.source.naming import collect_read_names, iter_bindings
 
-_DIFFERS = "it takes a key, or returns what it writes to"
+_DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
 
 
 class Halves(NamedTuple):
@@ -56,33 +56,57 @@ def divide(
     broken = {c.top for c, made in zip(functions, classes, strict=True) if made.status != "ported"}
     while True:
         halves = _divide(program, functions, classes, top_items, broken)
-        shared = _find_shared_state(program, top_items, halves)
         whole = [c for c in functions if c.top not in broken]
-        closed = {c: close(program, [c.top], top_items) for c in whole} if shared else {}
-        torn = {
-            c: _describe_state(s) for c, found in closed.items() if (s := next((s for s in shared if s in found), None))
-        }
-        for c in whole:
-            if c.name in halves.in_jax - halves.shared and _is_read_elsewhere(program, c, halves, find_file):
-                torn[c] = f"PyTorch source of another file calls {c.name}, whose apply differs in JAX: {_DIFFERS}"
+        torn = _find_torn(program, whole, top_items, halves) | _find_called_elsewhere(program, whole, halves, find_file)
         if not torn:
             return halves
-        found = [(*program.source.locate(c.node), "unknown", torn[c]) if c in torn else None for c in functions]
         classes = [
-            replace(m, findings=(*m.findings, Finding(*f))) if f else m for m, f in zip(classes, found, strict=True)
+            replace(m, findings=(*m.findings, Finding(*program.source.locate(c.node), "unknown", torn[c])))
+            if c in torn
+            else m
+            for c, m in zip(functions, classes, strict=True)
         ]
         broken |= {c.top for c in torn}
 
 
-def _describe_state(statement: cst.CSTNode) -> str:
-    names = ", ".join(sorted(_list_bound([statement])))
-    return f"functions change {names}, and some that read or change it stay PyTorch source: they must share it"
+def _find_torn(
+    program: Program, classes: Sequence[Class], top_items: Mapping[cst.CSTNode, TopItem], halves: Halves
+) -> dict[Class, str]:
+    """Return classes that need what functions of the file change and both halves would have: `_scale = 1.0`."""
+    in_jax, twice = halves.top_items, halves.in_jax - halves.shared
+    others: list[cst.CSTNode] = [
+        s for s in program.source.tree.body if s not in in_jax and (s in top_items or isinstance(s, cst.ClassDef))
+    ]
+    others += [s for s in in_jax if _list_bound([s]) & twice]
+    state = program.changed_in_functions
+    seen = state & collect_read_names(s for s in others if isinstance(s, _DEFINITIONS)) if state else state
+    shared = [s for s in in_jax if not isinstance(s, _DEFINITIONS) and _list_bound([s]) & seen]
+    found = {}
+    for cls in classes if shared else ():
+        closed = close(program, [cls.top], top_items)
+        for statement in [s for s in shared if s in closed][:1]:
+            names = ", ".join(sorted(_list_bound([statement])))
+            found[cls] = (
+                f"functions change {names}, and some that read or change it stay PyTorch source: they must share it"
+            )
+    return found
 
 
-def _is_read_elsewhere(program: Program, cls: Class, halves: Halves, find_file: Callable[[cst.CSTNode], str]) -> bool:
-    """Return whether PyTorch source of another file reads a class."""
-    others = (s for s in program.source.tree.body if s not in halves.top_items and find_file(s) != find_file(cls.top))
-    return cls.name in collect_read_names(s for s in others if isinstance(s, (cst.FunctionDef, cst.ClassDef)))
+def _find_called_elsewhere(
+    program: Program, classes: Sequence[Class], halves: Halves, find_file: Callable[[cst.CSTNode], str]
+) -> dict[Class, str]:
+    """Return classes whose apply differs in JAX, and that PyTorch source of another file calls."""
+    differing = [c for c in classes if c.name in halves.in_jax - halves.shared]
+    read: dict[str, set[str]] = defaultdict(set)  # by file
+    for statement in program.source.tree.body if differing else ():
+        if statement not in halves.top_items and isinstance(statement, _DEFINITIONS):
+            read[find_file(statement)] |= collect_read_names([statement])
+    return {
+        c: f"PyTorch source of another file calls {c.name}, whose apply differs in JAX: "
+        "it takes a key, or returns what it writes to"
+        for c in differing
+        if any(c.name in names for file, names in read.items() if file != find_file(c.top))
+    }
 
 
 def _divide(
@@ -118,26 +142,14 @@ def _list_called_otherwise(
 ) -> list[cst.CSTNode]:
     """Return classes and wrappers of the JAX half that take a key, or return what the source writes to an argument."""
     operators = {c.top for c in functions if "::" in c.name}  # called by name, as before
-    forwards = {s: [program.find_method(c, "forward") for c in functions if c.top is s] for s in roots}
-    known = {s: [r for r in (*forwards[s], program.routines.get(s)) if r is not None] for s in roots}
+    methods = [(c.top, program.find_method(c, "forward")) for c in functions]
+    routines = [*methods, *((s, program.routines.get(s)) for s in roots)]
     own = {
-        s
-        for s, routines in known.items()
-        if any(r.writes or r.gives or r.draws or program.draws_random_numbers(r) for r in routines)
+        s for s, r in routines if r and (r.writes or r.gives or r.draws or program.draws_random_numbers(r))
     } - operators
-    return [s for s in roots if s not in operators and close(program, [s], top_items).keys() & own] if own else []
-
-
-def _find_shared_state(program: Program, top_items: Mapping[cst.CSTNode, TopItem], halves: Halves) -> list[cst.CSTNode]:
-    """Return what functions of the file change, and both halves would have for themselves: `_scale = 1.0`."""
-    definitions, in_jax, twice = program.source.definitions, halves.top_items, halves.in_jax - halves.shared
-    state = {n for f in list_nodes(program.source.tree, cst.FunctionDef) for n in list_changed_names(f, definitions)}
-    others = [
-        s for s in program.source.tree.body if s not in in_jax and (s in top_items or isinstance(s, cst.ClassDef))
-    ]
-    own = [s for s in in_jax if _list_bound([s]) & twice]
-    seen = collect_read_names(s for s in [*others, *own] if isinstance(s, (cst.FunctionDef, cst.ClassDef))) & state
-    return [s for s in in_jax if not isinstance(s, (cst.FunctionDef, cst.ClassDef)) and _list_bound([s]) & seen]
+    return (
+        [s for s in roots if s not in operators and not own.isdisjoint(close(program, [s], top_items))] if own else []
+    )
 
 
 def _list_statements(program: Program, cls: Class) -> list[cst.CSTNode]:

@@ -69,7 +69,7 @@ def drop_failing(program: Program, top_items: dict[cst.CSTNode, TopItem]) -> Non
 
 
 class _ImportRun:
-    """What fails when a port is imported.
+    """Failures of a port's import.
 
     Attributes:
         missing: the names that are None, or incomplete, for want of a translation.

@@ -15,7 +15,8 @@ from fnjax.port.analysis.expressions import KernelStop
 from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
 from fnjax.port.engine.imported import is_kernel, only_compiles
-from fnjax.port.known.facts import UNKNOWN, MemRef, State, Value
+from fnjax.port.known.facts import UNKNOWN, MemRef, Value
+from fnjax.port.known.state import State
 from fnjax.port.result import Finding
 from fnjax.port.rewrite.functions import function_definitions
 from fnjax.port.source.naming import iter_changed_objects

@@ -1,10 +1,7 @@
-"""Facts about a value, its memory, and the variables at one point of a function."""
+"""Facts about a value and its memory."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +18,6 @@ LOST = "\0"  # between masks: what is all entries is selected by one of them in 
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that returns the same memory or a copy: `x.contiguous()`
-_LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
 HOLE = "_"  # the viewed array in the expression of a Step
 
 
@@ -114,7 +110,7 @@ class Origin:
         numpy: an array of NumPy, whose methods are NumPy's; None if that is not known.
         python: a Python number, for which the port has a scalar array.
         wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
-        mixed: a tensor in one branch through the function; in another a Python value, or it is not known what.
+        mixed: a tensor on one path through the function, on another a Python value, or it is not known what.
         recorded: the variables, with their versions, of which gradients were taken for what it was computed with.
     """
 
@@ -142,7 +138,7 @@ class Nullness:
     """Knowledge of whether a value may be None, or is decided by Python.
 
     Attributes:
-        optional: None in one branch through the function.
+        optional: None on one path through the function.
         left_out: an argument that may be None, as far as is known.
         guard: of a condition that Python may decide before it evaluates tensors, the truth value that it then has.
     """
@@ -373,97 +369,6 @@ def _join_memrefs(a: MemRef | None, b: MemRef | None) -> MemRef | None:
     if a.storage == b.storage and a.is_same_view_as(b):
         return a if a.certain == b.certain and a.choice == b.choice else a.doubtful
     return MemRef.join_all(a, b)
-
-
-@dataclass(slots=True)
-class State:
-    """The variables at one point: their values, and how often each has been written."""
-
-    variables: dict[str, Value] = field(default_factory=dict)
-    versions: dict[str, int] = field(default_factory=dict)
-
-    def copy(self) -> State:
-        """Return a state of its own."""
-        return State(dict(self.variables), dict(self.versions))
-
-    def copy_joined(self, other: State) -> State:
-        """Return what holds here and there, as a state of its own."""
-        made = self.copy()
-        made.join_state(other)
-        return made
-
-    def find_version(self, name: str) -> int:
-        """Return how often the variable has been written."""
-        return self.versions.get(name, 0)
-
-    def decide_anew(self, branch: str) -> None:
-        """Forget what a branch has decided before, in a loop: it is another decision than that of now."""
-        for name, value in self.variables.items():
-            if value.memref and value.memref.choice.startswith(f"{branch} "):
-                older = replace(value.memref, choice=value.memref.choice + "'")
-                self.variables[name] = replace(value, memref=older)
-
-    def find_renamed_memory(self, other: State) -> dict[str, str]:
-        """Return the names that memory of another state has here, if the same variables share it there and here.
-
-        After `a, b = b, a` in a loop no two of them lie in the same memory, whichever iteration it is: names of memory
-        say no more than which variables share it.
-        """
-        names: dict[str, str] = {}
-        mine = {s for value in self.variables.values() for memref in list_memrefs(value) for s in memref.storage}
-        for variable, value in other.variables.items():
-            there, here = value.memref, self.variables.get(variable, UNKNOWN).memref
-            if there and here and there.certain and here.certain and there.steps == here.steps:
-                for old, new in zip(there.storage, here.storage, strict=False):  # one each, as they are certain
-                    local = all(_LOCAL.fullmatch(s) for s in (old, new))
-                    names[old] = new if local and old in mine and names.get(old, new) == new else old
-        if all(old == new for old, new in names.items()):
-            return {}
-        held = {s for value in other.variables.values() for memref in list_memrefs(value) for s in memref.storage}
-        while True:
-            taken = Counter(names.get(s, s) for s in held)
-            clashing = [s for s, new in names.items() if taken[new] > 1 and s != new]
-            if not clashing:
-                return {s: new for s, new in names.items() if s != new}
-            names |= {s: s for s in clashing}
-
-    def join_state(self, other: State) -> None:
-        """Keep what holds here and there."""
-        renamed = self.find_renamed_memory(other)
-        for name, found in other.variables.items():
-            value = rename_storages(found, renamed) if renamed else found
-            mine = self.variables.get(name)
-            self.variables[name] = value if mine is None else join_values(mine, value)
-        for name, version in other.versions.items():
-            if self.versions.get(name, 0) != version:
-                self.versions[name] = max(version, self.versions.get(name, 0))
-
-
-def join_states(states: list[State], branch: str) -> State:
-    """Return what holds in all of the branches that a branch may take."""
-    for state in states:
-        state.decide_anew(branch)
-    result = states[0].copy()
-    for state in states[1:]:
-        result.join_state(state)
-    for name, value in result.variables.items():
-        branches = [s.variables[name] for s in states if name in s.variables]
-        if len(branches) == len(states) > 1:
-            result.variables[name] = mark_choice(value, branches, branch)
-    return result
-
-
-def mark_choice(value: Value, branches: list[Value], branch: str) -> Value:
-    """Return a value that is one of several by branch."""
-    memref = value.memref
-    if memref is None or memref.certain or memref.choice:
-        return value
-    known = [w.memref for w in branches if w.memref and (w.memref.certain or w.memref.choice)]
-    if len(known) < len(branches):
-        return value
-    texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
-    digest = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
-    return replace(value, memref=replace(memref, choice=f"{branch} {digest}"))
 
 
 def list_memrefs(value: Value) -> list[MemRef]:

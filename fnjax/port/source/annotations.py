@@ -64,6 +64,6 @@ class AnnotationPorter(cst.CSTTransformer):
     def _is_whole(self, name: str) -> bool:
         """Return whether the port has a class with all its bases, if this is a class."""
         cls = self.program.classes.get(name.removeprefix("file:"))
-        bases = (b for c in (cls, *self.program.iter_ancestors(cls)) for b in c.bases) if cls is not None else ()
+        bases = (b for c in self.program.iter_ancestors(cls) for b in c.bases) if cls is not None else ()
         roots = {b.partition(".")[0] for b in bases if not b.startswith(("file:", "fnjax.", "torch.autograd."))}
         return all(r in sys.stdlib_module_names | {"builtins"} or hasattr(builtins, r) for r in roots)

@@ -72,8 +72,8 @@ class _FunctionRewriter(Located):
                     for c in before
                 ):
                     return None  # nobody knows whether it is called
-            iterations = (n for n in blocks if isinstance(n, (cst.For, cst.While)) and at[n] > asked[name])
-            if not before or any(_stands_within(c, n) for n in iterations for c in before):  # rounds add up
+            loops = (n for n in blocks if isinstance(n, (cst.For, cst.While)) and at[n] > asked[name])
+            if not before or any(_stands_within(c, n) for n in loops for c in before):  # iterations add up
                 return None
             found[read] = before
         return found if {c for given in found.values() for c in given} == set(calls) else None

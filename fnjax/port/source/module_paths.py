@@ -14,7 +14,7 @@ Parts = tuple[str, ...]
 
 
 class Place(NamedTuple):
-    """Where a file is.
+    """Location of a file.
 
     Attributes:
         folder: the folder that the modules are named from.
@@ -113,8 +113,8 @@ def _name_modules(text: str, tree: ast.Module, is_known: Callable[[str], bool]) 
     nodes = list(ast.walk(tree))
     imports = [n for n in nodes if isinstance(n, ast.Import) and any(not a.asname for a in n.names)]
     names = {n.id for n in nodes if isinstance(n, ast.Name)} | {n.arg for n in nodes if isinstance(n, ast.arg)}
-    edits = []
-    for root in {a.name.partition(".")[0] for n in imports for a in n.names if not a.asname}:
+    edits, imported = [], dict[ast.Import, list[ast.alias]]()
+    for root in sorted({a.name.partition(".")[0] for n in imports for a in n.names if not a.asname}):
         reads: dict[ast.AST, tuple[ast.Attribute, str]] = {}  # by the name that each begins with the longest path
         for node in reversed(nodes):
             path = ast.unparse(node) if isinstance(node, ast.Attribute) else ""
@@ -132,7 +132,8 @@ def _name_modules(text: str, tree: ast.Module, is_known: Callable[[str], bool]) 
         for statement, own in brought.items():
             if own:
                 named = [ast.alias(p, p.replace(".", "_")) for p in sorted((paths & own) | others)]
-                kept = [a for a in statement.names if a.asname or a.name not in own] + named
-                edits.append(Edit(locate_node(statement), ast.unparse(ast.Import(kept)) if kept else "pass"))
+                kept = [a for a in imported.get(statement, statement.names) if a.asname or a.name not in own]
+                imported[statement] = kept + named
                 others = set()
+    edits += [Edit(locate_node(n), ast.unparse(ast.Import(a)) if a else "pass") for n, a in imported.items()]
     return "\n".join(apply_edits(text, edits)) if edits else text

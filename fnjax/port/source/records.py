@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import libcst as cst
 
-from fnjax.port.known.facts import State, Value, join_values
+from fnjax.port.known.facts import Value, join_values
+from fnjax.port.known.state import State
 from fnjax.port.source.naming import iter_targets, pair_targets
 from fnjax.port.source.parameter_inference import iter_parameters
 from fnjax.port.torch import unparse
@@ -30,7 +31,7 @@ class Class:
         methods: its functions by name.
         is_function: whether it derives from torch.autograd.Function.
         top: the top-level statement that it is in.
-        next to: of a custom operator the other statements that define it.
+        next_to: of a custom operator the other statements that define it.
         containers: whether forward returns arrays inside objects of the file's own.
         shaped: whether the shapes of a custom operator's results are registered, so that its body may be a callback.
     """
@@ -125,9 +126,7 @@ class Routine:
     hands = Answer(False)
     differentiated = Answer(False)  # called by code that jax.vjp differentiates
     concrete = Answer(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
-    materialised = Answer[frozenset[str]](
-        frozenset()
-    )  # the masks for whose entries all entries cannot stand everywhere
+    materialised = Answer[frozenset[str]](frozenset())  # the masks whose selected entries are needed alone
     passed = Answer(False)  # passed on, or called by what is: whoever gets it may differentiate it
     derived = Answer(False)  # called by code that JAX may differentiate, as a backward
 
@@ -169,7 +168,7 @@ class Routine:
         said[name] = join_values(said[name], value) if name in said else value
 
     def begin_iteration(self, kept: Container[cst.CSTNode]) -> None:
-        """Only what statements that are not evaluated again have said of its parameters stays said."""
+        """Forget what statements have said of its parameters, but for those that are not evaluated again."""
         names = {name for values in self.said.values() for name in values}
         self.before = {name: value for name in names if (value := self._join_said(name)) is not None}
         self.said = {statement: said for statement, said in self.said.items() if statement in kept}
@@ -215,14 +214,14 @@ class Routine:
 
     @property
     def first(self) -> int:
-        """Where the parameters begin that stand for forward's inputs: after cls and ctx."""
+        """The index of the first parameter that is an input of forward: after cls and ctx."""
         bound = self.owner is not None and "classmethod" in list_decorators(self.node)
         with_ctx = self.role != "helper" and not (self.role == "forward" and self.has_setup) and self.role != "vmap"
         return bound + with_ctx
 
     @property
     def context(self) -> str:
-        """What it calls ctx."""
+        """The name that it gives ctx."""
         known = self.role in METHODS and 0 < self.first <= len(self.parameters)
         return self.parameters[self.first - 1].name.value if known else "ctx"
 

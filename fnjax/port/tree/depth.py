@@ -1,4 +1,4 @@
-"""How deeply a text is nested, before libcst reads it: its parser ends the process where that is too deep."""
+"""Depth of nesting of a text, known before libcst reads it: its parser ends the process where that is too deep."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from typing import Any, TypeVar, overload
@@ -166,6 +166,11 @@ def find_small_statement(statement: cst.CSTNode | None) -> cst.BaseSmallStatemen
     return statement.body[0] if isinstance(statement, cst.SimpleStatementLine) and len(statement.body) == 1 else None
 
 
+def list_small_statements(statements: Iterable[cst.CSTNode]) -> list[Any]:
+    """Return the small statements of lines, and compound statements as they are."""
+    return [x for s in statements for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+
+
 @cache
 def _list_node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
     """Return the fields of such nodes that hold others, in the order of the source."""
@@ -204,7 +209,7 @@ class EarlyRewrite:
     Attributes:
         kinds: the kinds of nodes that it speaks of.
         wanted: whether such a node asks for it.
-        rewrite: what takes the place of a statement of the top level in which one stands.
+        rewrite: what takes the place of a statement of the top level that holds one.
     """
 
     kinds: frozenset[type[cst.CSTNode]]
@@ -232,7 +237,7 @@ _SPACED: frozenset[type[cst.CSTNode]] = frozenset({*_KEYWORDS, cst.Yield})
 
 
 class _BlankAdder(Located):
-    """A blank wherever a keyword touches a bracket."""
+    """A transformer that adds a blank wherever a keyword touches a bracket."""
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as above
         blanks = _find_missing_blanks(updated_node)

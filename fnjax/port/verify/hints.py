@@ -82,7 +82,7 @@ class _HintReader:
         setup, backward = self._find_method("setup_context"), self._find_method("backward", "vjp")
         params = [*forward.args.posonlyargs, *forward.args.args]
         defaults = [None] * (len(params) - len(forward.args.defaults)) + list(forward.args.defaults)
-        first = int(not (setup or self.methods)) + (params[:1] != [] and params[0].arg == "cls")
+        first = int(not (setup or self.methods)) + any(p.arg == "cls" for p in params[:1])
         for param, default in [*zip(params, defaults, strict=True)][first:]:
             self._add_parameter(param, default)
         if forward.args.vararg:

@@ -43,7 +43,7 @@ def main() -> None:
         verdict = verify_class(job, lambda event, **more: _send_event(out, event, **more))
         _send_event(out, "verdict", verdict=asdict(verdict))
         out.flush()
-    os._exit(0)  # threads that the user's code has left after are not waited for
+    os._exit(0)  # threads that the user's code has left running are not waited for
 
 
 def warm_up(against: str | None) -> None:

@@ -25,7 +25,7 @@ from fnjax.triton.values.affine import constant as constant_affine
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_affine, of_data
 from fnjax.triton.values.exceptions import EndsProgram, KernelError
 from fnjax.triton.values.state import State, current, entered
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.tensor import Tensor, aligned
 
 MOST_ITERATIONS = 100_000  # iterations of a `while`; one with more is reported as endless
 
@@ -312,8 +312,7 @@ def here() -> Position:
 
 def _full(data: Any, shape: Shape) -> Any:
     """Return an array with the block's axes broadcast to their full size."""
-    data = np.asarray(data)
-    data = data.reshape(data.shape[: leading()] + (1,) * (leading() + len(shape) - data.ndim) + data.shape[leading() :])
+    data = aligned(np.asarray(data), len(shape))
     return np.broadcast_to(data, data.shape[: leading()] + tuple(shape))
 
 

@@ -20,6 +20,7 @@ from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import (
     Guarded,
     Tensor,
+    aligned,
     canonical,
     is_narrowed,
     needs_64_bits,
@@ -260,8 +261,7 @@ def _over_block(value: Any, full: Any, is_mask: bool = False) -> Any:
     Along leading axes that the address does not depend on, the last program's value is taken; a mask that varies along
     such an axis gives None.
     """
-    data = value.array()
-    data = data.reshape(data.shape[: leading()] + (1,) * (len(full) - data.ndim) + data.shape[leading() :])
+    data = aligned(value.array(), len(full) - leading())
     for axis, size in enumerate(full):
         if size == 1 and data.shape[axis] > 1:
             if is_mask:
@@ -279,13 +279,10 @@ def flat_lanes(memory: Any, pointer: Any, lanes: Tensor | None, *values: Any) ->
     offsets = broadcast(pointer.offset, pointer.shape).array()
     if lanes is not None:
         arrays.append(broadcast(lanes, pointer.shape).array())
-    rank = leading() + len(pointer.shape)
-    arrays = [
-        a.reshape(a.shape[: leading()] + (1,) * (rank - a.ndim) + a.shape[leading() :]) for a in (offsets, *arrays)
-    ]
+    arrays = [aligned(a, len(pointer.shape)) for a in (offsets, *arrays)]
     wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * leading() + pointer.shape)
     wide = current().lead + wide[leading() :]
-    order = (*current().in_grid_order(), *range(leading(), rank))
+    order = (*current().in_grid_order(), *range(leading(), len(wide)))
     arrays = [jnp.broadcast_to(a, wide).transpose(order).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)

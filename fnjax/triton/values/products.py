@@ -12,7 +12,7 @@ from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.arithmetic import cast, where
 from fnjax.triton.values.shapes import trans
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Guarded, Tensor, canonical
+from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical
 from fnjax.triton.values.types import as_type, bfloat16, float16, float32, float64, int32
 
 
@@ -162,5 +162,5 @@ def product(x: Any, y: Any, kind: Any, over: Any = None) -> Any:
 
 def _ranked(data: Any, shape: Shape) -> Any:
     """Return an array whose block's axes are all there, in their full size."""
-    data = data.reshape(data.shape[: leading()] + (1,) * (leading() + len(shape) - data.ndim) + data.shape[leading() :])
+    data = aligned(data, len(shape))
     return jnp.broadcast_to(data, data.shape[: leading()] + tuple(shape))

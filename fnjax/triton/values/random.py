@@ -11,7 +11,7 @@ import numpy as np
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import leading
 from fnjax.triton.values.arithmetic import as_tensor, cast, report_narrowed
-from fnjax.triton.values.tensor import Tensor, canonical
+from fnjax.triton.values.tensor import Tensor, aligned, canonical
 
 ROUNDS = 10
 KEYS = (0x9E3779B9, 0xBB67AE85)
@@ -35,17 +35,11 @@ def high_product(x: Any, y: Any) -> Tensor:
     """
     if x.dtype.primitive_bitwidth != 32:
         raise TypeError("tl.umulhi is for 32-bit numbers here")
-    data = _high_word(*(_ranked(t, builtins_max(x.ndim, y.ndim)).astype(jnp.uint32) for t in (x, y)))
+    data = _high_word(*(aligned(t.array(), builtins_max(x.ndim, y.ndim)).astype(jnp.uint32) for t in (x, y)))
     return Tensor(data.astype(canonical(x.dtype)), x.dtype, np.broadcast_shapes(x.shape, y.shape))
 
 
 builtins_max = max
-
-
-def _ranked(value: Any, rank: int) -> Any:
-    """Return the array of a tensor whose block has `rank` axes."""
-    data = value.array()
-    return data.reshape(data.shape[: leading()] + (1,) * (leading() + rank - data.ndim) + data.shape[leading() :])
 
 
 def _words(seed: Any) -> Any:
@@ -70,7 +64,7 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = ROUNDS
     """Return four blocks of random 32-bit integers for a seed and a counter of four words."""
     counters = [as_tensor(c) for c in (c0, c1, c2, c3)]
     shape = np.broadcast_shapes(*(c.shape for c in counters))
-    words = [_ranked(c, len(shape)).astype(jnp.uint32) for c in counters]
+    words = [aligned(c.array(), len(shape)).astype(jnp.uint32) for c in counters]
     k0, k1 = (w.reshape(w.shape + (1,) * (leading() + len(shape) - w.ndim)) if w.ndim else w for w in _words(seed))
     a, b = (jnp.uint32(f) for f in FACTORS)
     for _ in range(operator.index(n_rounds)):

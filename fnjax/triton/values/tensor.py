@@ -227,11 +227,7 @@ class Tensor:
             wide = [as_block(f, self.shape) for f in self.conditions]
             rest = None if self.rest is None else self.rest.rearranged(shape, on_affine, on_data)
             return Tensor(None, self._type, shape, conditions=tuple(on_affine(f) for f in wide), rest=rest)
-        data = self.data
-        missing = leading() + len(self.shape) - data.ndim
-        if missing:
-            data = data.reshape(data.shape[: leading()] + (1,) * missing + data.shape[leading() :])
-        return Tensor(on_data(data), self._type, shape)
+        return Tensor(on_data(aligned(self.data, len(self.shape))), self._type, shape)
 
     def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
         """Return the tensor with its leading axes changed by a function of arrays."""

@@ -317,7 +317,7 @@ def _starts(view: View) -> Any:
         if dimension.before or dimension.after:
             start = jnp.clip(start, 0, dimension.before + dimension.count + dimension.after - dimension.size)
         starts.append(start)
-    if view.dynamic:  # of one type: with 64 bits a number would be int64 beside a variable of int32
+    if view.dynamic:  # of one type: with 64 bits a number would be int64 next to a variable of int32
         kind = jnp.result_type(*starts)
         return [kind.type(start) if isinstance(start, int) else start.astype(kind) for start in starts]
     return starts

@@ -24,23 +24,26 @@ from fnjax.port.rewrite.control.checks import DROPPED, is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import find_small_statement, list_nodes
+from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements
 
-# What PyTorch refuses for the values of a matrix; and what it may fail at, which is rare.
+# Functions that PyTorch refuses to compute for the values of some matrices; and those that fail rarely.
 _REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
 _FAILING = frozenset({"svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "symeig", "pinverse", "pinv", "lstsq"})
 
 
 def _note_unraised_values(ev: Evaluator, node: cst.Try) -> None:
     """Note a handler for values at which PyTorch raises and JAX returns NaN."""
-    calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
-    for call in calls:
+    raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
+    for call in _list_failing_calls(node):
         name = _name_method(call)
-        if name in _REFUSING | _FAILING:
-            raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
-            severity = "note" if raises or name in _FAILING else "error"
-            message = f"PyTorch's {name} raises for some matrices, JAX's gives NaN there: this except is not reached"
-            ev.report(call, "untraced", message, severity)
+        severity = "note" if raises or name in _FAILING else "error"
+        message = f"PyTorch's {name} raises for some matrices, JAX's gives NaN there: this except is not reached"
+        ev.report(call, "untraced", message, severity)
+
+
+def _list_failing_calls(node: cst.Try) -> list[cst.Call]:
+    """Return the calls in a `try` for which PyTorch may raise at some matrices."""
+    return [n for n in list_nodes(node.body, cst.Call) if _name_method(n) in _REFUSING | _FAILING]
 
 
 _OF_NUMBERS = frozenset({"ValueError", "ZeroDivisionError", "OverflowError", "ArithmeticError", "FloatingPointError"})
@@ -74,7 +77,7 @@ def _port_as_condition(ev: Evaluator, node: cst.Try) -> list[Any] | None:
     rest: list[Any] = list(node.body.body[1:])
     small = find_small_statement(first)
     handler = node.handlers[0] if len(node.handlers) == 1 else None
-    calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call) and _name_method(n) in _REFUSING | _FAILING]
+    calls = _list_failing_calls(node)
     if not isinstance(small, cst.Assign) or len(small.targets) != 1 or calls != [small.value] or handler is None:
         return None
     target = small.targets[0].target
@@ -137,7 +140,7 @@ _PRESENT = frozenset({"torch", "numpy", "scipy", "jax", "fnjax", "einops"})
 
 def _only_prints_and_raises(block: cst.BaseSuite) -> bool:
     """Return whether a handler prints and raises, and does nothing else."""
-    small = [x for s in list_statements(block) for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    small = list_small_statements(list_statements(block))
     return isinstance(small[-1], cst.Raise) and all(is_message(x) for x in small[:-1])
 
 

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements, list_statements
 from fnjax.port.analysis.registry import expression, statement
-from fnjax.port.known.facts import PRESENT, UNKNOWN, Value, join_values, mark_choice
+from fnjax.port.known.facts import PRESENT, Value, join_values
+from fnjax.port.known.state import mark_choice
 from fnjax.port.rewrite.control.branch_values import (
     are_alike,
     describe_choice,
@@ -71,7 +72,7 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
 
 
 def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Expr:
-    """Return an expression after a question whether Python has decided a condition."""
+    """Translate one side of `a if c else b`; where `c` narrows a variable that may be None, as what it is there."""
     value = None if narrowed is None else ev.look_up(narrowed[0])
     if narrowed is None or value is None or not (value.null.guard is not None or value.null.optional):
         return ev.port(node)
@@ -113,8 +114,6 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
         assert second is not None
         only = second.body[0] if len(second.body) == 1 else None
         new_else = only if isinstance(only, cst.If) else cst.Else(second)
-        if second.body and second.body[0] is orelse:
-            new_else = orelse
     elif orelse is not None and second is not None:
         new_else = orelse.with_changes(body=second)
     space = node.whitespace_before_test if not node.whitespace_before_test.empty else cst.SimpleWhitespace(" ")
@@ -134,12 +133,8 @@ def _port_traced_if(ev: Evaluator, node: cst.If, test: Expr) -> Statements | Non
 
 def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:
     """Return the block of an `if` whose condition the port knows."""
-    if not answer and isinstance(node.orelse, cst.If):
-        return ev.port_block([node.orelse])
-    taken = node.body if answer else node.orelse.body if node.orelse else cst.IndentedBlock([])
-    if isinstance(taken, cst.SimpleStatementSuite):
-        return ev.port_block([cst.SimpleStatementLine(taken.body)])
-    return ev.port_block(list(taken.body))  # type: ignore[arg-type] # statements of a block
+    taken = node.body if answer else ev.find_else_block(node)
+    return ev.port_block(list_statements(taken)) if taken else []
 
 
 def _port_both(ev: Evaluator, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
@@ -199,11 +194,8 @@ def port_assert(ev: Evaluator, node: cst.Assert) -> Statements | None:
     message = ev.port(node.msg) if node.msg else None
     if ev.is_traced(test.value):
         made = port_value_assert(ev, node, test)
-        return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
-    if test.node is node.test and (message is None or message.node is node.msg):
+    elif test.node is node.test and (message is None or message.node is node.msg):
         return [cst.SimpleStatementLine([node])]
-    made = node.with_changes(test=test.node)
+    else:
+        made = node.with_changes(test=test.node)
     return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
-
-
-__all__ = ["UNKNOWN"]

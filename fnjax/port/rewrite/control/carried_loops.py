@@ -29,6 +29,7 @@ from fnjax.port.rewrite.control.regions import (
     make_function,
     make_line,
     make_names,
+    make_predicate,
     make_return,
     make_row,
     set_apart,
@@ -103,10 +104,8 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
     more, step = ev.make_unused_name("more"), ev.make_unused_name("step")
     names, test = [*carried, *new], tests[-1]
     condition = test.node if test.value.dtype == "bool" else fill("A != 0", A=test.node)
-    if test.value.is_tensor and test.value.rank != 0:  # of one entry
-        condition = fill("A.reshape(())", A=condition)
     functions = [
-        _make_step(more, [], names, [make_return(condition)]),
+        _make_step(more, [], names, [make_return(make_predicate(Expr(condition, test.value)))]),
         _make_step(step, [], names, [*list_statements(region.made), make_return(make_names(names))]),
     ]
     firsts = [_write_first(ev, n, start[n], dtype, n in inner) for n, dtype in carried.items()]

@@ -15,6 +15,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, place_at
 from fnjax.port.analysis.registry import statement
 from fnjax.port.torch import bracket, fill, unparse
+from fnjax.port.tree.located import list_small_statements
 
 _RAISING = {
     "torch._check": "RuntimeError",
@@ -56,8 +57,7 @@ def port_torch_check(ev: Evaluator, node: cst.Expr) -> Statements | None:
 
 def only_raises(node: cst.If) -> bool:
     """Return whether an `if` is a check: its block raises, warns or prints, and does nothing else."""
-    lines = node.body.body
-    small = [x for s in lines for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    small = list_small_statements(node.body.body)
     return node.orelse is None and all(isinstance(x, cst.Raise) or is_message(x) for x in small)
 
 

@@ -80,7 +80,7 @@ def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
 def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]]) -> bool:
     """Return whether some iteration needs a tensor's concrete value at one of these places.
 
-    What the first asks, later ones do.
+    A value that the first iteration needs is needed by later ones.
     """
 
     def enter() -> None:

@@ -1,4 +1,4 @@
-"""What branches on a tensor's value keep on ctx, and gradients that only one of them has.
+"""Attributes of ctx that branches on a tensor's value set, and gradients that only one of them has.
 
 What: attributes of ctx that both branches set, and what one of them saves, are kept after the branches; a backward
 that returns no gradients for some values returns zeros there.
@@ -123,6 +123,6 @@ def put_zeros_for_none(ev: Evaluator, first: cst.If, rest: list[Any]) -> list[An
     test, opening = first.test, []
     if not isinstance(test, cst.Name):
         test = cst.Name(ev.make_unused_name("skipped"))
-        opening = [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(test)], first.test)])]
+        opening = [make_line(test, first.test)]
     made = [g if unparse(g) == "None" else fill("G.masked_fill(C, 0)", G=g, C=test) for g in gradients]
     return [place_at(ev, s, first) for s in [*opening, *rest[:-1], make_return(make_row(made))]]

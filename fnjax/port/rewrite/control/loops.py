@@ -17,12 +17,13 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements, parse_line
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import STATIC, State, Value
+from fnjax.port.known.facts import Value
+from fnjax.port.known.state import State
 from fnjax.port.rewrite.control.carried_loops import counts_entries, is_counted_late, port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, list_small_statements
 
 ONLY = "branches on a tensor's value, which is unknown under jit; this runs outside jit only"
 
@@ -52,8 +53,7 @@ def port_for_loop(ev: Evaluator, node: cst.For) -> Statements | None:
 
 def only_passes(block: cst.BaseSuite) -> bool:
     """Return whether a block does nothing."""
-    lines = list_statements(block)
-    return all(isinstance(s, cst.SimpleStatementLine) and all(isinstance(n, cst.Pass) for n in s.body) for s in lines)
+    return all(isinstance(n, cst.Pass) for n in list_small_statements(list_statements(block)))
 
 
 def _can_be_dropped(ev: Evaluator, node: cst.For, body: cst.BaseSuite) -> bool:
@@ -126,6 +126,3 @@ def _port_lowered(ev: Evaluator, node: cst.For | cst.While) -> Statements | None
         opening = [parse_line(f"{name} = {value}") for name, value in begins.items()]
         found.made = None if made is None else [*opening, *made, *ev.port_block(lowered.ending)]
     return None if found.made is None or found.untraced else ev.commit(found)
-
-
-__all__ = ["STATIC", "port_for_loop", "port_while_loop"]

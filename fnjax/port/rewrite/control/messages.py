@@ -17,7 +17,7 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.rewrite.control.branches import port_if
 from fnjax.port.rewrite.control.checks import DROPPED, is_message
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, list_small_statements
 
 
 @statement(cst.If)
@@ -59,7 +59,7 @@ def port_formatted_message(ev: Evaluator, node: cst.Expr) -> Statements | None:
 def _only_tells(ev: Evaluator, node: cst.If) -> bool:
     """Return whether the block says something, and does nothing else."""
     inside = ev.routine.list_names_in(node)
-    small = [x for s in node.body.body for x in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])]
+    small = list_small_statements(node.body.body)
     calls = [x for x in small if isinstance(x, cst.Expr)]
     for x in small:
         if isinstance(x, cst.Assign):

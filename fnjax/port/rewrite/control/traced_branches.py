@@ -43,10 +43,11 @@ from fnjax.port.rewrite.control.regions import (
     make_row,
     set_apart,
 )
+from fnjax.port.rewrite.values.arithmetic import expand_augmented
 from fnjax.port.source.naming import iter_targets, pair_targets
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.expressions import TemplateFiller
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, list_small_statements
 
 _INLINE = 3  # values that lambdas return; more are easier to read in functions
 
@@ -251,12 +252,11 @@ def _shape_scalar(
 def _collect_assigned(block: Statements) -> dict[str, cst.BaseExpression] | None:
     """Return the plain assignments of which a block consists: `y = 1 / x` and then `y = y.log()` are one."""
     found: dict[str, cst.BaseExpression] = {}
-    for small in (n for s in block for n in (s.body if isinstance(s, cst.SimpleStatementLine) else [s])):
+    for small in list_small_statements(block):
         if isinstance(small, cst.Pass) or (isinstance(small, cst.Expr) and isinstance(small.value, cst.SimpleString)):
             continue
         if isinstance(small, cst.AugAssign):
-            operator = getattr(cst, type(small.operator).__name__.removesuffix("Assign"))()
-            pairs: Any = [(small.target, cst.BinaryOperation(small.target, operator, bracket(small.value, 13)))]
+            pairs: Any = [(small.target, expand_augmented(small))]
         elif isinstance(small, cst.Assign) and len(small.targets) == 1:
             pairs = pair_targets(small.targets[0].target, small.value)
         else:

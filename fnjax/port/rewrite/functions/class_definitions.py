@@ -20,7 +20,8 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, parse_line, place_at
 from fnjax.port.analysis.program import FUNCTION_BASES, Class, Program, list_nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import State, Value
+from fnjax.port.known.facts import Value
+from fnjax.port.known.state import State
 from fnjax.port.rewrite.functions.decorators import is_at_hand, port_decorators
 from fnjax.port.rewrite.functions.function_definitions import are_same, port_routine
 from fnjax.port.source.records import list_decorators

@@ -23,7 +23,8 @@ from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, ends_with
 from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST, MemRef, State, Value, list_memrefs, rename_storages
+from fnjax.port.known.facts import LIST, MemRef, Value, list_memrefs, rename_storages
+from fnjax.port.known.state import State
 from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_also, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off

@@ -76,14 +76,11 @@ def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -
             changed = changed or new is not e.slice.value
             made.append(e.with_changes(slice=e.slice.with_changes(value=bracket(new, 1))))
         else:
-            parts = {f: ev.port(v).node for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
-            for f in parts:
-                if ev.port(getattr(e.slice, f)).value.traced:
-                    ev.report(
-                        node,
-                        "untraced",
-                        "a slice whose bounds are tensors has no fixed shape; this runs outside jit only",
-                    )
+            bounds = {f: ev.port(v) for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
+            if any(b.value.traced for b in bounds.values()):
+                message = "a slice whose bounds are tensors has no fixed shape; this runs outside jit only"
+                ev.report(node, "untraced", message)
+            parts = {f: b.node for f, b in bounds.items()}
             changed = changed or any(parts[f] is not getattr(e.slice, f) for f in parts)
             made.append(e.with_changes(slice=e.slice.with_changes(**parts)))
     if not changed and base is node.value:
@@ -265,7 +262,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
 
 
 def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "set") -> cst.Call:
-    """Translate `x.at[i].set(value)`, for the entry `x[i]`."""
+    """Return `x.at[i].set(value)` for the entry `x[i]`."""
     memref = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
     return cst.Call(cst.Attribute(memref, cst.Name(method)), [cst.Arg(bracket(value, 1))])
 
@@ -287,7 +284,7 @@ def trim_axes(
 
 
 def _has_leading_one(node: cst.CSTNode) -> bool:
-    """Translate `x[i : i + 1]`, `x[None]`, `x.unsqueeze(0)` and `torch.tensor([1.0])`."""
+    """Return whether an expression surely makes a first axis of size 1: `x[i : i + 1]`, `x[None]`, `x.unsqueeze(0)`."""
     if isinstance(node, cst.Call):
         name, args = unparse(node.func).rpartition(".")[2], [a.value for a in node.args]
         listed = isinstance(args[0], cst.List) and len(args[0].elements) == 1 if args else False

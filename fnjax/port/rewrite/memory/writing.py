@@ -50,7 +50,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     holders = find_seeing(ev, memref) if memref else {}
     _check_not_elsewhere(ev, node, target, memref)
     if not holders or memref is None:
-        return _write_unnamed(ev, node, target, new, value)
+        return _write_unnamed(ev, node, new, value)
     if (memref.certain or memref.choice) and _is_written_again(ev, node, target, holders):
         return Expr(new, value)
     check_reads_before(ev, node, holders)
@@ -172,7 +172,7 @@ def _name_as_known(ev: Evaluator, node: cst.BaseExpression) -> str:
     return ev.name_variable(node) or unparse(node)
 
 
-def _write_unnamed(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
+def _write_unnamed(ev: Evaluator, node: cst.CSTNode, new: cst.BaseExpression, value: Value) -> Expr:
     """Write to a tensor that no variable holds: nobody sees the write, or it is refused."""
     containers = list_containers(ev, node, value.memref) if value.memref else []
     if value.memref:

@@ -24,15 +24,12 @@ from fnjax.port.analysis.evaluator import (
     parse_line,
     place_at,
 )
-from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.variables import iter_elements
 from fnjax.port.known.facts import UNKNOWN, Value, may_widen
 from fnjax.port.rewrite.calls.arguments import is_bound_once
 from fnjax.port.rewrite.calls.torch_names import port_part_of_pair
-from fnjax.port.rewrite.memory.indexing import (
-    make_hashable,
-)
+from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.statements.entries import write_into
 from fnjax.port.rewrite.values.binding import bind_target
@@ -41,6 +38,7 @@ from fnjax.port.source.naming import iter_imported
 from fnjax.port.source.parameter_inference import describe_parameter, read_annotation
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.expressions import is_same_text
+from fnjax.port.tree.located import list_nodes
 
 
 @statement(cst.Assign, general=True)
@@ -180,7 +178,7 @@ _IGNORED = frozenset({"grad", "requires_grad", "activation_offloading", "grad_fn
 
 
 def _is_torch_attribute(ev: Evaluator, target: cst.BaseExpression) -> bool:
-    """Attributes of tensors that mean something to PyTorch's machinery only."""
+    """Return whether a target is an attribute of a tensor, which is dropped; only PyTorch's machinery reads it."""
     if not isinstance(target, cst.Attribute) or is_ctx(ev, target.value):
         return False
     value = ev.port(target.value).value
@@ -237,7 +235,7 @@ def port_expression_statement(ev: Evaluator, node: cst.Expr) -> Statements | Non
 
 
 def _read_entry_copy(ev: Evaluator, node: cst.BaseExpression) -> cst.Assign | None:
-    """Translate `y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
+    """Return `y[0] = x` for `y[0].copy_(x)`, where `y[0]` surely is a view."""
     match node:
         case cst.Call(cst.Attribute(cst.Subscript() as entries, cst.Name("copy_")), [cst.Arg(given, None, star="")]):
             base, expr, other = (ev.port(n).value for n in (entries.value, entries, given))
@@ -271,12 +269,6 @@ def port_import(ev: Evaluator, node: cst.Import | cst.ImportFrom) -> Statements 
         parted = [(*f.rpartition("."), n) for n, f in ours]
         return [parse_line(f"from {module} import {last} as {name}") for module, _, last, name in parted]
     return [cst.SimpleStatementLine([node])] if kept else []
-
-
-@statement(cst.Del, general=True)
-def port_del(ev: Evaluator, node: cst.Del) -> Statements | None:
-    """Translate `del x`."""
-    return [cst.SimpleStatementLine([node])]
 
 
 @statement(cst.Raise, general=True)

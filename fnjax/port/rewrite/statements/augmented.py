@@ -22,7 +22,7 @@ from fnjax.port.rewrite.memory.indexing import port_indices, update_at
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.statements.entries import write_into
-from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits, report_overflow
+from fnjax.port.rewrite.values.arithmetic import expand_augmented, make_number, port_64_bits, report_overflow
 from fnjax.port.rewrite.values.binding import iterate_over, note_set_once
 from fnjax.port.rewrite.values.context import is_ctx, keep_on_ctx
 from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
@@ -71,10 +71,11 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     if symbol in {"*", "<<"}:
         report_overflow(ev, node, held, expr, shift=symbol == "<<")
     same = _replace_value(node, expr)
-    new: cst.BaseExpression = cst.BinaryOperation(bracket(held.node, 13), _find_sign(node), bracket(expr.node, 13))
+    operation = expand_augmented(node).with_changes(left=bracket(held.node, 13), right=bracket(expr.node, 13))
+    new: cst.BaseExpression = operation
     widening = may_widen(held.value, expr.value)
     if symbol == "/" and must_divide_exactly(ev, node, held.value, expr.value):
-        new, widening = write_quotient(ev, cst.ensure_type(new, cst.BinaryOperation)), True
+        new, widening = write_quotient(ev, operation), True
     new = keep_dtype(new, held, [expr.value])
     elsewhere = isinstance(target, cst.Attribute) and not key
     if elsewhere and held.value.kind == "static" and ev.routine.role != "helper":
@@ -141,15 +142,8 @@ def _port_augmented_entries(
     plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices) and operator in _UPDATES
     expr = port_64_bits(ev, node, ev.port(node.value), base)
     if not plain:
-        made = cst.BinaryOperation(target, _find_sign(node), bracket(node.value, 13))
-        return write_into(ev, node, target, ev.port(place_at(ev, made, node)))
+        return write_into(ev, node, target, ev.port(place_at(ev, expand_augmented(node), node)))
     ev.need_entries(base.value, expr.value)
     new = update_at(port_indices(ev, target, base.node), expr.node, _UPDATES[operator])
     write_memory(ev, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
-
-
-def _find_sign(node: cst.AugAssign) -> cst.BaseBinaryOp:
-    """Return the `+` of `+=`."""
-    sign: cst.BaseBinaryOp = getattr(cst, type(node.operator).__name__.removesuffix("Assign"))()
-    return sign

@@ -102,7 +102,7 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
         other: the array.
         divided: one is divided by the other, so that integers become floats.
     """
-    number = _read_whole_number(expr.value)
+    number = _read_integer(expr.value)
     large = number is not None and not _fits_32_bits(number)
     if not (large or expr.value.origin.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
         return expr
@@ -170,8 +170,8 @@ def narrow_result(made: cst.BaseExpression, exprs: list[Expr]) -> cst.BaseExpres
     if not whole or not single:
         return made
     widest = max(whole, key=lambda t: not any(may_widen(t.value, o.value) for o in whole))
-    whole_numbers = widest.value.dtype == "int" and all(v.dtype in {"int", "bool"} for v in single)
-    if not (widest.value.dtype in {"float", "complex"} or whole_numbers):  # a mask, or floats may come of it
+    integers = widest.value.dtype == "int" and all(v.dtype in {"int", "bool"} for v in single)
+    if not (widest.value.dtype in {"float", "complex"} or integers):  # a mask, or floats may come of it
         return made
     if not any(may_widen(widest.value, v) for v in single):
         return made
@@ -261,11 +261,17 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
     return Expr(made, value)
 
 
+def expand_augmented(node: cst.AugAssign) -> cst.BinaryOperation:
+    """Return `x + v` for `x += v`."""
+    sign: cst.BaseBinaryOp = getattr(cst, type(node.operator).__name__.removesuffix("Assign"))()
+    return cst.BinaryOperation(node.target, sign, bracket(node.value, 13))
+
+
 def _name_list(value: Value) -> str:
     return LIST if value.name == LIST else ""
 
 
-_OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
+_OF_INTEGERS: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
     cst.Add: operator.add,
     cst.Subtract: operator.sub,
     cst.Multiply: operator.mul,
@@ -276,8 +282,8 @@ _OF_WHOLE: dict[type[cst.CSTNode], Callable[[int, int], int]] = {
 
 def _compute_literal(node: cst.BinaryOperation, left: Value, right: Value) -> object:
     """Return the value of what is computed of known integers, as `ndim - 1` and `2**31 - 1`."""
-    a, b = _read_whole_number(left), _read_whole_number(right)
-    compute = _OF_WHOLE.get(type(node.operator))
+    a, b = _read_integer(left), _read_integer(right)
+    compute = _OF_INTEGERS.get(type(node.operator))
     if a is None or b is None or compute is None:
         return MISSING
     if isinstance(node.operator, (cst.Power, cst.LeftShift)) and not 0 <= b <= 64:
@@ -290,7 +296,7 @@ def _fits_32_bits(number: int) -> bool:
     return -(2**31) <= number < 2**31
 
 
-def _read_whole_number(value: Value) -> int | None:
+def _read_integer(value: Value) -> int | None:
     """Return the integer that a value is, if it is known."""
     return value.literal if type(value.literal) is int and value.kind == "static" else None
 
@@ -315,7 +321,7 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
             ev.report(node, "untraced", "`not` needs the Python bool of a tensor; this runs outside jit only")
         return Expr(made, Value("unknown" if expr.value.kind == "unknown" else "static", "bool"))
     if not expr.value.is_tensor and expr.value.dtype != "bool":
-        number = _read_whole_number(expr.value)
+        number = _read_integer(expr.value)
         opposite = MISSING if number is None or not isinstance(node.operator, cst.Minus) else -number
         value = Value(
             expr.value.kind,
@@ -350,7 +356,7 @@ _EQUALITY: dict[type[cst.CSTNode], type[cst.BaseCompOp]] = {cst.Is: cst.Equal, c
 
 
 def _port_dtype_comparison(ev: Evaluator, node: cst.Comparison) -> Any:
-    """`x.dtype is torch.int64`: dtypes are equal, not identical; integers have 64 bits with jax_enable_x64."""
+    """Translate `x.dtype is torch.int64`; dtypes are equal, not identical, and integers may have 32 bits."""
     named = [n for n in list_nodes(node) if isinstance(n, (cst.Name, cst.Attribute)) and ev.find_name(n) in _OF_64_BITS]
     ev.diagnostics.imports |= {"jnp"} if named else set()
     known: Operands = {id(n): (n, replace(ev.port(n), node=parse("jnp.result_type(int)"))) for n in named}

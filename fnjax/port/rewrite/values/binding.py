@@ -52,7 +52,7 @@ def bind_target(ev: Evaluator, target: Any, value: Value, node: cst.CSTNode) -> 
 
 
 def bind_attribute(ev: Evaluator, target: cst.Attribute, value: Value, node: cst.CSTNode) -> None:
-    """`ctx.alpha = alpha`."""
+    """Bind an attribute, as in `ctx.alpha = alpha`."""
     key = name_ctx_attribute(ev, target)
     if key:
         ev.need_entries(value)

@@ -18,10 +18,11 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, place_at
-from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import Nullness, Origin, Value, join_values
 from fnjax.port.torch import MISSING, bracket, fill, unparse
+from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.skeleton import list_lines
 
 Formula = cst.BaseExpression | bool
 
@@ -32,7 +33,7 @@ def put_blocks_on_lines(ev: Evaluator, node: Any) -> Any:
         return node
     changes: dict[str, Any] = {}
     if isinstance(node.body, cst.SimpleStatementSuite):
-        changes["body"] = cst.IndentedBlock([cst.SimpleStatementLine([s]) for s in node.body.body])
+        changes["body"] = cst.IndentedBlock(list_lines(node.body))
     orelse = put_blocks_on_lines(ev, node.orelse) if isinstance(node, cst.If) else None
     if isinstance(node, cst.If) and orelse is not node.orelse:
         changes["orelse"] = orelse
@@ -75,7 +76,7 @@ _OPPOSITES: dict[type[cst.CSTNode], Any] = {
 
 
 def negate(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Translate `not` of a condition, inside its parts."""
+    """Return the opposite of a condition, with `not` inside its parts."""
     if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
         return node.expression
     if isinstance(node, cst.BooleanOperation):
@@ -97,7 +98,7 @@ def _join_conditions(parts: list[cst.BaseExpression], operator: cst.BaseBooleanO
 
 
 def port_chained_comparison(ev: Evaluator, node: cst.Comparison) -> cst.BaseExpression | None:
-    """Translate `a < b and b < c` for `a < b < c` of tensors."""
+    """Return `a < b and b < c` for `a < b < c` of tensors."""
     middle = [t.comparator for t in node.comparisons[:-1]]
     if not middle or any(isinstance(n, (cst.NamedExpr, cst.Await, cst.Yield)) for m in middle for n in list_nodes(m)):
         return None
@@ -189,7 +190,7 @@ def split_if(ev: Evaluator, node: cst.If) -> cst.If | None:
 
 
 def split_expression(ev: Evaluator, node: cst.IfExp) -> cst.IfExp | None:
-    """Translate `a if c else b` with Python's part of its condition outside."""
+    """Return `a if c else b` with Python's part of its condition outside."""
     found = split_condition(ev, node.test)
     if found is None:
         return None
@@ -204,7 +205,7 @@ def split_expression(ev: Evaluator, node: cst.IfExp) -> cst.IfExp | None:
 
 
 def split_return(ev: Evaluator, node: cst.If, rest: list[Any]) -> Statements | None:
-    """Translate `if c: return a` and what follows it, with Python's part of the condition outside."""
+    """Return `if c: return a` and what follows it, with Python's part of the condition outside."""
     found = split_condition(ev, node.test)
     if found is None:
         return None
@@ -267,7 +268,7 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
 
 
 def _make_question(expr: Expr) -> Expr:
-    """Translate `n != 0` for the integer n of a tensor in `and` or `or`."""
+    """Return an operand of `and` or `or`, the integer n of a tensor as `n != 0`."""
     value = expr.value
     if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
         return expr

@@ -21,9 +21,9 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_answer, parse
 from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
-from fnjax.port.known.facts import SAVED, STATIC, TENSOR, UNKNOWN, MemRef, Value, join_values, list_memrefs
+from fnjax.port.known.facts import SAVED, TENSOR, UNKNOWN, MemRef, Value, join_values, list_memrefs
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import read_literal, unparse
+from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 _ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
@@ -36,7 +36,7 @@ def is_ctx(ev: Evaluator, node: cst.BaseExpression) -> bool:
 
 
 def name_ctx_attribute(ev: Evaluator, node: cst.BaseExpression) -> str:
-    """Translate `ctx.alpha` for an attribute of ctx, under the name that backward knows it by."""
+    """Return the name under which backward knows `ctx.alpha`, an attribute of ctx; empty for anything else."""
     return ev.name_variable(node) if isinstance(node, cst.Attribute) else ""
 
 
@@ -75,7 +75,7 @@ def _is_set_nowhere(ev: Evaluator, name: str) -> bool:
 
 @statement(cst.Expr, only="dirty")
 def port_mark_dirty(ev: Evaluator, node: cst.Expr) -> Statements | None:
-    """Translate `ctx.mark_dirty(x)` after the write goes: x is the new array then, and no input."""
+    """Drop `ctx.mark_dirty(x)` after a write to x: it is the new array then, and no input."""
     call = node.value
     if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Attribute):
         return None
@@ -210,6 +210,3 @@ def _decides_output(ev: Evaluator, node: cst.Attribute) -> bool:
         if bound & given or (differ and any(isinstance(n, cst.Return) for n in selected)):
             return True
     return False
-
-
-__all__ = ["STATIC", "Stop", "is_ctx", "keep_on_ctx", "name_ctx_attribute", "port_ctx_call", "read_literal", "replace"]

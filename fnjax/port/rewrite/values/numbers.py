@@ -22,7 +22,7 @@ from fnjax.port.torch import fill, read_literal, unparse
 
 @call_of("*.item")
 def port_item(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `x.max().item()` is the scalar array."""
+    """Translate `x.max().item()`: the scalar array itself."""
     of = node.func.value  # type: ignore[attr-defined] # a method
     if node.args or ev.find_name(of):
         return None
@@ -61,7 +61,7 @@ _CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.
 
 @call_of("*.tolist")
 def port_tolist(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `a, b = x.tolist()` unpacks scalar arrays."""
+    """Translate `a, b = x.tolist()`, which unpacks scalar arrays."""
     if node.args:
         return None
     made = node.func.value  # type: ignore[attr-defined] # a method

@@ -1,0 +1,109 @@
+"""The variables at one point of a function, and what holds of them where branches join."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from fnjax.port.known.facts import UNKNOWN, Value, join_values, list_memrefs, rename_storages
+
+_LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
+
+
+@dataclass(slots=True)
+class State:
+    """The variables at one point: their values, and how often each has been written."""
+
+    variables: dict[str, Value] = field(default_factory=dict)
+    versions: dict[str, int] = field(default_factory=dict)
+
+    def copy(self) -> State:
+        """Return a state of its own."""
+        return State(dict(self.variables), dict(self.versions))
+
+    def copy_joined(self, other: State) -> State:
+        """Return what holds here and there, as a state of its own."""
+        made = self.copy()
+        made.join_state(other)
+        return made
+
+    def find_version(self, name: str) -> int:
+        """Return how often the variable has been written."""
+        return self.versions.get(name, 0)
+
+    def decide_anew(self, branch: str) -> None:
+        """Forget what a branch has decided before, in a loop: it is another decision than that of now."""
+        for name, value in self.variables.items():
+            if value.memref and value.memref.choice.startswith(f"{branch} "):
+                older = replace(value.memref, choice=value.memref.choice + "'")
+                self.variables[name] = replace(value, memref=older)
+
+    def find_renamed_memory(self, other: State) -> dict[str, str]:
+        """Return the names that memory of another state has here, if the same variables share it there and here.
+
+        After `a, b = b, a` in a loop no two of them lie in the same memory, whichever iteration it is: names of memory
+        say no more than which variables share it.
+        """
+        pairs = [
+            (old, new)
+            for variable, value in other.variables.items()
+            if (there := value.memref) and (here := self.variables.get(variable, UNKNOWN).memref)
+            if there.certain and here.certain and there.steps == here.steps
+            for old, new in zip(there.storage, here.storage, strict=False)  # one each, as they are certain
+        ]
+        if all(old == new for old, new in pairs):
+            return {}
+        mine = {s for value in self.variables.values() for memref in list_memrefs(value) for s in memref.storage}
+        names: dict[str, str] = {}
+        for old, new in pairs:
+            local = old in mine and all(_LOCAL.fullmatch(s) for s in (old, new))
+            names[old] = new if local and names.get(old, new) == new else old
+        if all(old == new for old, new in names.items()):
+            return {}
+        held = {s for value in other.variables.values() for memref in list_memrefs(value) for s in memref.storage}
+        while True:
+            taken = Counter(names.get(s, s) for s in held)
+            clashing = [s for s, new in names.items() if taken[new] > 1 and s != new]
+            if not clashing:
+                return {s: new for s, new in names.items() if s != new}
+            names |= {s: s for s in clashing}
+
+    def join_state(self, other: State) -> None:
+        """Keep what holds here and there."""
+        renamed = self.find_renamed_memory(other)
+        for name, found in other.variables.items():
+            value = rename_storages(found, renamed) if renamed else found
+            mine = self.variables.get(name)
+            self.variables[name] = value if mine is None else join_values(mine, value)
+        for name, version in other.versions.items():
+            if self.versions.get(name, 0) != version:
+                self.versions[name] = max(version, self.versions.get(name, 0))
+
+
+def join_states(states: list[State], branch: str) -> State:
+    """Return what holds after each of several branches."""
+    for state in states:
+        state.decide_anew(branch)
+    result = states[0].copy()
+    for state in states[1:]:
+        result.join_state(state)
+    for name, value in result.variables.items():
+        branches = [s.variables[name] for s in states if name in s.variables]
+        if len(branches) == len(states) > 1:
+            result.variables[name] = mark_choice(value, branches, branch)
+    return result
+
+
+def mark_choice(value: Value, branches: list[Value], branch: str) -> Value:
+    """Return a value that is one of several by branch."""
+    memref = value.memref
+    if memref is None or memref.certain or memref.choice:
+        return value
+    known = [w.memref for w in branches if w.memref and (w.memref.certain or w.memref.choice)]
+    if len(known) < len(branches):
+        return value
+    texts = [f"{sorted(p.storage)}{[s.text for s in p.steps]}{p.choice}" for p in known]
+    digest = hashlib.sha256("|".join(texts).encode()).hexdigest()  # choices inside choices would double its length
+    return replace(value, memref=replace(memref, choice=f"{branch} {digest}"))
