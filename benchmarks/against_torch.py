@@ -74,7 +74,7 @@ def products(model):
 
 
 def agree(name, ours, theirs):
-    """Whether losses and new parameters are those of the other side, to what 32-bit numbers give."""
+    """Check that losses and new parameters are those of the other side, to the rounding of 32-bit numbers."""
     pairs = zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True)
     for a, b in pairs:
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=2e-3, atol=2e-5, err_msg=name)

@@ -72,7 +72,7 @@ def torch_gradcheck(f, inputs):
 
 
 def accepts(f, inputs, seed):
-    """Whether fast mode has no doubt, with gradcheck's default step and tolerances."""
+    """Return whether fast mode accepts, with gradcheck's default step and tolerances."""
     with jax.enable_x64(True):
         return check_backward(Problem(f, inputs, range(4)), 1e-6, 1e-3, 1e-5, seed) is None
 

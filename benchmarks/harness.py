@@ -1,4 +1,4 @@
-"""What the benchmarks share: interleaved measurements, tables with versions, goals that are met or missed."""
+"""Helpers of all benchmarks: interleaved measurements, tables with versions, goals that are met or missed."""
 
 import argparse
 import contextlib

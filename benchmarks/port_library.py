@@ -513,7 +513,7 @@ def _dtype(value: Any) -> Any:
 
 
 class _StandIn(type):
-    """What a module that is not there holds: a class to derive from, a decorator, a value."""
+    """A stand-in for a name of a missing module: a class to derive from, a decorator, a value."""
 
     def __getattr__(cls, name: str) -> Any:
         if name.startswith("__"):

@@ -1,4 +1,4 @@
-"""What port_triton.py starts under TRITON_INTERPRET=1: liger-kernel's own Functions, in PyTorch."""
+"""Run liger-kernel's own Functions in PyTorch: port_triton.py starts this under TRITON_INTERPRET=1."""
 
 from __future__ import annotations
 

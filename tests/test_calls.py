@@ -1,4 +1,4 @@
-"""How many functions of fnjax a traced call enters, by benchmarks/calls.py."""
+"""The number of functions of fnjax that a traced call enters, by benchmarks/calls.py."""
 
 from benchmarks.calls import crossings, entered, trace_gradient
 

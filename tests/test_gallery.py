@@ -178,7 +178,7 @@ def test_tensor_parallelism(load, monkeypatch, operator):
 
 @pytest.mark.parametrize("name", ["sparsemax", "quantisation", "equilibrium"])
 def test_functions_of_the_gallery_pass_gradcheck(load, name):
-    """Where the gradient is the true one, gradcheck agrees."""
+    """Functions with the true gradient pass gradcheck; the straight-through one has the gradient of its paper."""
     module = load(name)
     rng = np.random.default_rng(0)
     with jax.enable_x64(True):

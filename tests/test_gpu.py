@@ -53,7 +53,7 @@ def on_the_device():
 
 @pytest.fixture(params=[("eager", "float32"), ("jit", "float32"), ("jit", "float64")], ids="-".join)
 def setting(request):
-    """How a function is called, and how far its numbers may be off."""
+    """A way of calling a function, and the tolerance of its numbers."""
     wrap, dtype = request.param
     if dtype == "float64":
         request.getfixturevalue("x64")

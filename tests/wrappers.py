@@ -1,4 +1,4 @@
-"""What is put around a function under test: each wrapper gives back a function with the same values."""
+"""Wrappers around a function under test: each returns a function with the same values."""
 
 import jax
 import jax.numpy as jnp

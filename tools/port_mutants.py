@@ -119,7 +119,7 @@ def _between(lines: list[str], first: ast.expr, second: ast.expr) -> str:
 
 
 def _is_mask(node: ast.expr) -> bool:
-    """Whether this is a comparison, one that is cast, or something called a mask."""
+    """Return whether this is a comparison, one that is cast, or something called a mask."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "astype":
         node = node.func.value
     return isinstance(node, ast.Compare) or (isinstance(node, ast.Name) and "mask" in node.id)

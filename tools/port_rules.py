@@ -1,4 +1,4 @@
-"""Which rules of the porter answer in how many files, and which statements of `fnjax/port/rewrite` run.
+"""Count the files in which each rule of the porter answers, and those that run each statement of `rewrite`.
 
     python tools/port_rules.py [--folder DIR] [--below N] [--statements [FILE]] [--ports FILE]
 

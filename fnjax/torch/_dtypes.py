@@ -73,17 +73,17 @@ class dtype:  # noqa: N801 - PyTorch's name
 
     @property
     def is_floating_point(self) -> bool:
-        """Whether it is a real floating-point dtype."""
+        """Return whether it is a real floating-point dtype."""
         return self.kind == "float"
 
     @property
     def is_complex(self) -> bool:
-        """Whether it is complex."""
+        """Return whether it is a complex dtype."""
         return self.kind == "complex"
 
     @property
     def is_signed(self) -> bool:
-        """Whether it has negative numbers."""
+        """Return whether it has negative numbers."""
         return self.kind != "bool" and not self.name.startswith("uint")
 
     @property

@@ -313,7 +313,7 @@ def test_A18_forward_is_not_being_differentiated():
 
 
 def test_A19_no_grad():
-    """What PyTorch does under no_grad is stop_gradient here: no gradient, and backward is not run."""
+    """The counterpart of no_grad is stop_gradient: no gradient, and backward is not run."""
     assert recorded("A19", "rg") is False
     never = answering(lambda ctx, g: pytest.fail("backward was run"))
     assert is_zero(gradients(lambda x: jax.lax.stop_gradient(never.apply(x)) + 0 * x, jnp.array([1.0])))

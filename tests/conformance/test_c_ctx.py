@@ -217,7 +217,7 @@ def test_C30_backward_without_any_gradient():
 
 
 def test_C35_C36_pullbacks_can_be_called_again():
-    """What backward uses is not freed: a pullback may be called any number of times."""
+    """Residuals are not freed: a pullback may be called any number of times."""
     assert recorded("C35", "again", "exc") == "RuntimeError"
     assert recorded("C36", "again") == {"ok": None}
     _, pullback = jax.vjp(lambda x: MulExp.apply(x, 2.0), jnp.array([1.0]))

@@ -80,7 +80,7 @@ def test_D05_input_returned_and_saved():
 
 
 def test_D06_return_value_of_setup_context():
-    """What setup_context returns is ignored."""
+    """The return value of setup_context is ignored."""
     fn = setting_up(lambda x: x * 2, lambda ctx, inputs, output: 12345, lambda ctx, g: g * 2)
     x = jnp.array([1.0])
     check("D06", y=fn.apply(x), gx=gradients(fn.apply, x)[0])

@@ -60,12 +60,12 @@ class Kept(fnjax.Function):
 
 @pytest.mark.parametrize("function", [Recompute, Detached], ids=["plain", "detached"])
 def test_F09_vjp_in_backward(function):
-    """What PyTorch writes as enable_grad and autograd.grad in backward is jax.vjp there."""
+    """The counterpart of enable_grad and autograd.grad in backward is jax.vjp."""
     check("F09", gx=gradients(function.apply, jnp.array([0.7, 1.1]))[0])
 
 
 def test_F10_second_derivative_of_a_detached_recomputation():
-    """Where PyTorch has an error: constant if stop_gradient stands for detach, else the true second derivative."""
+    """The second derivative, an error in PyTorch, is zero if stop_gradient stands for detach, else the true one."""
     assert recorded("F10", "plain", "exc") == recorded("F10", "square", "exc") == "RuntimeError"
     x = jnp.array([0.7])
     square = lambda f: lambda x: f(x) ** 2
@@ -82,7 +82,7 @@ def test_F11_second_derivative_of_a_recomputation():
 
 
 def test_F12_graph_kept_from_forward():
-    """What PyTorch keeps of forward as a graph is a pullback on ctx here; its second derivative is right too."""
+    """The counterpart of a graph kept on ctx is a pullback; its second derivative is right too."""
     x = jnp.array([0.7])
     g, gg = derivatives(Kept.apply, x)
     check("F12", gx=g)

@@ -156,7 +156,7 @@ def test_I12_device_type(decorator):
 
 
 def test_I13_custom_bwd_alone():
-    """Where PyTorch has an AttributeError, custom_bwd works without custom_fwd: it changes nothing."""
+    """A custom_bwd without custom_fwd changes nothing, and works, where PyTorch has an AttributeError."""
     assert recorded("I13", "exc") == "AttributeError"
     fn = answering(fnjax.custom_bwd(lambda ctx, g: g * 3, device_type="cpu"))
     assert gradients(fn.apply, jnp.array([1.0])) == (3.0,)

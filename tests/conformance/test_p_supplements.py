@@ -256,7 +256,7 @@ def test_P25_vmap_and_grad_with_an_attribute():
 
 
 def test_P27_gradient_in_one_input():
-    """Where one input is differentiated, needs_input_grad says so (decision 6)."""
+    """A call in which one input is differentiated has needs_input_grad True for that one only (decision 6)."""
     seen = []
 
     def fwd(ctx, a, b):

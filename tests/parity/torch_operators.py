@@ -164,7 +164,7 @@ def to_numpy(array):
 
 
 def is_near(expected, found, loose, make_reference):
-    """Whether two arrays are equal up to rounding: where they are not, whether the second is as near to the truth."""
+    """Return whether two arrays are equal up to rounding, or else the second is as near to the exact one."""
     if np.allclose(expected, found, loose, loose, equal_nan=True):
         return True
     if make_reference is None:
@@ -214,7 +214,7 @@ def share(x, result):
 
 
 def compare(op, sample, form=""):
-    """How fnjax.torch does on one sample: `equal`, or what differs; None where PyTorch itself refuses.
+    """Return the result of fnjax.torch on one sample: `equal`, or the difference; None where PyTorch itself refuses.
 
     Args:
         op: the entry.

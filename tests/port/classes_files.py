@@ -1,4 +1,4 @@
-"""What stands around a class in its file: registries, changes at import, imports that may fail; and match."""
+"""Code around a class in its file: registries, changes at import, imports that may fail; and match."""
 
 CASES = {
     "Registered": (  # functions that a decorator enters, a list that is added to, a number that a function sets

@@ -1,4 +1,4 @@
-"""What is tried of each operation: calls in PyTorch over the arrays of operations_inputs."""
+"""Calls in PyTorch, for each operation, of the arrays of operations_inputs."""
 
 CASES = """
 torch.abs(x)

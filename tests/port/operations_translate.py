@@ -92,7 +92,7 @@ class Port(cst.CSTTransformer):
         return rendered.expression
 
     def of_distribution(self, original_node, updated_node, args=None):
-        """What is asked of a distribution that is made in the same expression, or None."""
+        """Render an attribute or method of a distribution that the same expression makes, or return None."""
         name = dotted(original_node.value.func) if isinstance(original_node.value, cst.Call) else None
         if not name or not name.startswith(HOME):
             return None

@@ -63,7 +63,7 @@ VIEWS, WRITES, BLOCKS = choices(VIEWS), choices(WRITES), choices(BLOCKS)
 
 
 def apart():
-    """What refuses writes to memory that is read in another place, or written to twice: PyTorch may do either first."""
+    """Return a mode of PyTorch that refuses writes to memory which the call reads elsewhere, or writes twice."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -172,7 +172,7 @@ class Program:
 
 
 def run(folder, seed):
-    """How one program went: `equal`, `refused`, or why it says nothing."""
+    """Return the outcome of one program: `equal`, `refused`, or why nothing can be said."""
     import torch
 
     given = [torch.randn(3, 4, generator=torch.Generator().manual_seed(seed + k), dtype=torch.float64) for k in (0, 1)]
@@ -204,7 +204,7 @@ def run(folder, seed):
 @pytest.mark.parity
 @pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 100), marks=pytest.mark.slow)], ids=["20", "80"])
 def test_writes_through_views(tmp_path, seeds):
-    """What shares memory in PyTorch takes each other's writes in the port as well, or the class is refused."""
+    """Variables that share memory in PyTorch see each other's writes in the port as well, or the class is refused."""
     pytest.importorskip("torch")
     with jax.enable_x64(True):
         ways = collections.Counter(run(tmp_path, seed) for seed in seeds)

@@ -1,4 +1,4 @@
-"""Which rules are asked for a node: for a call those that say something of it, and in no order but what they say."""
+"""Selection of the rules that are called for a node, and their independence of order."""
 
 import dataclasses
 import random
@@ -17,7 +17,7 @@ QUESTIONS = 4  # for each answer; it was 36 when all rules were asked one after 
 
 @pytest.fixture
 def answers(monkeypatch):
-    """What each question to a rule for calls has given."""
+    """Return the list of results of every rule for calls, as they come."""
     found = []
 
     def listening(rule):

@@ -23,7 +23,7 @@ def port(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def ours(port):
-    """What the ports give."""
+    """Return the results of the ports."""
     wanted = cases(str(port))
     return dict(zip(wanted, run_devices(list(wanted.values())), strict=True))
 

@@ -202,7 +202,7 @@ class Spike(torch.autograd.Function):
 @pytest.mark.parity
 @needs_torch
 def test_a_port_that_draws_is_given_a_key(files, capsys):
-    """What depends on the draw is compared in shape and dtype only, and named; everything else by its numbers."""
+    """Values that depend on the draw are compared in shape and dtype only, and named; all others by their numbers."""
     from fnjax.port import port_source
 
     ported = port_source(DRAWING).code
@@ -220,7 +220,7 @@ def test_a_port_that_draws_is_given_a_key(files, capsys):
 @pytest.mark.parity
 @needs_torch
 def test_what_pytorch_cannot_differentiate_twice_is_a_note(files, capsys):
-    """Where PyTorch has no second derivative, none is compared, and that is said."""
+    """Second derivatives are not compared, and a note says so, if PyTorch has none."""
     once = ORIGINAL.replace(
         "@staticmethod\n    def backward",
         "@staticmethod\n    @torch.autograd.function.once_differentiable\n    def backward",
@@ -312,7 +312,7 @@ def test_a_symmetric_matrix_is_moved_symmetrically(files, capsys):
 @pytest.mark.parity
 @needs_torch
 def test_a_backward_that_raises_is_a_note(files, capsys):
-    """Where only the original's backward raises, its outputs are compared, and a note says the rest."""
+    """Outputs are compared, and a note gives the error, if only the original's backward raises."""
     gates = _added(
         GATE.format("torch.autograd", "torch.sigmoid").replace("= ctx.saved_tensors", "= {}['none']"),
         GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"),
@@ -392,7 +392,7 @@ def test_second_derivatives_that_pytorch_takes_for_constant(files, capsys, name)
 @pytest.mark.parity
 @needs_torch
 def test_second_derivatives_that_cannot_be_measured(files, capsys):
-    """Where the original runs on no other numbers, a note says that nothing tells which side is right."""
+    """A differing second derivative fails, with a note if the original raises for the numbers around it."""
     ones = "(lambda x: [torch.sigmoid(x)][0 if (x == 1).all() else 9])"
     gates = _added(GATE.format("torch.autograd", ones), GATE.format("fnjax", "(lambda x: 1 / (1 + jnp.exp(-x)))"))
     call = ("--class", "Gate", "--args", "ones(3, 2), ones(3, 2)")
@@ -408,7 +408,7 @@ def test_second_derivatives_that_cannot_be_measured(files, capsys):
 @needs_torch
 @pytest.mark.parametrize(("factor", "status"), [("1", 0), ("1.5", 1)])
 def test_first_derivatives_where_backward_writes_in_place(files, capsys, factor, status):
-    """Where only the recording of backward fails, first derivatives are compared all the same, and that is said."""
+    """First derivatives are compared, and a note says so, if only the recording of backward fails."""
     rows = """
 class Rows({}.Function):
     @staticmethod
@@ -545,7 +545,7 @@ def test_a_class_that_hard_codes_float32_is_measured(files, capsys):
 @pytest.mark.parity
 @needs_torch
 def test_which_arguments_are_differentiated():
-    """Where only some arguments are differentiated, only these have gradients, on both sides."""
+    """Only the arguments that argnums names have gradients, on both sides."""
     import torch
 
     from fnjax.port.compare import compare
@@ -572,7 +572,7 @@ def test_which_arguments_are_differentiated():
     ids=["which", "none", "call", "args"],
 )
 def test_unusable_input(files, capsys, options, message):
-    """What cannot be used ends with status 2 and one line that says why."""
+    """Unusable input ends with status 2 and one line that says why."""
     status, printed = compared(capsys, files(), *options)
     assert status == 2
     assert message in printed.err

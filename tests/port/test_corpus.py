@@ -1,4 +1,4 @@
-"""How the corpus benchmark takes classes out of packages."""
+"""Extraction of classes from packages by the corpus benchmark."""
 
 import subprocess
 import sys

@@ -344,7 +344,7 @@ def test_what_is_mutated_is_returned():
 
 
 def test_an_operator_of_another_file_is_a_finding():
-    """What the file does not define the port cannot call."""
+    """An operator that the file does not define is a finding."""
     text = DECORATED + "\n\n@torch.library.custom_op('portd::f', mutates_args=())\ndef f(x: Tensor) -> Tensor:\n"
     ported = port_source(text + "    return torch.ops.elsewhere.g(x)\n")
     (finding,) = [f for f in ported.findings if f.severity == "error"]
@@ -353,7 +353,7 @@ def test_an_operator_of_another_file_is_a_finding():
 
 
 def test_a_schema_that_is_inferred(tmp_path):
-    """What serving packages write: a Library with infer_schema, impl and _register_fake."""
+    """A Library with infer_schema, impl and _register_fake, as serving packages write it, is ported."""
     ported = module(tmp_path, "inferred", port_source(INFERRED).code)
     x = np.linspace(-1, 1, 4, dtype=np.float32)
     np.testing.assert_allclose(jax.jit(fnjax.ops.porti.cosine)(x), np.cos(x), rtol=1e-6)
@@ -486,7 +486,7 @@ def first_cpu(x):
 
 
 def test_the_body_is_one_that_can_be_ported(tmp_path):
-    """That of the CPU comes before a kernel of CUDA wherever it stands, and a body may be a lambda or torch's."""
+    """The CPU's implementation is preferred to CUDA's in any order, and may be a lambda or a function of torch."""
     ported = port_source(BODIES)
     assert {c.name: c.status for c in ported.classes} == dict.fromkeys(
         ("portb::first", "portb::squared", "portb::sine"), "ported"

@@ -178,7 +178,7 @@ def test_derivatives_at_ties_bounds_and_zeros(y, tmp_path):
     ],
 )
 def test_departures_are_noted(y, tmp_path):
-    """Where the gradient at such inputs is JAX's, a note says so; it is met by some input."""
+    """A gradient that stays JAX's has a note, and some input shows that it differs from PyTorch's."""
     pytest.importorskip("torch")
     want, got = gradients(tmp_path, source(y))
     assert not np.allclose(got, want, equal_nan=True)
@@ -354,7 +354,7 @@ SHARED = {
 
 @pytest.mark.parametrize("case", SHARED)
 def test_stages_that_share_a_computation(case):
-    """What an earlier stage has differentiated is a finding in a later one, no constant; so is a call in an `if`."""
+    """Tensors that an earlier stage has differentiated are a finding in a later one; so is a call in an `if`."""
     parts = dict(zip(("first", "second", "then", "result"), SHARED[case], strict=True))
     (cls,) = port_source(STAGES.format(**parts)).classes
     assert {f.code for f in cls.findings} <= {"autograd", "absent"}

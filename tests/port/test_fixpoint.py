@@ -1,4 +1,4 @@
-"""How often the porter evaluates a statement, and that it goes on until nothing changes any more."""
+"""The number of evaluations of a statement, and their end at a fixpoint."""
 
 import collections
 import itertools
@@ -136,7 +136,7 @@ def test_loops_with_break_add_an_evaluation_for_each_around_them(depth, monkeypa
 
 @pytest.mark.parametrize("variables", [5, 6, 9])
 def test_a_loop_that_hands_values_on(variables, tmp_path):
-    """What a variable is may take as many rounds to tell as there are variables."""
+    """The fixpoint of a loop takes as many iterations as its longest chain of assignments."""
     v = [f"v{i}" for i in range(variables)]
     handed = [f"    {b} = {a}" for a, b in reversed(list(itertools.pairwise(v)))]
     rows = [f"{' = '.join(v)} = 0.0", "for i in range(12):", f"    if {v[-1]} > 1:", "        x = x * 2", *handed]
@@ -153,7 +153,7 @@ def test_a_loop_that_hands_values_on(variables, tmp_path):
 
 
 def test_what_a_long_chain_of_helpers_gives():
-    """That the innermost gives a tensor is known to the outermost."""
+    """The result of the innermost function is known to be a tensor in the outermost."""
     helpers = [f"def f{i}(x):\n    return f{i + 1}(x)\n\n\n" for i in range(9)]
     text = of(["if f0(x) > 1:", "    x = x * 2"], "x", "".join([*helpers, "def f9(x):\n    return x.sum()\n\n\n"]))
     ported = port_source(text)
@@ -162,7 +162,7 @@ def test_what_a_long_chain_of_helpers_gives():
 
 
 def test_a_loop_that_does_not_settle_is_a_finding(monkeypatch):
-    """Where rounds go on to tell something new, nothing is guessed."""
+    """A loop whose fixpoint is not reached is a finding, and nothing is guessed."""
     monkeypatch.setattr(evaluator, "_ITERATIONS", -100)
     ported = port_source(of(["y = 0.0", "for i in range(3):", "    y = y + x"]), strict=True)
     assert [c.status for c in ported.classes] == ["partial"]

@@ -113,7 +113,7 @@ def package(tmp_path, monkeypatch):
 
 
 def test_helpers_of_other_files_are_followed(package, capsys):
-    """What a helper does in another file is known, and the port imports the port of it, under the names of its file."""
+    """A helper's effects are known across files, and the port imports the helper's port under the names of its file."""
     out = package / "pkg_jax"
     assert main(["port", str(package / "pkg"), "-o", str(out)]) == 1
     assert capsys.readouterr().err.splitlines() == [

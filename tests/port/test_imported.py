@@ -1,4 +1,4 @@
-"""What the port runs when it is imported."""
+"""Statements that the port executes when it is imported."""
 
 import pytest
 

@@ -92,7 +92,7 @@ def parts(value):
 
 
 def difference(want, got):
-    """What is different, or None: values, shapes, the kind of dtype."""
+    """Return the first difference in values, shapes or kinds of dtype, or None."""
     left, right = parts(want), parts(got)
     if len(left) != len(right):
         return f"{len(right)} parts, not {len(left)}"
@@ -133,7 +133,7 @@ def test_rendered_code_runs(start):
 
 @pytest.mark.parametrize("upper", [True, False])
 def test_symeig(upper):
-    """What PyTorch has no more is NumPy's eigh of the triangle that it read."""
+    """The port of torch.symeig, which PyTorch has removed, agrees with NumPy's eigh of the same triangle."""
     A = INPUTS["A"]
     expected, columns = np.linalg.eigh(A, UPLO="U" if upper else "L")
     text = f"torch.symeig(A, eigenvectors=True, upper={upper})"
@@ -246,7 +246,7 @@ def test_the_table_knows_all_of_torch():
     [("torch.distributed.all_reduce", "psum"), ("torch.Tensor.data_ptr", "strides")],
 )
 def test_absent_operations_say_what_to_do(name, text):
-    """What JAX has not comes with the reason and a remedy."""
+    """An operation that JAX does not have comes with the reason and a remedy."""
     found = find_operation(name)
     assert isinstance(found, Absent)
     assert text in f"{found.reason}; {found.remedy}"
@@ -283,7 +283,7 @@ def test_reads_as_a_person_would_write_it(text, rendered):
 
 
 def test_one_part_of_a_pair():
-    """Where one field alone is wanted, its own code stands there."""
+    """A read of one field of a pair is the code of that field alone."""
     bound = bind_call(find_operation("torch.max"), cst.parse_expression("f(x, 1)").args, Names({"x"}))
     assert bound.overload.fields == ("values", "indices")
     assert unparse(bound.render(part="indices").expression) == "jnp.argmax(x, axis=1)"

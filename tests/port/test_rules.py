@@ -1,4 +1,4 @@
-"""What single statements become, and what stays as it is."""
+"""Rewrites of single statements, and statements that stay as they are."""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def ported(body):
 
 
 def executed(text):
-    """What the port of a file defines."""
+    """Return the names that the port of a file defines."""
     names = {}
     exec(port_source(text, strict=True).code, names)
     return names
@@ -554,7 +554,7 @@ NO_OPS = {
 
 @pytest.mark.parametrize("reason", NO_OPS)
 def test_no_ops(reason):
-    """What means the same in JAX stays, to the letter."""
+    """Code that means the same in JAX stays, to the letter."""
     made, findings = ported(NO_OPS[reason])
     assert made == NO_OPS[reason]
     assert not findings
@@ -855,7 +855,7 @@ FINDINGS = {
 
 @pytest.mark.parametrize("case", FINDINGS)
 def test_findings(case):
-    """What cannot be translated is said, with its place, and the class counts as partial."""
+    """Code that cannot be translated is an error with its code and line."""
     body, code = FINDINGS[case]
     _, findings = ported(body)
     errors = [f for f in findings if f.severity == "error"]
@@ -881,7 +881,7 @@ NOTES = {
 
 @pytest.mark.parametrize("case", NOTES)
 def test_notes(case):
-    """What is ported and still must be known is a note."""
+    """Code that is ported with a difference that users must know has a note."""
     body, code = NOTES[case]
     _, findings = ported(body)
     assert [(f.code, f.severity) for f in findings] == [(code, "note")]
@@ -927,7 +927,7 @@ def test_a_helper_knows_what_it_is_given():
 
 @pytest.mark.parametrize(("written", "expected"), [("ctx.n = y", []), ("y.node.n = 1", []), ("z = 1", ["unknown"])])
 def test_what_ctx_is_never_given(written, expected):
-    """What backward reads of ctx has to be written somewhere in the file, if only from outside the class."""
+    """An attribute of ctx that backward reads must be assigned somewhere in the file, if only outside the class."""
     backward = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * ctx.n\n"
     (cls,) = port_source(f"{HEAD}        {written}{TAIL}{backward}").classes
     assert [f.code for f in cls.findings] == expected
@@ -976,7 +976,7 @@ def test_star_imports(imports):
 
 
 def test_gradients_of_a_star():
-    """What switches gradients on and takes them is known where a star brings it."""
+    """Functions that switch gradients on and take them are known when a star import brings them."""
     text = (
         "from torch import *\nfrom torch.autograd import *\n\nclass C(Function):\n    @staticmethod\n"
         "    def forward(ctx, x: Tensor):\n        ctx.save_for_backward(x)\n        return x.sin()\n"
@@ -988,7 +988,7 @@ def test_gradients_of_a_star():
 
 
 def test_stars_of_the_standard_library():
-    """What a star of math brings is imported by name."""
+    """Names that a star import of math brings are imported by name."""
     text = "from math import *\nimport torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
     ported = port_source(f"{text}    def forward(ctx, x):\n        return x * sqrt(4.0) * pi\n")
     assert not ported.findings
@@ -1314,7 +1314,7 @@ def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
 
 @pytest.mark.parametrize("returned", ["", "[0]"])
 def test_gradients_of_a_recomputed_forward_have_room_for_the_key(returned):
-    """What torch.autograd.grad gives is returned with one more None, as anything else."""
+    """Gradients of torch.autograd.grad are returned with one more None, for the key, like any others."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
         "        ctx.save_for_backward(x)\n        return x * torch.rand_like(x)\n"
@@ -1371,7 +1371,7 @@ def test_what_is_unpacked_is_known_by_its_use(unpacked):
     ],
 )
 def test_forward_runs_without_gradients(made, expected):
-    """What it computes asks for none, and what may be an input asks as the input does."""
+    """Tensors that forward computes need no gradient; one that may be an input has the input's requires_grad."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, s=None):\n"
         f"        t = {made}\n        ctx.want = t.requires_grad\n        return x * 1\n"
@@ -1460,7 +1460,7 @@ def test_a_buffer_that_forward_writes_to_is_returned():
 
 @pytest.mark.parametrize(("more", "gradients"), [(JVP, "g"), ("", "*g")])
 def test_a_buffer_that_cannot_be_returned_is_a_finding(more, gradients):
-    """Where another method, or `*gradients`, speaks of the results, they stay as they are."""
+    """A buffer that forward writes to is a finding if a jvp or `*gradients` depends on the number of results."""
     text = BUFFER.format(more=more, gradients=gradients)
     assert ("in-place", "error") in {(f.code, f.severity) for f in port_source(text).findings}
 
@@ -1472,7 +1472,7 @@ def test_a_call_of_what_returns_a_buffer_is_a_finding():
 
 
 def test_a_buffer_that_backward_writes_to_is_a_finding():
-    """What backward leaves in a buffer for the caller would be lost, whether backward reads it again or not."""
+    """A write of backward to a saved buffer, which the caller would not see, is a finding."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n"
         "    def forward(ctx, x, memory):\n        ctx.save_for_backward(x, memory)\n        return x @ memory\n"
@@ -1722,7 +1722,7 @@ def test_memory_that_may_be_shared_is_a_finding(helper, body):
 )
 @pytest.mark.parametrize("written", ["h[:, 0].neg_()", "v = h[:, 0]\n        v.neg_()", "h[:, 0] = 0", "h[:, 0] *= 2"])
 def test_a_write_to_what_may_be_a_copy(made, read, expected, written):
-    """What is the same memory or a copy is written to; only what else is read of that memory is a doubt."""
+    """A write to what is the same memory or a copy is a finding only if the other memory is read later."""
     text = (
         "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x, k: bool):\n"
         f"        ctx.k = k\n        return x * 2\n    @staticmethod\n    def backward(ctx, g):\n        k = ctx.k\n"

@@ -1,4 +1,4 @@
-"""What the tables of torch's, Python's and NumPy's functions say beside the translations."""
+"""Columns of the tables of torch's, Python's and NumPy's functions other than the translations."""
 
 import dataclasses
 import math
@@ -40,7 +40,7 @@ def test_dtypes_are_told_by_the_table():
 
 @pytest.mark.parametrize("name", MATH)
 def test_functions_of_math_give_the_same(name):
-    """What stands for a function of math gives what that gives."""
+    """The function of JAX that replaces one of math returns the same value."""
     target = eval(MATH[name], {"jnp": jnp, "jax": jax})
     args = (0.6, 1.7)[: 2 if name == "pow" else 1]
     assert float(target(*map(jnp.float32, args))) == pytest.approx(float(getattr(math, name)(*args)), rel=1e-6)

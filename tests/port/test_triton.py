@@ -114,7 +114,7 @@ def test_kernels_keep_their_text(port):
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name):
-    """What a launch cannot mean in JAX is an error with its place, and stands as a raise in the port."""
+    """A launch that has no meaning in JAX is an error with its place."""
     text, message = REFUSED[name]
     ported = port_source(KERNELS + text)
     (cls,) = ported.classes

@@ -1,4 +1,4 @@
-"""What packages have around their kernels: other GPUs, operators by made names, objects of their own among outputs."""
+"""Code around the kernels of packages: other GPUs, operators by composed names, objects of their own as outputs."""
 
 import importlib
 import importlib.util
@@ -255,7 +255,7 @@ def test_a_class_has_the_findings_of_the_operators_that_it_calls():
 
 
 def test_a_function_that_calls_itself_settles():
-    """What it returns of its own deeper calls has one name, however deep."""
+    """The result of a recursive call has one name at any depth, so that the function's summary reaches a fixpoint."""
     text = (
         "import torch\n"
         "def halved(x, n):\n    while True:\n        found = None\n        try:\n            found = cut(x, n)\n"

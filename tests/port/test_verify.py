@@ -193,7 +193,7 @@ def test_mistakes_differ(name, tmp_path):
 @parity
 @needs_torch
 def test_the_call_can_be_pasted(tmp_path, capsys, monkeypatch):
-    """What differs exits 3 with a small call; pasted, it shows the difference again, with status 1."""
+    """A difference exits with 3 and prints a small call; pasted, this shows the difference again and exits with 1."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(HEAD + SWISH)
     right = port_source(HEAD + SWISH).code
@@ -398,7 +398,7 @@ class Launched(Function):
 @parity
 @needs_torch
 def test_a_library_that_is_missing_is_named(tmp_path):
-    """Where launches cannot run, the verdict says which library they take, and not that arguments were not found."""
+    """A verdict on launches that cannot run names the missing library, and not missing arguments."""
     port = "import fnjax\n\n\nclass Launched(fnjax.Function):\n    pass\n"
     verdict = verified(KERNEL, "Launched", port, folder=tmp_path, seconds=3)
     assert verdict.status == "not tried"
@@ -428,7 +428,7 @@ def test_a_file_beside_it_is_not_torch(tmp_path):
     ids=["branch", "applied", "affine"],
 )
 def test_what_the_source_tells(text, wanted):
-    """What forward and backward do with a parameter says what it is."""
+    """The kind, values and default of a parameter are inferred from its uses in forward and backward."""
     name = text.split("(")[0].removeprefix("class ")
     found = {h.name: h for h in read_hints(ast.parse(text), name)}
     for parameter, facts in wanted.items():

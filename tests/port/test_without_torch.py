@@ -179,7 +179,7 @@ def test_operators_of_both_sides_are_two(sides, capsys):
     ],
 )
 def test_what_needs_pytorch(sides, capsys, options, message):
-    """What only PyTorch can do says so."""
+    """Options that need PyTorch say so if it is not installed."""
     assert main(["compare", *sides(SWISH), *options]) == 2
     assert message in capsys.readouterr().err
 

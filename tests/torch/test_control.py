@@ -340,7 +340,7 @@ def test_branches_of_different_shapes_raise_when_used(tmp_path):
 
 
 def test_functions_that_return_in_one_branch_alone(tmp_path):
-    """What such a function returns is None in the other branch, so its use as a tensor is refused."""
+    """The result of such a function is None in the other branch, so its use as a tensor is refused."""
     path = tmp_path / "one.py"
     path.write_text("def g(x):\n    if x.sum() > 0:\n        return x\n\n\ndef f(x):\n    return g(x) + 1\n")
     function = torch.jax_view(torch.load(path).f)

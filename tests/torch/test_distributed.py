@@ -29,7 +29,7 @@ NAMES = list(CALLS)[1::3]
 
 @pytest.fixture(scope="module")
 def ours():
-    """What every second Function of the file gives, loaded as it is."""
+    """Return the results of every second Function of the file, loaded as it is."""
     wanted = cases("")
     loaded = [
         Case(wanted[n].original, (f"with_default(functions.{n.partition(' ')[0]}.apply)", SETUP), wanted[n].args)

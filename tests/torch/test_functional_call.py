@@ -184,7 +184,7 @@ class Remembers(nn.Module):
 
 
 def test_attributes_are_left_as_they_were_and_named():
-    """What forward leaves in Python attributes is taken back, with a warning; no tracer stays. A buffer lasts."""
+    """Assignments of forward to Python attributes are undone with a warning; those to a buffer last."""
     model = Remembers()
     with pytest.warns(UserWarning, match=r"'last' and 'calls' and 'seen', which functional_call leaves as it was"):
         assert jax.jit(lambda x: torch.func.functional_call(model, {}, (x,)))(3.0 * jnp.ones(())) == 3

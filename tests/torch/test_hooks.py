@@ -129,7 +129,7 @@ def test_detach_in_place(wrap):
 
 
 def test_the_second_derivative_after_a_write_by_data():
-    """What `.data` writes is the value at which the tensor is differentiated, to any order."""
+    """Derivatives of any order are taken at the value that `.data` has written."""
 
     def function(x):
         y = x * 1.0

@@ -62,7 +62,7 @@ def test_normal(name, options, deviation):
 
 
 def test_truncated_normal():
-    """What lies outside of the bounds is drawn again."""
+    """Numbers outside of the bounds are drawn again."""
     x = fill("trunc_normal_", 1.0, 2.0, -1.0, 4.0).ravel()
     assert scipy.stats.kstest(x, scipy.stats.truncnorm(-1, 1.5, 1, 2).cdf).pvalue > 1e-3
     with pytest.warns(UserWarning, match="more than 2 std from"):

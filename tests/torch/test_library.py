@@ -204,7 +204,7 @@ def test_bodies_and_results_have_the_caller_s_dtypes(loaded):
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_what_operators_mutate(loaded, wrap):
-    """What an operator mutates is written into the tensors, through views and in lists; on arrays it is returned."""
+    """Mutations by an operator reach the tensors, through views and in lists; on arrays they are returned."""
     total, first, second, summed, most = wrap(torch.jax_view(loaded.update))(X)
     np.testing.assert_array_equal(total, 2 * X)
     np.testing.assert_array_equal(first, 0 * X)

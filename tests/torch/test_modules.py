@@ -53,7 +53,7 @@ def test_a_call_maps_arrays_to_arrays_and_writes_buffers():
 
 
 def test_load_state_dict_collects_all_errors():
-    """What is missing, unexpected or of another shape is one RuntimeError in PyTorch's words."""
+    """Missing and unexpected keys and mismatched shapes are one RuntimeError in PyTorch's words."""
     with pytest.raises(RuntimeError) as caught:
         make().load_state_dict({"0.weight": np.ones((3, 3)), "0.bias": np.ones(3), "0.calls": 1, "2.x": np.ones(1)})
     text = str(caught.value)

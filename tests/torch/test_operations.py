@@ -43,7 +43,7 @@ def test_one_value_per_channel():
 
 @pytest.mark.parametrize("name", ["gcd", "minimum"])
 def test_integers_keep_their_size(name):
-    """What an operation makes of int32 tensors is int32, and of int64 ones int64, also without 64-bit numbers."""
+    """Operations of int32 tensors return int32, those of int64 ones int64, also without 64-bit numbers."""
     for own in (torch.int32, torch.int64):
         x = torch.tensor([4, 6], dtype=own)
         assert getattr(torch, name)(x, x).dtype is own

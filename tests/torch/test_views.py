@@ -35,7 +35,7 @@ def _step(draw, x, a):
 @settings(deadline=None, max_examples=30)
 @given(st.data())
 def test_writes_reach_all_that_share_memory(data):
-    """What is written through a chain of views arrives where NumPy writes it, and is read back as NumPy reads it."""
+    """Writes through a chain of views reach the elements that NumPy's reach, and are read back as NumPy reads them."""
     shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     base = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     tensor = torch.torch_view(jnp.asarray(base))
@@ -143,7 +143,7 @@ def test_reductions_of_selected_rows():
 
 
 def test_selections_by_traced_masks():
-    """What a traced mask selects can be computed with, summed and written back; its size is refused."""
+    """The selection by a traced mask can be computed with, summed and written back; its size is refused."""
 
     def scale(x):
         y = x.clone()

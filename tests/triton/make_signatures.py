@@ -34,7 +34,7 @@ def signatures():
 
 
 def types():
-    """What comes out of each expression."""
+    """Return the type of each expression."""
     import torch
     import triton.language as tl
 

@@ -15,7 +15,7 @@ import fnjax.triton.language
 
 
 class JITFunction(fnjax.triton.JITFunction):
-    """What `triton.jit` makes."""
+    """A kernel, as `triton.jit` makes it."""
 
 
 class Module(types.ModuleType):

@@ -35,7 +35,7 @@ class Nobody:
 
 
 def in_turn(function, *arrays):
-    """What launches give on NumPy arrays, one program after the other and one turn after the other."""
+    """Return the results of launches on NumPy arrays, with programs and iterations in sequence."""
     with launching(lambda launch, given, traced: Execution(launch, given, traced, Nobody()).run()):
         return function(*arrays)
 
@@ -112,7 +112,7 @@ def sums_kernel(x_ptr, out_ptr, turns):
 
 @triton.jit
 def rescaled_kernel(x_ptr, out_ptr, turns):
-    """What is carried is not only added to."""
+    """A carried value that is not only added to."""
     lanes = tl.arange(0, 16)
     total = tl.zeros((16,), tl.float32)
     for i in range(turns):

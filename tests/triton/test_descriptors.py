@@ -91,7 +91,7 @@ def test_strides_and_padding_are_the_descriptors():
 
 
 def test_atomics_of_descriptors():
-    """What programs add to one block, and the largest; nothing outside of it."""
+    """Programs add to one block, and take its maximum, through descriptors; nothing outside of it is written."""
     x = floats(12, 6)
     describe = TensorDescriptor.from_tensor
     total, largest = sums_kernel[(3,)](

@@ -60,7 +60,7 @@ def test_each_element_has_the_colour_of_its_program():
 
 
 def test_shared_elements_have_colours_of_their_own():
-    """What two programs write, what all read, and what nobody touches."""
+    """Elements that two programs write, that all read, and that nobody touches have colours of their own."""
     figure = faulty.overlap_kernel.draw[(3,)](X[:8], empty(24), BLOCK=8)
     found, colours = panels(figure), entries(figure)
     written = pixels(found["out_ptr", "written"])[0]

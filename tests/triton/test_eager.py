@@ -134,7 +134,7 @@ def given_kernel(x_ptr, out_ptr, N: tl.constexpr, READ: tl.constexpr):
 
 
 def launch(read, kernel=outer_kernel):
-    """What a launch stores of 0, 1, 2, 3."""
+    """Return the array that a launch stores for the input 0, 1, 2, 3."""
     return np.asarray(kernel[(1,)](jnp.arange(4), jnp.zeros(4, jnp.int32), N=4, READ=read))
 
 

@@ -93,7 +93,7 @@ def test_a_constexpr_is_no_traced_value():
 
 
 def test_a_torch_tensor_is_no_array():
-    """What torch calls a tensor, wherever it comes from."""
+    """A class called Tensor of a module torch is refused as a torch tensor, with or without PyTorch."""
     tensor = type("Tensor", (), {"__module__": "torch", "device": "cpu", "numpy": lambda self: X})()
     says(lambda: launch(x=tensor), "x_ptr", "torch tensor", "jnp.asarray")
 
@@ -117,7 +117,7 @@ def test_a_number_is_a_number(given):
 
 @pytest.mark.parametrize("given", [4.0, 3, "4", np.arange(2)], ids=str)
 def test_a_constexpr_fits(given):
-    """What a block cannot have as its size is told with the parameter."""
+    """A value that cannot be the size of a block is an error that names the parameter."""
     says(lambda: launch(BLOCK=given), "BLOCK is")
 
 
@@ -129,7 +129,7 @@ def test_a_function_that_gives_the_grid_fails():
 
 @pytest.mark.parametrize("compiled", [lambda f: f, jax.jit])
 def test_an_array_is_large_enough(compiled):
-    """What a launch certainly writes outside is an error, what it reads a warning: name, address, size and line."""
+    """A write that is certainly out of bounds is an error, a read a warning: name, address, size and line."""
     line = copy_kernel.source.node.body[1].lineno
     with pytest.warns(RuntimeWarning, match=rf"line {line} of .* reads x_ptr\[7\], which has 5 elements .*is NaN"):
         found = compiled(lambda x: launch(x=x))(X[:5])
@@ -149,7 +149,7 @@ def tiles(size, masked, rows=3, columns=7):
 
 
 def test_masks_of_rows_and_columns_are_understood():
-    """What they hold back is not told; one element too few is, and shows as NaN."""
+    """Masked-out elements cause no warning; one element too few does, and is NaN."""
     tiles(21, True)
     with (
         pytest.warns(RuntimeWarning, match=r"reads x_ptr\[20\], which has 20 .*the mask lets it through"),
@@ -187,7 +187,7 @@ def test_a_name_that_is_not_there(compiled):
 
 
 def test_a_loaded_bound_makes_up_no_more_than_a_block():
-    """How often the loop turns is not known, and yet no array is larger than what the kernel was given, and a block."""
+    """With an unknown number of iterations no array is larger than what the kernel was given, and a block."""
     text = str(jax.make_jaxpr(lambda x: loaded_bound_kernel[(1,)](x, jnp.array([3]), jnp.zeros(1)))(jnp.asarray(X)))
     sizes = [int(n) for dims in re.findall(r":\w+\[([\d,]+)\]", text) for n in dims.split(",")]
     assert max(sizes) <= len(X) + 1

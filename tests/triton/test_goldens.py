@@ -26,7 +26,7 @@ def goldens(file):
 
 
 def expected(case):
-    """What a launch gives, by parameter."""
+    """Return the results of a launch by parameter."""
     if case.reference is not None:
         return case.reference
     stored = goldens(case.file)
@@ -109,7 +109,7 @@ def test_the_source_tells_what_is_stored_to(case):
 
 
 def names_in(tree):
-    """What a file uses of the language, in the words of names.txt."""
+    """Return the names of the language that a file uses, as names.txt spells them."""
     found = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):

@@ -54,7 +54,7 @@ def test_a_kernel_is_its_twin(name):
 
 
 def test_every_twin_is_compared():
-    """What is timed is tried here at a small size."""
+    """Every launch that is timed is tried here at a small size."""
     assert SMALL.keys() == TWINS.keys() == launches.LAUNCHES.keys()
     assert DIFFERENTIATED.keys() <= TWINS.keys()
 
@@ -85,7 +85,7 @@ def test_derivative_of_rms_norm_is_its_backward_kernel():
 
 
 def test_derivative_of_swiglu_is_its_backward_kernel():
-    """Which writes the gradients over the inputs."""
+    """The backward kernel, which writes the gradients over its inputs, returns what vjp of the forward kernel does."""
     gate, up, dy = numbers(3, 5, 50), numbers(4, 5, 50), numbers(5, 5, 50)
 
     def forward(gate, up):
@@ -136,7 +136,7 @@ def decay_kernel(x_ptr, n_ptr, out_ptr, n, LOADED: tl.constexpr):
 
 @pytest.mark.skipif(jax.device_count() < 2, reason="needs two devices (forced host devices in tests/conftest.py)")
 def test_loops_inside_of_shard_map():
-    """What a loop carries varies over the devices where memory does: side by side, in turn, and of no known end."""
+    """Loop carries are device-varying if memory is: vectorised, in sequence, with no known number of iterations."""
     x = numbers(9, 4, 9)
     sums, decays = lambda x: (x**2).sum(1, keepdims=True) * x, lambda x: x @ 2.0 ** jnp.arange(-8, 1)
     decay = lambda loaded: lambda x: decay_kernel[(x.shape[0],)](x, jnp.array([9]), empty(x.shape[0]), 9, LOADED=loaded)

@@ -106,7 +106,7 @@ def write_bits_kernel(x_ptr, out_ptr, KIND: tl.constexpr, N: tl.constexpr):
 
 @pytest.mark.parametrize("kind", ["int32", "int16"])
 def test_pointers_to_other_types_write_bits(kind):
-    """What is stored in another type is found in the array's own; the rest of its bits stays."""
+    """A store in another type changes the array's own bits at that place, and no others."""
     n = 16 // np.dtype(kind).itemsize
     bits = X.view(kind)
     wanted = np.zeros(8, np.float32).view(kind).copy()

@@ -53,7 +53,7 @@ def wait(lock, out):
 
 
 def test_an_endless_wait_is_refused_under_transformations():
-    """Where the program can call Python: under jit, in a batch, and differentiated."""
+    """An endless wait is an error under jit, in a batch, and differentiated, where the program can call Python."""
     lock, out = jnp.zeros(1, jnp.int32), jnp.zeros(2)
     refused = functools.partial(pytest.raises, match=r"program 1 would wait for ever in endless_kernel, line \d+")
     with refused(jax.errors.JaxRuntimeError):

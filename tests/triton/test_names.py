@@ -28,7 +28,7 @@ WIDE = {("x + 3000000000", "int64", "int64"), ("x < -1", "uint64", "uint64")}
 
 
 def home_of(name):
-    """Where a function is to be found here, and under which name."""
+    """Return the object that has a function of the language here, and the function's name there."""
     if not name.startswith("tensor."):
         return tl, name
     name = name.removeprefix("tensor.")

@@ -26,7 +26,7 @@ TWICE = tl.constexpr(2)
 
 @pytest.fixture
 def calls(monkeypatch):
-    """What jax-triton was called with; it is there while a test runs."""
+    """Return the calls of a stand-in for jax-triton, which is installed while a test runs."""
     found = []
     for name, module in stand_in.modules(found).items():
         monkeypatch.setitem(sys.modules, name, module)
@@ -164,7 +164,7 @@ def test_inside_shard_map(calls):
 
 
 def test_gradients_go_through_the_translation(calls):
-    """What JAX differentiates is its own operations; forward and backward of a Function run the originals."""
+    """Gradients differentiate the JAX operations; forward and backward of a Function run the original kernels."""
     assert "triton_kernel_call" not in lowered(jax.grad(lambda x: scale(x).sum()), X)
     assert calls == []
     assert lowered(jax.value_and_grad(lambda x: Scale.apply(x).sum()), X).count("custom_call @triton_kernel_call") == 2
@@ -318,7 +318,7 @@ def test_another_version_of_jax_triton(calls, monkeypatch):
 
 
 def test_an_error_of_the_original_says_what_else_there_is(calls, monkeypatch):
-    """What Triton says of a kernel stays, with a note."""
+    """An error of Triton itself is raised as it is, with a note."""
 
     def fails(*args, **named):
         raise RuntimeError("out of registers")

@@ -1,4 +1,4 @@
-"""How a line is written into the table, and how it is found there.
+"""Entering lines into the table, and finding them there.
 
 A line of `add_lines` has four columns, or five, parted by ` | `:
 

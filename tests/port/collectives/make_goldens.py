@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def read() -> dict[str, list[dict]]:
-    """What the processes gave, for each case."""
+    """Read the results of the processes for each case."""
     with np.load(GOLDENS) as file:
         return pickle.loads(zlib.decompress(file["goldens"].tobytes()))
 

@@ -6,7 +6,7 @@ import fnjax.triton.language as tl
 
 @triton.jit
 def sums_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    """What int8 or uint8 is added to, multiplied and shifted by has 32 bits, except constexprs."""
+    """Sums, products and shifts of int8 or uint8 with an assigned number have 32 bits, those with a constexpr 8."""
     lanes = tl.arange(0, N)
     x = tl.load(x_ptr + lanes)
     c = 100
@@ -62,7 +62,7 @@ def halves_kernel(x_ptr, out_ptr, N: tl.constexpr):
 
 @triton.jit
 def static_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    """What is known of an assigned number stays known: bounds, conditions."""
+    """Assigned numbers stay static: bounds, conditions."""
     lanes = tl.arange(0, N)
     rounds = N // 8
     acc = tl.zeros((N,), tl.int32)

@@ -128,7 +128,7 @@ def groups_kernel(x_ptr, out_ptr, lock_ptr, count_ptr, n, GROUPS: tl.constexpr, 
 
 @triton.jit
 def last_one_kernel(x_ptr, partial_ptr, out_ptr, counter_ptr, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
-    """Who comes last sums what all have left: a reduction in one launch."""
+    """The last program sums what all have left: a reduction in one launch."""
     pid = tl.program_id(0)
     x = tl.load(x_ptr + pid * BLOCK + tl.arange(0, BLOCK))
     tl.store(partial_ptr + pid, tl.sum(x * x, axis=0))

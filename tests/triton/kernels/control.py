@@ -229,7 +229,7 @@ def nested_kernel(x_ptr, out_ptr, rows, columns, BLOCK: tl.constexpr):
 
 @triton.jit
 def first_turn_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """What the turn before loaded is used by the next one."""
+    """A load of one iteration is used by the next one."""
     lanes = tl.arange(0, BLOCK)
     before = tl.load(x_ptr + lanes)
     for i in range(1, n):

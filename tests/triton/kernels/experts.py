@@ -28,7 +28,7 @@ def route_kernel(logits_ptr, weight_ptr, expert_ptr, E: tl.constexpr, K: tl.cons
 
 @triton.jit
 def count_kernel(expert_ptr, count_ptr, rank_ptr, n, BLOCK: tl.constexpr):
-    """How many tokens each expert gets, and the place of each token: the old value of the counter."""
+    """Count the tokens of each expert; the old value of the counter is the token's place."""
     lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = lanes < n
     expert = tl.load(expert_ptr + lanes, mask=mask, other=0)

@@ -54,7 +54,7 @@ def eight_bits_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def libdevice_kernel(x_ptr, out_ptr, N: tl.constexpr):
-    """What the interpreter has not."""
+    """Functions that the interpreter does not have."""
     lanes = tl.arange(0, N)
     x = tl.load(x_ptr + lanes)
     tl.store(out_ptr + lanes, tl.extra.cuda.libdevice.tanh(x))

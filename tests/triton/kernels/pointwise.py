@@ -30,7 +30,7 @@ def exact_kernel(x_ptr, out_ptr, BLOCK: tl.constexpr):
 
 @triton.jit
 def other_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """What `other` puts into the lanes that are masked is stored as well."""
+    """The value of `other` in masked lanes is stored as well."""
     pid = tl.program_id(0)
     offsets = pid * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offsets, mask=offsets < n, other=-3.5)
@@ -132,7 +132,7 @@ def in_place_kernel(x_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def twice_kernel(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
-    """What the first store wrote is read by the second load where both names are one array."""
+    """The second load reads what the first store wrote, if both names are one array."""
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = offsets < n
     x = tl.load(x_ptr + offsets, mask=mask)
@@ -192,7 +192,7 @@ def scalars_kernel(x_ptr, index_ptr, out_ptr, n):
 
 @triton.jit
 def programs_kernel(out_ptr, BLOCK: tl.constexpr):
-    """Where a program stands, among how many."""
+    """The program's indices and the numbers of programs."""
     x, y = tl.program_id(0), tl.program_id(1)
     nx = tl.num_programs(0)
     ny = tl.num_programs(axis=1)

@@ -1,4 +1,4 @@
-"""What kernels for sequences do: packed batches, chunks, caches in pages, states that are passed on."""
+"""Patterns of kernels for sequences: packed batches, chunks, caches in pages, states that are passed on."""
 
 import fnjax.triton as triton
 import fnjax.triton.language as tl

@@ -106,7 +106,7 @@ def histogram_kernel(x_ptr, out_ptr, N: tl.constexpr, BINS: tl.constexpr):
 
 @triton.jit
 def cat_kernel(x_ptr, y_ptr, out_ptr, N: tl.constexpr):
-    """What cat gives may be in any order: its sum cannot tell."""
+    """The order of tl.cat's result is open: a sum does not depend on it."""
     lanes = tl.arange(0, N)
     both = tl.cat(tl.load(x_ptr + lanes), tl.load(y_ptr + lanes), can_reorder=True)
     tl.store(out_ptr, tl.sum(both * both, axis=0))
