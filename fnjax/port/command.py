@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnjax._cli.call import UsageError
-from fnjax.port.output import are_many, check_outputs, check_replaced, choose_target, emit_port, is_current, write_file
+from fnjax.port.output import (
+    are_many,
+    check_outputs,
+    check_replaced,
+    choose_target,
+    describe_difference,
+    emit_port,
+    write_file,
+)
 from fnjax.port.sources import Text, iter_sources
 from fnjax.port.verify import Job, Verdict, verify
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED
@@ -132,11 +140,10 @@ def _run_port(options: argparse.Namespace) -> int:
     many = are_many(options, sources)
     check_replaced(options, [source.name for source, _ in results], many)
     if options.check:
-        stale = [source.name for source, ported in results if not is_current(options, source, ported, many)]
-        for name in stale:
-            target = choose_target(options, name, many)
-            print(f"{target} is not the port of {name} as that is now: run fnjax port without --check", file=sys.stderr)
-        return int(bool(stale))
+        differences = [describe_difference(options, source, ported, many) for source, ported in results]
+        for text in filter(None, differences):
+            print(text, file=sys.stderr)
+        return int(any(differences))
     for source, ported in results:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "

@@ -83,10 +83,16 @@ def check_replaced(options: argparse.Namespace, names: Sequence[str], many: bool
         content = target.read_bytes().replace(b"\r\n", b"\n")
         if options.diff and content.startswith(b"--- "):
             continue
-        header = _HEADER.search(content)
-        if content and (header is None or _hash(content) != header[1].decode()):
-            why = "has been edited since it was written" if header else "is not a port that fnjax has written"
+        if content and (why := _describe_edit(content)):
             raise UsageError(f"{str(target)!r} {why}; --force replaces it")
+
+
+def _describe_edit(content: bytes) -> str:
+    """Return how a file is not a port as it was written; empty if it is."""
+    header = _HEADER.search(content)
+    if header is None:
+        return "is not a port that fnjax has written"
+    return "" if _hash(content) == header[1].decode() else "has been edited since it was written"
 
 
 def add_header(source: Text, code: str) -> str:
@@ -122,12 +128,21 @@ def emit_port(options: argparse.Namespace, source: Text, ported: Ported, many: b
         sys.stdout.buffer.flush()
 
 
-def is_current(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> bool:
-    """Return whether the file that a port is written to has this port, perhaps with the header of another version."""
+def describe_difference(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> str:
+    """Return how the file that a port is written to is not this port, and the remedy.
+
+    Empty where it is this port, perhaps with the header of another version.
+    """
     target = choose_target(options, source.name, many)
-    content = target.read_bytes().replace(b"\r\n", b"\n") if target.is_file() else b""
+    if not target.is_file():
+        return f"{target}, the port of {source.name}, does not exist: run fnjax port without --check"
+    content = target.read_bytes().replace(b"\r\n", b"\n")
     code = ported.code.replace("\r\n", "\n").encode(source.encoding)
-    return bool(_HEADER.search(content)) and _hash(content) == _hash(code)
+    if _HEADER.search(content) and _hash(content) == _hash(code):
+        return ""
+    if why := _describe_edit(content):
+        return f"{target} {why}: run fnjax port with --force to replace it, or give -o another name"
+    return f"{target} is not the port of {source.name} as that is now: run fnjax port without --check"
 
 
 def _select_statements(text: str, code: str) -> str:

@@ -214,7 +214,7 @@ def test_an_edited_port_stays(whole, tmp_path, capsys):
     out = tmp_path / "out.py"
     call = ["port", str(whole), "-o", str(out)]
     assert main([*call, "--check"]) == 1
-    assert f"{out} is not the port of {whole}" in capsys.readouterr().err
+    assert f"{out}, the port of {whole}, does not exist: run fnjax port without --check" in capsys.readouterr().err
     assert not out.exists()
     assert main(call) == main(call) == main([*call, "--check"]) == 0
     first, _, rest = out.read_text().partition("\n")
@@ -228,9 +228,13 @@ def test_an_edited_port_stays(whole, tmp_path, capsys):
             assert main([*call, *options]) == 2
             assert why in capsys.readouterr().err
         assert main([*call, "--check"]) == 1
+        assert re.search(f"out.py {why}.*: run fnjax port with --force", capsys.readouterr().err)
         assert out.read_text() == text
         assert main([*call, "--force"]) == 0
         assert out.read_text() == f"{first}\n{rest}"
+    whole.write_text(WHOLE.replace("exp", "sin"))
+    assert main([*call, "--check"]) == 1
+    assert f"{out} is not the port of {whole} as that is now" in capsys.readouterr().err
 
 
 def test_notebooks(tmp_path, capsys):
