@@ -39,10 +39,11 @@ def check_outputs(options: argparse.Namespace, sources: Sequence[Text]) -> None:
     names = [s.name for s in sources]
     targets = {}
     if options.output is not None:
-        if many and (
-            Path(options.output).is_file() or (options.output.endswith(".py") and not Path(options.output).is_dir())
-        ):
-            raise UsageError(f"{options.output!r} is a file, and there are several sources; -o needs a folder")
+        out = Path(options.output)
+        if out.suffix == ".ipynb" and not out.is_dir():
+            raise UsageError(f"a port is a Python file, not a notebook: -o {str(out.with_suffix('.py'))!r}")
+        if many and (out.is_file() or (out.suffix == ".py" and not out.is_dir())):
+            raise UsageError(f"{options.output!r} names a file, and there are several sources; -o needs a folder")
         targets = {name: choose_target(options, name, many) for name in names}
     for name, target in targets.items():
         if name != "<stdin>" and target.exists() and resolve_path(target) == resolve_path(name):

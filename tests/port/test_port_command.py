@@ -183,7 +183,7 @@ def test_several_sources_keep_apart(tmp_path, capsys, monkeypatch):
     assert main(["port", "a", "b", "-o", "out"]) == 2
     assert "would both be written to 'out/x.py'" in capsys.readouterr().err
     assert main(["port", "a", "b", "-o", "out.py"]) == 2
-    assert "-o needs a folder" in capsys.readouterr().err
+    assert "'out.py' names a file, and there are several sources; -o needs a folder" in capsys.readouterr().err
     for _ in range(2):
         assert main(["port", "a", "-o", "a/jax"]) == 0
     assert sorted(str(p) for p in (tmp_path / "a").rglob("*.py")) == [
@@ -253,6 +253,8 @@ def test_notebooks(tmp_path, capsys):
     assert "class Whole(fnjax.Function)" in (tmp_path / "out" / "a.py").read_text()
     assert main(["port", str(path), "--strict"]) == 1
     assert f"{path}:cell 4:5:16 supply" in capsys.readouterr().err
+    assert main(["port", str(path), "-o", str(tmp_path / "b.ipynb")]) == 2
+    assert "a port is a Python file, not a notebook" in capsys.readouterr().err
     path.write_text("{}")
     assert main(["port", str(path)]) == 2
     assert "it is not a Jupyter notebook" in capsys.readouterr().err
