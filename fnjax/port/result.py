@@ -16,7 +16,8 @@ class Finding:
         col: the column, from 1.
         code: the kind of finding, one of those in the porting guide: `untraced`, `unknown`, `alias` …
         message: what it is and what to do.
-        severity: "error" (something needs manual porting, or the class runs outside jit only) or "note".
+        severity: "error" (the class stays PyTorch source; with `strict` something in it needs manual porting, or it
+            runs outside jit only) or "note".
     """
 
     line: int

@@ -1264,6 +1264,7 @@ def test_a_branch_that_cannot_be_traced_stays_one_of_pythons():
     made, findings = ported("if x.sum() > 0:\n    for k in range(int(x.max()), 0, -1):\n        x = x / k")
     assert "cond" not in made
     assert {f.code for f in findings} == {"untraced"}
+    assert all(f.message.endswith("; JAX source of this runs outside jit only") for f in findings)
 
 
 def test_branches_that_draw_and_return():

@@ -68,6 +68,10 @@ class ExpressionEvaluator(Variables):
         finding = Finding(*self.program.source.locate(node), kind, message, severity)
         self.diagnostics.report(finding)
 
+    def report_untraced(self, node: cst.CSTNode, message: str) -> None:
+        """Report what needs a value that is unknown while JAX traces: fnjax.torch can run some of it under jit."""
+        self.report(node, "untraced", f"{message}; JAX source of this runs outside jit only")
+
     def is_traced(self, value: Value) -> bool:
         """Return whether a value may be an array under jit whose entries are not known."""
         return value.traced and not self.routine.concrete

@@ -60,7 +60,7 @@ def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int
     if isinstance(rendered, Problem):
         raise refused
     if not bound.overload.traced:
-        ev.report(node, "untraced", f"the result of {name} depends on values; this runs outside jit only")
+        ev.report_untraced(node, f"the result of {name} depends on values")
     ev.diagnostics.needs |= rendered.needs
     ev.diagnostics.imports |= rendered.imports
     made = rendered.expression

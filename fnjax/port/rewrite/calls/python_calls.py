@@ -132,7 +132,7 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if name in {"float", "complex", "int", "bool"}:
         return _port_number_call(ev, node, made, name, first)
     if name in {"range", "slice"} and traced:
-        ev.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs outside jit only")
+        ev.report_untraced(node, f"{name}() of a tensor's value is unknown under jit")
     starred = any(a.star and find_any_element(v).traced for a, v in zip(node.args, values, strict=True))
     if name in {"max", "min"} and (starred or (traced and len(values) > 1)):
         return _port_choice(ev, node, name, values)
@@ -225,7 +225,7 @@ def _port_number_call(ev: Evaluator, node: cst.Call, made: cst.Call, name: str, 
             number, first = fill("A.astype(float)", A=number), replace(first, dtype="float", exact="")
         return Expr(number, replace(first, kind="tensor", rank=0).with_origin(python=True))
     if first.kind != "tensor":
-        ev.report(node, "untraced", f"{name}() of a tensor's value is unknown under jit; this runs outside jit only")
+        ev.report_untraced(node, f"{name}() of a tensor's value is unknown under jit")
         return Expr(made, Value("static", name))
     known = Value("tensor", name, 0, origin=PYTHON, memref=ev.make_memref(node))
     if name == "int" and expr.value.memref is None:  # a number made by Python
@@ -305,7 +305,7 @@ def port_container_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
     if attr in {"get", "pop"} and node.args:
         made = hash_keys(ev, node, made)
         if ev.port(node.args[0].value).value.is_tensor:
-            ev.report(node, "untraced", "an entry of a container at the value of a tensor; this runs outside jit only")
+            ev.report_untraced(node, "an entry of a container at the value of a tensor")
     if attr == "get" and isinstance(wanted, str) and wanted in dict(value.entries):
         return Expr(made, find_entry(value, wanted))
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change

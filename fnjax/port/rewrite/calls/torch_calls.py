@@ -245,12 +245,12 @@ def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound, value:
         report_overflow(ev, node, ev.port(bound.values["input"]), ev.port(bound.values["other"]))
     if not overload.traced and short != "item":
         what = f"the result of {short} depends on values, in its shape or as a Python number"
-        ev.report(node, "untraced", f"{what}; this runs outside jit only")
+        ev.report_untraced(node, what)
     for key, given in bound.values.items():
         decides = key in SHAPES or (bound.operation.first.sized and key != "out")
         if decides and not bound.operation.each and _holds_tensor(ev.port(given).value):
             what = f"{name}: {key} is the value of a tensor, which is unknown under jit"
-            ev.report(node, "untraced", f"{what}; this runs outside jit only")
+            ev.report_untraced(node, what)
     if ev.large and overload.converts and value.dtype == "int" and value.exact in {"", "int64"}:
         what = "integers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
         ev.report(node, "int64", what, ev.large)

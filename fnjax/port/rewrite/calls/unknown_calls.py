@@ -50,8 +50,7 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
         return Expr(made, Value("static", element=held))
     if root in OF_PYTHON:
         if root in _NUMBERS and any(v.traced for v in values):
-            message = f"{name} of a tensor's value is unknown under jit; this runs outside jit only"
-            ev.report(node, "untraced", message)
+            ev.report_untraced(node, f"{name} of a tensor's value is unknown under jit")
         return Expr(made, UNKNOWN if any(v.kind in {"tensor", "unknown"} for v in values) else STATIC)
     _note_graph(ev, node)
     _follow_effect(ev, node)

@@ -27,7 +27,7 @@ from fnjax.port.rewrite.control.branch_values import (
 )
 from fnjax.port.rewrite.control.checks import only_raises, port_value_assert
 from fnjax.port.rewrite.control.kept_choices import carry_context_writes
-from fnjax.port.rewrite.control.loops import ONLY, only_passes
+from fnjax.port.rewrite.control.loops import BRANCHES, only_passes
 from fnjax.port.rewrite.control.traced_branches import port_traced_branch, write_cond, write_selection
 from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
@@ -64,7 +64,7 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
                 if isinstance(other.node, (cst.Name, cst.Attribute)) and is_scalar_for(one.value, other.value):
                     sides[i] = shape_like(ev, one.node, other.node, other.value)
             return Expr(write_cond(ev, test, *sides), value)
-        ev.report(node, "untraced", f"this conditional expression {ONLY}")
+        ev.report_untraced(node, f"this conditional expression {BRANCHES}")
     acts = (n for n in list_nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
     if unparse(body.node) == unparse(orelse.node) and all(unparse(n).startswith("isinstance(") for n in acts):
         return Expr(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
@@ -96,7 +96,7 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
         made = _port_traced_if(ev, node, test)
         if made is not None:
             return made
-        ev.report(node.test, "untraced", f"this `if` {ONLY}")
+        ev.report_untraced(node.test, f"this `if` {BRANCHES}")
     orelse, bodies = node.orelse, [node.body, ev.find_else_block(node)]
     first, second = _port_both(ev, bodies, _narrow_variable(ev, node.test))
     assert first is not None

@@ -31,8 +31,7 @@ def port_choice(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         return None
     turned = read_literal(options.pop("reverse", cst.Name("False")))
     if options or not isinstance(turned, bool):
-        message = f"{name}() asks for the values of tensors, which are unknown under jit; this runs outside jit only"
-        ev.report(node, "untraced", message)
+        ev.report_untraced(node, f"{name}() needs the values of tensors, which are unknown under jit")
         return None
     ev.diagnostics.imports.add("jnp")
     array = unparse(bracket(expr.node, 1))

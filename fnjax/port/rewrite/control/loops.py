@@ -25,7 +25,7 @@ from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.tree.located import list_nodes, list_small_statements
 
-ONLY = "branches on a tensor's value, which is unknown under jit; this runs outside jit only"
+BRANCHES = "branches on a tensor's value, which is unknown under jit"
 
 
 _UNROLLED = "jit unrolls this loop: where it is long, write its body as a function for jax.lax.scan or fori_loop"
@@ -84,7 +84,7 @@ def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
             return made
     ev.commit(found)
     if ev.asking[node.test]:
-        ev.report(node.test, "untraced", f"this `while` {ONLY}")
+        ev.report_untraced(node.test, f"this `while` {BRANCHES}")
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
         return [node]

@@ -16,7 +16,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import UNKNOWN
-from fnjax.port.rewrite.control.loops import ONLY
+from fnjax.port.rewrite.control.loops import BRANCHES
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.tree.located import list_nodes
 
@@ -26,7 +26,7 @@ def port_match(ev: Evaluator, node: cst.Match) -> Statements | None:
     """Translate `match mode: case "a": ...`."""
     subject = ev.port(node.subject)
     if ev.is_traced(subject.value):
-        ev.report(node.subject, "untraced", f"this `match` {ONLY}")
+        ev.report_untraced(node.subject, f"this `match` {BRANCHES}")
     for part in (n for case in node.cases for n in list_nodes(case.pattern)):
         if isinstance(part, (cst.Name, cst.Attribute)) and ev.find_name(part).startswith("torch."):
             raise Stop(part, "unknown", f"{unparse(part)} in a pattern: ask for it with `if`")

@@ -78,8 +78,7 @@ def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -
         else:
             bounds = {f: ev.port(v) for f in ("lower", "upper", "step") if (v := getattr(e.slice, f)) is not None}
             if any(b.value.traced for b in bounds.values()):
-                message = "a slice whose bounds are tensors has no fixed shape; this runs outside jit only"
-                ev.report(node, "untraced", message)
+                ev.report_untraced(node, "a slice whose bounds are tensors has no fixed shape")
             parts = {f: b.node for f, b in bounds.items()}
             changed = changed or any(parts[f] is not getattr(e.slice, f) for f in parts)
             made.append(e.with_changes(slice=e.slice.with_changes(**parts)))
@@ -145,7 +144,7 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         found = [ev.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
         if any(v.origin.python or (several and v.is_tensor) for v in found):
-            ev.report(node, "untraced", "an entry of a list at the value of a tensor; this runs outside jit only")
+            ev.report_untraced(node, "an entry of a list at the value of a tensor")
         return Expr(port_indices(ev, node, base.node), _describe_part(ev, node, value))
     check_axes(ev, node)
     mask = find_mask(ev, node)
@@ -228,7 +227,7 @@ def report_mask_among(ev: Evaluator, node: cst.Subscript) -> None:
     """Report a boolean mask among other indices."""
     if any(i is not None and is_mask(ev, i) for i in list_indices(node)):
         message = "a boolean mask among other indices selects a number of entries that depends on values"
-        ev.report(node, "untraced", f"{message}; write it with jnp.where, or it runs outside jit only")
+        ev.report_untraced(node, f"{message}: write it with torch.where")
 
 
 def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Expr) -> Expr:
@@ -241,12 +240,8 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
         mask: the mask.
     """
     if not ev.may_stand_for_selected(mask.value.number):
-        ev.report(
-            node,
-            "untraced",
-            "x[mask] selects a number of entries that depends on values; write it with jnp.where, or it runs "
-            "outside jit only",
-        )
+        message = "x[mask] selects a number of entries that depends on values: write it with torch.where"
+        ev.report_untraced(node, message)
         assert isinstance(node, cst.Subscript)
         selected = Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node))
         return Expr(port_indices(ev, node, base.node), selected)

@@ -77,10 +77,7 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
     _note_uses(ev, node)
     if any(name_ctx_attribute(ev, t.target) for t in node.targets) and hides_arrays(ev, node.value):
         what = unparse(node.targets[0].target)
-        message = (
-            f"JAX cannot see the arrays inside {what}: this runs outside jit only; keep the arrays on ctx themselves"
-        )
-        ev.report(node, "untraced", message)
+        ev.report_untraced(node, f"JAX cannot see the arrays inside {what}: keep the arrays on ctx themselves")
     _check_no_key(ev, node)
     targets = [_port_target(ev, t) for t in node.targets]
     changed = expr.node is not node.value

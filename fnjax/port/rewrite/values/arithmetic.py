@@ -220,7 +220,7 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
         return Expr(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
         if right.value.traced:
-            ev.report(node, "untraced", "a list repeated by the value of a tensor; this runs outside jit only")
+            ev.report_untraced(node, "a list repeated by the value of a tensor")
         element = join_elements(left.value)
         if element and element.memref and isinstance(node.operator, cst.Multiply):  # one tensor at several positions
             element = replace(element, memref=element.memref.doubtful)
@@ -318,7 +318,7 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
             ev.diagnostics.imports.add("jnp")
             return Expr(fill("jnp.logical_not(A)", A=expr.node), value)
         if expr.value.origin.mixed:
-            ev.report(node, "untraced", "`not` needs the Python bool of a tensor; this runs outside jit only")
+            ev.report_untraced(node, "`not` needs the Python bool of a tensor")
         return Expr(made, Value("unknown" if expr.value.kind == "unknown" else "static", "bool"))
     if not expr.value.is_tensor and expr.value.dtype != "bool":
         number = _read_integer(expr.value)
@@ -392,14 +392,14 @@ def port_comparison(ev: Evaluator, node: cst.Comparison) -> Expr:
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
         first = operands[0].value
         if {cst.In, cst.NotIn} & set(operators) and (first.origin.python or (first.is_tensor and first.rank == 0)):
-            ev.report(node, "untraced", "`in` needs the value of a tensor; this runs outside jit only")
+            ev.report_untraced(node, "`in` needs the value of a tensor")
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
             made = made.with_changes(left=make_hashable(ev, Expr(made.left, operands[0].value)))
         return Expr(made, Value("static", "bool"))
     if (links := port_chained_comparison(ev, node)) is not None:
         return ev.port(place_at(ev, links, node))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
-        ev.report(node, "untraced", "a chained comparison of tensors needs a Python bool; this runs outside jit only")
+        ev.report_untraced(node, "a chained comparison of tensors needs a Python bool")
     named = [o for o in operands if o.value.name == "instance:torch.device"]
     if (  # a device never equals a text
         named

@@ -256,7 +256,7 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
     if "array" in asked and all(t.value.dtype == "bool" for t in arrays):
         return _write_condition(ev, node, exprs, arrays)
     if "array" in asked[:-1]:
-        ev.report(node, "untraced", "`and` and `or` need the Python bool of a tensor; this runs outside jit only")
+        ev.report_untraced(node, "`and` and `or` need the Python bool of a tensor")
     value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in exprs])
     made = (
         ev.port_parts(node)
