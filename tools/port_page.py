@@ -1,4 +1,4 @@
-"""Write the generated parts of docs/guides/porting.md: examples before and after, rewrites, and the figures of a run.
+"""Write the generated parts of the porting guide, examples and the figures of a run, and the page of rewrites.
 
     python tools/port_page.py [CORPUS OTHERS SEARCH]
 
@@ -17,6 +17,7 @@ from fnjax.port import port_source
 
 ROOT = pathlib.Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guides" / "porting.md"
+REWRITES = PAGE.with_name("porting-rewrites.md")
 ROOMS = ["functions", "control", "statements", "values", "memory", "calls", "libraries", "devices"]  # in reading order
 SOURCE = ["backward_calls"]  # before the rules
 PARTS = ("What", "Before", "After", "Limits")  # of a docstring; Safety is for who reads the rule
@@ -31,29 +32,6 @@ def catalogued(room: str) -> list[pathlib.Path]:
 
 
 EXAMPLES = {
-    "An activation": """\
-import torch
-from torch.autograd import Function
-
-
-@torch.jit.script
-def swish_backward(x, grad, beta: float):
-    s = torch.sigmoid(beta * x)
-    return grad * s * (1 + beta * x * (1 - s))
-
-
-class Swish(Function):
-    @staticmethod
-    def forward(ctx, x, beta=1.0):
-        ctx.save_for_backward(x)
-        ctx.beta = beta
-        return x.mul(torch.sigmoid(x.mul(beta)))
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        (x,) = ctx.saved_tensors
-        return swish_backward(x, grad_output, ctx.beta), None
-""",
     "Masks and views": '''\
 import torch
 
@@ -118,9 +96,9 @@ def examples() -> str:
 
 def catalogue() -> str:
     """Return the list of rewrites, from the docstrings of their files."""
-    parts = ["## Rewrites"]
+    parts = []
     for room in ("source", *ROOMS):
-        parts.append(f"### {'Before the rules' if room == 'source' else room.capitalize()}")
+        parts.append(f"## {'Before the rules' if room == 'source' else room.capitalize()}")
         parts.append("\n".join(describe(path) for path in catalogued(room)))
     return "\n\n".join(parts)
 
@@ -134,14 +112,9 @@ def describe(path: pathlib.Path) -> str:
     return "\n".join([f"- **{title.rstrip('.')}**", *(f"    - {line}" for line in said)])
 
 
-def page(text: str, figures: dict[str, str] | None = None) -> str:
-    """Return the page with what is generated in its places.
-
-    Args:
-        text: the page.
-        figures: tables by the names of their places; those of the page by default.
-    """
-    for name, made in {"examples": examples(), "rewrites": catalogue(), **(figures or {})}.items():
+def fill(text: str, parts: dict[str, str]) -> str:
+    """Return a page with its generated parts, by the names of their places."""
+    for name, made in parts.items():
         opening = f"<!-- {name}: written by tools/port_page.py -->"
         before, _, rest = text.partition(opening)
         assert rest, f"the page has no place for {name}"
@@ -164,7 +137,8 @@ def main() -> None:
             "others": read_table(others, "package"),
             "mistakes": read_table(search, "mistake"),
         }
-    PAGE.write_text(page(PAGE.read_text(), figures))
+    PAGE.write_text(fill(PAGE.read_text(), {"examples": examples(), **figures}))
+    REWRITES.write_text(fill(REWRITES.read_text(), {"rewrites": catalogue()}))
 
 
 if __name__ == "__main__":

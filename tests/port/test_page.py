@@ -1,21 +1,28 @@
-"""The page on porting and what writes it."""
+"""The pages on porting and the script that writes them."""
 
 import re
 from pathlib import Path
 
+import pytest
+
 import fnjax.port
 from tools import port_operations
-from tools.port_page import PAGE, page
+from tools.port_page import PAGE, REWRITES, catalogue, examples, fill
 
 
-def test_the_page_is_what_its_script_writes():
-    """docs/guides/porting.md shows the porter's present output and the rules' present docstrings."""
-    text = PAGE.read_text()
-    assert text == page(text), "run tools/port_page.py"
+@pytest.mark.parametrize(
+    ("page", "parts"),
+    [(PAGE, lambda: {"examples": examples()}), (REWRITES, lambda: {"rewrites": catalogue()})],
+    ids=["guide", "rewrites"],
+)
+def test_the_pages_are_what_their_script_writes(page, parts):
+    """The guide shows the porter's present output, and the page of rewrites the rules' present docstrings."""
+    text = page.read_text()
+    assert text == fill(text, parts()), "run tools/port_page.py"
 
 
 def test_the_page_tells_of_every_finding():
-    """Each code that the porter reports stands in the table of findings."""
+    """Each code that the porter reports is in the guide's table of findings."""
     sources = [p.read_text() for p in Path(fnjax.port.__file__).parent.rglob("*.py")]
     reported = re.compile(r'(?:note|report|Stop)\(\s*[\w.\[\]]+,\s*"([a-z0-9-]+)"|Finding\([^"]*"([a-z0-9-]+)"')
     codes = {a or b for text in sources for a, b in reported.findall(text)}
@@ -24,6 +31,6 @@ def test_the_page_tells_of_every_finding():
 
 
 def test_the_page_of_operations_is_current():
-    """docs/torch-operations.md shows the porter's present table."""
+    """docs/torch-operations.md is the porter's present table."""
     assert port_operations.PAGE.read_text() == port_operations.page(), "run tools/port_operations.py"
     assert "| `sum` | `jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype)` |" in port_operations.page()
