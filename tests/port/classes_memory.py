@@ -8,8 +8,7 @@ class NAME(Function):
         if torch.jit.is_scripting() or torch.compiler.is_compiling():
             y = y * 100
         z = (y.sub_(m) if inplace else y - m).exp_().sum(1, keepdim=True).log_()
-        w = y.mul_(k) if k is not None else y
-        v = torch.relu(y.add_(1) if not inplace else y)
+        w = y.mul_(k) if k is not None else y; v = torch.relu(y.add_(1) if not inplace else y)
         u = torch.exp(torch.sin(x) + (y.add_(1) if inplace else y * 0))
         if not torch.jit.is_tracing() and inplace:
             u = u + 1

@@ -98,7 +98,7 @@ class Evaluator(ExpressionEvaluator):
         index = 0
         while index < len(body):
             statement = body[index]
-            taken = self._port_pattern(body, index)
+            taken = self._apply_block_rules(body, index)
             if taken is not None:
                 statements, used = taken
                 result += statements
@@ -110,15 +110,15 @@ class Evaluator(ExpressionEvaluator):
                 break
         return result
 
-    def _port_pattern(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
+    def _apply_block_rules(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
         """Return what several statements become at once, and how many; None if they are evaluated one by one."""
+        rules = find_node_rules(type(body[index]), self.program.mentions, block=True)
 
         def evaluated() -> Made:
             try:
-                found: Made = self.program.patterns(self, body, index)
+                return next((made for rule in rules if (made := rule(self, body, index)) is not None), None)
             except Stop:  # the statement alone meets it again, and reports it
                 return None
-            return found
 
         if isinstance(body[index], cst.SimpleStatementLine):
             return evaluated()

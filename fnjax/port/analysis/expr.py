@@ -108,6 +108,7 @@ class Diagnostics:
 
     Attributes:
         findings: the findings.
+        concrete: the locations of what needs concrete values, so that it runs outside jit only.
         imports: the names of the port's modules, and of the mesh axes that its caller sets, that the code may read.
         needs: the support functions that it may call.
         keys: the random numbers drawn so far.
@@ -116,6 +117,7 @@ class Diagnostics:
     """
 
     findings: list[Finding] = field(default_factory=list)
+    concrete: set[tuple[int, int]] = field(default_factory=set)
     imports: set[str] = field(default_factory=set)
     needs: set[str] = field(default_factory=set)
     keys: int = 0
@@ -131,6 +133,7 @@ class Diagnostics:
         """Add the diagnostics of an evaluation that went on from here."""
         for finding in other.findings:
             self.report(finding)
+        self.concrete |= other.concrete
         self.imports |= other.imports
         self.needs |= other.needs
         self.keys = other.keys

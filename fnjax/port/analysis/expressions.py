@@ -63,14 +63,19 @@ class ExpressionEvaluator(Variables):
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """Report a finding at the node."""
-        if kind == "untraced" and self.routine.concrete:
-            kind, message, severity = "callback", _CALLBACK, "note"
-        finding = Finding(*self.program.source.locate(node), kind, message, severity)
-        self.diagnostics.report(finding)
+        self.diagnostics.report(Finding(*self.program.source.locate(node), kind, message, severity))
+
+    def need_values(self, node: cst.CSTNode, message: str, severity: str = "error") -> None:
+        """Report that the code at the node needs concrete values, which the body of a callback has."""
+        if self.routine.concrete:
+            self.note(node, "callback", _CALLBACK)
+        else:
+            self.diagnostics.concrete.add(self.program.source.locate(node))
+            self.report(node, "untraced", message, severity)
 
     def report_untraced(self, node: cst.CSTNode, message: str) -> None:
         """Report what needs a value that is unknown while JAX traces: fnjax.torch can run some of it under jit."""
-        self.report(node, "untraced", f"{message}; JAX source of this runs outside jit only")
+        self.need_values(node, f"{message}; JAX source of this runs outside jit only")
 
     def is_traced(self, value: Value) -> bool:
         """Return whether a value may be an array under jit whose entries are not known."""

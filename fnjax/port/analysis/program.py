@@ -38,9 +38,8 @@ BLOCKS = (cst.If, cst.Else, cst.Try, cst.ExceptHandler, cst.Finally, cst.With, c
 class Program:
     """Facts about a file."""
 
-    def __init__(self, source: Source, patterns: Callable[..., Any]) -> None:
+    def __init__(self, source: Source) -> None:
         self.source = source
-        self.patterns = patterns  # rewrites of several statements at once
         self.classes: dict[str, Class] = {}
         self.by_node: dict[cst.CSTNode, Class] = {}
         self.kin: dict[str, list[Class]] = {}

@@ -1,7 +1,9 @@
 """The rules, by the nodes that they translate.
 
 A rule is a function `(ev, node) -> Expr | None` for expressions, `(ev, node) -> list of statements | None` for
-statements; None means that the next one is tried. The order follows from how the rules are registered: first
+statements; None means that the next one is tried. A rule that is entered with `@block` is asked for a statement with
+those that follow it, `(ev, block, index) -> (list of statements, how many they replace) | None`, before the rules for
+the statement alone. The order follows from how the rules are registered: first
 those of files of a kind (`only`), then the others, and last the one that translates every node of its type (`general`).
 Those between have no order: no two of them translate one node.
 
@@ -17,7 +19,7 @@ import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import libcst as cst
@@ -34,11 +36,13 @@ class NodeRule:
         rule: the rule.
         only: `collective`, `kernels`, `numpy` ..., for a rule of files that have to do with these.
         general: it translates what no other rule does.
+        block: it takes a statement with those that follow it.
     """
 
     rule: Rule
     only: str
     general: bool
+    block: bool
 
 
 NODES: dict[type[cst.CSTNode], list[NodeRule]] = {}
@@ -84,18 +88,19 @@ def import_rules() -> None:
         importlib.import_module(found.name)
 
 
-def expression(*types: type[cst.CSTNode], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
+def expression(*types: type[Any], only: str = "", general: bool = False, block: bool = False) -> Callable[[Rule], Rule]:
     """Enter a rule for expressions, or statements, of these types (see NodeRule)."""
 
     def enter(rule: Rule) -> Rule:
         for kind in types:
-            NODES.setdefault(kind, []).append(NodeRule(rule, only, general))
+            NODES.setdefault(kind, []).append(NodeRule(rule, only, general, block))
         return rule
 
     return enter
 
 
 statement = expression
+block = partial(expression, block=True)
 
 
 def call_of(*handles: str, like: str = "", only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
@@ -116,7 +121,8 @@ def find_rules(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
 
 
 @lru_cache(1 << 10)
-def find_node_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
-    """Return the rules to try for expressions or statements of a type, in files of a kind."""
-    known = [r for r in NODES.get(kind, ()) if not r.only or r.only in files]
+def find_node_rules(kind: type[cst.CSTNode], files: frozenset[str], block: bool = False) -> tuple[Rule, ...]:
+    """Return the rules to try for a node, or (`block`) for a statement with those that follow, in files of a kind."""
+    entered = (r for k in kind.__mro__ for r in NODES.get(k, ()))
+    known = [r for r in entered if r.block == block and (not r.only or r.only in files)]
     return tuple(r.rule for r in sorted(known, key=lambda r: (r.general, not r.only)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,8 +38,4 @@ class Region:
     @property
     def untraced(self) -> bool:
         """True if something in it needs concrete values, so that it runs outside jit only."""
-        return any(f.code == "untraced" for f in self.diagnostics.findings)
-
-    def is_untraced_at(self, places: Container[tuple[int, int]]) -> bool:
-        """Return whether that is at one of these locations."""
-        return any(f.code == "untraced" and (f.line, f.col) in places for f in self.diagnostics.findings)
+        return bool(self.diagnostics.concrete)

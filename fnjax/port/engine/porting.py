@@ -11,7 +11,6 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis import registry
-from fnjax.port.analysis.evaluator import Evaluator
 from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.kernels import collect_kernels
 from fnjax.port.analysis.operators import collect_operators
@@ -23,10 +22,6 @@ from fnjax.port.engine.halves import close, divide, list_providers
 from fnjax.port.engine.imported import drop_failing
 from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
-from fnjax.port.rewrite.control.jumps import port_returns
-from fnjax.port.rewrite.functions.recomputed import port_recomputation
-from fnjax.port.rewrite.statements.chosen_views import port_chosen_view
-from fnjax.port.rewrite.statements.written_choices import port_written_choice
 from fnjax.port.source.naming import Source, collect_bound_names, collect_read_names, iter_bindings
 from fnjax.port.torch import support, unparse
 from fnjax.port.tree.depth import is_too_deep
@@ -180,7 +175,7 @@ def port_parsed(
         write: what makes the result of the translated statements.
         renamed: the names of the file that have an underscore after them, for the port's own.
     """
-    program = Program(source, _apply_patterns)
+    program = Program(source)
     program.renamed = renamed or frozenset()
     program.evaluate = lambda node: evaluate_at_top_level(program, node)
     collect_kernels(program)
@@ -260,12 +255,6 @@ def _report_undefined(program: Program, top_items: dict[cst.CSTNode, TopItem], c
         if missing and not any(f.severity == "error" for f in top_item.diagnostics.findings):
             message = f"the port has no {', '.join(sorted(missing))}, which this reads"
             top_item.diagnostics.findings.append(Finding(*program.source.locate(top_item.origin), "unknown", message))
-
-
-def _apply_patterns(ev: Evaluator, body: Sequence[Any], index: int) -> tuple[list[Any], int] | None:
-    """Rewrites of several statements at once: what they become, and how many they are."""
-    first = port_recomputation(ev, body, index) or port_returns(ev, body, index)
-    return first or port_written_choice(ev, body, index) or port_chosen_view(ev, body, index)
 
 
 def _drop_dead_branches(program: Program) -> None:

@@ -38,7 +38,7 @@ def _note_unraised_values(ev: Evaluator, node: cst.Try) -> None:
         name = _name_method(call)
         severity = "note" if raises or name in _FAILING else "error"
         message = f"PyTorch's {name} raises for some matrices, JAX's gives NaN there: this except is not reached"
-        ev.report(call, "untraced", message, severity)
+        ev.need_values(call, message, severity)
 
 
 def _list_failing_calls(node: cst.Try) -> list[cst.Call]:
@@ -68,7 +68,7 @@ def _note_never_raised(ev: Evaluator, node: cst.Try) -> None:
         reached = [n for n in checks if ev.port(n).value.traced]
         reached += [n for n in asked if kinds & _OF_NUMBERS and ev.port(n).value.origin.python]
     for n in reached[:1]:
-        ev.report(n, "untraced", "this raises for values, and an array does not: the except is not reached under jit")
+        ev.need_values(n, "this raises for values, and an array does not: the except is not reached under jit")
 
 
 def _port_as_condition(ev: Evaluator, node: cst.Try) -> list[Any] | None:

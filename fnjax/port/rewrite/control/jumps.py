@@ -19,6 +19,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, find_names, parse, parse_line, place_at
+from fnjax.port.analysis.registry import block
 from fnjax.port.analysis.traces import Made
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
 from fnjax.port.rewrite.control.regions import find_last_return
@@ -90,11 +91,11 @@ def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]]) -> bool:
             bind_target(ev, node.target, iterate_over(ev, node.iter, ev.port(node.iter).value), node)
 
     # A loop that is known here has no such first iteration.
-    if node not in ev.asking and ev.probe_iteration(node, enter).is_untraced_at(here):
+    if node not in ev.asking and ev.probe_iteration(node, enter).diagnostics.concrete & here:
         return True
     with ev.speculate() as settled:
         ev.evaluate_loop(node, enter, node.body)
-    return settled.is_untraced_at(here)
+    return bool(settled.diagnostics.concrete & here)
 
 
 # --------------------------------------------------------------------------------------- break and continue
@@ -218,6 +219,7 @@ def _tidy(body: list[ast.stmt], read: set[str], unread: set[str]) -> list[ast.st
 # ---------------------------------------------------------------------------------------------------- return
 
 
+@block(cst.If, cst.For, cst.While)
 def port_returns(ev: Evaluator, body: Sequence[Any], index: int) -> Made:
     """Translate a statement that may return, with all that follows it, where a tensor's value says whether it does."""
     first, rest = put_blocks_on_lines(ev, body[index]), list(body[index + 1 :])

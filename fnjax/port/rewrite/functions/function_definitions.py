@@ -148,7 +148,7 @@ def _becomes_callback(ev: Evaluator) -> bool:
     if operator is None or operator.methods.get("forward") is not node:
         return False
     nothing = node.returns is not None and unparse(node.returns.annotation) == "None" and node in ev.program.mutating
-    return bool(operator.shaped or nothing) and any(f.code == "untraced" for f in ev.diagnostics.findings)
+    return bool(operator.shaped or nothing) and bool(ev.diagnostics.concrete)
 
 
 def _return_mutated(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> cst.FunctionDef:

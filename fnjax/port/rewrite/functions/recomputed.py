@@ -21,7 +21,7 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import find_flow
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, find_names, parse, parse_line
-from fnjax.port.analysis.registry import call_of, expression
+from fnjax.port.analysis.registry import block, call_of, expression
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, list_memrefs
 from fnjax.port.rewrite.calls.randomness import make_own_key
 from fnjax.port.rewrite.control.regions import make_function
@@ -83,6 +83,7 @@ class _Graph:
         return f"instance:pullback {self.begins}"
 
 
+@block(cst.BaseStatement)
 def port_recomputation(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
     """Translate what a block under `torch.enable_grad()` computes before a call of torch.autograd.grad."""
     if not ev.here.grad_enabled:

@@ -82,10 +82,10 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         dtype, of_dtype = _port_dtype(ev, node.func)
         array = fill("jnp.asarray(A, dtype=D)", A=ev.port(node.args[0].value).node, D=dtype)
         return Expr(array, replace(_cast_value(tensors[0], of_dtype), memref=ev.make_memref(node)))
-    if short == "where" and len(node.args) == 1:
-        raise Stop(node, "untraced", "np.where of a condition alone has a shape that depends on values")
-    if short in {"repeat", "tile", "full"} and values[short != "full"].traced:
-        raise Stop(node, "untraced", f"{name}: a shape that depends on a tensor's values")
+    shaped = short in {"repeat", "tile", "full"} and values[short != "full"].traced
+    if shaped or (short == "where" and len(node.args) == 1):
+        ev.report_untraced(node, f"{name}: a shape that depends on a tensor's values")
+        return Expr(ev.port_parts(node), UNKNOWN)
     if short in POWERS and len(node.args) == 1:
         expr = port_named_operation(ev, node, f"torch.{short}", list(node.args))
         return replace(expr, value=expr.value.with_origin(numpy=True))

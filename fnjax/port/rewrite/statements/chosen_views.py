@@ -9,21 +9,20 @@ Limits: views of different tensors are findings where they are written to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Statements, make_assignment, place_at
+from fnjax.port.analysis.registry import statement
 from fnjax.port.rewrite.memory.indices import is_python_number
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 
-def port_chosen_view(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+@statement(cst.Assign, cst.If)
+def port_chosen_view(ev: Evaluator, node: cst.Assign | cst.If) -> Statements | None:
     """Translate a view that a conditional expression, or an `if` with one assignment a branch, chooses."""
-    line = body[index]
-    match line:
-        case cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name(name))], cst.IfExp(test, one, other))]):
+    match node:
+        case cst.Assign([cst.AssignTarget(cst.Name(name))], cst.IfExp(test, one, other)):
             pass
         case cst.If(
             test,
@@ -57,8 +56,7 @@ def port_chosen_view(ev: Evaluator, body: Sequence[cst.BaseStatement], index: in
         make_assignment(index_name, cst.IfExp(test, chosen[0], chosen[1])),
         make_assignment(name, one.with_changes(slice=parts)),
     ]
-    lines[0] = lines[0].with_changes(leading_lines=line.leading_lines)
-    return [s for each in lines for s in ev.port_statement(place_at(ev, each, line))], 1
+    return [s for each in lines for s in ev.port_statement(place_at(ev, each, node))]
 
 
 def _read_index(ev: Evaluator, test: cst.BaseExpression, element: cst.SubscriptElement) -> cst.BaseExpression | None:

@@ -9,21 +9,19 @@ Limits: those in lambdas, comprehensions, `and` and `or` are findings.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Statements, place_at
+from fnjax.port.analysis.registry import statement
 from fnjax.port.tree.located import list_children, list_nodes
 
 
-def port_written_choice(ev: Evaluator, body: Sequence[cst.BaseStatement], index: int) -> tuple[Statements, int] | None:
+@statement(cst.Assign, cst.Return, cst.Expr)
+def port_written_choice(ev: Evaluator, small: cst.Assign | cst.Return | cst.Expr) -> Statements | None:
     """Return an `if` in place of a statement with such an expression."""
-    line = body[index]
-    if type(line) is not cst.SimpleStatementLine or len(line.body) != 1 or not list_nodes(line, cst.IfExp):
-        return None
-    small = line.body[0]
-    if not isinstance(small, (cst.Assign, cst.Return, cst.Expr)) or small.value is None:
+    if small.value is None or not list_nodes(small.value, cst.IfExp):
         return None
     outs = {
         n.value for n in list_nodes(small.value) if isinstance(n, cst.Arg) and n.keyword and n.keyword.value == "out"
@@ -39,8 +37,7 @@ def port_written_choice(ev: Evaluator, body: Sequence[cst.BaseStatement], index:
     for value in (found.body, found.orelse):
         one = small.visit(_ChoiceReplacer(found, value))
         blocks.append(cst.IndentedBlock([cst.SimpleStatementLine([one])]))  # type: ignore[list-item] # a statement
-    made = cst.If(found.test, blocks[0], cst.Else(blocks[1]), leading_lines=line.leading_lines)
-    return ev.port_statement(place_at(ev, made, line)), 1
+    return ev.port_statement(place_at(ev, cst.If(found.test, blocks[0], cst.Else(blocks[1])), small))
 
 
 def _iter_evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

@@ -67,7 +67,7 @@ def bind_attribute(ev: Evaluator, target: cst.Attribute, value: Value, node: cst
 def report_outliving(ev: Evaluator, node: cst.CSTNode, name: str) -> None:
     """Report a global, or a container of the module, that takes an array."""
     message = f"this keeps an array in {name!r} for later calls, which jit does not allow: make it anew each time"
-    ev.report(node, "untraced", message)
+    ev.need_values(node, message)
 
 
 def note_kept_argument(ev: Evaluator, node: cst.CSTNode, name: str, value: Value) -> None:
