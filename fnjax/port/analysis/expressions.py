@@ -65,6 +65,14 @@ class ExpressionEvaluator(Variables):
         """Report a finding at the node."""
         self.diagnostics.report(Finding(*self.program.source.locate(node), kind, message, severity))
 
+    def is_traced(self, value: Value) -> bool:
+        """Return whether a value may be an array under jit whose entries are not known."""
+        return value.traced and not self.routine.concrete
+
+    def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
+        """Note a finding that leaves the class ported."""
+        self.report(node, kind, message, "note")
+
     def need_values(self, node: cst.CSTNode, message: str, severity: str = "error") -> None:
         """Report that the code at the node needs concrete values, which the body of a callback has."""
         if self.routine.concrete:
@@ -76,14 +84,6 @@ class ExpressionEvaluator(Variables):
     def report_untraced(self, node: cst.CSTNode, message: str) -> None:
         """Report what needs a value that is unknown while JAX traces: fnjax.torch can run some of it under jit."""
         self.need_values(node, f"{message}; JAX source of this runs outside jit only")
-
-    def is_traced(self, value: Value) -> bool:
-        """Return whether a value may be an array under jit whose entries are not known."""
-        return value.traced and not self.routine.concrete
-
-    def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
-        """Note a finding that leaves the class ported."""
-        self.report(node, kind, message, "note")
 
     def may_stand_for_selected(self, number: str) -> bool:
         """Return whether all entries may be computed for those that the mask of that number selects."""
