@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.registry import ENTRY, RESULT, VARIABLE
-from fnjax.port.known.facts import MemRef, Value, may_touch, rename_storages
+from fnjax.port.known.facts import MemRef, Value
 from fnjax.port.known.state import State
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import read_literal, unparse
@@ -122,13 +122,8 @@ class Variables:
         """Return new memory, named after the node that takes it, and the part of its value."""
         line, column = self.program.source.locate(node)
         name = f"{line}:{column}:{type(node).__name__}{part}{self.here.unrolled}"
-        older = {name: name + "'"}
         if name in self.known:  # in an earlier iteration
-            for variable, value in self.state.variables.items():
-                plain = value.parts is None and value.element is None and not value.entries
-                memory = value.memref.storage if value.memref is not None else ()
-                if name in memory or (not plain and may_touch(value, frozenset({name}))):
-                    self.state.variables[variable] = rename_storages(value, older)
+            self.state.variables.rename_memory(name, name + "'")
         self.known.add(name)
         return MemRef(frozenset({name}))
 

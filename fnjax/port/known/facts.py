@@ -180,6 +180,7 @@ class Value:
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
         origin: what it is in the source, where that is something else.
         null: whether it may be None.
+        storages: all memory that it, or a part of it, may be in.
     """
 
     kind: str = "unknown"
@@ -199,6 +200,14 @@ class Value:
     rows: int = 0
     origin: Origin = SAME
     null: Nullness = PRESENT
+    storages: frozenset[str] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        held = frozenset[str]() if self.memref is None else self.memref.storage
+        if self.parts or self.element or self.entries:
+            inner = (*(self.parts or ()), *(v for _, v in self.entries), *([self.element] if self.element else []))
+            held = held.union(*(v.storages for v in inner))
+        object.__setattr__(self, "storages", held)
 
     def with_origin(self, **facts: Any) -> Value:
         """Return this value with other facts about its origin."""
@@ -381,22 +390,15 @@ def list_memrefs(value: Value) -> list[MemRef]:
     return found
 
 
-def may_touch(value: Value, storage: frozenset[str]) -> bool:
-    """Return whether a value, or a part of it, may be in some memory."""
-    if value.memref is not None and not value.memref.storage.isdisjoint(storage):
-        return True
-    if value.parts is None and value.element is None and not value.entries:
-        return False
-    return any(not m.storage.isdisjoint(storage) for m in list_memrefs(value))
-
-
 def rename_storages(value: Value, names: Mapping[str, str]) -> Value:
     """Return the value with other names for storages."""
-    memref = value.memref
-    if memref and memref.storage & names.keys():
-        memref = replace(memref, storage=frozenset(names.get(s, s) for s in memref.storage))
-    parts = None if value.parts is None else tuple(rename_storages(p, names) for p in value.parts)
-    element = value.element and rename_storages(value.element, names)
-    if memref is value.memref and parts == value.parts and element == value.element:
+    if value.storages.isdisjoint(names):
         return value
-    return replace(value, memref=memref, parts=parts, element=element)
+    memref = value.memref
+    return replace(
+        value,
+        memref=memref and replace(memref, storage=frozenset(names.get(s, s) for s in memref.storage)),
+        parts=None if value.parts is None else tuple(rename_storages(p, names) for p in value.parts),
+        element=value.element and rename_storages(value.element, names),
+        entries=tuple((key, rename_storages(v, names)) for key, v in value.entries),
+    )

@@ -4,24 +4,51 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field, replace
 
-from fnjax.port.known.facts import UNKNOWN, Value, join_values, list_memrefs, rename_storages
+from fnjax.port.known.facts import UNKNOWN, Value, join_values, rename_storages
 
 _LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
+
+
+class Variables(dict[str, Value]):
+    """Variables and their values, which are set one by one.
+
+    Attributes:
+        holders: by memory, the variables that have been in it in any state of the function; of a thousand, few.
+    """
+
+    def __init__(self, values: Variables | None = None) -> None:
+        super().__init__(values or {})
+        self.holders: defaultdict[str, set[str]] = defaultdict(set) if values is None else values.holders
+
+    def __setitem__(self, name: str, value: Value) -> None:
+        for storage in value.storages:
+            self.holders[storage].add(name)
+        super().__setitem__(name, value)
+
+    def copy(self) -> Variables:
+        """Return variables of their own."""
+        return Variables(self)
+
+    def rename_memory(self, old: str, new: str) -> None:
+        """Give memory another name, in all variables that may be in it."""
+        for name in tuple(self.holders[old]):
+            if name in self:
+                self[name] = rename_storages(self[name], {old: new})
 
 
 @dataclass(slots=True)
 class State:
     """The variables at one point: their values, and how often each has been written."""
 
-    variables: dict[str, Value] = field(default_factory=dict)
+    variables: Variables = field(default_factory=Variables)
     versions: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> State:
         """Return a state of its own."""
-        return State(dict(self.variables), dict(self.versions))
+        return State(self.variables.copy(), dict(self.versions))
 
     def copy_joined(self, other: State) -> State:
         """Return what holds here and there, as a state of its own."""
@@ -55,14 +82,14 @@ class State:
         ]
         if all(old == new for old, new in pairs):
             return {}
-        mine = {s for value in self.variables.values() for memref in list_memrefs(value) for s in memref.storage}
+        mine = frozenset().union(*(v.storages for v in self.variables.values()))
         names: dict[str, str] = {}
         for old, new in pairs:
             local = old in mine and all(_LOCAL.fullmatch(s) for s in (old, new))
             names[old] = new if local and names.get(old, new) == new else old
         if all(old == new for old, new in names.items()):
             return {}
-        held = {s for value in other.variables.values() for memref in list_memrefs(value) for s in memref.storage}
+        held = frozenset().union(*(v.storages for v in other.variables.values()))
         while True:
             taken = Counter(names.get(s, s) for s in held)
             clashing = [s for s, new in names.items() if taken[new] > 1 and s != new]

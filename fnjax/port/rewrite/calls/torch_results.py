@@ -18,7 +18,6 @@ from fnjax.port.known.facts import (
     Step,
     Value,
     find_common_dtype,
-    may_touch,
 )
 from fnjax.port.rewrite.memory.slices import find_pieces, find_slice
 from fnjax.port.torch import MISSING, Bound, Rendered
@@ -202,7 +201,7 @@ def _mark_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: 
 
 def _is_held(ev: Evaluator, memref: MemRef) -> bool:
     """Return whether a variable, or what one holds, shares this memory."""
-    return any(may_touch(v, memref.storage) for v in ev.state.variables.values())
+    return any(not v.storages.isdisjoint(memref.storage) for v in ev.state.variables.values())
 
 
 def _make_view_step(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> Step:

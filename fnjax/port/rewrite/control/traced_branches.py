@@ -85,7 +85,7 @@ def port_traced_branch(ev: Evaluator, node: cst.If, test: Expr) -> Statements | 
         branches = ev.evaluate_each_branch([node.body, ev.find_else_block(node)])
         ev.join_branches(branches)
     start = ev.state
-    ends = [(start if branch.leaves else branch.end).variables for branch in branches]
+    ends: Ends = [(start if branch.leaves else branch.end).variables for branch in branches]
     choice = Choice(node, test, branches, whole, start.variables, ends)
     if whole.untraced or not _are_branches_alike(ev, choice):  # jax.lax.cond traces outside jit, too
         return None

@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Stop, find_names
-from fnjax.port.known.facts import LIST, SAVED, MemRef, Value, list_memrefs, may_touch
+from fnjax.port.known.facts import LIST, SAVED, MemRef, Value, list_memrefs
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, unparse
 from fnjax.port.tree.located import list_nodes
@@ -83,7 +83,7 @@ def list_containers(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[st
         name
         for name, value in ev.state.variables.items()
         if value.memref is None
-        and may_touch(value, memref.storage)
+        and not value.storages.isdisjoint(memref.storage)
         and (name == SAVED or ev.is_live(name, node))
         and not is_unpacked(ev, name, value, memref)
     ]
@@ -103,7 +103,7 @@ def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
             n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
         ]
     else:
-        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if not may_touch(p, memref.storage)}
+        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if p.storages.isdisjoint(memref.storage)}
         entries = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Subscript) and unparse(n) in others)
         disjoint = {id(n.value) for n in entries}
         reads = [n for n in ev.routine.reads.get(name, ()) if id(n) not in disjoint]

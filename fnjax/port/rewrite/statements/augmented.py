@@ -16,7 +16,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Origin, Value, may_touch, may_widen
+from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Origin, Value, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
 from fnjax.port.rewrite.memory.indexing import port_indices, update_at
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices
@@ -128,7 +128,7 @@ def _is_shared(ev: Evaluator, container: cst.BaseExpression, element: Value) -> 
     if element.memref is None or not element.memref.local or not element.memref.certain:
         return True
     storage = element.memref.storage
-    others = (n for n, v in ev.state.variables.items() if may_touch(v, storage))
+    others = (n for n, v in ev.state.variables.items() if not v.storages.isdisjoint(storage))
     return any(ev.is_live(n) for n in others if n != unparse(container))
 
 
