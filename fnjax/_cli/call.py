@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import difflib
 import importlib
 import importlib.util
@@ -74,20 +76,38 @@ def look_up(found: Any, module: str, name: str) -> Any:
 
 
 def load(target: str) -> Any:
-    """Import and return a module by its name, or by the path of a Python file."""
+    """Import and return a module by its name, or by the path of a Python file.
+
+    A file that imports relatively is imported as a module of the folders that it imports from.
+    """
     if target.endswith((".pt", ".pth", ".ckpt")):
         raise ImportError(f"{target} holds weights: give the Python file that defines the class")
     if not target.endswith(".py"):
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does
         return importlib.import_module(target)
-    spec = importlib.util.spec_from_file_location(Path(target).stem, target)
+    path, level = Path(target).absolute(), 0
+    with contextlib.suppress(OSError, SyntaxError, ValueError):  # which the import raises, too
+        level = max(
+            (n.level for n in ast.walk(ast.parse(path.read_bytes())) if isinstance(n, ast.ImportFrom)), default=0
+        )
+    if level:
+        return import_below(path, path.parents[level])
+    spec = importlib.util.spec_from_file_location(path.stem, target)
     if spec is None or spec.loader is None:
         raise ImportError(f"cannot import a module from {target}")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+def import_below(path: Path, folder: Path) -> Any:
+    """Import and return a file as a module of the packages below a folder."""
+    sys.path.insert(0, str(folder))
+    return importlib.import_module(
+        ".".join(p for p in path.relative_to(folder).with_suffix("").parts if p != "__init__")
+    )
 
 
 def _size(shape: tuple[Any, ...]) -> Any:

@@ -32,9 +32,9 @@ from fnjax.port.verify_command import (
     DIFFERENT,
     Verifier,
     add_search,
+    check_search,
     make_progress,
     read_cases,
-    read_reference,
     run_verifiers,
 )
 
@@ -104,10 +104,16 @@ def _run_port(options: argparse.Namespace) -> int:
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
     if options.check and (options.output is None or options.diff or options.verify or options.report):
         raise UsageError("--check needs -o, and goes without --diff, --verify and --report")
+    if not options.verify and any(
+        getattr(options, name) is not None for name in ("args", "cases", "seconds", "against")
+    ):
+        raise UsageError("--args, --cases, --seconds and --against are for --verify")
+    if options.verify:
+        check_search(options)
+    if Path(options.output or "").suffix == ".ipynb" and not Path(options.output).is_dir():
+        raise UsageError(f"-o {options.output}: a port is a Python file, and no notebook: give a name with .py")
     sources = list(iter_sources(options.source, options.output))
     check_outputs(options, sources)
-    if not options.verify and (options.args is not None or options.cases is not None):
-        raise UsageError("--args and --cases are for --verify")
     results: list[tuple[Text, Ported]] = []
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
@@ -137,6 +143,7 @@ def _run_port(options: argparse.Namespace) -> int:
     if not results or missing:
         what = f"Function class {missing[0]!r}" if missing else "torch.autograd.Function class"
         raise UsageError(f"no file in {', '.join(options.source)} has a {what}")
+    cases = read_cases(options, names, options.args or "") if options.verify else {}
     many = are_many(options, sources)
     check_replaced(options, [source.name for source, _ in results], many)
     if options.check:
@@ -150,7 +157,7 @@ def _run_port(options: argparse.Namespace) -> int:
             print(f"{source.describe_line(f.line)}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _say_summary(source.name, ported)
         emit_port(options, source, ported, many)
-    verdicts = _verify_in_folder(options, results, many) if options.verify else {}
+    verdicts = _verify_in_folder(options, results, many, cases) if options.verify else {}
     if options.report:
         report = json.dumps(_make_report(results, verdicts), indent=2) + "\n"
         if options.report == "-":
@@ -186,11 +193,11 @@ def _count(number: int, what: str) -> str:
 
 
 def _verify_in_folder(
-    options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool
+    options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool, cases: Mapping[str, list[str]]
 ) -> dict[tuple[str, str], Verdict]:
     """Return the verdicts by file and class, with the ports where they can import each other."""
     if len(results) == 1:
-        return _verify_all(options, results, many, {})
+        return _verify_all(options, results, many, cases, {})
     with tempfile.TemporaryDirectory() as folder:
         modules = {}
         for source, ported in results:
@@ -199,21 +206,22 @@ def _verify_in_folder(
             write_file(Path(folder) / inner, ported.code, source.encoding)
         sys.path.append(folder)
         try:
-            return _verify_all(options, results, many, modules)
+            return _verify_all(options, results, many, cases, modules)
         finally:
             sys.path.remove(folder)
 
 
 def _verify_all(
-    options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool, modules: Mapping[str, str]
+    options: argparse.Namespace,
+    results: list[tuple[Text, Ported]],
+    many: bool,
+    cases: Mapping[str, list[str]],
+    modules: Mapping[str, str],
 ) -> dict[tuple[str, str], Verdict]:
-    against = read_reference(options)
-    names = [c.name for _, ported in results for c in ported.classes]
-    cases = read_cases(options, names, options.args or "")
     keys: list[tuple[str, str]] = []
-    verifiers: list[tuple[str, Verifier]] = []
+    verifiers: list[tuple[str, str, Verifier]] = []
     for source, ported in results:
-        target = choose_target(options, source.name, many) if options.output is not None else "PORTED"
+        target = "" if options.output is None or options.diff else str(choose_target(options, source.name, many))
         for c in ported.classes:
             left = {f.code for f in c.findings if f.severity == "error"}
             verifier: Verifier = functools.partial(_report_partial, c.name)
@@ -227,11 +235,11 @@ def _verify_all(
                     seconds=options.seconds,
                     cases=cases.get(c.name, []),
                     modes=["eager"] if "untraced" in left else ["eager", "jit"],
-                    against=against,
+                    against=options.against,
                 )
                 verifier = functools.partial(verify, job)
             keys.append((source.name, c.name))
-            verifiers.append((f"{source.name} {target}", verifier))
+            verifiers.append((source.name if source.name != "<stdin>" else "-", target, verifier))
     return dict(zip(keys, run_verifiers(verifiers), strict=True))
 
 

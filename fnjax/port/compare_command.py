@@ -16,7 +16,7 @@ from fnjax.port.compare.reference import PYTORCH
 from fnjax.port.verify import Job, verify
 from fnjax.port.verify.names import list_operator_names
 from fnjax.port.verify.record import DIFFERS, VERIFIED
-from fnjax.port.verify_command import DIFFERENT, add_search, read_cases, read_reference, run_verifiers
+from fnjax.port.verify_command import DIFFERENT, add_search, check_search, read_cases, run_verifiers
 
 DTYPES = ("float32", "float64")  # those of compare's tolerances, spelled once more: help is shown without JAX
 
@@ -80,11 +80,11 @@ def add(commands: Any) -> None:
 
 
 def _run_compare(options: argparse.Namespace) -> int:
-    against = read_reference(options)
+    check_search(options)
     if options.modules:
         from fnjax.port.modules_command import run_compare_modules
 
-        return run_compare_modules(options, against)
+        return run_compare_modules(options)
     searched = options.args is None and not options.kwargs
     if searched and options.devices is not None:
         raise UsageError("--devices needs --args")
@@ -92,7 +92,7 @@ def _run_compare(options: argparse.Namespace) -> int:
         raise UsageError("--argnums needs --args: the search tries all patterns")
     if not searched and (options.cases or options.report):
         raise UsageError("--cases and --report are for the search, which --args and --kwargs leave out")
-    if options.devices is not None and against != PYTORCH:
+    if options.devices is not None and options.against != PYTORCH:
         raise UsageError("--devices runs PyTorch's gloo processes, and needs PyTorch")
     original, ported = (_find_file(place) for place in (options.original, options.ported))
     texts = [path.read_text("utf-8") for path in (original, ported)]
@@ -118,7 +118,7 @@ def _run_compare(options: argparse.Namespace) -> int:
             cases=cases.get(name, []),
             second=not options.no_second,
             options={"dtype": options.dtype, "rtol": options.rtol, "atol": options.atol},
-            against=against,
+            against=options.against,
         )
         for name in names
     ]
@@ -165,8 +165,7 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
 
 def _compare_searched(options: argparse.Namespace, jobs: list[Job]) -> int:
     """Compare classes on arguments that are searched for."""
-    place = f"{options.original} {options.ported}"
-    verdicts = run_verifiers([(place, functools.partial(verify, job)) for job in jobs])
+    verdicts = run_verifiers([(options.original, options.ported, functools.partial(verify, job)) for job in jobs])
     if options.report:
         try:
             Path(options.report).write_text(json.dumps({"classes": [v.make_json() for v in verdicts]}, indent=2) + "\n")
@@ -246,7 +245,8 @@ def _iter_functions(text: str, place: Path) -> Iterator[str]:
     except SyntaxError as e:
         raise UsageError(f"cannot import {str(place)!r}: SyntaxError: {e.msg} (line {e.lineno})") from e
     having: set[str] = set()
-    for node in (n for n in tree.body if isinstance(n, ast.ClassDef)):
+    inner = [s for block in tree.body if isinstance(block, ast.If) for s in block.body]  # what stays PyTorch source
+    for node in (n for n in [*tree.body, *inner] if isinstance(n, ast.ClassDef)):
         bases = [ast.unparse(b) for b in node.bases]
         own = any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in node.body)
         if any(b in having or (own and not b.endswith("Module")) for b in bases):

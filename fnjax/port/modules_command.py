@@ -11,7 +11,7 @@ from fnjax._cli.pytorch_file import is_pytorch_file
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
 
 
-def run_compare_modules(options: argparse.Namespace, against: str) -> int:
+def run_compare_modules(options: argparse.Namespace) -> int:
     """Compare a module of one file with that of another; 1 if they differ.
 
     Raises:
@@ -19,7 +19,7 @@ def run_compare_modules(options: argparse.Namespace, against: str) -> int:
     """
     from fnjax.port.compare.modules import compare_modules
 
-    first = _make(options.original, options, make_reference(against))
+    first = _make(options.original, options, make_reference(options.against))
     second = _make(options.ported, options, make_reference(FNJAX_TORCH))
     args, kwargs = arguments(options.args or "", options.kwargs, options.seed)
     try:

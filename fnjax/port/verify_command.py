@@ -38,18 +38,24 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seconds",
         type=float,
-        default=SECONDS,
         metavar="N",
-        help="how long a class is searched for and compared (default: %(default)g)",
+        help=f"how long a class is searched for and compared (default: {SECONDS:g})",
     )
 
 
-def read_reference(options: argparse.Namespace) -> str:
-    """Return the reference that `--against` names, or the one that is installed."""
+def check_search(options: argparse.Namespace) -> None:
+    """Put the reference into `against` and the time into `seconds`, as given or by default.
+
+    Raises:
+        UsageError: if they cannot be used.
+    """
     try:
-        return choose_reference(options.against)
+        options.against = choose_reference(options.against)
     except ImportError as e:
         raise UsageError(f"--against {options.against}: {e}") from e
+    options.seconds = SECONDS if options.seconds is None else options.seconds
+    if not options.seconds > 0:
+        raise UsageError(f"--seconds {options.seconds:g} leaves no time; give a positive number")
 
 
 def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict[str, list[str]]:
@@ -60,8 +66,6 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
         names: the classes.
         args: the value of `--args`; empty for none.
     """
-    if options.seconds <= 0:
-        raise UsageError(f"--seconds {options.seconds:g} leaves no time; give a positive number")
     found: dict[str, list[str]] = {}
     if args:
         if len(names) > 1:
@@ -121,13 +125,13 @@ class Verifier(Protocol):
         """
 
 
-def run_verifiers(verifiers: Sequence[tuple[str, Verifier]]) -> list[Verdict]:
+def run_verifiers(verifiers: Sequence[tuple[str, str, Verifier]]) -> list[Verdict]:
     """Return the verdicts on several classes, and print each on standard error, in this order.
 
     Classes are verified in parallel where there are several processors; each has a process of its own.
 
     Args:
-        verifiers: for each class the arguments of `fnjax compare` that name its files, and what finds its verdict.
+        verifiers: for each class its file and that of its port, which may be empty, and what finds its verdict.
     """
     show, cancelled = make_progress(), threading.Event()
     count = len(verifiers)
@@ -135,14 +139,14 @@ def run_verifiers(verifiers: Sequence[tuple[str, Verifier]]) -> list[Verdict]:
     def verify_one(number: int) -> Verdict:
         head = f"class {number + 1} of {count}: " if count > 1 else ""
         progress = (lambda text: show(head + text)) if show is not None else None
-        return verifiers[number][1](progress=progress, cancelled=cancelled)
+        return verifiers[number][2](progress=progress, cancelled=cancelled)
 
     verdicts = []
     with concurrent.futures.ThreadPoolExecutor(max(1, min(count, (os.cpu_count() or 1), _MOST))) as pool:
         try:
-            for (place, _), verdict in zip(verifiers, pool.map(verify_one, range(count)), strict=True):
+            for (original, ported, _), verdict in zip(verifiers, pool.map(verify_one, range(count)), strict=True):
                 clear = "\r\x1b[K" if show is not None else ""
-                print(clear + verdict.describe(place), file=sys.stderr)
+                print(clear + verdict.describe(original, ported), file=sys.stderr)
                 verdicts.append(verdict)
         except BaseException:
             cancelled.set()

@@ -391,6 +391,28 @@ def test_second_derivatives_that_pytorch_takes_for_constant(files, capsys, name)
 
 @pytest.mark.parity
 @needs_torch
+def test_second_derivatives_without_create_graph(files, capsys):
+    """PyTorch lacks that part of them: the port, in JAX or as it is, may have it or say so; all else must agree."""
+    again = "with torch.enable_grad():\n            u = x.detach().requires_grad_()\n            y = u.sin()\n        "
+    mixed = f"{SQUARE}{again}y.backward(g)\n        return u.grad + g"
+    original = KEEPING.format("x", "ctx.save_for_backward(x)\n        return x.sin() + x", mixed)
+    right = port_source(original).code
+    wrong = right.replace(
+        "def backward(ctx, g, *_):\n", "def backward(ctx, g, *_):\n        g = jax.lax.stop_gradient(g)\n"
+    )
+    as_is = f"import fnjax.torch as torch\nif torch.execute_block(globals()):{textwrap.indent(original, '    ')}"
+    for ported, status, said in (
+        (right, 0, "note eager second derivative of the cotangent of output 0"),
+        (wrong, 1, "FAIL eager second derivative of the cotangent of output 0"),
+        (as_is, 0, "not compared: JAX has none of torch.autograd without create_graph"),
+    ):
+        found, printed = compared(capsys, files(ported, original), "--args", "randn(3)")
+        assert found == status, printed
+        assert said in printed.out
+
+
+@pytest.mark.parity
+@needs_torch
 def test_second_derivatives_that_cannot_be_measured(files, capsys):
     """A differing second derivative fails, with a note if the original raises for the numbers around it."""
     ones = "(lambda x: [torch.sigmoid(x)][0 if (x == 1).all() else 9])"

@@ -248,7 +248,7 @@ def test_classes_are_verified_in_parallel(capsys, monkeypatch):
         second.set()
         return Verdict("B", "not tried", "why")
 
-    verdicts = run_verifiers([("", first_verifier), ("", second_verifier)])
+    verdicts = run_verifiers([("", "", first_verifier), ("", "", second_verifier)])
     assert [v.name for v in verdicts] == ["A", "B"]
     lines = capsys.readouterr().err.replace("\r\x1b[K", "\n").split("\n")
     assert list(filter(None, lines)) == [
@@ -269,7 +269,7 @@ def test_classes_are_verified_in_parallel(capsys, monkeypatch):
         ended.set()
 
     with pytest.raises(KeyboardInterrupt):
-        run_verifiers([("", failing_verifier), ("", waiting_verifier)])
+        run_verifiers([("", "", failing_verifier), ("", "", waiting_verifier)])
     assert ended.is_set()
 
 
@@ -335,19 +335,21 @@ def test_cases_help_where_the_search_fails(tmp_path, capsys, monkeypatch):
     ids=["args", "no-file", "no-call", "other", "seconds"],
 )
 def test_what_cannot_be_used(options, cases, message, tmp_path, capsys, monkeypatch):
-    """Calls that cannot be read end with status 2 and say which."""
+    """Options that cannot be used end with status 2 and say which, before anything is written."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.py").write_text(HEAD + SWISH)
     (tmp_path / "c.py").write_text(cases)
-    assert main(["port", "a.py", "--verify", *options]) == 2
+    assert main(["port", "a.py", "-o", "b.py", "--verify", *options]) == 2
     assert message in capsys.readouterr().err
+    assert not (tmp_path / "b.py").exists()
 
 
 def test_options_without_verify(tmp_path, capsys):
-    """--args and --cases say that they need --verify."""
+    """The options of the search say that they need --verify."""
     (tmp_path / "a.py").write_text(HEAD + SWISH)
-    assert main(["port", str(tmp_path / "a.py"), "--args", "1"]) == 2
-    assert "--args and --cases are for --verify" in capsys.readouterr().err
+    for option in ["--args", "1"], ["--seconds", "1"], ["--against", "fnjax.torch"]:
+        assert main(["port", str(tmp_path / "a.py"), *option]) == 2
+        assert "--args, --cases, --seconds and --against are for --verify" in capsys.readouterr().err
 
 
 @parity
@@ -462,17 +464,20 @@ def test_calls_of_apply_in_the_file_help(tmp_path):
 def test_a_verdict_reads_well():
     """Each verdict says what was done, and what to do."""
     assert (
-        Verdict("A", "verified", calls=2, lines=9, unseen=(4, 5, 6, 8)).describe("")
+        Verdict("A", "verified", calls=2, lines=9, unseen=(4, 5, 6, 8)).describe("", "")
         == "A: verified: 2 calls agree, lines run: 5 of 9, not 4-6, 8"
     )
     found = Verdict("A", "differs", "eager output 0", call="array([1.0]), 'a'", argnums=(0,), seed=3, shown=("FAIL",))
-    assert found.describe("a.py b.py").splitlines() == [
+    assert found.describe("a.py", "b.py").splitlines() == [
         "A: differs: eager output 0",
         "  FAIL",
         "  A.apply(array([1.0]), 'a')",
-        "  fnjax compare a.py b.py --class A --args 'array([1.0]), '\\''a'\\''' --argnums '0' --seed 3",
+        """  fnjax compare a.py b.py --class A --args 'array([1.0]), '"'"'a'"'"'' --argnums 0 --seed 3""",
     ]
-    assert Verdict("A", "not tried", "why").describe("") == "A: not tried: why"
+    assert (
+        found.describe("a.ipynb", "b.py").splitlines()[-1].startswith("  fnjax port a.ipynb --verify --class A --args ")
+    )
+    assert Verdict("A", "not tried", "why").describe("", "") == "A: not tried: why"
 
 
 def test_every_mistake_is_made():

@@ -42,6 +42,17 @@ def mix(a, b, alpha=2.0):
 
 lib.define("kernel(Tensor x) -> Tensor")
 lib.impl("kernel", lambda x: x * 2, "CPU")
+
+
+class Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, s):
+        ctx.s = s
+        return torch.ops.{space}.scale(x, s)
+
+    @staticmethod
+    def backward(ctx, g):
+        return torch.ops.{space}.scale(g, ctx.s), None
 """
 
 
@@ -61,6 +72,7 @@ def test_operators_are_verified(files, capsys):
     assert main(["compare", *map(str, files), "--seconds", "4"]) == 0
     said = capsys.readouterr().err.splitlines()
     assert [line.partition(": verified: ")[0] for line in said] == [
+        "Scale",
         "verified::scale",
         "verified::add_into",
         "verified_lib::mix",
@@ -80,9 +92,10 @@ def test_a_wrong_derivative_is_found(files, tmp_path, capsys):
 
 
 def test_an_operator_on_arguments_of_ones_own(files, capsys):
-    """One operator on given arguments, in this process."""
-    assert main(["compare", *map(str, files), "--class", "verified::scale", "--args", "randn(3), 2.0"]) == 0
-    assert "jit   second derivative of argument 0" in capsys.readouterr().out
+    """One operator on given arguments, and a class that calls it, in this process."""
+    for name in "verified::scale", "Scale":
+        assert main(["compare", *map(str, files), "--class", name, "--args", "randn(3), 2.0"]) == 0
+        assert "jit   second derivative of argument 0" in capsys.readouterr().out
 
 
 ASSERTING = """\

@@ -129,12 +129,40 @@ def test_a_wrong_port_differs(sides, capsys):
     files = sides(SWISH, "1 + ctx.beta", "1 - ctx.beta")
     verdict = verify(files, "Swish", cases=["randn(2, 2), 1.5"], second=False, modes=("eager",))
     assert (verdict.status, verdict.reason) == ("differs", "eager gradient of argument 0")
-    assert main(["compare", *files, *shlex.split(verdict.write_options())]) == 1
+    assert main(shlex.split(verdict.write_command(*files))[1:]) == 1
     printed = capsys.readouterr().out
     assert printed.startswith("Swish: different\n")
     assert "FAIL jit   gradient of argument 0: worst at" in printed
     assert ": fnjax.torch " in printed
     assert printed.endswith(f"note: {NOTE}\n")
+
+
+CAST = """
+class Cast(Function):
+    @staticmethod
+    def forward(ctx, x, dtype):
+        return half(x).to({})
+
+    @staticmethod
+    def backward(ctx, grad):
+        return half(grad).float(), None
+"""
+
+
+def test_a_class_that_stays_as_it_is_differs(tmp_path, capsys):
+    """It is found in its block, in a file of a folder that imports relatively, and gets fnjax.torch's dtypes."""
+    half = "def half(x):\n    return 0.5 * x\n"
+    for folder, dtype in ("cast_torch", "dtype"), ("cast_right", "dtype"), ("cast_wrong", "torch.float32"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "base.py").write_text(half)
+        text = f"{HEAD}from .base import half\n{CAST.format(dtype)}"
+        block = f"import fnjax.torch as torch\nif torch.execute_block(globals()):\n{textwrap.indent(text, '    ')}"
+        (tmp_path / folder / "cast.py").write_text(text if folder == "cast_torch" else block)
+    command = ["compare", str(tmp_path / "cast_torch" / "cast.py"), "--against", "fnjax.torch", "--no-second"]
+    command += ["--args", "randn(3), torch.float16"]
+    for folder, status in ("cast_right", 0), ("cast_wrong", 1):
+        assert main([*command, str(tmp_path / folder / "cast.py")]) == status, capsys.readouterr()
+    assert "has the dtype float16, JAX's float32" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("hidden")

@@ -172,8 +172,9 @@ def _list_notes(
     notes = []
     if any(e.known for e in found):
         notes.append(
-            "PyTorch takes what forward computed and saved for constant when it differentiates backward; JAX's second "
-            "derivatives are right there, as finite differences of PyTorch's gradient confirm"
+            "PyTorch takes what forward computed and saved for constant when it differentiates backward, and what "
+            "torch.autograd gave without create_graph; JAX's second derivatives are right there, as finite differences "
+            "of PyTorch's gradient confirm"
         )
     notes += [
         f"which of the second derivatives that differ is right cannot be measured by finite differences: {why}"

@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+import fnjax
 from fnjax.port.compare.values import Inputs, Results, Values, flatten
 
 
@@ -21,7 +22,9 @@ class Port:
     def __init__(self, function: Callable[..., Any], inputs: Inputs, *, plain: bool = False) -> None:
         """Make it ready; a `plain` one gets its static arguments as they are, without JAX's dtypes for PyTorch's."""
         self.function, self.kwargs, self.selected = function, dict(inputs.kwargs), inputs.selected
-        self.args = inputs.args if plain else [_convert_static(a) for a in inputs.args]
+        owner = getattr(function, "__self__", None)  # of apply
+        as_is = isinstance(owner, type) and issubclass(owner, fnjax.torch.autograd.Function)
+        self.args = inputs.args if plain else [_convert_static(a, as_is) for a in inputs.args]
         self.arrays = [i for i, a in enumerate(inputs.args) if isinstance(a, np.ndarray)]
         self.modes: dict[str, Callable[..., Any]] = {
             "eager": self._compute_all,
@@ -110,11 +113,13 @@ def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> 
     return jax.tree.map(jax.numpy.conj, pullback(_convert_cotangents(found, cotangents)))
 
 
-def _convert_static(value: Any) -> Any:
-    """Return JAX's dtype for PyTorch's or fnjax.torch's, and anything else as it is."""
+def _convert_static(value: Any, as_is: bool) -> Any:
+    """Return JAX's dtype for PyTorch's, or fnjax.torch's for a class that stays as it is; else the value itself."""
     kind = type(value)
-    is_dtype = kind.__name__ == "dtype" and kind.__module__.startswith(("torch", "fnjax.torch"))
-    return jax.numpy.dtype(str(value).removeprefix("torch.")) if is_dtype else value
+    if kind.__name__ != "dtype" or not kind.__module__.startswith(("torch", "fnjax.torch")):
+        return value
+    name = str(value).removeprefix("torch.")
+    return getattr(fnjax.torch, name) if as_is else jax.numpy.dtype(name)
 
 
 def _make_results(found: Sequence[Any], error: Exception | None = None) -> Results:

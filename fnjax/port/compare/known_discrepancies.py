@@ -4,8 +4,9 @@ PyTorch takes what forward computed and saved for constant when it differentiate
 non-differentiable as well. Where the port's second derivatives differ, what PyTorch leaves out is added: how PyTorch's
 backward depends on what was saved, by PyTorch's own differentiation (so that what backward detaches stays constant),
 times how that depends on the argument, by finite differences, or by PyTorch's differentiation of forward, which minds
-the rules of Functions that forward calls. Where this cannot be done, finite differences of PyTorch's gradient have to
-decide. All of it is measured in float64, or in float32 where PyTorch's class raises for float64.
+the rules of Functions that forward calls. Where this cannot be done, and for second derivatives by a cotangent, finite
+differences of PyTorch's gradient have to decide. All of it is measured in float64, or in float32 where PyTorch's class
+raises for float64.
 """
 
 from __future__ import annotations
@@ -38,32 +39,39 @@ def mark_known_discrepancies(
         ours: the port's.
         unmeasured: gets the reason where it cannot be known which of the two is right.
     """
-    places = {f"second derivative of argument {n}": i for i, n in enumerate(side.inputs.selected)}
+    vectors = [k for k, c in enumerate(side.cotangents[0]) if c is not None]
+    moved = [(f"argument {n}", n, False) for n in side.inputs.selected]
+    moved += [(f"the cotangent of output {k}", k, True) for k in vectors]
+    places = {f"second derivative of {what}": (i, n, of_it) for i, (what, n, of_it) in enumerate(moved)}
     right = all(e.equal for e in entries if not e.what.startswith("second derivative"))
     for entry in entries:
         known = False
-        i = places.get(entry.what)
-        if i is not None and right and entry.original is not None and not entry.equal:
+        if entry.what in places and right and entry.original is not None and not entry.equal:
+            i, which, of_cotangent = places[entry.what]
             try:
-                known = _is_slope(side, side.inputs.selected[i], theirs[i], ours[i])
+                known = _is_slope(side, which, of_cotangent, theirs[i], ours[i])
             except Exception as e:  # noqa: BLE001 - without a measurement nothing is marked
                 unmeasured.add(f"PyTorch's class raises for numbers close to these ({type(e).__name__}: {e})")
         yield replace(entry, known=known)
 
 
-def _is_slope(side: Original, which: int, theirs: Any, ours: Any) -> bool:
+def _is_slope(side: Original, which: int, of_cotangent: bool, theirs: Any, ours: Any) -> bool:
     """Return whether the port's second derivative is that of PyTorch's gradient, along a direction.
+
+    By a cotangent PyTorch lacks what torch.autograd gave without create_graph.
 
     Raises:
         Exception: where PyTorch's class raises for float64 and float32.
     """
-    direction = _choose_direction(side.inputs.args[which])
+    direction = _choose_direction((side.cotangents[0] if of_cotangent else side.inputs.args)[which])
     terms, their_terms = (np.real(np.conj(s.astype(np.complex128)) * direction) for s in (ours, theirs))
     for dtype, step in STEPS.items():
-        one = _Direction(replace(side, inputs=side.inputs.cast(dtype)), which, direction, step)
+        one = _Direction(replace(side, inputs=side.inputs.cast(dtype)), which, of_cotangent, direction, step)
         try:
             with settle_torch(dtype):
                 try:
+                    if of_cotangent:
+                        raise TypeError("backward is linear in it")
                     slopes = [float(np.sum(their_terms)) + s for s in one.measure_left_out(side.find_intermediates())]
                 except Exception:  # noqa: BLE001 - its methods do not run by themselves
                     slopes = [one.measure_slope()]
@@ -156,32 +164,36 @@ class _Context:
 
 @dataclass(frozen=True)
 class _Direction:
-    """A direction of one argument, along which second derivatives are measured.
+    """A direction of one argument, or of an output's cotangent, along which second derivatives are measured.
 
     Attributes:
         side: the function, in the precision of the measurement.
-        which: the place of the argument.
-        direction: like the argument.
+        which: the place of the argument, or of the output.
+        of_cotangent: whether it is that of an output.
+        direction: like the argument, or the cotangent.
         step: of finite differences.
     """
 
     side: Original
     which: int
+    of_cotangent: bool
     direction: np.ndarray[Any, Any]
     step: float
 
-    def _move(self, by: float) -> Inputs:
-        args = list(self.side.inputs.args)
-        args[self.which] = np.asarray(args[self.which] + by * self.direction, args[self.which].dtype)
-        return replace(self.side.inputs, args=args)
+    def _move(self, by: float) -> tuple[Inputs, Values]:
+        args, vectors = list(self.side.inputs.args), list(self.side.cotangents[0])
+        if self.of_cotangent:
+            vectors[self.which] = vectors[self.which] + by * self.direction
+        else:
+            args[self.which] = np.asarray(args[self.which] + by * self.direction, args[self.which].dtype)
+        return replace(self.side.inputs, args=args), vectors
 
     def measure_slope(self) -> float:
         """Return the derivative of PyTorch's gradient, by finite differences."""
-        first, second = self.side.cotangents
 
         def gradient(by: float) -> float:
-            found = run_torch(self.side.function, self._move(by), first)[0].gradients
-            pairs = [(c, g) for c, g in zip(second, found, strict=True) if c is not None]
+            found = run_torch(self.side.function, *self._move(by))[0].gradients
+            pairs = [(c, g) for c, g in zip(self.side.cotangents[1], found, strict=True) if c is not None]
             return sum(float(np.real(np.sum(np.conj(c) * g))) for c, g in pairs)
 
         return (gradient(self.step) - gradient(-self.step)) / (2 * self.step)
@@ -198,7 +210,7 @@ class _Direction:
             return [of.kept[i] for i in places] + [getattr(of, n) for n in names]
 
         def move(by: float) -> list[Any]:
-            return read(side.call_forward([make_tensor(a) for a in self._move(by).args])[0])
+            return read(side.call_forward([make_tensor(a) for a in self._move(by)[0].args])[0])
 
         given = [make_tensor(a) for a in side.inputs.args]
         ctx, outputs = side.call_forward(given)

@@ -17,6 +17,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from fnjax._cli.call import import_below
+from fnjax.port.verify.names import list_operator_names
+
 
 class Missing:
     """Stand-in for a library that is not installed, or for what needs one; using it raises."""
@@ -183,12 +186,10 @@ def list_files() -> list[Path]:
     return list(_PARTS)
 
 
-def import_whole(path: Path) -> types.ModuleType:
+def import_whole(path: Path) -> Any:
     """Return the file's module, imported with its package as Python does."""
     path = path.absolute()
-    base = (_find_package(path) or path).parent
-    sys.path.insert(0, str(base))
-    return importlib.import_module(".".join(p for p in path.relative_to(base).with_suffix("").parts if p != "__init__"))
+    return import_below(path, (_find_package(path) or path).parent)
 
 
 def extract_name(path: Path, text: str, name: str) -> Any:
@@ -199,7 +200,10 @@ def extract_name(path: Path, text: str, name: str) -> Any:
     """
     _PARTS.clear()  # the files may have changed
     try:
-        return getattr(open_part(path, text), name)
+        part = open_part(path, text)
+        if "torch.ops." in text and list_operator_names(ast.parse(text)):
+            part.run_all()  # a class that calls an operator does not name what registers it
+        return getattr(part, name)
     except Exception as e:  # noqa: BLE001 - whatever is in the file
         try:
             return getattr(import_whole(path), name)

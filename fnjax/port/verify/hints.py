@@ -155,8 +155,8 @@ class _HintReader:
                     hint.facts.add(fact)
             if isinstance(node, ast.Assign):
                 self._visit_assign(node, names)
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".save_for_backward"):
-                self.saved = [h.name if (h := self._find_parameter(a, names)) else "" for a in node.args]
+            elif isinstance(node, ast.Call):
+                self._visit_call(node, names)
             elif isinstance(node, ast.Attribute) and (hint := self._find_parameter(node.value, names)):
                 hint.attributes[node.attr] = None
             elif isinstance(node, ast.Subscript) and (hint := self._find_parameter(node.value, names)):
@@ -172,6 +172,17 @@ class _HintReader:
                     if found and value is not None:
                         members = value if isinstance(value, (tuple, list, set)) else [value]
                         hint.values += [value, value + 1, value - 1] if number else members
+
+    def _visit_call(self, node: ast.Call, names: dict[str, str]) -> None:
+        """Note what is saved, and how a function or operator of the file annotates what it is called with."""
+        given = [self._find_parameter(a, names) for a in node.args]
+        called = ast.unparse(node.func).rpartition(".")[2]
+        if called == "save_for_backward":
+            self.saved = [h.name if h else "" for h in given]
+        elif called in self.functions:
+            for hint, param in zip(given, self.functions[called].args.args, strict=False):
+                if hint and param.annotation and not hint.annotation:
+                    hint.annotation = ast.unparse(param.annotation)
 
     def _visit_assign(self, node: ast.Assign, names: dict[str, str]) -> None:
         target, value = node.targets[0], node.value

@@ -105,7 +105,8 @@ def make_ported_operator(name: str) -> Operator:
 
 def _iter_methods(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
     """Yield the functions of a file that are an operator's body, and its derivative."""
-    functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+    nodes = [*ast.walk(tree), *tree.body]  # a function of the top level precedes a method of the same name
+    functions = {n.name: n for n in nodes if isinstance(n, ast.FunctionDef)}
     spelled = {name, name.partition("::")[2]}
     known: set[str] = set()  # the names of the file that are the operator
     for call, decorated in _iter_calls(tree):

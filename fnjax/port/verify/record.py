@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -90,18 +91,23 @@ class Verdict:
         """Return the fields that are set."""
         return {k: v for k, v in asdict(self).items() if v or k in {"name", "status", "calls"}}
 
-    def write_options(self) -> str:
-        """Return the call as options of `fnjax compare`."""
-        quoted = "'" + self.call.replace("'", "'\\''") + "'"
-        selected = "" if self.argnums is None else f" --argnums '{','.join(map(str, self.argnums))}'"
-        against = "" if self.against == PYTORCH else f" --against {self.against}"
-        return f"--args {quoted}{selected}{f' --seed {self.seed}' if self.seed else ''}{against}"
+    def write_command(self, original: str, ported: str) -> str:
+        """Return the command that shows the difference: `fnjax compare`, or without two files `fnjax port --verify`."""
+        given = ["--class", self.name, "--args", self.call]
+        if not (original.endswith(".py") and ported):
+            command = ["port", original, "--verify", *given]
+        else:
+            command = ["compare", original, ported, *given]
+            command += [] if self.argnums is None else ["--argnums", ",".join(map(str, self.argnums))]
+            command += ["--seed", str(self.seed)] if self.seed else []
+        return shlex.join(["fnjax", *command, *([] if self.against == PYTORCH else ["--against", self.against])])
 
-    def describe(self, place: str) -> str:
+    def describe(self, original: str, ported: str) -> str:
         """Return a line, and for what differs the call to paste.
 
         Args:
-            place: the arguments of `fnjax compare` that name both files.
+            original: its file or module.
+            ported: that of its port; empty where it is in none.
         """
         head = f"{self.name}: {self.status}"
         notes = "".join(f"; {n}" for n in self.notes)
@@ -112,7 +118,7 @@ class Verdict:
             return f"{head}: {self.calls} {agree}, {self._describe_lines()}{notes}"
         shown = "".join(f"\n  {s}" for s in self.shown)
         called = f"torch.ops.{self.name.replace('::', '.')}" if "::" in self.name else f"{self.name}.apply"
-        call = f"\n  {called}({self.call})\n  fnjax compare {place} --class {self.name} {self.write_options()}"
+        call = f"\n  {called}({self.call})\n  {self.write_command(original, ported)}"
         return f"{head}: {self.reason}{notes}{shown}{call if self.call else ''}"
 
     def _describe_lines(self) -> str:

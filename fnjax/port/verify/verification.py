@@ -157,10 +157,13 @@ class Verification:
             reason = f"{name}'s results are not determined: uninitialised memory, or random numbers without a key"
         else:
             furthest = self.trying.furthest
-            last = f" (the furthest: {furthest.problem:.200})" if furthest else ""
+            problem = (furthest.problem or "backward did not run")[:200] if furthest else ""
+            last = f" (the furthest: {problem})" if furthest else ""
             reason = f"no arguments were found in {self.trying.count} calls{last}; {REMEDY}"
-            if furthest and furthest.problem.startswith("ImportError"):
-                reason = f"what it needs is not installed: {furthest.problem:.200}"
+            if problem.startswith("ImportError"):
+                reason = f"what it needs is not installed: {problem}"
+            elif "_OpNamespace" in problem:
+                reason = f"it calls an operator that its file does not define: {problem}"
         return Verdict(self.job.name, NOT_TRIED, reason)
 
     def _try_given(self) -> list[Tried] | Verdict:

@@ -41,8 +41,8 @@ def verify(job: Job, *, progress: Progress | None = None, cancelled: threading.E
     against = choose_reference(job.against)
     cancelled = cancelled or threading.Event()
     with tempfile.TemporaryDirectory() as folder:
-        if not Path(job.path).is_file():  # standard input: TorchScript needs a file that it can read
-            job = replace(job, path=str(Path(folder, "source.py")))
+        if not (job.path.endswith(".py") and Path(job.path).is_file()):  # standard input, or a notebook
+            job = replace(job, path=str(Path(folder, "source.py")))  # TorchScript needs a file that it can read
             Path(job.path).write_text(job.text, "utf-8")
         file = Path(folder, f"{Path(job.path).stem or 'port'}_jax.py")
         file.write_text(job.port, "utf-8")
