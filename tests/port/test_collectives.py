@@ -3,6 +3,8 @@
 import importlib.util
 import pathlib
 
+import jax
+import numpy as np
 import pytest
 
 from fnjax.port import port_source
@@ -109,6 +111,33 @@ def test_what_is_sent_stays_as_it_is_until_it_is_received(between):
     ported = port_source(EXCHANGED.replace("BETWEEN", "z = 2 * x"))
     assert not [f for f in ported.findings if f.severity == "error"]
     assert "y = collectives.permute(x, of, group or AXIS_NAME)" in ported.code
+
+
+RETURNED = """\
+import torch
+import torch.distributed.nn.functional as nn
+
+class Spread(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        largest = torch.distributed.nn.all_reduce(x, op=torch.distributed.ReduceOp.MAX, group=group)
+        return largest - nn.broadcast(x, 1) + torch.cat(nn.all_gather(x, group)).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return nn.all_reduce(g, group=ctx.group), None
+"""
+
+
+def test_collectives_that_return_their_result():
+    """Those of torch.distributed.nn are JAX's, by closed forms of their values and of the sum that backward takes."""
+    names = {}
+    exec(port_source(RETURNED, strict=True).code, names)
+    names["AXIS_NAME"], x = "i", np.arange(8.0, dtype=np.float32).reshape(4, 2) ** 2
+    found, pull = jax.vjp(jax.vmap(lambda x: names["Spread"].apply(x, None), axis_name="i"), x)
+    np.testing.assert_allclose(found, np.broadcast_to(x.max(0) - x[1] + x.sum(), x.shape), rtol=1e-6)
+    np.testing.assert_allclose(pull(x)[0], np.broadcast_to(x.sum(0), x.shape), rtol=1e-6)
 
 
 @pytest.mark.parity

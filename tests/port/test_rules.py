@@ -700,6 +700,21 @@ FINDINGS = {
         "untraced",
     ),
     "a write to the enclosing function's": ("def f():\n    y.mul_(2)\nf()", "alias"),
+    "a new value for a variable of the enclosing function": (
+        "z = y * 1\ndef f():\n    nonlocal z\n    z = y\nf()\nz.add_(1)\nctx.z = y",
+        "alias",
+    ),
+    **{
+        f"a write to what an inner function puts into a list: {first}": (
+            f"z = y * 2\nseen = [y * 1]\ndef f(s):\n    {first}\nf(z)\n{write}.add_(1)\nctx.z = {read}",
+            "alias",
+        )
+        for first, write, read in (
+            ("seen.append(z)", "seen[1]", "z"),
+            ("seen[0] = z", "seen[0]", "z"),
+            ("seen.extend([s])", "z", "seen[1]"),
+        )
+    },
     "draws that would share a key": ("z = [torch.rand_like(x) for _ in range(2)]", "random"),
     "draws of a lambda": ("f = lambda: torch.rand_like(x)\nz = f() - f()", "random"),
     "a read before a write in one statement": ("z = (y + 0) * y.add_(1)", "alias"),

@@ -32,7 +32,7 @@ How the porter's engine uses it:
 
 from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
 from fnjax.port.torch.context import Context
-from fnjax.port.torch.expressions import ATOM, bracket, fill, find_level, make_tuple, read_literal, unparse
+from fnjax.port.torch.expressions import ATOM, bracket, fill, find_level, make_list, make_tuple, read_literal, unparse
 from fnjax.port.torch.support_text import support
 from fnjax.torch._table import (
     ARRAYS,
@@ -70,6 +70,7 @@ __all__ = [
     "find_level",
     "find_operation",
     "list_dtype_names",
+    "make_list",
     "make_tuple",
     "qualify_name",
     "read_literal",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -195,6 +195,11 @@ def fill(template: str, **values: cst.BaseExpression) -> cst.BaseExpression:
     return made
 
 
+def make_list(nodes: Iterable[cst.BaseExpression]) -> cst.List:
+    """Return the list of these elements; `*` before one in a template's call opens it, and leaves out an empty one."""
+    return cst.List([cst.Element(bracket(n, 1)) for n in nodes])
+
+
 def make_tuple(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return a list as the tuple of the same elements, for JAX's static arguments; anything else as it is."""
     if not isinstance(node, cst.List):
@@ -297,8 +302,9 @@ class TemplateFiller(Rewriter):
     def leave_BooleanOperation(
         self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
     ) -> cst.BaseExpression:
-        """Set parentheses in `and` and `or`."""
-        return replace_parts(updated_node, left=bracket(updated_node.left, 4), right=bracket(updated_node.right, 4))
+        """Set parentheses in `and` and `or`, whose operands may be grouped either way."""
+        own = 3 if isinstance(updated_node.operator, cst.Or) else 4
+        return replace_parts(updated_node, left=bracket(updated_node.left, own), right=bracket(updated_node.right, own))
 
     def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
         """Set parentheses in a conditional expression."""

@@ -27,7 +27,7 @@ from fnjax.port.rewrite.calls.torch_calls import Facts
 from fnjax.port.rewrite.memory.sharing import find_holders, list_containers, list_seeing
 from fnjax.port.rewrite.memory.writing import note_write, write_memory
 from fnjax.port.rewrite.values.binding import find_held_memref
-from fnjax.port.source.naming import PUTTING
+from fnjax.port.source.naming import PUTTING, list_changed_names
 from fnjax.port.torch import MISSING, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
@@ -138,7 +138,9 @@ def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine
 
 
 def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[str, cst.Arg]) -> None:
-    """Note what a function puts into ctx, or into a list or dictionary that it is given."""
+    """Note what a function puts into ctx, or into a list or dictionary that it is given or finds around it."""
+    if routine.closure is not None:
+        note_filled_around(ev, routine, list_values(ev, node))
     held = find_held_memref(ev, [a.value for a in node.args])
     for name, arg in taken.items() if held else ():
         value, key = ev.port(arg.value).value, ev.name_variable(arg.value)
@@ -147,6 +149,17 @@ def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[st
         elif key and value.kind == "static" and value.memref is None and _fills_parameter(routine, name):
             element = held if value.element is None else join_values(value.element, held)  # type: ignore[arg-type] # above
             ev.state.variables[key] = replace(value, parts=None, entries=(), element=element)
+
+
+def note_filled_around(ev: Evaluator, routine: Routine, given: list[Value]) -> None:
+    """Note that a function may put all that it reads, or is given, into lists and dictionaries of the function around it."""
+    variables = ev.state.variables
+    read = [variables[n] for n in sorted(find_names(routine.node.body)) if n in variables]
+    memrefs = [m for v in (*read, *given) for m in list_memrefs(v)]
+    held = replace(UNKNOWN, memref=MemRef.join_all(*memrefs) if memrefs else None)
+    for name in list_changed_names(routine.node, variables):
+        if name in variables and variables[name].kind == "static":
+            variables[name] = replace(variables[name], parts=None, entries=(), literal=MISSING, element=held)
 
 
 def _fills_parameter(routine: Routine, name: str) -> bool:

@@ -6,7 +6,7 @@ Before: `handle = dist.all_reduce(x, group=group, async_op=True)` and `handle.wa
 After: `x = collectives.all_reduce(x, group or AXIS_NAME)` and `handle = None`
 Safety: the table of collectives is torch's, by qualified name; what is not in it is a finding. Slices of unequal sizes
 are an error when the port runs.
-Limits: gather and scatter to or from one process, collectives of objects and those that return their result.
+Limits: gather and scatter to or from one process, collectives of objects and most of those that return their result.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop
 from fnjax.port.analysis.registry import call_of, statement
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.devices.collective_table import (
@@ -26,17 +26,18 @@ from fnjax.port.rewrite.devices.collective_table import (
     Collective,
     name_distributed,
 )
-from fnjax.port.rewrite.devices.groups import write_axis
+from fnjax.port.rewrite.devices.groups import port_axis
 from fnjax.port.rewrite.devices.outputs import (
     bind_arguments,
     find_memory,
     find_whole,
-    write_argument,
+    port_argument,
+    port_reduction,
     write_list,
-    write_operation,
     write_tensor,
 )
-from fnjax.port.torch import read_literal, unparse
+from fnjax.port.torch import fill, make_list, read_literal, unparse
+from fnjax.port.torch.expressions import find_names, parse_template
 from fnjax.port.tree.located import list_nodes
 
 _STREAMS = frozenset(
@@ -90,24 +91,24 @@ def _waits_for_handle(ev: Evaluator, call: cst.Call) -> bool:
 @call_of(*_STREAMS)
 def port_stream(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `torch.cuda.Stream()`: in XLA computations overlap with collectives by themselves."""
-    return Expr(parse("None"), Value("static", name=_STREAM))
+    return Expr(cst.Name("None"), Value("static", name=_STREAM))
 
 
 @call_of("torch.cuda.current_device")
 def port_device_argument(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `device=torch.cuda.current_device()`, which torch's own calls drop."""
     given = any(a.value is node and a.keyword and a.keyword.value == "device" for a in list_nodes(ev.current, cst.Arg))
-    return Expr(parse("None"), Value("static", name="instance:torch.device")) if given else None
+    return Expr(cst.Name("None"), Value("static", name="instance:torch.device")) if given else None
 
 
 @call_of("torch.distributed.", like=HANDED_ON, only="collective")
 def port_collective(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate a call of torch.distributed that writes to its arguments; it returns its handle, None."""
+    """Translate a collective: what it writes to takes its result, and it returns its handle, None, or its result."""
     last = name_distributed(name)
     if last in WITHOUT_RESULT:
         return HANDLE
     if last not in COLLECTIVES:
-        if not last or name.startswith("torch."):
+        if not last or (name.startswith("torch.") and not last.startswith("nn.")):
             return None
         raise Stop(node, "absent", f"{name} is a collective, or a part of one, that the porter knows no way to write")
     this = COLLECTIVES[last]
@@ -116,7 +117,10 @@ def port_collective(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if whole is not None:
         this = COLLECTIVES["all_gather_into_tensor"]
         given |= {this.output: whole, this.input: given["tensor"]}
-    made = _write_call(ev, node, this, given)
+    made = _make_call(ev, node, this, given)
+    if not this.output:
+        one = Value("tensor", memref=ev.make_memref(node))
+        return Expr(made, one if last != "nn.all_gather" else Value("static", element=one))
     if this.output.endswith("_list"):
         write_list(ev, node, given[this.output], ev.port(given[this.input]).value, made)
     else:
@@ -124,30 +128,34 @@ def port_collective(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     return HANDLE
 
 
-def _write_call(ev: Evaluator, node: cst.Call, this: Collective, given: dict[str, cst.BaseExpression]) -> str:
-    """Return the text of the call that makes the result."""
-    output, read = find_memory(given[this.output]), given[this.input]
-    ways: dict[str, Callable[[], str]] = {
-        "g": lambda: write_axis(ev, given.get("group")),
-        "like": lambda: write_argument(ev, output),
-        "x": lambda: write_argument(ev, output if this.input == this.output else read),
-        "op": lambda: write_operation(ev, given.get("op")),
-        "source_rank": lambda: _write_source_rank(ev, node, given),
-        "sizes": lambda: _write_sizes(ev, given),
+def _make_call(
+    ev: Evaluator, node: cst.Call, this: Collective, given: dict[str, cst.BaseExpression]
+) -> cst.BaseExpression:
+    """Return the call that makes the result."""
+    output, read = given.get(this.output), given[this.input]
+    ways: dict[str, Callable[[], cst.BaseExpression]] = {
+        "AXIS": lambda: port_axis(ev, given.get("group")),
+        "LIKE": lambda: port_argument(ev, find_memory(output)),  # type: ignore[arg-type] # it has one
+        "X": lambda: port_argument(ev, find_memory(read) if this.input == this.output else read),
+        "OP": lambda: port_reduction(ev, given.get("op")),
+        "SOURCE": lambda: _port_source_rank(ev, node, given),
+        "SIZES": lambda: _port_sizes(ev, given),
     }
-    return "collectives." + this.call.format(**{k: write() for k, write in ways.items() if f"{{{k}}}" in this.call})
+    template = f"collectives.{this.call}"
+    named = find_names(parse_template(template))
+    return fill(template, **{k: make() for k, make in ways.items() if k in named})
 
 
-def _write_sizes(ev: Evaluator, given: dict[str, cst.BaseExpression]) -> str:
+def _port_sizes(ev: Evaluator, given: dict[str, cst.BaseExpression]) -> cst.List:
     sizes = [given.get(n, cst.Name("None")) for n in ("output_split_sizes", "input_split_sizes")]
-    made = ", ".join(write_argument(ev, s) for s in sizes)
-    return "" if made == "None, None" else f", {made}"
+    made = [port_argument(ev, s) for s in sizes]
+    return make_list(made if any(read_literal(m) is not None for m in made) else [])
 
 
-def _write_source_rank(ev: Evaluator, node: cst.Call, given: dict[str, cst.BaseExpression]) -> str:
+def _port_source_rank(ev: Evaluator, node: cst.Call, given: dict[str, cst.BaseExpression]) -> cst.BaseExpression:
     """Return the index along the axis from which a broadcast comes."""
     if "group_src" in given:
-        return write_argument(ev, given["group_src"])
+        return port_argument(ev, given["group_src"])
     src, group = given.get("src") or cst.Integer("0"), given.get("group")
     asked = unparse(src.func) if isinstance(src, cst.Call) else ""
     of_group = "get_global_rank" in asked or asked.endswith("_src_rank")
@@ -157,4 +165,4 @@ def _write_source_rank(ev: Evaluator, node: cst.Call, given: dict[str, cst.BaseE
             "group_src, or dist.get_global_rank"
         )
         raise Stop(node, "absent", message)
-    return write_argument(ev, src)
+    return port_argument(ev, src)

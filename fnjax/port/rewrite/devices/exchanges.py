@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.devices.collective_table import EXCHANGES, HANDED_ON, name_distributed
 from fnjax.port.rewrite.devices.collectives import HANDLE
-from fnjax.port.rewrite.devices.groups import write_axis
-from fnjax.port.rewrite.devices.outputs import find_memory, write_argument, write_tensor
-from fnjax.port.torch import unparse
+from fnjax.port.rewrite.devices.groups import port_axis
+from fnjax.port.rewrite.devices.outputs import find_memory, port_argument, write_tensor
+from fnjax.port.torch import fill, make_list, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
 
@@ -43,7 +43,7 @@ def port_exchange(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     last = name_distributed(name)
     if last in EXCHANGES | {"P2POp"}:
         return _port_point_to_point(ev, node)
-    return Expr(parse("[]"), Value("static", name=LIST, parts=())) if last == "batch_isend_irecv" else None
+    return Expr(make_list([]), Value("static", name=LIST, parts=())) if last == "batch_isend_irecv" else None
 
 
 def _port_point_to_point(ev: Evaluator, node: cst.Call) -> Expr:
@@ -68,14 +68,14 @@ def _port_point_to_point(ev: Evaluator, node: cst.Call) -> Expr:
     unnamed = [e for e in meant if not _has_name(ev, e)]
     if unnamed:
         raise Stop(node, "absent", f"what is sent, {unparse(unnamed[0].tensor)}, is to have a name before recv")
-    peer, axis = write_argument(ev, own.peer), write_axis(ev, own.group)
+    how = {"PEER": port_argument(ev, own.peer), "AXIS": port_axis(ev, own.group)}
     if len(meant) == 1:
-        made = f"permute({write_argument(ev, find_memory(meant[0].tensor))}, {peer}, {axis})"
+        made = fill("collectives.permute(X, PEER, AXIS)", X=port_argument(ev, find_memory(meant[0].tensor)), **how)
     else:
-        earlier = [_write_pairs(ev, [e for e in before if e.receives])] if any(e.receives for e in before) else []
-        like = write_argument(ev, find_memory(own.tensor))
-        made = f"receive({', '.join([like, peer, _write_pairs(ev, meant), axis, *earlier])})"
-    write_tensor(ev, node, own.tensor, f"collectives.{made}")
+        earlier = [_make_pairs(ev, [e for e in before if e.receives])] if any(e.receives for e in before) else []
+        how |= {"LIKE": port_argument(ev, find_memory(own.tensor)), "SENT": _make_pairs(ev, meant)}
+        made = fill("collectives.receive(LIKE, PEER, SENT, AXIS, *EARLIER)", EARLIER=make_list(earlier), **how)
+    write_tensor(ev, node, own.tensor, made)
     return HANDLE
 
 
@@ -84,9 +84,9 @@ def _has_name(ev: Evaluator, sent: _Exchange) -> bool:
     return isinstance(what, (cst.Name, cst.Attribute)) and ev.port(what).value.kind != "static"
 
 
-def _write_pairs(ev: Evaluator, exchanges: list[_Exchange]) -> str:
-    pairs = ((write_argument(ev, find_memory(e.tensor)), write_argument(ev, e.peer)) for e in exchanges)
-    return "[{}]".format(", ".join(f"({x}, {peer})" for x, peer in pairs))
+def _make_pairs(ev: Evaluator, exchanges: list[_Exchange]) -> cst.List:
+    pairs = ((port_argument(ev, find_memory(e.tensor)), port_argument(ev, e.peer)) for e in exchanges)
+    return make_list(fill("(X, PEER)", X=x, PEER=peer) for x, peer in pairs)
 
 
 def _check_unchanged(ev: Evaluator, around: list[_Exchange], here: int, buffers: frozenset[str]) -> None:

@@ -16,13 +16,12 @@ import re
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_answer, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_answer
 from fnjax.port.analysis.program import GROUP
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.devices.collective_table import HANDED_ON, name_distributed
-from fnjax.port.torch import MISSING, bracket, read_literal, unparse
-from fnjax.port.torch.expressions import drop_parentheses
+from fnjax.port.torch import MISSING, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
 _RANK = re.compile(r"((local|global|world|group|[tscdem]p|sequence|seq|tensor_parallel|model_parallel)_)?rank")
@@ -36,15 +35,13 @@ _DEFAULT = Expr(cst.Name("None"), Value("static", name=GROUP, literal=None))  # 
 _RANK_VALUE = Value("tensor", "int", 0)
 
 
-def write_axis(ev: Evaluator, node: cst.BaseExpression | None) -> str:
-    """Return the text for the mesh axis that stands for a group."""
+def port_axis(ev: Evaluator, node: cst.BaseExpression | None) -> cst.BaseExpression:
+    """Return the mesh axis that replaces a group."""
     ev.diagnostics.imports |= {"collectives", "AXIS_NAME"}
     expr = _DEFAULT if node is None else ev.port(node)
     if expr.value.literal is None:
-        return "AXIS_NAME"
-    if expr.value.name == _AXIS:
-        return unparse(bracket(drop_parentheses(expr.node), 1))
-    return f"{unparse(bracket(expr.node, 1))} or AXIS_NAME"
+        return cst.Name("AXIS_NAME")
+    return expr.node if expr.value.name == _AXIS else fill("G or AXIS_NAME", G=expr.node)
 
 
 def _is_group(ev: Evaluator, node: cst.BaseExpression) -> bool:
@@ -82,7 +79,7 @@ def port_group_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
     func = node.func
     asks = isinstance(func, cst.Attribute) and func.attr.value in {"size", "rank"} and not node.args
     if asks and _is_group(ev, func.value):  # type: ignore[attr-defined] # an attribute
-        return _answer(ev, write_axis(ev, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
+        return _answer(ev, port_axis(ev, func.value), func.attr.value)  # type: ignore[attr-defined] # as above
     if _find_getter(ev, node)[1]:
         return _port_getter(ev, node)
     last = name_distributed(name)
@@ -90,14 +87,14 @@ def port_group_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
         case "get_world_size" | "get_rank":
             named = {"group", "pg"}
             group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in named), None)
-            return _answer(ev, write_axis(ev, group), last)
+            return _answer(ev, port_axis(ev, group), last)
         case "is_initialized" if _has_only_default_group(ev):
             ev.diagnostics.imports |= {"collectives", "AXIS_NAME"}
-            return Expr(parse("AXIS_NAME is not None"), Value("static", "bool"))
+            return Expr(fill("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
             return make_answer(True)
         case "get_backend":
-            return Expr(parse("'xla'"), Value("static", literal="xla"))
+            return Expr(cst.SimpleString("'xla'"), Value("static", literal="xla"))
         case "get_global_rank" | "get_group_rank" if len(node.args) == 2:
             return ev.port(node.args[1].value)
         case "_get_default_group":
@@ -115,30 +112,31 @@ def _has_only_default_group(ev: Evaluator) -> bool:
     return not named and not any(isinstance(n, cst.Call) and _find_getter(ev, n)[1] for n in inside)
 
 
-def _answer(ev: Evaluator, axis: str, what: str) -> Expr:
+def _answer(ev: Evaluator, axis: cst.BaseExpression, what: str) -> Expr:
     """Return the rank along an axis, or its size."""
     if "rank" not in what:
-        return Expr(parse(f"collectives.axis_size({axis})"), Value("static", "int"))
+        return Expr(fill("collectives.axis_size(AXIS)", AXIS=axis), Value("static", "int"))
     ev.diagnostics.ranked = True
-    return Expr(parse(f"collectives.axis_index({axis})"), _RANK_VALUE)
+    return Expr(fill("collectives.axis_index(AXIS)", AXIS=axis), _RANK_VALUE)
 
 
 def _port_getter(ev: Evaluator, node: cst.Call) -> Expr:
     constant, what = _find_getter(ev, node)
     if what == "src_rank":
-        return Expr(parse("0"), Value("static", "int", literal=0))
+        return Expr(cst.Integer("0"), Value("static", "int", literal=0))
     if what not in _GROUPS:
-        return _answer(ev, _write_constant(ev, constant), what)
+        return _answer(ev, _make_constant(ev, constant), what)
     given = ev.port(node.args[0].value) if node.args and read_literal(node.args[0].value) is MISSING else None
-    first = given is not None and given.value.dtype == "unknown"  # of `get_..._if_none(group)`, and no flag
-    text = f"{unparse(bracket(given.node, 1))} or " if first else ""  # type: ignore[union-attr] # there is one
-    return Expr(parse(f"({text}{_write_constant(ev, constant)})"), Value("static", name=_AXIS))
+    axis = _make_constant(ev, constant)
+    if given is not None and given.value.dtype == "unknown":  # of `get_..._if_none(group)`, and no flag
+        axis = fill("G or A", G=given.node, A=axis)
+    return Expr(axis, Value("static", name=_AXIS))
 
 
-def _write_constant(ev: Evaluator, constant: str) -> str:
-    """Return the text for the axis that a constant of the port names, which is AXIS_NAME by default."""
+def _make_constant(ev: Evaluator, constant: str) -> cst.BaseExpression:
+    """Return the axis that a constant of the port names, which is AXIS_NAME by default."""
     ev.diagnostics.imports |= {"collectives", "AXIS_NAME", constant}
-    return constant if constant == "AXIS_NAME" else f"{constant} or AXIS_NAME"
+    return cst.Name(constant) if constant == "AXIS_NAME" else fill("C or AXIS_NAME", C=cst.Name(constant))
 
 
 @expression(cst.Name, only="collective")
@@ -149,7 +147,7 @@ def port_global_group(ev: Evaluator, node: cst.Name) -> Expr | None:
         return None
     plain = _SUFFIX.sub("", node.value).strip("_").lower()
     of = re.sub(r"_?(process_)?groups?$", "", plain).upper()
-    return Expr(parse(f"({_write_constant(ev, f'{of}_AXIS_NAME'.lstrip('_'))})"), Value("static", name=_AXIS))
+    return Expr(_make_constant(ev, f"{of}_AXIS_NAME".lstrip("_")), Value("static", name=_AXIS))
 
 
 @expression(cst.Attribute, only="collective")
@@ -159,12 +157,12 @@ def port_group_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     if name.endswith((".group.WORLD", ".GroupMember.WORLD")):
         return _DEFAULT
     if re.search(r"\b(ReduceOp|reduce_op)\.[A-Z]+$", name or unparse(node)):
-        return Expr(parse(repr(attr.lower())), Value("static", literal=attr.lower()))
+        return Expr(cst.SimpleString(repr(attr.lower())), Value("static", literal=attr.lower()))
     if not isinstance(node.value, cst.Call) or attr not in {"rank_in_group", "world_size"} | _GROUP_ATTRIBUTES:
         return None
     if _find_getter(ev, node.value)[1] not in _GROUPS:
         return None
-    return ev.port(node.value) if attr in _GROUP_ATTRIBUTES else _answer(ev, write_axis(ev, node.value), attr)
+    return ev.port(node.value) if attr in _GROUP_ATTRIBUTES else _answer(ev, port_axis(ev, node.value), attr)
 
 
 @expression(cst.Name, cst.Attribute, only="collective")

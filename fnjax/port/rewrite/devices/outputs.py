@@ -14,16 +14,17 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, make_assignment, parse
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, make_assignment
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, Value, list_memrefs
 from fnjax.port.rewrite.devices.collective_table import COLLECTIVES, Collective, name_distributed
-from fnjax.port.rewrite.devices.groups import write_axis
+from fnjax.port.rewrite.devices.groups import port_axis
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
-from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch import MISSING, fill, make_list, read_literal, unparse
 from fnjax.port.tree.located import find_small_statement
 
+_REDUCED = f"collectives.{COLLECTIVES['all_reduce'].call}"
 _OPERATIONS = frozenset({"sum", "max", "min", "avg", "product"})
 
 
@@ -33,26 +34,26 @@ def bind_arguments(node: cst.Call, this: Collective) -> dict[str, cst.BaseExpres
     plain = [a.value for a in node.args if a.keyword is None]
     found = dict(zip(names, plain, strict=False)) | {a.keyword.value: a.value for a in node.args if a.keyword}
     too_many = len(plain) > len(names) or any(a.star for a in node.args)
-    if too_many or not {this.output, this.input} <= found.keys() <= {*names}:
+    if too_many or not {this.output, this.input} - {""} <= found.keys() <= {*names}:
         raise Stop(node, "operation", f"{unparse(node.func)}: arguments that do not fit its signature")
     return found
 
 
-def write_argument(ev: Evaluator, node: cst.BaseExpression) -> str:
-    """Return the text for an argument."""
+def port_argument(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return an argument, translated; it is read whole."""
     expr = ev.port(node)
     ev.need_entries(expr.value)
-    return unparse(bracket(expr.node, 1))
+    return expr.node
 
 
-def write_operation(ev: Evaluator, node: cst.BaseExpression | None) -> str:
-    """Return `, 'max'` for the operation of a reduction, or nothing for a sum."""
-    if node is None:
-        return ""
-    text, known = write_argument(ev, node), ev.port(node).value.literal
-    if isinstance(known, str) and known not in _OPERATIONS:
-        raise Stop(node, "absent", f"a reduction with {known}: compute it from all_gather")
-    return "" if known == "sum" else f", {text}"
+def port_reduction(ev: Evaluator, node: cst.BaseExpression | None) -> cst.List:
+    """Return `['max']` for the operation of a reduction, and an empty list for a sum."""
+    expr = ev.port(node) if node is not None else None
+    if expr is None or expr.value.literal == "sum":
+        return make_list([])
+    if isinstance(expr.value.literal, str) and expr.value.literal not in _OPERATIONS:
+        raise Stop(node, "absent", f"a reduction with {expr.value.literal}: compute it from all_gather")  # type: ignore[arg-type] # above
+    return make_list([expr.node])
 
 
 def find_memory(node: cst.BaseExpression) -> cst.BaseExpression:
@@ -65,17 +66,17 @@ def find_memory(node: cst.BaseExpression) -> cst.BaseExpression:
     return node
 
 
-def write_tensor(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, new: str) -> None:
+def write_tensor(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, new: cst.BaseExpression) -> None:
     """Write a result to the memory of a tensor."""
     expr = ev.port(find_memory(target))
     if expr.value.kind == "static":
         message = f"{unparse(target)} is not an array that a collective could write to: give it a name first"
         raise Stop(node, "alias", message)
     check_not_owned(node, expr)
-    write_memory(ev, node, expr, parse(new), replace(expr.value, kind="tensor", number="", literal=MISSING))
+    write_memory(ev, node, expr, new, replace(expr.value, kind="tensor", number="", literal=MISSING))
 
 
-def write_list(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, of: Value, new: str) -> None:
+def write_list(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, of: Value, new: cst.BaseExpression) -> None:
     """Make a list anew whose tensors a collective fills.
 
     Args:
@@ -83,7 +84,7 @@ def write_list(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, of: Va
         node: the call.
         target: the list.
         of: what the tensors are like, where the collective is given one.
-        new: the text of the new list.
+        new: the new list.
     """
     if not isinstance(target, cst.Name) or target.value not in ev.state.variables:
         raise Stop(node, "alias", f"this fills the tensors of {unparse(target)}: give the list a name first")
@@ -93,7 +94,7 @@ def write_list(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, of: Va
     ev.before.append(_bind_list(ev, node, target.value, Value("static", name=LIST, element=like), new))
 
 
-def _bind_list(ev: Evaluator, node: cst.CSTNode, name: str, like: Value, new: str) -> cst.BaseStatement:
+def _bind_list(ev: Evaluator, node: cst.CSTNode, name: str, like: Value, new: cst.BaseExpression) -> cst.BaseStatement:
     """Return the statement that binds a new list or tuple of tensors.
 
     Raises:
@@ -108,7 +109,7 @@ def _bind_list(ev: Evaluator, node: cst.CSTNode, name: str, like: Value, new: st
     element = like.element or Value("tensor")
     element = Value("tensor", element.dtype, element.rank, memref=memref, exact=element.exact)
     ev.bind_name(name, Value("static", name=like.name, element=element), node)
-    return make_assignment(name, parse(new))
+    return make_assignment(name, new)
 
 
 def find_whole(ev: Evaluator, target: cst.BaseExpression) -> cst.Name | None:
@@ -141,7 +142,7 @@ def port_reductions_in_list(ev: Evaluator, node: cst.Assign | cst.Expr) -> State
     if len(node.targets) > 1 or not isinstance(name, cst.Name):
         raise Stop(node, "alias", "handles of collectives that are kept elsewhere than in a variable")
     ev.bind_name(name.value, Value("static", name=LIST, parts=()), node)
-    return [*done, make_assignment(name.value, parse("[]"))]
+    return [*done, make_assignment(name.value, make_list([]))]
 
 
 @statement(cst.For, only="collective")
@@ -162,10 +163,10 @@ def _port_each_reduction(
         return None
     given = bind_arguments(call, COLLECTIVES[last])
     tensor = find_memory(given["tensor"])
-    how = f"{write_axis(ev, given.get('group'))}{write_operation(ev, given.get('op'))}"
+    how = {"AXIS": port_axis(ev, given.get("group")), "OP": port_reduction(ev, given.get("op"))}
     if isinstance(over, (cst.Tuple, cst.List)) and unparse(tensor) == target.value:
         for element in over.elements:
-            new = f"collectives.all_reduce({write_argument(ev, element.value)}, {how})"
+            new = fill(_REDUCED, X=port_argument(ev, element.value), **how)
             write_tensor(ev, call, element.value, new)
         return []
     held = over if unparse(tensor) == target.value else None
@@ -174,6 +175,6 @@ def _port_each_reduction(
     known = ev.state.variables.get(held.value) if isinstance(held, cst.Name) else None
     if known is None or known.kind != "static" or ev.here.conditional:
         return None
-    text = f"collectives.all_reduce({unparse(tensor)}, {how}) for {target.value} in {unparse(ev.port(over).node)}"
-    new = f"[{text}]" if known.name == LIST else f"tuple({text})"
+    each = f"[{_REDUCED} for I in OVER]"
+    new = fill(each if known.name == LIST else f"tuple({each})", X=tensor, I=target, OVER=ev.port(over).node, **how)
     return [_bind_list(ev, node, unparse(held), Value("static", name=known.name), new)]

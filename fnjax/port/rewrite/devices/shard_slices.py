@@ -18,9 +18,9 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, make_assignment, parse
 from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import LIST, Value
-from fnjax.port.rewrite.devices.outputs import write_argument
+from fnjax.port.rewrite.devices.outputs import port_argument
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import fill, make_list, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import find_small_statement, list_nodes
 
@@ -37,14 +37,14 @@ def port_slice_by_rank(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         return None
     if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
         return _port_entry_by_rank(ev, node, base, node.slice[0].slice.value)
-    window = _write_window(ev, node, base)
+    window = _find_window(ev, node, base)
     if window is None:
         return None
     known = Value("tensor", base.value.dtype, base.value.rank, memref=ev.make_memref(node))
-    return Expr(parse(f"collectives.window({', '.join(w for w in window if w)})"), known)
+    return Expr(fill("collectives.window(A, START, SIZE, *DIM)", **window), known)
 
 
-def _write_window(ev: Evaluator, node: cst.Subscript, base: Expr) -> tuple[str, str, str, str] | None:
+def _find_window(ev: Evaluator, node: cst.Subscript, base: Expr) -> dict[str, cst.BaseExpression] | None:
     """Return the array, start, size and dimension of a slice whose bounds differ between devices, the only one."""
     if base.value.kind not in {"tensor", "unknown"} or base.value.mask:
         return None
@@ -60,8 +60,8 @@ def _write_window(ev: Evaluator, node: cst.Subscript, base: Expr) -> tuple[str, 
         return None
     ev.diagnostics.imports.add("collectives")
     dim = index - len(texts) if "..." in texts[:index] else index
-    array, start, length = (unparse(bracket(n, 1)) for n in (base.node, ev.port(bounds.lower).node, ev.port(size).node))
-    return array, start, length, str(dim or "")
+    dims = make_list([parse(str(dim))] if dim else [])
+    return {"A": base.node, "START": ev.port(bounds.lower).node, "SIZE": ev.port(size).node, "DIM": dims}
 
 
 def _port_entry_by_rank(ev: Evaluator, node: cst.Subscript, base: Expr, index: cst.BaseExpression) -> Expr | None:
@@ -72,8 +72,8 @@ def _port_entry_by_rank(ev: Evaluator, node: cst.Subscript, base: Expr, index: c
         return None
     one = value.element or (value.parts[0] if value.parts else Value("tensor"))
     ev.diagnostics.imports.add("collectives")
-    made = f"collectives.entry({unparse(bracket(base.node, 1))}, {unparse(bracket(at.node, 1))})"
-    return Expr(parse(made), Value("tensor", one.dtype, one.rank, memref=ev.make_memref(node)))
+    made = fill("collectives.entry(A, RANK)", A=base.node, RANK=at.node)
+    return Expr(made, Value("tensor", one.dtype, one.rank, memref=ev.make_memref(node)))
 
 
 @statement(cst.Assign, only="collective")
@@ -90,11 +90,10 @@ def port_set_by_rank(ev: Evaluator, node: cst.Assign) -> Statements | None:
         return None
     new = ev.port(node.value)
     ev.diagnostics.imports.add("collectives")
-    name = unparse(held)
-    made = f"collectives.with_entry({name}, {write_argument(ev, index.value)}, {unparse(bracket(new.node, 1))})"
+    made = fill("collectives.with_entry(L, RANK, A)", L=held, RANK=port_argument(ev, index.value), A=new.node)
     element = Value("tensor", new.value.dtype, new.value.rank, memref=ev.make_memref(node))
-    ev.bind_name(name, Value("static", name=LIST, element=element), node)
-    return [make_assignment(name, parse(made))]
+    ev.bind_name(unparse(held), Value("static", name=LIST, element=element), node)
+    return [make_assignment(unparse(held), made)]
 
 
 @statement(cst.Assign, cst.AugAssign, only="collective")
@@ -105,16 +104,14 @@ def port_set_window(ev: Evaluator, node: cst.Assign | cst.AugAssign) -> Statemen
     if len(targets) > 1 or not isinstance(target, cst.Subscript):
         return None
     base = ev.port(target.value)
-    window = _write_window(ev, target, base)
+    window = _find_window(ev, target, base)
     if window is None:
         return None
     if isinstance(node, cst.AugAssign):
         symbol = unparse(node.operator).strip().removesuffix("=")
-        value = cst.parse_expression(f"({unparse(target)}) {symbol} ({unparse(value)})")
+        value = fill(f"A {symbol} B", A=target, B=value)
     check_not_owned(node, base)
-    *place, dim = window
-    given = [*place, unparse(bracket(ev.port(value).node, 1)), *([dim] if dim else [])]
-    made = parse(f"collectives.with_window({', '.join(given)})")
+    made = fill("collectives.with_window(A, START, SIZE, NEW, *DIM)", NEW=ev.port(value).node, **window)
     write_memory(ev, node, base, made, replace(base.value, kind="tensor", number=""))
     return []
 

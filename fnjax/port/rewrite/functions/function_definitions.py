@@ -25,6 +25,7 @@ from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, MemRef, Value, list_memrefs, rename_storages
 from fnjax.port.known.state import State
+from fnjax.port.rewrite.calls.own_functions import note_filled_around
 from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_also, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
@@ -364,6 +365,10 @@ def port_inner_function(ev: Evaluator, node: cst.FunctionDef) -> Statements | No
     """Translate a function inside a function."""
     if node in ev.program.kernel_nodes:
         return [node]
+    outer = {i.name.value for n in list_nodes(node, cst.Nonlocal) for i in n.names}
+    if lost := sorted(outer & ev.program.list_bound(node.body)):
+        message = f"{node.name.value} gives {lost[0]!r} of the enclosing function a new value: let it return that"
+        ev.report(node, "alias", message)
     routine = ev.program.make_routine(node, node.name.value)
     routine.closure = ev.state.copy()
     routine.add_call(ev.here.differentiated, perhaps=ev.here.perhaps)
@@ -376,4 +381,5 @@ def port_inner_function(ev: Evaluator, node: cst.FunctionDef) -> Statements | No
     ev.program.inner[f"{node.name.value} at {ev.program.source.locate(node)[0]}"] = routine
     name = f"file:{node.name.value} at {ev.program.source.locate(node)[0]}"
     ev.bind_name(node.name.value, Value("object", name=name), node)
+    note_filled_around(ev, routine, [])  # whoever calls it
     return add_registrations(ev, routine, made)
