@@ -10,7 +10,7 @@ import numpy as np
 from fnjax.torch._dtypes import dtype, type_of_number
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._table import MISSING, Operation, Overload
-from fnjax.torch._table.signature import ALIASES, SIZES, Parameter, read_literal_text
+from fnjax.torch._table.signature import bind_arguments, read_literal_text
 from fnjax.torch._tensor import Size, Tensor, is_known
 
 
@@ -117,49 +117,21 @@ def bind(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """
     wrong = ""
     for overload in operation.overloads:
-        found = _bind_to(overload.parameters, args, kwargs)
+        found = bind_arguments(overload.parameters, args, kwargs.items(), _gather, _find_kind, _as_sizes)
         if not isinstance(found, str):
             return BoundCall(operation, overload, found)
         wrong = found
     raise TypeError(f"{spell(operation.names[0])}() {wrong}")
 
 
-def _bind_to(parameters: Sequence[Parameter], args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any] | str:
-    values: dict[str, Any] = {}
-    names = {p.name for p in parameters}
-    places = [p for p in parameters if not p.keyword]
-    rest = list(args)
-    for parameter in places:
-        if not rest:
-            break
-        if parameter.variadic:
-            one = len(rest) == 1 and (parameter.name == "data" or not isinstance(rest[0], Tensor))
-            values[parameter.name] = rest[0] if one else tuple(rest)
-            rest = []
-            break
-        values[parameter.name] = rest.pop(0)
-    if rest:
-        return f"takes {len(places)} positional arguments but {len(args)} were given"
-    for name, value in kwargs.items():
-        own = name if name in names or name == "out" else ALIASES.get(name, name)
-        if own == "from":
-            own = "from_"
-        if own not in names and own != "out":
-            return f"got an unexpected keyword argument '{name}'"
-        if own in values:
-            return f"got multiple values for argument '{name}'"
-        values[own] = value
-    for p in parameters:
-        if p.name not in values:
-            if p.default is None and not p.variadic:
-                return f"missing required argument '{p.name}'"
-            continue
-        value = values[p.name]
-        if p.kind and (p.kind == "tensor") != isinstance(value, Tensor):
-            return f"argument '{p.name}' must be {'a Tensor' if p.kind == 'tensor' else 'a Python value'}"
-        if p.name in SIZES:
-            values[p.name] = _as_sizes(value)
-    return values
+def _gather(name: str, values: list[Any]) -> Any:
+    """Return what a variadic parameter takes: one sequence, or a tuple of all."""
+    one = len(values) == 1 and (name == "data" or not isinstance(values[0], Tensor))
+    return values[0] if one else tuple(values)
+
+
+def _find_kind(value: Any) -> str:
+    return "tensor" if isinstance(value, Tensor) else "static"
 
 
 def _as_sizes(value: Any) -> Any:

@@ -6,10 +6,19 @@ import libcst as cst
 import numpy as np
 
 from fnjax.port.source.naming import find_canonical_name
-from fnjax.port.torch import Absent, Context, Operation, Problem, bind_call, find_operation, support, unparse
-from fnjax.port.torch.binding import bind_to_signature
+from fnjax.port.torch import (
+    Absent,
+    Context,
+    Operation,
+    Problem,
+    bind_call,
+    find_operation,
+    make_tuple,
+    support,
+    unparse,
+)
 from fnjax.torch._table.distributions import HOME, METHODS, PARAMETERS
-from fnjax.torch._table.signature import parse_signature
+from fnjax.torch._table.signature import bind_arguments, parse_signature
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}
@@ -17,7 +26,10 @@ MODULES = {"F": "torch.nn.functional", "torch": "torch"}
 
 def bind_parameters(name, args):
     """Return the parameters of a distribution by name, or what is wrong with the call that makes it."""
-    found = bind_to_signature(parse_signature(f"{PARAMETERS[name]}, validate_args=None"), args, lambda node: "unknown")
+    plain = [a.value for a in args if not a.keyword]
+    named = [(a.keyword.value, a.value) for a in args if a.keyword]
+    signature = parse_signature(f"{PARAMETERS[name]}, validate_args=None")
+    found = bind_arguments(signature, plain, named, lambda name, given: given, lambda node: "unknown", make_tuple)
     return found if isinstance(found, str) else {n: v for n, v in found.items() if n != "validate_args"}
 
 

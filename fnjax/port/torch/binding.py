@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from fnjax.port.torch.expressions import (
     add_up,
     bracket,
     find_names,
+    make_list,
     make_tuple,
     parse_template,
     read_literal,
@@ -25,8 +26,9 @@ from fnjax.port.torch.expressions import (
 from fnjax.port.torch.new_arrays import NewArray
 from fnjax.port.tree.located import list_nodes
 from fnjax.torch._table.record import VANISH, WIDE, Operation, Overload, Refuse
-from fnjax.torch._table.signature import ALIASES, MISSING, SIZES, Parameter, read_literal_text
+from fnjax.torch._table.signature import MISSING, SIZES, Parameter, bind_arguments, read_literal_text
 
+_STARRED = "is called with *args or **kwargs, whose number is not known"
 ROOTS = frozenset({"jax", "jnp", "np", "math"})
 _SIZE = re.compile(r"len\(.*\)|.*\.shape\[[^\]]*\]|.*\.size\([^)]+\)|.*\.(numel\(\)|ndim)")
 _SHAPE = re.compile(r"[\w.\[\]]+\.(shape|size\(\))(\[[^\]]*:[^\]]*\])?|torch\.broadcast_shapes\(.*\)")
@@ -301,14 +303,27 @@ def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | 
     context = context or Context()
     wrong: list[str] = []
     fitting: list[Bound] = []
+    plain = [cst.StarredElement(a.value) if a.star else a.value for a in args if a.keyword is None]
+    named = [(a.keyword.value, a.value) for a in args if a.keyword is not None]
+
+    def gather(name: str, values: list[Any]) -> cst.BaseExpression | None:
+        return _gather_variadic(name, values, context)
+
+    def find_kind(value: Any) -> str:
+        return context.find_kind(value) if isinstance(value, cst.BaseExpression) else "unknown"
+
     for overload in operation.overloads:
-        values = bind_to_signature(overload.parameters, args, context.find_kind)
+        values = bind_arguments(overload.parameters, plain, named, gather, find_kind, make_tuple)
         if isinstance(values, str):
-            wrong.append(values)
+            wrong.append(_STARRED if any(a.star for a in args) else values)
+        elif None in values.values():
+            wrong.append("has one argument of which it is not known whether it is a tensor or a sequence of them")
+        elif any(isinstance(v, cst.StarredElement) for v in values.values()):
+            wrong.append(_STARRED)
         else:
             fitting.append(Bound(operation, overload, values, context))
     if not fitting:
-        return Problem(f"{operation.names[0]} {wrong[-1]}")
+        return Problem(f"{operation.names[0]}() {wrong[-1]}")
     first = fitting[0]
     doubtful = [p.name for p in first.overload.parameters if p.kind and first.find_kind(p.name) == "unknown"]
     if doubtful and len(fitting) > 1:
@@ -317,71 +332,22 @@ def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | 
     return first
 
 
-def bind_to_signature(
-    parameters: Sequence[Parameter], args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
-) -> Mapping[str, cst.BaseExpression] | str:
-    """Return the arguments by parameter, or what is wrong, as a sentence without its subject."""
-    values: dict[str, cst.BaseExpression] = {}
-    names = {p.name: p for p in parameters}
-    waiting = [p for p in parameters if not p.keyword]
-    rest = [a for a in args if a.keyword is None]
-    while rest and waiting:
-        parameter = waiting.pop(0)
-        if parameter.variadic:
-            gathered = _gather_variadic(parameter.name, rest, kind)
-            if gathered is None:
-                return "has one argument of which it is not known whether it is a tensor or a sequence of them"
-            values[parameter.name], rest = gathered, []
-            break
-        if rest[0].star:
-            return "is called with *args or **kwargs, whose number is not known"
-        values[parameter.name] = rest.pop(0).value
-    if rest:
-        return f"takes at most {len([p for p in parameters if not p.keyword])} positional arguments here"
-    for arg in args:
-        if arg.keyword is None:
-            continue
-        name = arg.keyword.value
-        if name not in names and name != "out":
-            name = ALIASES.get(name, name)
-        if name not in names and name != "out":
-            return f"has no argument {arg.keyword.value!r}"
-        if name in values:
-            return f"is given {name!r} twice"
-        values[name] = arg.value
-    for p in parameters:
-        if p.name not in values:
-            if p.default is None and not p.variadic:
-                return f"lacks its argument {p.name!r}"
-            continue
-        if p.kind and kind(values[p.name]) not in {p.kind, "unknown"}:
-            return f"takes a {p.kind} value for {p.name!r}"
-        if p.name in SIZES:
-            values[p.name] = make_tuple(values[p.name])
-    return values
-
-
 def _gather_variadic(
-    name: str, args: Sequence[cst.Arg], kind: Callable[[cst.BaseExpression], str]
+    name: str, values: list[cst.BaseExpression | cst.StarredElement], context: Context
 ) -> cst.BaseExpression | None:
     """Return variadic arguments as one expression: their tuple, or the one sequence (or number) that was given."""
-    if len(args) == 1 and not args[0].star:
-        value = args[0].value
+    first = values[0]
+    if len(values) == 1 and isinstance(first, cst.StarredElement):
+        if name != "data" or context.find_kind(first.value) != "static":
+            return first.value
+    elif len(values) == 1:
         if name in SIZES:
-            return make_tuple(value)
-        if name == "data" or isinstance(value, (cst.List, cst.Tuple, cst.ListComp)):
-            return cst.List(value.elements) if isinstance(value, cst.Tuple) else value
-        if kind(value) != "tensor":
+            return make_tuple(first)
+        if name == "data" or isinstance(first, (cst.List, cst.Tuple, cst.ListComp)):
+            return cst.List(first.elements) if isinstance(first, cst.Tuple) else first
+        if context.find_kind(first) != "tensor":
             return None
-        return cst.Tuple([cst.Element(value, comma=cst.Comma())], lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    if len(args) == 1 and args[0].star == "*" and (name != "data" or kind(args[0].value) != "static"):
-        return args[0].value
-    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    elements: list[cst.BaseElement] = []
-    for i, arg in enumerate(args):
-        end = comma if i < len(args) - 1 else cst.MaybeSentinel.DEFAULT
-        elements.append(cst.StarredElement(arg.value, comma=end) if arg.star else cst.Element(arg.value, comma=end))
-    return cst.Tuple(elements, lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    return make_tuple(make_list(values))
 
 
 def _is_positive(element: cst.BaseElement) -> bool:

@@ -195,9 +195,9 @@ def fill(template: str, **values: cst.BaseExpression) -> cst.BaseExpression:
     return made
 
 
-def make_list(nodes: Iterable[cst.BaseExpression]) -> cst.List:
+def make_list(nodes: Iterable[cst.BaseExpression | cst.StarredElement]) -> cst.List:
     """Return the list of these elements; `*` before one in a template's call opens it, and leaves out an empty one."""
-    return cst.List([cst.Element(bracket(n, 1)) for n in nodes])
+    return cst.List([n if isinstance(n, cst.StarredElement) else cst.Element(bracket(n, 1)) for n in nodes])
 
 
 def make_tuple(node: cst.BaseExpression) -> cst.BaseExpression:

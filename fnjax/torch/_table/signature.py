@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 MISSING = object()  # the value of an expression that is not a literal, or whose value is not known
 
@@ -17,6 +19,7 @@ ALIASES = {
     "x1": "input",
     "x2": "other",
     "self": "input",
+    "from": "from_",
 }
 # Parameters of sizes and axes: a list in their place becomes a tuple, which JAX can hash.
 SIZES = frozenset(
@@ -94,6 +97,53 @@ def parse_signature(text: str) -> tuple[Parameter, ...]:
         found.append(Parameter(args.vararg.arg, variadic=True))
     keywords = [(a, _read(source, d) if d else None) for a, d in zip(args.kwonlyargs, args.kw_defaults, strict=True)]
     return (*found, *(_make_parameter(a, default, keyword=True) for a, default in keywords))
+
+
+def bind_arguments(
+    parameters: Sequence[Parameter],
+    args: Sequence[Any],
+    named: Iterable[tuple[str, Any]],
+    gather: Callable[[str, list[Any]], Any],
+    find_kind: Callable[[Any], str],
+    make_size: Callable[[Any], Any],
+) -> dict[str, Any] | str:
+    """Return the arguments of a call by parameter, or what is wrong, as a sentence without its subject.
+
+    Args:
+        parameters: those of the signature.
+        args: the arguments by place, values or expressions.
+        named: those by name.
+        gather: returns what a variadic parameter of a name takes of several arguments.
+        find_kind: returns `tensor`, `static` or `unknown`.
+        make_size: returns a size, or an axis, with a tuple for a list.
+    """
+    values: dict[str, Any] = {}
+    places, rest = [p for p in parameters if not p.keyword], list(args)
+    for p in places[: len(args)]:
+        if p.variadic:
+            values[p.name], rest = gather(p.name, rest), []
+            break
+        values[p.name] = rest.pop(0)
+    if rest:
+        return f"takes {len(places)} positional arguments but {len(args)} were given"
+    names = {p.name for p in parameters} | {"out"}
+    for name, value in named:
+        own = name if name in names else ALIASES.get(name, name)
+        if own not in names:
+            return f"got an unexpected keyword argument {name!r}"
+        if own in values:
+            return f"got multiple values for argument {name!r}"
+        values[own] = value
+    for p in parameters:
+        if p.name not in values:
+            if p.default is None and not p.variadic:
+                return f"missing required argument {p.name!r}"
+            continue
+        if p.kind and find_kind(values[p.name]) not in {p.kind, "unknown"}:
+            return f"argument {p.name!r} must be {'a Tensor' if p.kind == 'tensor' else 'a Python value'}"
+        if p.name in SIZES:
+            values[p.name] = make_size(values[p.name])
+    return values
 
 
 def _make_parameter(arg: ast.arg, default: str | None, keyword: bool = False) -> Parameter:

@@ -152,7 +152,7 @@ def _note_filled(ev: Evaluator, node: cst.Call, routine: Routine, taken: dict[st
 
 
 def note_filled_around(ev: Evaluator, routine: Routine, given: list[Value]) -> None:
-    """Note that a function may put all that it reads, or is given, into lists and dictionaries of the function around it."""
+    """Note that a function may put what it reads, or is given, into lists and dictionaries of the one around it."""
     variables = ev.state.variables
     read = [variables[n] for n in sorted(find_names(routine.node.body)) if n in variables]
     memrefs = [m for v in (*read, *given) for m in list_memrefs(v)]
