@@ -10,6 +10,8 @@ import libcst as cst
 import numpy as np
 import pytest
 
+import fnjax.torch
+from fnjax.port import port_source
 from fnjax.port.torch import TABLE, Absent, Operation, Problem, bind_call, find_operation, unparse
 from tests.port.operations_cases import CASES
 from tests.port.operations_inputs import EDGES, INPUTS
@@ -312,3 +314,25 @@ def test_calls_that_cannot_be_translated(name, call, message):
     found = bound if isinstance(bound, Problem) else bound.render()
     assert isinstance(found, Problem), unparse(found.expression)
     assert message in found.message
+
+
+PRODUCTS = {
+    "torch.mm(x, x, out_dtype=torch.float32)": 1,
+    "torch.bmm(x[None], x[None], torch.float32)[0]": 1,
+    "torch.addmm(0 * x, x, x, out_dtype=torch.float32, alpha=2)": 2,
+    "torch.baddbmm(x[None], x[None], x[None], out_dtype=torch.float32, beta=0)[0]": 1,
+}
+
+
+@pytest.mark.parametrize(("text", "scale"), PRODUCTS.items())
+def test_products_in_another_dtype(text, scale):
+    """With out_dtype the products of 16-bit numbers are 32-bit ones, as NumPy has them; PyTorch has it on GPUs only."""
+    code = port_source(f"import torch\ndef f(x):\n    return {text}\n", strict=True).code
+    x = np.linspace(0.1, 3.7, 9, dtype=np.float16).reshape(3, 3)
+    expected = scale * (x.astype(np.float64) @ x.astype(np.float64))
+    ours, source = {}, {"torch": fnjax.torch}
+    exec(code, ours)
+    exec(f"def f(x):\n    return {text}\n", source)
+    for found in (ours["f"](jnp.asarray(x)), source["f"](fnjax.torch.tensor(x)).numpy()):
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found, expected, rtol=1e-6)

@@ -7,6 +7,8 @@ add_lines("""
 +matmul linalg.matmul | input, other | input @ other | promoted
 +mm torch.dsmm | input, mat2 | input @ mat2 | promoted
 +bmm | input, mat2 | input @ mat2 | promoted
++mm torch.dsmm | input, mat2, dtype | jnp.matmul(input, mat2, preferred_element_type=dtype) | promoted
++bmm | input, mat2, dtype | jnp.matmul(input, mat2, preferred_element_type=dtype) | promoted
 +mv | input, vec | input @ vec | promoted
 torch.dot | input, tensor | jnp.dot(input, tensor) | promoted
 .dot | input, other | jnp.dot(input, other) | promoted
@@ -106,6 +108,12 @@ for _names, _factors, _inner in (
     for _first in ("input, beta: static", "beta: static, input"):  # deprecated: the scales by position
         add_operation(_names, f"{_first}, {_factors}", _make_product(_inner), "promoted")
         add_operation(_names, f"{_first}, alpha: static, {_factors}", _make_product(_inner), "promoted")
+for _name, _factors in (
+    ("torch.addmm", "mat1, mat2"),
+    ("torch.baddbmm", "batch1, batch2"),
+):  # in the dtype of out_dtype
+    _inner = f"jnp.matmul({_factors}, preferred_element_type=dtype)"
+    add_operation(_name, f"input, {_factors}, dtype, *, beta=1, alpha=1", _make_product(_inner), "promoted")
 
 
 def read_flag(call: Call, name: str) -> bool:

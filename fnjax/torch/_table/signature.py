@@ -10,7 +10,7 @@ from typing import Any
 
 MISSING = object()  # the value of an expression that is not a literal, or whose value is not known
 
-# NumPy's names, which PyTorch takes as well.
+# Other names of parameters: NumPy's, which PyTorch takes as well, and those that Python code or the table has not.
 ALIASES = {
     "axis": "dim",
     "keepdims": "keepdim",
@@ -20,6 +20,7 @@ ALIASES = {
     "x2": "other",
     "self": "input",
     "from": "from_",
+    "out_dtype": "dtype",
 }
 # Parameters of sizes and axes: a list in their place becomes a tuple, which JAX can hash.
 SIZES = frozenset(
