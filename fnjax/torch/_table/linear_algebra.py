@@ -108,12 +108,9 @@ for _names, _factors, _inner in (
     for _first in ("input, beta: static", "beta: static, input"):  # deprecated: the scales by position
         add_operation(_names, f"{_first}, {_factors}", _make_product(_inner), "promoted")
         add_operation(_names, f"{_first}, alpha: static, {_factors}", _make_product(_inner), "promoted")
-for _name, _factors in (
-    ("torch.addmm", "mat1, mat2"),
-    ("torch.baddbmm", "batch1, batch2"),
-):  # in the dtype of out_dtype
+for _names, _factors in (("~addmm", "mat1, mat2"), ("~baddbmm", "batch1, batch2")):
     _inner = f"jnp.matmul({_factors}, preferred_element_type=dtype)"
-    add_operation(_name, f"input, {_factors}, dtype, *, beta=1, alpha=1", _make_product(_inner), "promoted")
+    add_operation(_names, f"input, {_factors}, dtype, *, beta=1, alpha=1", _make_product(_inner), "promoted")
 
 
 def read_flag(call: Call, name: str) -> bool:
