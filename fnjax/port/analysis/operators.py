@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 import libcst as cst
 
 from fnjax._op.grammar import NAMED, TYPE, split_at_commas
 from fnjax.port.analysis.program import BLOCKS, Program
 from fnjax.port.source.records import Class
-from fnjax.port.torch import MISSING, read_literal, unparse
+from fnjax.port.torch import MISSING, fill, make_list, read_literal, unparse
 from fnjax.port.torch.expressions import read_text
 from fnjax.port.tree.located import list_children, list_nodes
 
@@ -20,9 +20,10 @@ from fnjax.port.tree.located import list_children, list_nodes
 FOREIGN = frozenset(
     {"cuda", "CUDA", "xpu", "XPU", "hip", "HIP", "mps", "MPS", "npu", "hpu", "HPU", "PrivateUse1", "MTIA"}
 )
-DEFINING = frozenset({"torch.library.custom_op", "torch.library.triton_op"})
 # Functions that register something for an operator, by one name for each.
 _SAYING = {
+    "custom_op": "custom_op",
+    "triton_op": "custom_op",
     "define": "define",
     "impl": "impl",
     "register_kernel": "impl",
@@ -40,13 +41,15 @@ class Registration:
 
     Attributes:
         qualname: of the operator; `ns::` where the file does not say its name.
-        method: `define`, `impl`, `register_fake` ...
+        method: `custom_op`, `define`, `impl`, `register_fake` ...
         key: of a body, its dispatch key or platform; empty without one.
         rest: the arguments after the name.
         library: the Library whose method is called, as the file names it; empty without one.
         given: the function of the file that is registered.
         node: the decorator, or the line's expression, that it is.
         top: the statement of the top level that has it.
+        decorates: it is a decorator.
+        name: the variable of the file that takes what the call returns.
     """
 
     qualname: str
@@ -58,6 +61,7 @@ class Registration:
     node: cst.CSTNode = field(default_factory=cst.Pass)
     top: cst.CSTNode = field(default_factory=cst.Pass)
     decorates: bool = False
+    name: str = ""
 
     @property
     def is_differentiated(self) -> bool:
@@ -65,12 +69,20 @@ class Registration:
         implicit = self.key.startswith(("CompositeImplicit", "Autograd")) or (not self.key and bool(self.library))
         return self.method == "impl" and implicit
 
-    def write_call(self, function: str) -> str:
-        """Return the same as a call of a Library's method."""
-        namespace, _, own = self.qualname.partition("::")
-        library = self.library or f"fnjax.Library({namespace!r}, 'FRAGMENT')"
-        key = f", {self.key!r}" if self.key else ""
-        return f"{library}.impl({own!r}, {function}{key})"
+    def make_library(self) -> cst.BaseExpression:
+        """Return the Library, or a new one for the operator's namespace."""
+        namespace = make_string(self.qualname.partition("::")[0])
+        return cst.Name(self.library) if self.library else fill("fnjax.Library(N, 'FRAGMENT')", N=namespace)
+
+    def make_impl(self, function: cst.BaseExpression) -> cst.BaseExpression:
+        """Return the registration of a body as a call of a Library's method."""
+        own, key = make_string(self.qualname.partition("::")[2]), make_list([make_string(self.key)] if self.key else [])
+        return fill("L.impl(N, F, *KEY)", L=self.make_library(), N=own, F=function, KEY=key)
+
+
+def make_string(text: str) -> cst.SimpleString:
+    """Return the literal of a text."""
+    return cst.SimpleString(repr(text))
 
 
 def collect_operators(program: Program) -> None:
@@ -86,13 +98,12 @@ def collect_operators(program: Program) -> None:
         for name, call in _iter_assigned_calls(statement):
             if program.resolve_name(call.func) == "torch.library.Library" and call.args:
                 program.libraries[name] = _read_text(program, call.args[0].value)
-    for top, statement in statements:
-        for name, call, body in _iter_definitions(program, statement, functions):
-            qualname = _read_text(program, call.args[0].value) if call.args else ""
-            if "::" in qualname and body is not None:
-                program.operators[name] = qualname
-                _add_operator(program, qualname, top, body, places[body], _collect_mutated(call))
-    said = [r for top, s in statements for r in _iter_registrations(program, top, s, functions)]
+    said = []
+    for r in (r for top, s in statements for r in _iter_registrations(program, top, s, functions)):
+        said.append(r)
+        if r.method == "custom_op" and r.given is not None:
+            program.operators[r.name] = r.qualname  # registrations in later lines may be by that name
+            _add_operator(program, r.qualname, r.top, r.given, places[r.given], _collect_mutated(r.node))
     for r in (r for r in said if r.method == "define"):
         program.defined.setdefault(r.qualname, []).append(r.top)
         if r.decorates and r.given is not None:
@@ -100,7 +111,7 @@ def collect_operators(program: Program) -> None:
     bodies = [r for r in said if r.method == "impl"]
     for r in sorted(bodies, key=lambda r: r.key in FOREIGN):  # what can be ported is the body before what cannot
         _give_body(program, r, places)
-    for r in (r for r in said if r.method not in {"define", "impl"}):
+    for r in (r for r in said if r.method not in {"custom_op", "define", "impl"}):
         _register_function(program, r, places)
     for r in said:  # a registration for one operator changes nothing for the others
         providers = program.source.providers.get(r.library, [])
@@ -146,22 +157,6 @@ def _find_held_value(program: Program, node: cst.Name) -> object:
     return read_literal(before[-1]) if before and None not in values else MISSING
 
 
-def _iter_definitions(
-    program: Program, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
-) -> Iterator[tuple[str, cst.Call, cst.FunctionDef | None]]:
-    """Yield what a statement makes an operator: the name of the file, the call of custom_op, the body."""
-    if isinstance(statement, cst.FunctionDef):
-        for decorator in statement.decorators:
-            node = decorator.decorator
-            if isinstance(node, cst.Call) and program.resolve_name(node.func) in DEFINING:
-                yield statement.name.value, node, statement
-    for name, call in _iter_assigned_calls(statement):
-        if program.resolve_name(call.func) in DEFINING:
-            yield name, call, functions.get(unparse(call.args[1].value)) if len(call.args) > 1 else None
-        elif isinstance(call.func, cst.Call) and program.resolve_name(call.func.func) in DEFINING and call.args:
-            yield name, call.func, functions.get(unparse(call.args[0].value))
-
-
 def _iter_registrations(
     program: Program, top: cst.CSTNode, statement: cst.CSTNode, functions: dict[str, cst.FunctionDef]
 ) -> Iterator[Registration]:
@@ -171,13 +166,13 @@ def _iter_registrations(
             node = decorator.decorator
             found = read_registration(program, node if isinstance(node, cst.Call) else cst.Call(node))
             if found is not None:
-                yield replace(found, given=statement, node=node, top=top, decorates=True)
+                yield replace(found, given=statement, node=node, top=top, decorates=True, name=statement.name.value)
     for name, call in _iter_assigned_calls(statement):
         curried = isinstance(call.func, cst.Call)  # `torch.library.impl(lib, "f", "CPU")(f)`
         found = read_registration(program, call.func if isinstance(call.func, cst.Call) else call)
-        if found is not None and (not name or found.method == "define"):
+        if found is not None and (not name or found.method in {"custom_op", "define"}):
             given = (functions.get(unparse(a.value)) for a in (call.args if curried else found.rest))
-            yield replace(found, given=next((f for f in given if f is not None), None), node=call, top=top)
+            yield replace(found, given=next((f for f in given if f is not None), None), node=call, top=top, name=name)
 
 
 def read_registration(program: Program, call: cst.Call, name: str = "") -> Registration | None:
@@ -247,40 +242,21 @@ def _collect_mutated(call: cst.CSTNode) -> set[str]:
             except (ValueError, SyntaxError):
                 said = ()
             found |= {said} if isinstance(said, str) else set(said)
-    return found | {p.name for p in _iter_schema_parameters(call) if p.mutated}
+    return found | {name for name, kind in _iter_schema_parameters(call) if kind["write"]}
 
 
-class _SchemaParameter(NamedTuple):
-    """Parameter as written in a schema: name, base type, and flags for a list and for mutation."""
-
-    name: str
-    base: str
-    listed: bool
-    mutated: bool
-
-
-def _read_parameters(text: str) -> Iterator[_SchemaParameter]:
-    """Yield the parameters of `scale(Tensor(a!) x, int[] dim) -> Tensor`; unreadable ones are skipped.
-
-    >>> list(_read_parameters("scale(Tensor(a!) x, int[] dim) -> Tensor"))[0]
-    _SchemaParameter(name='x', base='Tensor', listed=False, mutated=True)
-    """
-    _, opened, rest = text.partition("(")
-    for part in split_at_commas(rest) if opened else ():
-        named = NAMED.match(part)
-        kind = TYPE.match(named["type"].strip()) if named else None
-        if named is not None and kind is not None:
-            yield _SchemaParameter(named["name"], kind["base"], kind["list"] is not None, kind["write"] is not None)
-
-
-def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[_SchemaParameter]:
-    """Yield the parameters of the schemas that are written in a call, as far as their text is known."""
+def _iter_schema_parameters(node: cst.CSTNode) -> Iterator[tuple[str, re.Match[str]]]:
+    """Yield name and type of the parameters of the schemas in a call, as far as their text is known and can be read."""
     text = read_text(node, hole="_") if isinstance(node, cst.BaseExpression) else None
-    if text is not None and text.strip("_"):
-        yield from _read_parameters(text)
-    else:
+    if text is None or not text.strip("_"):
         for child in reversed(list_children(node)):
             yield from _iter_schema_parameters(child)
+        return
+    _, opened, rest = text.partition("(")
+    for named in filter(None, map(NAMED.match, split_at_commas(rest) if opened else ())):
+        kind = TYPE.match(named["type"].strip())
+        if kind is not None:
+            yield named["name"], kind
 
 
 def _add_operator(
@@ -298,11 +274,10 @@ def _add_operator(
 def _define_by_decorator(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
     """`@torch.library.define(lib, "f(Tensor x) -> Tensor")` over the body: two lines after it."""
     assert r.given is not None
-    own = r.qualname.partition("::")[2]
     _add_operator(program, r.qualname, r.top, r.given, places[r.given], _collect_mutated(r.node))
     program.defined.pop(r.qualname)
-    schema = unparse(next(a.value for a in r.node.args[1:]))  # type: ignore[attr-defined] # a call
-    program.following[r.given] = [f"{r.library}.define({schema})", f"{r.library}.impl({own!r}, {r.given.name.value})"]
+    schema = fill("L.define(S)", L=r.make_library(), S=next(a.value for a in r.node.args[1:]))  # type: ignore[attr-defined] # a call
+    program.following[r.given] = [schema, r.make_impl(r.given.name)]
     program.lifted.add(r.node)
 
 
@@ -345,14 +320,14 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
     if first and r.key in FOREIGN | {"CPU"}:
         program.for_all.add(r.node)
     if r.decorates and r.is_differentiated and r.given is not None:
-        program.following.setdefault(r.given, []).append(r.write_call(r.given.name.value))
+        program.following.setdefault(r.given, []).append(r.make_impl(r.given.name))
         program.lifted.add(r.node)
 
 
 def _list_axes_arguments(definition: cst.CSTNode) -> list[str]:
     """Return the arguments of a schema that are lists of dimensions."""
-    whole = (p.name for p in _iter_schema_parameters(definition) if p.listed and p.base in {"int", "SymInt"})
-    return [name for name in whole if name.startswith(("dim", "ax"))]
+    kinds = ((n, kind) for n, kind in _iter_schema_parameters(definition) if kind["list"])
+    return [n for n, kind in kinds if kind["base"] in {"int", "SymInt"} and n.startswith(("dim", "ax"))]
 
 
 def _make_stand_in(program: Program, r: Registration) -> cst.FunctionDef:

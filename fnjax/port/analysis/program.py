@@ -47,7 +47,7 @@ class Program:
         self.inner: dict[str, Routine] = {}  # functions inside functions
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
         self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
-        self.following: dict[cst.CSTNode, list[str]] = {}  # what registers a function, in lines after it
+        self.following: dict[cst.CSTNode, list[cst.BaseExpression]] = {}  # what registers a function, in lines after it
         self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or after
         self.elsewhere: set[str] = set()  # operators that it does not define, and registers something for
         self.used: set[str] = set()  # other libraries that bodies on NumPy arrays use

@@ -15,11 +15,11 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Statements
 from fnjax.port.analysis.expr import Expr, Stop, parse
 from fnjax.port.analysis.kernels import WRAPPING
-from fnjax.port.analysis.operators import FOREIGN, read_registration
+from fnjax.port.analysis.operators import FOREIGN, make_string, read_registration
 from fnjax.port.analysis.registry import RESULT, call_of, expression, statement
 from fnjax.port.known.facts import TENSOR, Value
 from fnjax.port.rewrite.calls.own_functions import call_routine
-from fnjax.port.torch import MISSING, Operation, find_operation, read_literal, unparse
+from fnjax.port.torch import MISSING, Operation, fill, find_operation, read_literal
 
 _SAME = {
     "torch.library.custom_op": "fnjax.custom_op",
@@ -68,7 +68,7 @@ def port_operator_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
 
 
 def _widen_dispatch_key(key: cst.BaseExpression) -> cst.BaseExpression:
-    return parse('"CompositeExplicitAutograd"') if read_literal(key) in FOREIGN | {"CPU"} else key
+    return cst.SimpleString('"CompositeExplicitAutograd"') if read_literal(key) in FOREIGN | {"CPU"} else key
 
 
 @statement(cst.Expr, only="operators")
@@ -111,15 +111,15 @@ def port_library_call(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpres
     namespace, _, own = said.qualname.partition("::")
     rest = list(said.rest)
     if said.method == "define":
-        schema = unparse(rest[0].value) if rest and not said.library else ""
-        if not schema:  # `define(lib, "f(Tensor x) -> Tensor")`
-            return _make_call(ev, f"{said.library}.define", args[1:2])
-        known = read_literal(rest[0].value)
-        text = repr(f"{own}{known}") if known is not MISSING else f"{own!r} + {unparse(ev.port(rest[0].value).node)}"
-        return parse(f"fnjax.Library({namespace!r}, 'FRAGMENT').define({text})")
+        schema = args[1].value  # `define(lib, "f(Tensor x) -> Tensor")`, `define("ns::f", "(Tensor x) -> Tensor")`
+        made = ev.port(schema).node
+        if not said.library:
+            known = read_literal(schema)
+            made = fill("N + S", N=make_string(own), S=made) if known is MISSING else make_string(f"{own}{known}")
+        return fill("L.define(S)", L=said.make_library(), S=made)
     if said.is_differentiated:
         functions = [a for a in [*rest, *given] if read_literal(a.value) is MISSING]
-        return parse(said.write_call(unparse(ev.port(functions[0].value).node))) if functions else None
+        return said.make_impl(ev.port(functions[0].value).node) if functions else None
     method = said.method
     if method == "impl":
         cls = ev.program.classes.get(said.qualname)

@@ -354,10 +354,7 @@ def add_registrations(ev: Evaluator, routine: Routine, made: cst.FunctionDef) ->
     after = program.following.get(routine.node, ())
     ev.diagnostics.imports |= {"fnjax"} if after else set()
     gap = [cst.EmptyLine(indent=False)] * 2
-    return [
-        made,
-        *(parse_line(text).with_changes(leading_lines=gap if i == 0 else []) for i, text in enumerate(after)),
-    ]
+    return [made, *(cst.SimpleStatementLine([cst.Expr(n)], gap if n is after[0] else []) for n in after)]
 
 
 @statement(cst.FunctionDef, general=True)
