@@ -154,17 +154,17 @@ class TopItem:
     )  # functions and classes, and their summaries
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
-    def note_answers(self, answers: Iterable[Dependency]) -> None:
-        """Add the dependencies, each different one once."""
-        for of, name, answer in answers:
-            said = self.dependencies.setdefault((id(of), name), (of, []))[1]
-            if not any(a is answer or a == answer for a in said):
-                said.append(answer)
+    def add_dependencies(self, dependencies: Iterable[Dependency]) -> None:
+        """Add facts that it depends on, each different value once."""
+        for of, name, value in dependencies:
+            known = self.dependencies.setdefault((id(of), name), (of, []))[1]
+            if not any(v is value or v == value for v in known):
+                known.append(value)
 
     def list_changed(self) -> set[str]:
         """Return the functions and classes whose summaries have changed since."""
-        asked = ((of, of.find_current_answer(name), said) for (_, name), (of, said) in self.dependencies.items())
-        return {of.name for of, now, said in asked if any(a != now for a in said)}
+        facts = ((of, of.find_current(name), values) for (_, name), (of, values) in self.dependencies.items())
+        return {of.name for of, now, values in facts if any(v != now for v in values)}
 
     def list_names_read(self) -> set[str]:
         """Return the names of the top level that it reads."""

@@ -232,8 +232,8 @@ class Program:
     def look_up(self, name: str) -> Value:
         """Return the value of a name of the top level, or of a builtin."""
         if name in self.values:
-            value, answers = self.values[name]
-            self.dependencies += answers
+            value, dependencies = self.values[name]
+            self.dependencies += dependencies
             return value
         begun = len(self.dependencies)
         found = self.source.find_definition(name)
@@ -424,7 +424,7 @@ class Program:
         """Return what forward and setup_context leave on ctx, also those of derived and base classes."""
         found: dict[str, Value] = {}
         for cls in self.list_related(owner):
-            facts = cls.find_current_answer("")
+            facts = cls.find_current("")
             self.dependencies.append((cls, "", facts))
             for key, value in facts.items():
                 found[key] = join_values(found[key], value) if key in found else value

@@ -188,10 +188,10 @@ class Variables:
         untaken = frozenset().union(*(self.routine.list_names_in(block) for block in self.here.untaken))
         small = isinstance(self.current, (cst.SimpleStatementLine, cst.BaseSmallStatement))
         for n in self.routine.reads.get(name, ()):
-            if id(n) in untaken or (entries and id(n) in self.routine.asked):
+            if id(n) in untaken or (entries and id(n) in self.routine.metadata):
                 continue
             around = [loop for loop, within in loops if id(n) in within]
-            if id(n) in self.routine.captured:  # a function in this one may be called at any time
+            if id(n) in self.routine.closed_over:  # a function in this one may be called at any time
                 return True
             if id(n) not in inside:
                 again = bool(around) and not self._is_given_anew(around[-1], n, name)

@@ -81,13 +81,13 @@ def find_top_item(program: Program, statement: cst.CSTNode, known: dict[cst.CSTN
 
 
 def evaluate_top_item(program: Program, statement: cst.CSTNode, ev: Callable[[], TopItem]) -> TopItem:
-    """Return what the evaluation through a statement of the top level makes, with what was answered in it."""
+    """Return what the evaluation through a statement of the top level makes, with the facts that it depends on."""
     waiting = program.dependencies[:]
     program.dependencies.clear()
     program.evaluating.append(statement)
     try:
         top_item = ev()
-        top_item.note_answers(program.dependencies)
+        top_item.add_dependencies(program.dependencies)
     finally:
         program.evaluating.pop()
         program.dependencies[:] = waiting

@@ -17,7 +17,7 @@ from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 T = TypeVar("T")
-Dependency = tuple[Any, str, Any]  # who was asked (a class or a function), for what, and the answer
+Dependency = tuple[Any, str, Any]  # a function or class, the name of a fact of its summary, and its value
 METHODS = frozenset({"forward", "backward", "vjp", "jvp", "vmap", "setup_context"})
 
 
@@ -56,13 +56,13 @@ class Class:
         found = {k: functools.reduce(join_values, [v[k] for v in self.kept.values() if k in v]) for k in values}
         self.facts = {**self.facts, **found}
 
-    def find_current_answer(self, _: str) -> dict[str, Value]:
-        """Return the facts, as they are known now."""
+    def find_current(self, _: str) -> dict[str, Value]:
+        """Return the facts as they are now."""
         return self.facts
 
 
-class Answer(Generic[T]):
-    """Something that functions say of each other: each answer is kept, as it may be another one in the end."""
+class SummaryField(Generic[T]):
+    """A fact of a function's summary. Each read is noted as a dependency: the fact may be another one in the end."""
 
     def __init__(self, at_first: T) -> None:
         self.at_first = at_first
@@ -71,12 +71,12 @@ class Answer(Generic[T]):
         self.name = name
 
     def __get__(self, routine: Routine, owner: type) -> T:
-        answer: T = routine.told.get(self.name, self.at_first)
-        routine.dependencies.append((routine, self.name, answer))
-        return answer
+        value: T = routine.summary.get(self.name, self.at_first)
+        routine.dependencies.append((routine, self.name, value))
+        return value
 
     def __set__(self, routine: Routine, value: T) -> None:
-        routine.told[self.name] = value
+        routine.summary[self.name] = value
 
 
 @dataclass
@@ -85,17 +85,17 @@ class Routine:
 
     Attributes:
         role: the method's name for the methods that PyTorch calls, else `helper`.
-        dependencies: the answers that were given, of all functions and classes of the file.
-        said: what call sites say of its parameters, by the statement of the top level in which they stand.
-        before: what they had said together before this iteration.
-        told: what it and its callers say of it.
+        dependencies: the facts that were read so far, of all functions and classes of the file.
+        passed_values: the values that call sites pass for its parameters, by the top-level item of the call.
+        earlier: the same of all call sites together, before this iteration.
+        summary: the facts that its body and its callers have given, by name.
         result: what it returns.
         views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` is around all its writes.
         gives: those of them that the port returns, where the source returns nothing, or after its results.
-        answer: True or False, where it returns nothing else.
+        only_result: True or False, where it returns nothing else.
         hands: whether a caller reads what it writes to next to what it returns.
     """
 
@@ -104,31 +104,31 @@ class Routine:
     role: str
     owner: Class | None = None
     dependencies: list[Dependency] = field(default_factory=list)
-    said: dict[cst.CSTNode, dict[str, Value]] = field(default_factory=dict)
-    before: dict[str, Value] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    passed_values: dict[cst.CSTNode, dict[str, Value]] = field(default_factory=dict)
+    earlier: dict[str, Value] = field(default_factory=dict)
+    summary: dict[str, Any] = field(default_factory=dict)
     flags: dict[str, str] = field(default_factory=dict)
     closure: State | None = None
     reads: dict[str, list[cst.Name]] = field(default_factory=dict)
     inside: dict[int, frozenset[int]] = field(default_factory=dict)
-    captured: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
-    asked: set[int] = field(default_factory=set)  # the names in `x.dtype`, which reads no entry of x
+    closed_over: set[int] = field(default_factory=set)  # the names that functions inside it read of its variables
+    metadata: set[int] = field(default_factory=set)  # the names in `x.dtype`, which reads no entry of x
     given: dict[str, list[cst.BaseExpression]] = field(default_factory=dict)  # what assignments give its variables
     written_at: set[str] = field(default_factory=set)  # the indices at which it writes
 
-    result = Answer[Value | None](None)
-    views = Answer("")
-    draws = Answer(False)
-    draws_often = Answer(False)
-    writes = Answer[frozenset[str]](frozenset())
-    gives = Answer[tuple[str, ...]](())
-    answer = Answer[bool | None](None)
-    hands = Answer(False)
-    differentiated = Answer(False)  # called by code that jax.vjp differentiates
-    concrete = Answer(False)  # the body of an operator that asks for numbers: it runs on such, under jit as a callback
-    materialised = Answer[frozenset[str]](frozenset())  # the masks whose selected entries are needed alone
-    passed = Answer(False)  # passed on, or called by what is: whoever gets it may differentiate it
-    derived = Answer(False)  # called by code that JAX may differentiate, as a backward
+    result = SummaryField[Value | None](None)
+    views = SummaryField("")
+    draws = SummaryField(False)
+    draws_often = SummaryField(False)
+    writes = SummaryField[frozenset[str]](frozenset())
+    gives = SummaryField[tuple[str, ...]](())
+    only_result = SummaryField[bool | None](None)
+    hands = SummaryField(False)
+    differentiated = SummaryField(False)  # called by code that jax.vjp differentiates
+    concrete = SummaryField(False)  # the body of an operator that needs concrete values: under jit a callback
+    materialised = SummaryField[frozenset[str]](frozenset())  # the masks whose selected entries are needed alone
+    passed = SummaryField(False)  # passed on, or called by what is: whoever gets it may differentiate it
+    derived = SummaryField(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:
         forgotten = {id(n) for d in list_nodes(self.node.body, cst.Del) for n in list_nodes(d)}
@@ -136,13 +136,13 @@ class Routine:
             if isinstance(node, cst.Name) and id(node) not in forgotten:
                 self.reads.setdefault(node.value, []).append(node)
             elif isinstance(node, cst.Attribute) and node.attr.value in {"dtype", "device"}:
-                self.asked.add(id(node.value))
+                self.metadata.add(id(node.value))
             elif isinstance(node, (cst.FunctionDef, cst.Lambda)):
                 own = {p.name.value for p in list_nodes(node.params, cst.Param)}
                 given = (n.target for n in list_nodes(node.body, cst.AssignTarget, cst.For, cst.CompFor))
                 own |= {n for target in given for n in iter_targets(target)}
                 read = (n for n in list_nodes(node, cst.Name) if n.value not in own)
-                self.captured |= {id(n) for n in read}
+                self.closed_over |= {id(n) for n in read}
             elif isinstance(node, cst.Assign):
                 for target in node.targets:
                     for part, value in pair_targets(target.target, node.value):
@@ -152,46 +152,46 @@ class Routine:
                 self.written_at |= {unparse(e) for e in node.target.slice}
 
     def find_argument(self, name: str) -> Value | None:
-        """Return what call sites say of a parameter, as it was before this iteration if anything was said then."""
-        answer = self.before.get(name) if self.before else self._join_said(name)
-        self.dependencies.append((self, f"argument {name}", answer))
-        return answer
+        """Return what call sites pass for a parameter, as it was before this iteration if anything was passed then."""
+        value = self.earlier.get(name) if self.earlier else self._join_passed(name)
+        self.dependencies.append((self, f"argument {name}", value))
+        return value
 
-    def _join_said(self, name: str) -> Value | None:
-        """Return what call sites say of a parameter now."""
-        said = [values[name] for values in self.said.values() if name in values]
-        return functools.reduce(join_values, said) if said else None
+    def _join_passed(self, name: str) -> Value | None:
+        """Return what call sites pass for a parameter now."""
+        passed = [values[name] for values in self.passed_values.values() if name in values]
+        return functools.reduce(join_values, passed) if passed else None
 
-    def add_argument(self, place: cst.CSTNode, name: str, value: Value) -> None:
-        """Add the value that a call in this statement of the top level passes for a parameter."""
-        said = self.said.setdefault(place, {})
-        said[name] = join_values(said[name], value) if name in said else value
+    def add_argument(self, item: cst.CSTNode, name: str, value: Value) -> None:
+        """Add the value that a call in this top-level item passes for a parameter."""
+        passed = self.passed_values.setdefault(item, {})
+        passed[name] = join_values(passed[name], value) if name in passed else value
 
     def begin_iteration(self, kept: Container[cst.CSTNode]) -> None:
-        """Forget what statements have said of its parameters, but for those that are not evaluated again."""
-        names = {name for values in self.said.values() for name in values}
-        self.before = {name: value for name in names if (value := self._join_said(name)) is not None}
-        self.said = {statement: said for statement, said in self.said.items() if statement in kept}
+        """Forget what top-level items pass for its parameters, but for those that are not evaluated again."""
+        names = {name for values in self.passed_values.values() for name in values}
+        self.earlier = {name: value for name in names if (value := self._join_passed(name)) is not None}
+        self.passed_values = {item: values for item, values in self.passed_values.items() if item in kept}
 
     def add_result(self, value: Value) -> None:
         """Add one more value that it may return."""
-        known = self.told.get("result")
+        known = self.summary.get("result")
         self.result = value if known is None else join_values(known, value)
 
     def add_call(self, differentiated: bool, derived: bool = False, perhaps: bool = False) -> None:
         """Add one more call, in code that is differentiated, or perhaps is."""
-        self.differentiated = self.told.get("differentiated", False) or (differentiated and not perhaps)
-        self.passed = self.told.get("passed", False) or perhaps
-        self.derived = self.told.get("derived", False) or derived
+        self.differentiated = self.summary.get("differentiated", False) or (differentiated and not perhaps)
+        self.passed = self.summary.get("passed", False) or perhaps
+        self.derived = self.summary.get("derived", False) or derived
 
     def add_writes(self, names: frozenset[str] | set[str]) -> None:
-        """More parameters to whose memory it writes."""
-        self.writes = self.told.get("writes", frozenset()) | names
+        """Add parameters to whose memory it writes."""
+        self.writes = self.summary.get("writes", frozenset()) | names
 
-    def find_current_answer(self, name: str) -> Any:
-        """Return what is known of it now, under the name of the dependency."""
+    def find_current(self, name: str) -> Any:
+        """Return a fact of the summary as it is now, under the name of the dependency."""
         kind, _, parameter = name.partition(" ")
-        return self._join_said(parameter) if parameter else self.told.get(kind, vars(Routine)[kind].at_first)
+        return self._join_passed(parameter) if parameter else self.summary.get(kind, vars(Routine)[kind].at_first)
 
     def list_names_in(self, node: cst.CSTNode) -> frozenset[int]:
         """Return the identities of the names inside a node."""

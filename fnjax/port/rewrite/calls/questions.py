@@ -202,7 +202,7 @@ def port_own_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if node.args or routine is None or routine.owner is not None:
         return None
     ev.called.add(name)
-    answer = routine.answer
+    answer = routine.only_result
     if answer is None or routine.writes or any(isinstance(n, cst.Global) for n in list_nodes(routine.node)):
         return None
     return make_answer(answer)

@@ -59,7 +59,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
         routine.add_result(value)
     answers = [v.literal for v in ev.returns if isinstance(v.literal, bool)]
     one = len(answers) == len(ev.returns) and len(set(answers)) == 1 and ends_with_jump(body)
-    routine.answer = answers[0] if one else None
+    routine.only_result = answers[0] if one else None
     if any(isinstance(n, (cst.Yield, cst.From)) for n in list_nodes(node.body)):  # views, perhaps
         storage = frozenset(f"arg:{p.name.value}" for p in routine.parameters)
         routine.result = Value("static", element=Value(memref=MemRef(storage, certain=False)))
