@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from tests.port.triton_sources import CLASSES, KERNELS, REFUSED
+from tests.port.triton_sources import CLASSES, DESCRIBED, KERNELS, REFUSED
 
 pytest.importorskip("libcst")
 from fnjax.port import port_source
@@ -38,10 +38,6 @@ CASES = {
 # What the port of a class says.
 TEXTS = {
     "StarredArguments": ["out = scale_kernel[grid](*args, BLOCK=64)", "(g, out, g.size, **kwargs)"],
-    "Described": [
-        "both = both.at[:, :n].set(left)",
-        "(x_desc=TensorDescriptor.from_tensor(left",
-    ],
     "Helper": ["out = multiply_into(x, y, out)", "    return out", "jnp.empty(x.shape, dtype=x.dtype)"],
     "Views": ["out = out.at[:h].set(scale_kernel[blocks(x)](x, out[:h]", "both = both.at[i].set(part)"],
     "OnlyForTheKernel": ["factor = jnp.exp(t).reshape(())"],
@@ -55,15 +51,24 @@ TEXTS = {
 
 @pytest.fixture(scope="module")
 def port(tmp_path_factory):
-    """The port of all classes, imported; and its text."""
+    """The port of all classes, imported; and its text. Next to them one with host descriptors, which stays as it is."""
     ported = port_source(KERNELS + "\n".join(CLASSES.values()), strict=True)
     assert [(c.name, c.status) for c in ported.classes] == [(name, "ported") for name in CLASSES], ported.findings
-    path = tmp_path_factory.mktemp("triton") / "ported_kernels.py"
-    path.write_text(ported.code)
-    spec = importlib.util.spec_from_file_location("ported_kernels", path)
+    described = port_source(KERNELS + DESCRIBED)
+    assert [(c.name, c.status) for c in described.classes] == [("Described", "as_is")]
+    folder = tmp_path_factory.mktemp("triton")
+    modules = [execute(folder / f"ported_{i}.py", code) for i, code in enumerate((ported.code, described.code))]
+    modules[0].Described = modules[1].Described
+    return modules[0], ported.code
+
+
+def execute(path, code):
+    """Return a file with this code as a module."""
+    path.write_text(code)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module, ported.code
+    return module
 
 
 @pytest.mark.parametrize("name", CASES)

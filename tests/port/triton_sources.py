@@ -95,8 +95,7 @@ def get_configs():
 tuned_kernel = triton.autotune(configs=get_configs(), key=["n"])(scale_kernel)
 """
 
-CLASSES = {
-    "Described": """
+DESCRIBED = """
 class Described(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -117,7 +116,9 @@ class Described(torch.autograd.Function):
     def backward(ctx, g):
         n = g.shape[1] // 2
         return 2 * g[:, :n] + 4 * g[:, n:]
-""",
+"""
+
+CLASSES = {
     "StarredArguments": """
 class StarredArguments(torch.autograd.Function):
     @staticmethod
@@ -378,41 +379,7 @@ class C(torch.autograd.Function):
     def backward(ctx, g):
         return 2 * g
 """,
-        "a descriptor must be given to a launch",
-    ),
-    "a descriptor of what is bound anew": (
-        """
-class C(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.empty_like(x)
-        described = TensorDescriptor.from_tensor(x, [4, 16])
-        x = x + 1
-        double_kernel[(1, 1)](described, TensorDescriptor.from_tensor(out, [4, 16]), 4, 16)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g
-""",
-        "a descriptor must be given to a launch",
-    ),
-    "strides of a descriptor": (
-        """
-class C(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        out = torch.zeros(4, 32, device=x.device)
-        left = out[:, :16]
-        into = TensorDescriptor(left, [4, 16], [32, 1], [4, 16])
-        double_kernel[(1, 1)](TensorDescriptor.from_tensor(x, [4, 16]), into, 4, 16)
-        return out
-
-    @staticmethod
-    def backward(ctx, g):
-        return 2 * g[:, :16]
-""",
-        "left is a view with gaps",
+        "a host descriptor describes memory",
     ),
     "a size that a tensor has": (
         """

@@ -12,7 +12,6 @@ import libcst as cst
 
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.canonical_names import find_canonical_name
-from fnjax.port.source.described import move_descriptors
 from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import SPACING, list_nodes, rewrite_statements
 from fnjax.port.tree.locations import locate_nodes
@@ -106,7 +105,7 @@ class Source:
         """
         parsed = cst.parse_module(text)
         positions = locate_nodes(parsed)
-        tree = move_descriptors(rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS)), positions)
+        tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS))
         source = cls(filename, tree, positions, text=text if tree is parsed else "")
         for script in (False, True):
             known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them

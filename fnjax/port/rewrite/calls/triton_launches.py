@@ -7,7 +7,7 @@ After: `out = scale_kernel[grid](x, out, x.size, BLOCK=128)`
 Safety: which parameters a kernel may write through is read from its text, helpers included.
 Limits: a kernel that is not a name of the file, what is stored to and given by `*` or `**` of unknown length, two views
 of one memory in a launch that stores to one of them, views with gaps whose strides the launch does not ask for, and
-descriptors that a function returns or a branch chooses, are findings.
+host descriptors (`TensorDescriptor`), are findings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from fnjax.port.known.facts import STATIC, UNKNOWN, MemRef, Step, Value
 from fnjax.port.rewrite.calls.arguments import open_options, open_star
 from fnjax.port.rewrite.calls.own_functions import give_back
 from fnjax.port.rewrite.memory.writing import check_not_owned
-from fnjax.port.source.described import is_descriptor
 from fnjax.port.source.naming import DESCRIBING, is_provided
 from fnjax.port.torch import fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
@@ -46,17 +45,14 @@ def port_launch(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         raise Stop(node, "unknown", message)
     taken = _match_launch_arguments(ev, node, kernel)
     grid = [ev.port_parts(e) for e in node.func.slice]
-    args = [a.with_changes(value=_port_argument(ev, a.value)) for a in node.args]
+    args = [a.with_changes(value=ev.port(_read_pointer(a.value)).node) for a in node.args]
     made = node.with_changes(func=node.func.with_changes(value=ev.port(function).node, slice=grid), args=args)
     stored = tuple(kernel.stored)
     hidden = [n for n in stored if n not in taken and n not in kernel.optional]
     if hidden and any(a.star for a in node.args):
         message = f"the kernel {kernel.name} stores to {', '.join(hidden)}, which * or ** may give: name them"
         raise Stop(node, "alias", message)
-    whole = {
-        _read_pointer(a.value) for a in node.args if is_descriptor(a.value) and ".from_tensor(" in unparse(a.value)
-    }
-    _report_gaps(ev, node, kernel.name, {n: a for n, a in taken.items() if a.value not in whole})
+    _report_gaps(ev, node, kernel.name, taken)
     given = {n: taken[n] for n in stored if n in taken and ev.port(taken[n].value).value.literal is not None}
     if not given:
         return Expr(made, UNKNOWN)
@@ -124,21 +120,8 @@ def _match_launch_arguments(ev: Evaluator, node: cst.Call, kernel: Any) -> dict[
     return {n: a for n, a in taken.items() if n in kernel.parameters}
 
 
-def _port_argument(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return an argument of a launch, with the arrays as they are now."""
-    if not is_descriptor(node):
-        return ev.port(_read_pointer(node)).node
-    assert isinstance(node, cst.Call)
-    ev.called.add(f"file:{unparse(node.func).split('.')[0]}")
-    return node.with_changes(args=[a.with_changes(value=ev.port(a.value).node) for a in node.args])
-
-
 def _read_pointer(node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return `x` for `x.data_ptr()` and for a descriptor, which a launch passes as a pointer."""
-    if is_descriptor(node):
-        assert isinstance(node, cst.Call)
-        named = {a.keyword.value: a.value for a in node.args if a.keyword is not None}
-        return named.get("base") or named.get("tensor") or node.args[0].value
+    """Return `x` for `x.data_ptr()`, which a launch passes as a pointer."""
     called = node.func if isinstance(node, cst.Call) and not node.args else None
     return called.value if isinstance(called, cst.Attribute) and called.attr.value == "data_ptr" else node
 
@@ -215,8 +198,7 @@ def port_triton_name(ev: Evaluator, node: cst.BaseExpression, name: str = "") ->
     if not name.startswith("fnjax.triton"):
         return None
     if name.startswith(DESCRIBING) and isinstance(node, cst.Call):
-        message = "a descriptor must be given to a launch, by itself or by a variable that is bound once"
-        raise Stop(node, "alias", message)
+        raise Stop(node, "alias", "a host descriptor describes memory, and JAX arrays show none: launch with the array")
     if not is_provided(name):
         raise Stop(node, "supply", f"fnjax.triton has no {name.removeprefix('fnjax.triton.')}; leave it out")
     made = node
