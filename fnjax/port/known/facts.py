@@ -31,6 +31,7 @@ class Step:
     assumed: bool = field(default=False, compare=False)  # a view only if the inputs are contiguous
     repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
     gaps: bool = field(default=False, compare=False)  # surely not contiguous
+    recoded: bool = field(default=False, compare=False)  # its numbers are not those in memory: `z.imag`
     pieces: Callable[[int], cst.BaseExpression] | None = field(default=None, compare=False)  # of a row of slices: each
 
     @classmethod

@@ -19,10 +19,10 @@ add_lines("""
 .nbytes | input | input.nbytes | static attribute
 .T | input | input.T | same attribute view gaps
 .mT | input | input.mT | same attribute view gaps
-.real | input | input.real | same attribute view each
-torch.real | input | input.real | same view each
-.imag | input | input.imag | same attribute view
-torch.imag | input | input.imag | same view
+.real | input | input.real | same attribute view each recoded
+torch.real | input | input.real | same view each recoded
+.imag | input | input.imag | same attribute view recoded
+torch.imag | input | input.imag | same view recoded
 .is_cuda .is_sparse .is_sparse_csr .is_quantized .is_meta .is_mps .is_xpu .is_xla .is_ipu .is_maia .is_mtia | input | False | static attribute
 .is_vulkan .is_nested .is_mkldnn | input | False | static attribute
 .is_cpu | input | True | static attribute
@@ -144,14 +144,15 @@ add_operation(
     alias="view",
     each=True,
 )
-add_operation(".H", "input", make_conjugated("input.T"), called=False, alias="view", gaps=True)
-add_operation(".mH", "input", make_conjugated("input.mT"), called=False, alias="view", gaps=True)
-add_operation("+adjoint", "input", make_conjugated("input.mT"), alias="view", gaps=True)
+add_operation(".H", "input", make_conjugated("input.T"), called=False, alias="view", gaps=True, recoded=True)
+add_operation(".mH", "input", make_conjugated("input.mT"), called=False, alias="view", gaps=True, recoded=True)
+add_operation("+adjoint", "input", make_conjugated("input.mT"), alias="view", gaps=True, recoded=True)
 add_operation(
     "+conj +conj_physical torch.conj_physical_ .conj_physical_",
     "input",
     make_conjugated("input"),
     alias="view",
+    recoded=True,
     each=True,
 )
 

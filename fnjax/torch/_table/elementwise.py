@@ -56,8 +56,8 @@ special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
 special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
 +angle | input | jnp.angle(input) | float each
 torch.polar | abs, angle | jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle)) | complex
-torch.view_as_real torch.view_as_real_copy | input | jnp.stack([input.real, input.imag], axis=-1) | float view
-torch.view_as_complex torch.view_as_complex_copy | input | jax.lax.complex(input[..., 0], input[..., 1]) | complex view
+torch.view_as_real torch.view_as_real_copy | input | jnp.stack([input.real, input.imag], axis=-1) | float view recoded
+torch.view_as_complex torch.view_as_complex_copy | input | jax.lax.complex(input[..., 0], input[..., 1]) | complex view recoded
 +isnan | input | jnp.isnan(input) | bool each
 +isinf | input | jnp.isinf(input) | bool each
 +isfinite | input | jnp.isfinite(input) | bool each

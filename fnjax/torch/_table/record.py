@@ -73,6 +73,7 @@ class Overload:
         made: a tensor of its own, contiguous whatever the inputs are.
         rows: as contiguous as its first argument.
         gaps: a view that is not contiguous.
+        recoded: a view of other numbers than the memory has: parts of complex ones, conjugates, the bits of another dtype.
         casts: the dtype of its result.
         dtype: the dtype of jnp that it is.
         converts: returns its first argument in another dtype.
@@ -111,6 +112,7 @@ class Overload:
     made: bool = False
     rows: bool = False
     gaps: bool = False
+    recoded: bool = False
     casts: str = ""
     dtype: str = ""
     converts: bool = False

@@ -134,7 +134,7 @@ def _build_view(call: Call) -> str:
 
 
 add_operation(".view torch.view_copy", "input, *shape", _build_view, alias="view", rows=True)
-add_operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view")
+add_operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view", recoded=True)
 
 
 def _build_flatten(call: Call) -> str:

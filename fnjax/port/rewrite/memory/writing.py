@@ -35,7 +35,6 @@ from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes
 
 _OWNED = " of an object"
-_NO_PLACES = (".real", ".imag", "lax.complex", "jnp.conj", ".view(")  # views whose entries are not those of the memory
 
 
 def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
@@ -301,7 +300,7 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
     if (entry := _find_entry(steps)) is not None:
         made = TemplateFiller({HOLE: parse(name)}, frozenset()).rewrite(entry)
         return update_at(cst.ensure_type(made, cst.Subscript), new)
-    if any(part in step.text for step in steps for part in _NO_PLACES):
+    if any(step.recoded for step in steps):
         raise Stop(
             ev.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
