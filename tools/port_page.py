@@ -40,7 +40,7 @@ class SoftClip(torch.autograd.Function):
     """Entries above the limit grow by their logarithm only; the first row is left out."""
 
     @staticmethod
-    def forward(ctx, x, limit):
+    def forward(ctx, x, limit: float):
         y = x.clone()
         large = x > limit
         excess = x[large] - limit  # of the large ones

@@ -180,6 +180,10 @@ class MaskKVals(Function):
         m[1, 2] = True
         y = x.clone()
         y[m] = v
+        y[m] = y[m] * v
+        picked = y[m]
+        picked += v
+        y[m] = torch.maximum(picked, v)
         return y
 
     @staticmethod

@@ -221,6 +221,10 @@ class SeveralEntriesAtOnce(Function):
         v = y[2]
         y[0] = h[:3, 1] = v
         y[1] = h[3, :3] = x[0].cos()
+        y[0], y[1] = y[1] * 2, y[0]
+        w = x[0].sin()
+        for t in range(2):
+            y[:, t], w = w * 2, y[:, t + 1] + 1
         ctx.save_for_backward(x)
         return y * z, h
 

@@ -64,7 +64,7 @@ AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
-    *("SeveralEntriesAtOnce", "Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper", "Kernel"),
+    *("Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper", "Kernel"),
 }
 
 

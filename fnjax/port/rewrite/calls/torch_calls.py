@@ -23,7 +23,7 @@ from fnjax.port.rewrite.calls.python_calls import list_contained
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.calls.torch_results import describe_result
 from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
-from fnjax.port.rewrite.memory.masks import port_masked_gather
+from fnjax.port.rewrite.memory.masks import port_masked_gather, spread_values
 from fnjax.port.rewrite.memory.sharing import list_seeing
 from fnjax.port.rewrite.memory.singularities import avoid_singularities, guard_operands
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
@@ -192,12 +192,16 @@ def _port_operands(
     if (found := port_masked_gather(ev, node, bound)) is not None:
         return found
     # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
-    mask = ev.find_one_mask([ev.port(a.value).value for a in args])
-    if mask and not operation.each:
-        return _reduce_selected(ev, node, short, bound)
-    target = ev.port(next(iter(bound.values.values()))) if bound.overwrites else None
-    with ev.take(avoid_singularities(ev, short, list(bound.values.values())) | guard_operands(ev, short, bound)):
-        return _render_operation(ev, node, bound, mask, part, target)
+    values = list(bound.values.values())
+    optional = {p.name for p in bound.overload.parameters if p.default is not None}
+    entries = [v for n, v in bound.values.items() if n not in optional or ev.port(v).value.is_tensor]
+    with ev.take(spread_values(ev, entries) if operation.each else {}):
+        mask = ev.find_one_mask([ev.port(a.value).value for a in args])
+        if mask and not operation.each:
+            return _reduce_selected(ev, node, short, bound)
+        target = ev.port(values[0]) if bound.overwrites else None
+        with ev.take(avoid_singularities(ev, short, values) | guard_operands(ev, short, bound)):
+            return _render_operation(ev, node, bound, mask, part, target)
 
 
 def _render_operation(

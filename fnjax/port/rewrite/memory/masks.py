@@ -1,7 +1,7 @@
 """Boolean masks become jnp.where.
 
 What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `picked = y[m]; x[m] = 2 * picked`;
-in `x[m] = y[m] * v` the values of v take the positions that m selects.
+in `x[m] = y[m] * v` the values of v take the positions that m selects, if v is no number.
 Before: `x[m] = y[m] * 2`
 After: `x = jnp.where(m, y * 2, x)`
 Safety: all entries are computed in place of the selected ones only where every operation between the read and the write
@@ -49,11 +49,16 @@ def spread_values(ev: Evaluator, operands: Sequence[cst.BaseExpression]) -> Oper
     exprs = [(v, ev.port(v)) for v in operands]
     selected = {e.value.mask: e.value for _, e in exprs if e.value.mask}
     selection = ev.find_selection(*selected.values()) if len(selected) == 1 else None
-    arrays = [(v, e) for v, e in exprs if e.value.is_tensor and not e.value.mask and e.value.rank != 0]
-    if selection is None or selection.base is None or not arrays:
+    others = [(v, e) for v, e in exprs if not e.value.mask and e.value.rank != 0]
+    arrays = [(v, e) for v, e in others if e.value.kind in {"tensor", "unknown"}]
+    if not (selected and arrays):
+        return {}
+    if selection is None:
+        ev.need_entries(*selected.values())
         return {}
     ev.diagnostics.needs.add("_spread")
-    made = {id(v): fill("_spread(T, M, X)", T=e.node, M=selection.mask, X=selection.base) for v, e in arrays}
+    call = "_spread(T, M, X)" if selection.base else "_spread(T, M)"
+    made = {id(v): fill(call, T=e.node, M=selection.mask, X=selection.base or selection.mask) for v, e in arrays}
     return {id(v): (v, Expr(made[id(v)], replace(e.value, mask=next(iter(selected))))) for v, e in arrays}
 
 

@@ -16,10 +16,11 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST, NUMBER, STATIC, UNKNOWN, Origin, Value, may_widen
+from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Origin, Value, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
 from fnjax.port.rewrite.memory.indexing import port_indices, update_at
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices
+from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.statements.entries import write_into
 from fnjax.port.rewrite.values.arithmetic import expand_augmented, make_number, port_64_bits, report_overflow
@@ -58,14 +59,15 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     first = given[0].value if given else None
     if first is not None and ev.program.evaluate(first).kind == "static" and not expr.value.is_tensor:  # `N += 1`
         return [cst.SimpleStatementLine([_replace_value(node, expr)])]
-    if expr.value.name == NUMBER and ev.port(target).value.kind != "static":
-        expr = make_number(expr)
     if isinstance(target, cst.Subscript):
         element = ev.port(target).value
         if element.is_tensor and _is_shared(ev, target.value, element):
             raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
         return [cst.SimpleStatementLine([_replace_value(node, expr)])]
-    held = ev.port(target)
+    with ev.take(spread_values(ev, (target, node.value))):
+        held, expr = ev.port(target), ev.port(node.value)
+    if held.value.kind != "static":
+        expr = make_number(expr)
     key = ev.name_variable(target)
     expr = port_64_bits(ev, node, expr, held, symbol == "/")
     if symbol in {"*", "<<"}:

@@ -380,6 +380,12 @@ _DEVICES = frozenset({"cuda", "cpu", "hip", "xpu", "npu", "mps", "mlu", "musa", 
 @expression(cst.Comparison, general=True)
 def port_comparison(ev: Evaluator, node: cst.Comparison) -> Expr:
     """Translate `x > 0`."""
+    with ev.take(spread_values(ev, [node.left, *(t.comparator for t in node.comparisons)])):
+        return _port_sides(ev, node)
+
+
+def _port_sides(ev: Evaluator, node: cst.Comparison) -> Expr:
+    """Translate `x > 0` with its operands as they are known."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
     operands = [ev.port(n) for n in sides]
     if len(operands) == 2:
