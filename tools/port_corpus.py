@@ -117,7 +117,7 @@ def main() -> None:
             if options.numbers and cls is not None and status == "ported":
                 verdict = verify(Job(str(path), path.read_text(), cls.name, port=code, seconds=options.seconds))
                 row[verdict.status] += 1
-                remark = verdict.describe(path, "PORTED")
+                remark = verdict.describe(str(path), "PORTED")
                 keep(verdict, path, options)
             if remark:
                 print(f"{package} {remark}", flush=True)

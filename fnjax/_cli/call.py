@@ -1,4 +1,4 @@
-"""Common code of the subcommands: import of the user's function, and parsing of its arguments."""
+"""Common code of the subcommands: import of the user's modules, and parsing of arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import fnjax
 from fnjax._check.streams import make_stream
 
 NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
@@ -37,30 +36,8 @@ def add_call(parser: Any) -> None:
     parser.add_argument("--seed", type=int, default=0, help="for all random numbers (default: %(default)s)")
 
 
-def find(target: str) -> Callable[..., Any]:
-    """Return the function at `module:Name` or `file.py:Name`; for a Function class that is its apply.
-
-    Raises:
-        UsageError: if it cannot be imported or is not a function.
-    """
-    module, colon, name = target.rpartition(":")
-    if not colon or not module or not name:
-        raise UsageError(f"{target!r} is not of the form module:Name")
-    try:
-        found: Any = load(module)
-    except (Exception, SystemExit) as e:
-        raise UsageError(f"cannot import {module!r}: {type(e).__name__}: {e}") from e
-    found = look_up(found, module, name)
-    if isinstance(found, type) and issubclass(found, fnjax.Function):
-        found = found.apply
-    if not callable(found) or isinstance(found, type):
-        raise UsageError(f"{target!r} is neither a Function nor a function, but {found!r:.80}")
-    function: Callable[..., Any] = found
-    return function
-
-
 def look_up(found: Any, module: str, name: str) -> Any:
-    """Return what stands under a name with dots in a module.
+    """Return what a module has under a name with dots.
 
     Raises:
         UsageError: if there is no such name.

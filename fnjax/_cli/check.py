@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import fnjax
-from fnjax._cli.call import UsageError, add_call, arguments, find, load
-from fnjax._cli.pytorch_file import find_in_pytorch_file, is_pytorch_file
+from fnjax._cli.call import UsageError, add_call, arguments
+from fnjax._cli.target import find_target, is_pytorch_file, load_target
 from fnjax.errors import ArgumentError, FnjaxError
 
 # The tests of opcheck, repeated here: help is shown without JAX.
@@ -115,13 +115,8 @@ def list_functions(target: str) -> list[str]:
     Raises:
         UsageError: if it cannot be imported.
     """
-    torch: Any = fnjax.torch
-    of_torch = is_pytorch_file(f"{target}:")
-    try:
-        module = torch.load(target) if of_torch else load(target)
-    except (Exception, SystemExit) as e:
-        raise UsageError(f"cannot import {target!r}: {type(e).__name__}: {e}") from e
-    base = torch.autograd.Function if of_torch else fnjax.Function
+    module = load_target(target)
+    base: Any = fnjax.torch.autograd.Function if is_pytorch_file(target) else fnjax.Function
     classes = [(n, c) for n, c in vars(module).items() if isinstance(c, type) and issubclass(c, base)]
     return [n for n, c in classes if c.__module__ == module.__name__]
 
@@ -137,13 +132,10 @@ def check_one(options: argparse.Namespace, target: str, tests: list[str] | None)
     from fnjax._check.results import OpcheckResults
 
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
-    if is_pytorch_file(target):
-        func, parameters = find_in_pytorch_file(target, options.init, options.seed)
-        args = (*parameters.values(), *args)
-        if parameters and not options.json:
-            print(f"inputs: the parameters {', '.join(parameters)}; then --args")
-    else:
-        func = find(target)
+    func, parameters = find_target(target, options.init, options.seed)
+    args = (*parameters.values(), *args)
+    if parameters and not options.json:
+        print(f"inputs: the parameters {', '.join(parameters)}; then --args")
     try:
         argnums = [int(i) for i in options.argnums.split(",")] if options.argnums else None
     except ValueError as e:

@@ -7,8 +7,8 @@ import functools
 from typing import Any
 
 from fnjax import graph
-from fnjax._cli.call import UsageError, add_call, arguments, find
-from fnjax._cli.pytorch_file import find_in_pytorch_file, is_pytorch_file
+from fnjax._cli.call import UsageError, add_call, arguments
+from fnjax._cli.target import find_target
 
 
 def add(commands: Any) -> None:
@@ -28,11 +28,8 @@ def add(commands: Any) -> None:
 
 def _graph(options: argparse.Namespace) -> int:
     args, kwargs = arguments(options.args, options.kwargs, options.seed)
-    if is_pytorch_file(options.target):
-        func, parameters = find_in_pytorch_file(options.target, "", options.seed)
-        args = (*parameters.values(), *args)
-    else:
-        func = find(options.target)
+    func, parameters = find_target(options.target, "", options.seed)
+    args = (*parameters.values(), *args)
     func = functools.partial(func, **kwargs) if kwargs else func
     names = [name.strip() for name in options.open.split(",") if name.strip()]
     try:

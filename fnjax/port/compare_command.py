@@ -207,18 +207,12 @@ def _compare_on_devices(options: argparse.Namespace, name: str, selected: list[i
 
 def _write_loading_text(place: str) -> str:
     """Return a text that imports a file or a module, and sets each AXIS_NAME to the axis of the comparison."""
-    if not place.endswith(".py"):
-        made = f"import importlib\nmodule = importlib.import_module({place!r})\n"
-    else:
-        path = Path(place).resolve()
-        made = (
-            f"import importlib.util, sys\nsys.path.insert(0, {str(path.parent)!r})\n"
-            f"spec = importlib.util.spec_from_file_location({path.stem!r}, {str(path)!r})\n"
-            f"module = importlib.util.module_from_spec(spec)\nsys.modules[{path.stem!r}] = module\n"
-            "spec.loader.exec_module(module)\n"
-        )
-    set_ = "import sys\nfor known in [m for m in sys.modules.values() if getattr(m, 'AXIS_NAME', 0) is None]:\n"
-    return f"{made}{set_}    known.AXIS_NAME = 'devices'\n"
+    return (
+        f"import sys\nfrom fnjax._cli.call import load\nsys.path.insert(0, {str(Path(place).resolve().parent)!r})\n"
+        f"module = load({place!r})\n"
+        "for known in [m for m in sys.modules.values() if getattr(m, 'AXIS_NAME', 0) is None]:\n"
+        "    known.AXIS_NAME = 'devices'\n"
+    )
 
 
 def _find_file(place: str) -> Path:

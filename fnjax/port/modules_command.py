@@ -7,7 +7,7 @@ from typing import Any
 
 import fnjax
 from fnjax._cli.call import UsageError, arguments, load
-from fnjax._cli.pytorch_file import is_pytorch_file
+from fnjax._cli.target import is_pytorch_file
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
 
 
@@ -33,7 +33,7 @@ def run_compare_modules(options: argparse.Namespace) -> int:
 
 
 def _make(place: str, options: argparse.Namespace, reference: Any) -> Any:
-    is_torch = not place.endswith(".py") or is_pytorch_file(f"{place}:")
+    is_torch = not place.endswith(".py") or is_pytorch_file(place)
     try:
         space = (reference.load if is_torch else load)(place)
         kinds = (reference.torch.nn.Module, fnjax.torch.nn.Module)

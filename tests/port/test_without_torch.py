@@ -162,7 +162,7 @@ def test_a_class_that_stays_as_it_is_differs(tmp_path, capsys):
     command += ["--args", "randn(3), torch.float16"]
     for folder, status in ("cast_right", 0), ("cast_wrong", 1):
         assert main([*command, str(tmp_path / folder / "cast.py")]) == status, capsys.readouterr()
-    assert "has the dtype float16, JAX's float32" in capsys.readouterr().out
+    assert "dtype float32 for fnjax.torch's float16" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("hidden")

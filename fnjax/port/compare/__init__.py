@@ -3,29 +3,28 @@
 Only this package and `fnjax.port.verify` import PyTorch. It runs both sides, and knows nothing of the porter.
 """
 
-from typing import TYPE_CHECKING, Any
+import typing as _typing
 
-from fnjax.port.compare.record import TOLERANCES as TOLERANCES
-from fnjax.port.compare.record import Comparison as Comparison
-from fnjax.port.compare.record import Entry as Entry
+from fnjax._lazy import lazy as _lazy
 
-if TYPE_CHECKING:
+_HOMES = {  # PyTorch is loaded when something is compared, not for every command
+    "TOLERANCES": "fnjax.port.compare.record",
+    "Comparing": "fnjax.port.compare.comparing",
+    "Comparison": "fnjax.port.compare.record",
+    "Entry": "fnjax.port.compare.record",
+    "ModulesComparison": "fnjax.port.compare.modules",
+    "compare": "fnjax.port.compare.comparing",
+    "compare_modules": "fnjax.port.compare.modules",
+}
+
+if _typing.TYPE_CHECKING:
     from fnjax.port.compare.comparing import Comparing as Comparing
     from fnjax.port.compare.comparing import compare as compare
     from fnjax.port.compare.modules import ModulesComparison as ModulesComparison
     from fnjax.port.compare.modules import compare_modules as compare_modules
-
-__all__ = ["TOLERANCES", "Comparing", "Comparison", "Entry", "ModulesComparison", "compare", "compare_modules"]
-
-
-def __getattr__(name: str) -> Any:
-    # PyTorch is loaded when something is compared, not for every command.
-    if name in {"Comparing", "compare"}:
-        from fnjax.port.compare import comparing
-
-        return getattr(comparing, name)
-    if name in {"ModulesComparison", "compare_modules"}:
-        from fnjax.port.compare import modules
-
-        return getattr(modules, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fnjax.port.compare.record import TOLERANCES as TOLERANCES
+    from fnjax.port.compare.record import Comparison as Comparison
+    from fnjax.port.compare.record import Entry as Entry
+else:
+    __all__ = list(_HOMES)
+    __getattr__, __dir__ = _lazy(__name__, _HOMES)

@@ -83,10 +83,10 @@ def compare_arrays(
 ) -> Entry:
     """Return one array of both sides compared, entry by entry."""
     if original.shape != ported.shape:
-        return Entry(what, mode, False, message=f"{name}'s has the shape {original.shape}, JAX's {ported.shape}")
+        return Entry(what, mode, False, message=f"shape {ported.shape} for {name}'s {original.shape}")
     dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # int64 is int32 there, without 64-bit numbers
     if dtypes[0] != dtypes[1]:
-        return Entry(what, mode, False, message=f"{name}'s has the dtype {original.dtype}, JAX's {ported.dtype}")
+        return Entry(what, mode, False, message=f"dtype {ported.dtype} for {name}'s {original.dtype}")
     if not original.size:
         return Entry(what, mode, True)
     wide = [a.astype(np.complex128 if original.dtype.kind == "c" else np.float64) for a in (original, ported)]

@@ -12,6 +12,7 @@ import numpy as np
 
 import fnjax
 from fnjax._check.streams import make_stream
+from fnjax.port.compare.entries import compare_arrays
 from fnjax.port.compare.record import TOLERANCES
 
 Array = np.ndarray[Any, Any]
@@ -231,16 +232,8 @@ def _describe(want: Array | None, got: Array | None, tolerances: tuple[float, fl
     if want is None or got is None:
         some = want if got is None else got
         return "" if some is None or not some.any() else "the second has none" if got is None else "the first has none"
-    if want.shape != got.shape:
-        return f"shape {got.shape} for {want.shape}"
-    if want.dtype != got.dtype and want.dtype.kind in "fc":
-        return f"dtype {got.dtype} for {want.dtype}"
-    finite = np.abs(want[np.isfinite(want)])
-    size = max(1.0, float(finite.max())) if finite.size else 1.0
-    close = np.isclose(got, want, rtol=tolerances[0], atol=tolerances[1] * size, equal_nan=True)
-    if close.all():
-        return ""
-    with np.errstate(invalid="ignore"):
-        distance = np.where(close, 0, np.nan_to_num(np.abs(got.astype(float) - want), nan=np.inf))
-    at = np.unravel_index(int(distance.argmax()), distance.shape)
-    return f"{got[at]:.4g} for {want[at]:.4g} at {tuple(map(int, at))}"
+    size = float(np.max(np.abs(want), where=np.isfinite(want), initial=1.0))
+    entry = compare_arrays("", "", want, got, (tolerances[0], tolerances[1] * size), "the first")
+    if entry.equal or entry.original is None:
+        return entry.message
+    return f"{entry.ported:.4g} for {entry.original:.4g} at {entry.worst}"

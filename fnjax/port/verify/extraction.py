@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._cli.call import import_below
+from fnjax.port.source.top_level import NAMED, iter_bound_here, iter_inside
 from fnjax.port.verify.names import list_operator_names
 
 
@@ -54,7 +55,7 @@ class Part(types.ModuleType):
         self.__file__ = str(path)
         self.path = path.absolute()
         self.statements = list(open_blocks(tree.body))
-        self.names = [set(list_bound(s)) for s in self.statements]
+        self.names = [_list_bound(s) for s in self.statements]
         annotations = any(
             "annotations" in names and "__future__" in ast.unparse(s) for s, names in self._iter_statements()
         )
@@ -106,7 +107,7 @@ class Part(types.ModuleType):
         asking = [isinstance(s, ast.If) and "available" in ast.unparse(s.test) for s in self.statements]
         inner = [s.body if a else [s] for s, a in zip(self.statements, asking, strict=True)]  # type: ignore[attr-defined] # an If
         self.statements = [s for part in inner for s in part]
-        self.names = [set(list_bound(s)) for s in self.statements]
+        self.names = [_list_bound(s) for s in self.statements]
         self.execute_names(name for names in self.names for name in names if name != "*")
         for i, names in enumerate(self.names):
             if not names:
@@ -230,18 +231,11 @@ def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
 
 
-def list_bound(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a statement binds in its scope."""
-    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-        yield node.name
-    elif isinstance(node, (ast.Import, ast.ImportFrom)):
-        yield from (a.asname or a.name.split(".")[0] for a in node.names)
-    elif isinstance(node, ast.Name):
-        if isinstance(node.ctx, ast.Store):
-            yield node.id
-    elif not isinstance(node, (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        for child in ast.iter_child_nodes(node):
-            yield from list_bound(child)
+def _list_bound(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement binds, `*` where it imports all of a module."""
+    nodes = [statement] if isinstance(statement, NAMED) else [statement, *iter_inside(statement)]
+    everything = {"*"} if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*" else set[str]()
+    return everything.union(*map(iter_bound_here, nodes))
 
 
 def _list_changed(statement: ast.stmt) -> Iterator[str]:

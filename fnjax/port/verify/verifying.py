@@ -78,19 +78,14 @@ class _Run:
         environment["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than any of its calls
         environment["XLA_FLAGS"] = " ".join([_QUICK, os.environ.get("XLA_FLAGS", "")])
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
-        command = [sys.executable, "-m", "fnjax.port.verify.worker"]
-        pipe = subprocess.PIPE
+        given = errors.with_name("job")
+        given.write_text(json.dumps(asdict(job)), "utf-8")
+        command = [sys.executable, "-m", "fnjax.port.verify.worker", str(given)]
         with errors.open("wb") as file:
-            self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=file, env=environment)
-        threading.Thread(target=self._feed_job, daemon=True).start()
+            self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, env=environment)
         assert self.process.stdout is not None
         self.reader = threading.Thread(target=self._read_events, args=(self.process.stdout,), daemon=True)
         self.reader.start()
-
-    def _feed_job(self) -> None:
-        assert self.process.stdin is not None
-        with contextlib.suppress(BrokenPipeError), self.process.stdin as pipe:  # else it has ended, as its status says
-            pipe.write(json.dumps(asdict(self.job)).encode())
 
     def _read_events(self, out: IO[bytes]) -> None:
         with out:
