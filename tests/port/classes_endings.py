@@ -436,15 +436,15 @@ class OwnDecorators(Function):
         return g * x.cos()
 """,
     ),
-    "ContinueBreak": (  # continue and break in one loop, which has an else
-        "randn(4, 3) + 0.5",
+    "ContinueBreak": (  # continue and break in one loop, which has an else and a bound that is chosen
+        "randn(4, 3) + 0.5, 6, True",
         """
 class ContinueBreak(Function):
     @staticmethod
-    def forward(ctx, x):
+    def forward(ctx, x, n, more):
         ctx.save_for_backward(x)
         y = x
-        for i in range(6):
+        for i in range(n if more else 3):
             y = y * 1.5
             if y.min() < -2.0:
                 continue
@@ -458,7 +458,7 @@ class ContinueBreak(Function):
     @staticmethod
     def backward(ctx, g):
         x, = ctx.saved_tensors
-        return g * x
+        return g * x, None, None
 """,
     ),
     "EndlessInFor": (  # `while True` with return and break inside a loop

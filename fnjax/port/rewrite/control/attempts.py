@@ -23,7 +23,7 @@ from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.checks import DROPPED, is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
-from fnjax.port.torch import unparse
+from fnjax.port.torch import fill, unparse
 from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements
 
 # Functions that PyTorch refuses to compute for the values of some matrices; and those that fail rarely.
@@ -97,13 +97,13 @@ def _port_as_condition(ev: Evaluator, node: cst.Try) -> list[Any] | None:
             return None
         elif not isinstance(only, cst.Pass):
             left.append(s)
-    test = f"{target.value}.isfinite().all()"
+    test = fill("A.isfinite().all()", A=target)
     made: list[Any] = [first]
     if left:
         orelse = cst.Else(cst.IndentedBlock(rest)) if rest else None
-        made.append(cst.If(cst.parse_expression(f"not {test}"), cst.IndentedBlock(left), orelse))
+        made.append(cst.If(fill("not A", A=test), cst.IndentedBlock(left), orelse))
     elif rest:
-        made.append(cst.If(cst.parse_expression(test), cst.IndentedBlock(rest)))
+        made.append(cst.If(test, cst.IndentedBlock(rest)))
     return [place_at(ev, s, node) for s in made]
 
 
@@ -145,7 +145,7 @@ def _only_prints_and_raises(block: cst.BaseSuite) -> bool:
 
 
 def _name_method(node: cst.Call) -> str:
-    return unparse(node.func).rpartition(".")[2]
+    return node.func.attr.value if isinstance(node.func, cst.Attribute) else unparse(node.func)
 
 
 def _only_answers(ev: Evaluator, node: cst.Try) -> bool:

@@ -16,7 +16,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator
 from fnjax.port.known.facts import Value
-from fnjax.port.torch import MISSING, fill, unparse
+from fnjax.port.torch import MISSING, fill
 from fnjax.port.tree.located import list_nodes
 
 Ends = list[dict[str, Value]]
@@ -28,9 +28,10 @@ def _may_be_number(value: Value) -> bool:
     return plain and (value.origin.mixed or (value.kind == "static" and value.dtype in {"int", "float", "bool"}))
 
 
-def must_select(a: Value, b: Value, *values: cst.BaseExpression) -> bool:
+def must_select(a: Value, b: Value, yes: cst.BaseExpression, no: cst.BaseExpression) -> bool:
     """Return whether two values differ in type, so that jnp.where has to choose: a number and an array among them."""
-    return is_number_choice(a, b) or _are_unlike_scalars(a, b) or _may_be_number_choice(a, b, *values)
+    asked = ((a, b, no), (b, a, yes))
+    return is_number_choice(a, b) or _are_unlike_scalars(a, b) or any(v.traced and _is_given(w, n) for v, w, n in asked)
 
 
 def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:
@@ -40,16 +41,11 @@ def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:
     return fitting and any(map(_may_be_number, (a, b)))
 
 
-def _may_be_number_choice(a: Value, b: Value, *values: cst.BaseExpression) -> bool:
-    """Return whether one of two values is an array and the other, which calls nothing, may be a number."""
-    called = any(not unparse(n.func).startswith("jnp.") for v in values for n in list_nodes(v, cst.Call))
-    return not called and any(v.traced and (w.kind == "unknown" or _is_given_number(w)) for v, w in ((a, b), (b, a)))
-
-
-def _is_given_number(value: Value) -> bool:
-    """Return whether a caller passes this as a number, as the default of the parameter says."""
+def _is_given(value: Value, node: cst.BaseExpression) -> bool:
+    """Return whether this may be a number that a caller passes: no function computes it."""
     plain = value.parts is None and value.element is None and not value.name
-    return value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
+    number = value.kind == "static" and value.dtype == "unknown" and value.literal is MISSING and plain
+    return (number or value.kind == "unknown") and not list_nodes(node, cst.Call)
 
 
 def _are_unlike_scalars(a: Value, b: Value) -> bool:

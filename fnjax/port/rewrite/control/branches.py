@@ -30,7 +30,8 @@ from fnjax.port.rewrite.control.kept_choices import carry_context_writes
 from fnjax.port.rewrite.control.loops import BRANCHES, only_passes
 from fnjax.port.rewrite.control.traced_branches import port_traced_branch, write_cond, write_selection
 from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
-from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.torch import MISSING, bracket, read_literal
+from fnjax.port.torch.expressions import is_same_text
 from fnjax.port.tree.located import list_nodes
 
 _SINGLES = (None, True, False)
@@ -65,8 +66,9 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
                     sides[i] = shape_like(ev, one.node, other.node, other.value)
             return Expr(write_cond(ev, test, *sides), value)
         ev.report_untraced(node, f"this conditional expression {BRANCHES}")
-    acts = (n for n in list_nodes(node.test) if isinstance(n, (cst.Call, cst.NamedExpr)))
-    if unparse(body.node) == unparse(orelse.node) and all(unparse(n).startswith("isinstance(") for n in acts):
+    acts = list_nodes(node.test, cst.Call, cst.NamedExpr)
+    pure = all(isinstance(n, cst.Call) and ev.find_name(n.func) == "builtins.isinstance" for n in acts)
+    if pure and is_same_text(body.node, orelse.node):
         return Expr(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
     return Expr(ev.port_parts(node), replace(value, literal=MISSING))
 

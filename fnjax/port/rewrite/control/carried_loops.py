@@ -20,7 +20,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects, find_flow
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.jumps import Lowered, lower_loop
 from fnjax.port.rewrite.control.regions import (
@@ -76,7 +76,7 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
     for name in _list_loop_variables(ev, node):  # known from an earlier iteration of a loop around this one
         ev.state.variables.pop(name, None)
     start, tests = ev.state.variables.copy(), list[Expr]()
-    runs, inner = (lowered.runs, lowered.list_inner()) if lowered else ("", set[str]())
+    runs, inner = (lowered.runs, lowered.list_inner()) if lowered else (None, set[str]())
 
     def enter() -> None:
         for name in ev.state.variables.keys() - start.keys():  # what an iteration makes stays in it
@@ -96,7 +96,9 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
     if not all(start[n].kind != "static" or _stays_number(end[n], dtype) for n, dtype in carried.items()):
         return None
     new = sorted(n for n in written - carried.keys() if ev.is_live(n))  # the first iteration determines their shapes
-    if (new and not runs) or not region.effects.surely.issuperset(new) or not all(can_be_carried(end[n]) for n in new):
+    if new and runs is None:
+        return None
+    if not region.effects.surely.issuperset(new) or not all(can_be_carried(end[n]) for n in new):
         return None
     if ev.surely_differentiated:
         message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of iterations"
@@ -110,9 +112,9 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
     ]
     firsts = [_write_first(ev, n, start[n], dtype, n in inner) for n, dtype in carried.items()]
     initial = make_row([*firsts, *(cst.Name("None") for _ in new)])
-    if new:
+    if new and runs is not None:
         initial, empty = make_call(step, initial), initial
-        initial = initial if runs == "True" else fill("A if B else C", A=initial, B=parse(runs), C=empty)
+        initial = initial if read_literal(runs) is True else fill("A if B else C", A=initial, B=runs, C=empty)
     loop = make_call("jax.lax.while_loop", cst.Name(more), cst.Name(step), initial)
     return [*functions, set_apart(make_line(make_names(names), loop))]
 

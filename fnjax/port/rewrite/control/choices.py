@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.values.binding import iterate_over
-from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.torch import fill, read_literal
 
 
 @call_of(*(f"builtins.{n}" for n in ("max", "min", "sorted", "any", "all")))
@@ -34,18 +34,18 @@ def port_choice(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         ev.report_untraced(node, f"{name}() needs the values of tensors, which are unknown under jit")
         return None
     ev.diagnostics.imports.add("jnp")
-    array = unparse(bracket(expr.node, 1))
-    if isinstance(expr.node, cst.GeneratorExp):
-        array = unparse(cst.ListComp(expr.node.elt, expr.node.for_in))
+    array = expr.node
+    if isinstance(array, cst.GeneratorExp):
+        array = cst.ListComp(array.elt, array.for_in)
     elif not (expr.value.is_tensor or expr.value.name == LIST or expr.value.parts is not None):
-        array = f"list({array})"
-    array = array if expr.value.is_tensor else f"jnp.array({array})"
+        array = fill("list(A)", A=array)
+    array = array if expr.value.is_tensor else fill("jnp.array(A)", A=array)
     if name in {"any", "all"}:
-        return Expr(parse(f"jnp.{name}({array})"), Value("tensor", "bool", 0, memref=ev.make_memref(node)))
+        return Expr(fill(f"jnp.{name}(A)", A=array), Value("tensor", "bool", 0, memref=ev.make_memref(node)))
     one = Value(
         "tensor", element.dtype, 0 if element.rank == 0 else None, memref=ev.make_memref(node), exact=element.exact
     )
     if name == "sorted":
-        made = f"list(jnp.sort({array}, axis=0){'[::-1]' if turned else ''})"
-        return Expr(parse(made), Value("static", name=LIST, element=one))
-    return Expr(parse(f"jnp.{name}({array}, axis=0)"), one)
+        made = fill(f"list(jnp.sort(A, axis=0){'[::-1]' if turned else ''})", A=array)
+        return Expr(made, Value("static", name=LIST, element=one))
+    return Expr(fill(f"jnp.{name}(A, axis=0)", A=array), one)

@@ -18,14 +18,14 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, find_names, parse, parse_line, place_at
+from fnjax.port.analysis.evaluator import Evaluator, find_names, place_at
 from fnjax.port.analysis.registry import block
 from fnjax.port.analysis.traces import Made
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
-from fnjax.port.rewrite.control.regions import find_last_return
+from fnjax.port.rewrite.control.regions import find_last_return, make_line
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.rewrite.values.conditions import negate, put_blocks_on_lines, split_return
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 from fnjax.port.tree.skeleton import Kept, close_blocks, list_jumps, list_lines, open_blocks
 from fnjax.torch._jumps import LoopJumps, Returns, move_rest
@@ -43,13 +43,13 @@ class Lowered:
         begins: what its own variables are before it.
         loop: the loop.
         ending: its `else` as statements.
-        runs: what says that it has a first iteration; empty where that is not known.
+        runs: the condition under which it has a first iteration; None where that is not known.
     """
 
-    begins: dict[str, str]
+    begins: dict[str, cst.BaseExpression]
     loop: Any
     ending: list[Any]
-    runs: str
+    runs: cst.BaseExpression | None
 
     def list_inner(self) -> set[str]:
         """Return its own variables that nothing reads after it."""
@@ -132,57 +132,69 @@ def _name_flag(ev: Evaluator, name: str, taken: Container[str] = ()) -> str:
 
 def _write_lowered(ev: Evaluator, node: Loop, done: str, skipped: str, opened: list[ast.stmt]) -> Lowered:
     body = [place_at(ev, s, node) for s in close_blocks(opened)]
-    begins, runs = dict[str, str](), ""
+    begins: dict[str, cst.BaseExpression] = {}
+    runs: cst.BaseExpression | None = None
+    not_done = cst.UnaryOperation(cst.Not(), cst.Name(done)) if done else None
     if skipped:
-        begins[skipped] = "False"
-        body.insert(0, place_at(ev, parse_line(f"{skipped} = {done or False}"), node))  # which is False here
+        begins[skipped] = cst.Name("False")
+        opening = make_line(cst.Name(skipped), cst.Name(done or "False"))  # `done` is False here
+        body.insert(0, place_at(ev, opening, node))
     ending = list_lines(node.orelse.body) if node.orelse else []
-    if done and ending:
-        ending = [place_at(ev, cst.If(parse(f"not {done}"), cst.IndentedBlock(ending)), node)]
+    if not_done and ending:
+        ending = [place_at(ev, cst.If(not_done, cst.IndentedBlock(ending)), node)]
     loop: Any = node.with_changes(body=cst.IndentedBlock(body), orelse=None)
     if isinstance(node, cst.While):
-        test = bracket(node.test, 5)
-        if done and unparse(test) in {"True", "1"}:
-            test, runs = parse(f"not {done}"), "True"
-        elif done:
-            test = cst.BooleanOperation(parse(f"not {done}"), cst.And(), test)
-        loop = loop.with_changes(test=test)
-    elif done and (counted := _count(ev, node)) is not None:
-        counter, first, last, runs = counted
-        name = unparse(node.target)
-        body.append(parse_line(f"{counter} = {counter} + 1"))
-        if counter != name != "_":
-            body.insert(0, parse_line(f"{name} = {counter}"))
-            begins[name] = first
-        begins[counter] = first
-        loop = cst.While(parse(f"{counter} < {last} and not {done}"), cst.IndentedBlock(body))
-    elif done:
-        loop = loop.with_changes(body=cst.IndentedBlock([cst.If(parse(f"not {done}"), cst.IndentedBlock(body))]))
+        if not_done and _is_true(node.test):
+            loop, runs = loop.with_changes(test=not_done), cst.Name("True")
+        elif not_done:
+            loop = loop.with_changes(test=cst.BooleanOperation(not_done, cst.And(), bracket(node.test, 5)))
+    elif not_done and (bounds := _find_bounds(ev, node)) is not None:
+        name, (first, last) = node.target, bounds
+        counter = _name_counter(ev, node)
+        body.append(make_line(counter, fill("I + 1", I=counter)))
+        if name.value not in {counter.value, "_"}:  # type: ignore[attr-defined] # a name
+            body.insert(0, make_line(name, counter))
+            begins[name.value] = first  # type: ignore[attr-defined] # a name
+        begins[counter.value] = first
+        loop = cst.While(fill("I < N and D", I=counter, N=last, D=not_done), cst.IndentedBlock(body))
+        known = [read_literal(b) for b in bounds]
+        several = all(isinstance(b, int) for b in known) and known[0] < known[1]  # type: ignore[operator] # integers
+        runs = cst.Name("True") if several else fill("A < B", A=first, B=last)
+    elif not_done:
+        loop = loop.with_changes(body=cst.IndentedBlock([cst.If(not_done, cst.IndentedBlock(body))]))
     if done:
-        begins[done] = "False"
+        begins[done] = cst.Name("False")
     return Lowered(begins, place_at(ev, loop, node), ending, runs)
 
 
-def _count(ev: Evaluator, node: cst.For) -> tuple[str, str, str, str] | None:
-    """Return the counter of `for i in range(n)`, its bounds, and what says that there is an iteration."""
-    call = node.iter
-    if not isinstance(call, cst.Call) or not isinstance(node.target, cst.Name) or len(call.args) > 2:
+def _find_bounds(ev: Evaluator, node: cst.For) -> tuple[cst.BaseExpression, cst.BaseExpression] | None:
+    """Return the bounds of `for i in range(n)`; None where iterations change what these read, and of other loops."""
+    call, name = node.iter, node.target
+    if not isinstance(call, cst.Call) or not isinstance(name, cst.Name) or ev.find_name(call.func) != "builtins.range":
         return None
-    if ev.find_name(call.func) != "builtins.range":
+    bounds = [a.value for a in call.args]
+    if len(bounds) > 2 or find_names(bounds[-1]) & {name.value, *ev.program.list_bound(node.body)}:
         return None
-    bounds = [unparse(a.value) for a in call.args]
-    first, last = bounds if len(bounds) == 2 else ("0", bounds[0])
-    name = node.target.value
+    return (cst.Integer("0") if len(bounds) == 1 else bounds[0]), bounds[-1]
+
+
+def _name_counter(ev: Evaluator, node: cst.For) -> cst.Name:
+    """Return the counter of a loop: its own variable, if only the loop has it."""
+    name = unparse(node.target)
     given = name in ev.program.list_bound(node.body) or (ev.is_live(name) and _is_read_after(ev, node))
-    counter = _name_flag(ev, "n" if given else "i") if given or name == "_" else name
-    several = first.isdigit() and last.isdigit() and int(first) < int(last)
-    return counter, first, last, "True" if several else f"{first} < {last}"
+    return cst.Name(_name_flag(ev, "n" if given else "i") if given or name == "_" else name)
 
 
 def _is_read_after(ev: Evaluator, node: cst.For) -> bool:
     inside, locate = ev.routine.list_names_in(node), ev.program.source.locate
     reads = ev.routine.reads.get(unparse(node.target), ())
     return any(id(n) not in inside and locate(n) > locate(node) for n in reads)
+
+
+def _is_true(test: cst.BaseExpression) -> bool:
+    """Return whether a condition always holds: `while True`, `while 1`."""
+    found = read_literal(test)
+    return isinstance(found, int) and bool(found)
 
 
 def _list_read(body: list[ast.stmt]) -> set[str]:
@@ -261,12 +273,12 @@ def _port_returning_loop(ev: Evaluator, loop: Loop, rest: list[Any]) -> Made:
 
 
 def _is_endless(loop: Loop) -> bool:
-    return isinstance(loop, cst.While) and unparse(loop.test) in {"True", "1"} and not _list_own(loop, cst.Break)
+    return isinstance(loop, cst.While) and _is_true(loop.test) and not _list_own(loop, cst.Break)
 
 
 def _break_off(ev: Evaluator, loop: Loop, rest: list[Any]) -> tuple[list[Any], set[str]] | None:
     """Return a loop with breaks and, after it, its returns; with the variables that these read."""
-    flags: dict[str, str] = {}  # by what is returned
+    flags: dict[str, str] = {}  # by the source of what is returned: after the loop, what reads the same is the same
     ends: list[Any] = []
 
     def leave(node: ast.Return) -> list[ast.stmt]:

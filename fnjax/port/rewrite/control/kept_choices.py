@@ -15,11 +15,12 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, list_statements, parse, parse_line, place_at
+from fnjax.port.analysis.evaluator import Evaluator, list_statements, place_at
 from fnjax.port.known.facts import SAVED
 from fnjax.port.rewrite.control.regions import find_last_return, make_line, make_return, make_row
-from fnjax.port.rewrite.values.context import is_ctx
-from fnjax.port.torch import fill, unparse
+from fnjax.port.rewrite.values.context import is_ctx, name_ctx_attribute
+from fnjax.port.torch import fill, read_literal
+from fnjax.port.torch.expressions import is_same_text
 from fnjax.port.tree.located import find_small_statement, list_nodes
 
 
@@ -32,34 +33,37 @@ def carry_context_writes(ev: Evaluator, node: cst.If) -> tuple[cst.If, list[Any]
     targets = [{_find_set_attribute(ev, s) for s in block} - {""} for block in blocks]
     saved = [s for block in blocks for s in block if _saves_for_backward(ev, s)]
     results = [r for r in map(find_last_return, blocks) if r is not None]
-    read_again = any(unparse(n) in targets[0] | targets[1] for n in _list_read_attributes(node))
+    read_again = any(name_ctx_attribute(ev, n) in targets[0] | targets[1] for n in _list_read_attributes(node))
     if isinstance(node.orelse, cst.If) or not (any(targets) or saved) or read_again:
         return None
     if len(results) == 1 or len(list_nodes(node, cst.Return)) != len(results):
         return None
     variables = {n.value for n in list_nodes(saved[0], cst.Name)} if saved else set()
     named = [r.value for r in results if isinstance(r, cst.Name) and r.value in variables]
-    free = len(saved) == 1 or len({unparse(r) for r in results}) == 1  # no block saves what it has had before
+    both = [isinstance(r, cst.Name) and r.value == named[0] for r in results] if named else []
+    free = len(saved) == 1 or all(both)  # no block saves what it has had before
     result = named[0] if named and free else ev.make_unused_name("result")
     for block, value in zip(blocks, results, strict=False):
-        block[-1:] = [] if unparse(value) == result else [make_line(cst.Name(result), value)]
+        bound = isinstance(value, cst.Name) and value.value == result
+        block[-1:] = [] if bound else [make_line(cst.Name(result), value)]
     if not _saves_alike(ev, blocks, saved):
         return None
+    places = {name_ctx_attribute(ev, t.target): t.target for t in list_nodes(node, cst.AssignTarget)}
     own = {name: ev.make_unused_name(name.partition(".")[2]) for name in sorted(targets[0] | targets[1])}
     made: list[list[Any]] = []
     for block, set_here in zip(blocks, targets, strict=True):
         kept = [s for s in block if not _saves_for_backward(ev, s)]
         made.append([_rename_target(s, own.get(_find_set_attribute(ev, s), "")) for s in kept])
         for name in sorted(own.keys() - set_here):  # a block that leaves an attribute alone sets it to what it was
-            found = ev.state.variables.get(f"ctx.{name.partition('.')[2]}")
+            found = ev.state.variables.get(name)
             if found is None:
                 return None
-            old = str(found.literal) if isinstance(found.literal, bool) else name
-            made[-1].insert(0, make_line(cst.Name(own[name]), parse(old)))
-    after = [*saved[:1], *(make_line(parse(name), cst.Name(variable)) for name, variable in own.items())]
+            known = isinstance(found.literal, bool)
+            made[-1].insert(0, make_line(cst.Name(own[name]), cst.Name(str(found.literal)) if known else places[name]))
+    after = [*saved[:1], *(make_line(places[name], cst.Name(variable)) for name, variable in own.items())]
     after += [make_return(cst.Name(result))] if results else []
     variables |= {*own.values(), result}
-    first, second = (cst.IndentedBlock(block or [parse_line("pass")]) for block in made)
+    first, second = (cst.IndentedBlock(block or [cst.SimpleStatementLine([cst.Pass()])]) for block in made)
     choice = node.with_changes(body=first, orelse=cst.Else(second) if made[1] else None)
     return place_at(ev, choice, node), [place_at(ev, s, node) for s in after], variables
 
@@ -76,7 +80,8 @@ def _saves_alike(ev: Evaluator, blocks: list[list[Any]], saved: list[Any]) -> bo
     later = [s for block in blocks for one in saved if one in block for s in block[block.index(one) :]]
     unknown = read & (bound[0] ^ bound[1]) - ev.state.variables.keys()
     rebound = any(read & ev.program.list_bound(s) for s in later)
-    once = len({unparse(s) for s in saved}) < 2 and not (saved and SAVED in ev.state.variables)
+    calls = [s.body[0].value for s in saved]  # which the same names follow: they have one value after either block
+    once = all(is_same_text(calls[0], call) for call in calls) and not (saved and SAVED in ev.state.variables)
     return once and not (unknown or rebound)
 
 
@@ -84,7 +89,7 @@ def _find_set_attribute(ev: Evaluator, statement: cst.CSTNode) -> str:
     """Return the attribute of ctx that a statement sets."""
     small = find_small_statement(statement)
     target = small.targets[0].target if isinstance(small, cst.Assign) and len(small.targets) == 1 else None
-    return unparse(target) if isinstance(target, cst.Attribute) and is_ctx(ev, target.value) else ""
+    return name_ctx_attribute(ev, target) if target is not None else ""
 
 
 def _rename_target(statement: Any, name: str) -> Any:
@@ -109,20 +114,19 @@ def put_zeros_for_none(ev: Evaluator, first: cst.If, rest: list[Any]) -> list[An
         return None
     nothing = [e.value for e in taken.elements] if isinstance(taken, cst.Tuple) else [taken]
     gradients = [e.value for e in given.elements] if isinstance(given, cst.Tuple) else [given]
-    if any(unparse(n) != "None" for n in nothing) or len(gradients) != len(nothing):
+    if any(read_literal(n) is not None for n in nothing) or len(gradients) != len(nothing):
         return None
     with ev.speculate() as found:
         ev.port_block(rest)
     values = [v for end in found.returns for v in (end.parts if isinstance(given, cst.Tuple) and end.parts else (end,))]
     if len(values) != len(gradients):
         return None
-    if any(
-        v.null.optional or not (v.is_tensor or unparse(g) == "None") for v, g in zip(values, gradients, strict=True)
-    ):
+    none = [read_literal(g) is None for g in gradients]
+    if any(v.null.optional or not (v.is_tensor or no) for v, no in zip(values, none, strict=True)):
         return None
     test, opening = first.test, []
     if not isinstance(test, cst.Name):
         test = cst.Name(ev.make_unused_name("skipped"))
         opening = [make_line(test, first.test)]
-    made = [g if unparse(g) == "None" else fill("G.masked_fill(C, 0)", G=g, C=test) for g in gradients]
+    made = [g if no else fill("G.masked_fill(C, 0)", G=g, C=test) for g, no in zip(gradients, none, strict=True)]
     return [place_at(ev, s, first) for s in [*opening, *rest[:-1], make_return(make_row(made))]]

@@ -15,14 +15,16 @@ from collections.abc import Callable
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements, parse_line
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import Value
 from fnjax.port.known.state import State
 from fnjax.port.rewrite.control.carried_loops import counts_entries, is_counted_late, port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
+from fnjax.port.rewrite.control.regions import make_line
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.source.naming import iter_targets
+from fnjax.port.torch import fill, read_literal
 from fnjax.port.tree.located import list_nodes, list_small_statements
 
 BRANCHES = "branches on a tensor's value, which is unknown under jit"
@@ -115,14 +117,14 @@ def _port_lowered(ev: Evaluator, node: cst.For | cst.While) -> Statements | None
     if isinstance(lowered.loop, cst.For) and begins:  # it goes on through its items when it has ended
         if any(map(ev.is_live, iter_targets(lowered.loop.target))):
             return None
-        begins = {name: f"jnp.array({value})" for name, value in begins.items()}
+        begins = {name: fill("jnp.array(A)", A=value) for name, value in begins.items()}
     with ev.speculate() as found, ev.await_reads({*begins}):
         ev.current = lowered.loop
         ev.diagnostics.imports |= set() if carries or not begins else {"jnp"}
-        for name, value in begins.items():
-            dtype = "bool" if "False" in value else "int"
+        for name in begins:
+            dtype = "bool" if read_literal(lowered.begins[name]) is False else "int"
             ev.bind_name(name, Value("static", dtype) if carries else Value("tensor", dtype, 0), node)
         made = port_carried_loop(ev, lowered.loop, lowered) if carries else ev.port_statement(lowered.loop)
-        opening = [parse_line(f"{name} = {value}") for name, value in begins.items()]
+        opening = [make_line(cst.Name(name), value) for name, value in begins.items()]
         found.made = None if made is None else [*opening, *made, *ev.port_block(lowered.ending)]
     return None if found.made is None or found.untraced else ev.commit(found)

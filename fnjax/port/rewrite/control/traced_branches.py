@@ -45,7 +45,7 @@ from fnjax.port.rewrite.control.regions import (
 )
 from fnjax.port.rewrite.values.arithmetic import expand_augmented
 from fnjax.port.source.naming import iter_targets, pair_targets
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import bracket, read_literal
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes, list_small_statements
 
@@ -232,7 +232,8 @@ def write_cond(ev: Evaluator, test: Expr, yes: cst.BaseExpression, no: cst.BaseE
 
 def write_selection(ev: Evaluator, test: Expr, yes: cst.BaseExpression, no: cst.BaseExpression) -> cst.BaseExpression:
     """Return the choice between two expressions of which one may be a number; both are evaluated."""
-    if test.value.dtype == "bool" and test.value.rank == 0 and (unparse(yes), unparse(no)) == ("True", "False"):
+    asked = read_literal(yes) is True and read_literal(no) is False
+    if asked and test.value.dtype == "bool" and test.value.rank == 0:
         return test.node
     ev.diagnostics.imports.add("jnp")
     return make_call("jnp.where", test.node, yes, no)
