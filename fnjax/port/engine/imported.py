@@ -1,6 +1,6 @@
 """Code that runs when a port with `raise` in it (`--strict`) is imported: top-level statements, decorators, defaults.
 
-What needs manual porting is None there, and so is what is made of it: a port must be importable for the sake of the
+What needs manual porting is None there, and what reads it is tried: a port must be importable for the sake of the
 classes that are ported.
 """
 
@@ -12,15 +12,11 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.expr import TopItem, list_statements, parse_line
+from fnjax.port.analysis.expr import TopItem, parse_line
 from fnjax.port.analysis.program import Program
-from fnjax.port.result import Finding
 from fnjax.port.source.naming import collect_read_names, iter_bindings
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import list_children, list_nodes
-
-_FUNCTIONS = (cst.FunctionDef, cst.Lambda)
-_HOLDING = frozenset({"dict", "functools.partial", "hasattr", "isinstance", "len", "list", "partial", "tuple", "type"})
+from fnjax.port.tree.located import find_small_statement, list_children, list_nodes
 
 
 def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
@@ -49,121 +45,45 @@ def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
     return statement in program.kernel_nodes or (isinstance(small, cst.Assign) and small.value in program.kernel_nodes)
 
 
-def drop_failing(program: Program, top_items: dict[cst.CSTNode, TopItem]) -> None:
-    """Replace by None what of the statements an import of the port could not run, and report it."""
+def guard_import(program: Program, top_items: dict[cst.CSTNode, TopItem]) -> None:
+    """Put into `try` what an import of the port may not be able to run, as it reads what needs manual porting."""
     source = program.source
-    provided: dict[cst.CSTNode, set[str]] = {}
-    for name, providers in source.providers.items():
-        for provider in providers if not source.definitions[name][-1].imported else ():
-            provided.setdefault(provider, set()).add(name)
-    kernels = [i for i in top_items.values() if is_kernel(program, i.origin)]
-    imported = {n: d.imported for i in kernels for n in i.list_names_read() if (d := source.find_definition(n))}
-    known = sys.stdlib_module_names | program.importable | {"fnjax", "jax"}
-    run = _ImportRun(program, {n for n, full in imported.items() if full and full.split(".")[0] not in known})
+    known = sys.stdlib_module_names | program.importable | {"fnjax", "jax", "torch"}
+    found = ((n, d[-1].imported.split(".")[0]) for n, d in source.definitions.items())
+    missing = {name for name, module in found if module and module not in known}
     items, before = sorted(top_items.values(), key=lambda i: source.locate(i.origin)), -1
-    while before != (before := len(run.missing) + len(run.raising)):
+    while before != (before := len(missing)):
         for item in items:
-            run.note_item(item, provided.get(item.origin, set()))
-    for item in items if before else ():
-        item.made = [made for s in item.made for made in run.clean_statement(item, s)]
+            partial = item.diagnostics.left or any(f.severity == "error" for f in item.diagnostics.findings)
+            if partial or item.list_names_read() & missing:
+                missing |= {n for n, _ in iter_bindings(item.origin)}
+    for item in items:
+        item.made = [_guard(s) if missing & _list_run(s) else s for s in item.made]
 
 
-class _ImportRun:
-    """Failures of a port's import.
-
-    Attributes:
-        missing: the names that are None, or incomplete, for want of a translation.
-        raising: the functions and classes that raise when they are called, and what holds one of them.
-        causes: for each of them the statement that binds it.
-    """
-
-    def __init__(self, program: Program, missing: set[str]) -> None:
-        self.program, self.missing, self.raising = program, missing, set[str]()
-        self.causes: dict[str, TopItem] = {}
-
-    def note_item(self, item: TopItem, names: set[str]) -> None:
-        """Note which of the names that a statement binds are missing, or raise."""
-        origin, reads = item.origin, item.list_names_read()
-        self.causes |= dict.fromkeys(names, item)
-        if isinstance(origin, (cst.FunctionDef, cst.ClassDef)):
-            if item.diagnostics.left or reads & (self.missing | self.raising):
-                self.raising.add(origin.name.value)
-            if any(f.severity == "error" for f in item.diagnostics.findings):
-                self.missing |= names - {origin.name.value}  # what its decorators were to fill
-        elif item.diagnostics.left or any(map(self.find_failure, item.made)):
-            self.missing |= names
-        elif reads & self.raising:
-            self.raising |= names
-
-    def find_failure(self, node: cst.CSTNode, called: bool = False) -> tuple[str, str] | None:
-        """Return for which name, and why, the evaluation, or with `called` the call, of a node fails; None if not."""
-        run = [*_iter_run_on_import(node)]
-        names = self.missing & {n.value for n in run if isinstance(n, cst.Name)}
-        if names and (names := names & _collect_reads(node)):
-            return min(names), "reads"
-        calls = [n for n in run if isinstance(n, cst.Call) and unparse(n.func) not in _HOLDING]
-        given = [part for c in calls for part in (c.func, *(a.value for a in c.args))]
-        names = {n.value for part in [*given, *([node] if called else [])] for n in list_nodes(part, cst.Name)}
-        return (min(names & self.raising), "calls") if names & self.raising else None
-
-    def clean_statement(self, item: TopItem, node: Any) -> list[Any]:
-        """Return a statement without what fails, or what takes its place."""
-        if isinstance(node, cst.FunctionDef):
-            params = node.params.visit(_ParameterCleaner(self, item))
-            returns = None if node.returns and self._fails(item, node.returns) else node.returns
-            return [node.with_changes(decorators=self._clean_decorators(item, node), params=params, returns=returns)]
-        if isinstance(node, cst.ClassDef):
-            bases = [b for b in node.bases if not self._fails(item, b.value)]
-            if bases and len(bases) < len(node.bases):
-                bases[-1] = bases[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
-            body = [made for s in list_statements(node.body) for made in self.clean_statement(item, s)]
-            block = cst.IndentedBlock(body or [parse_line("pass")])
-            return [node.with_changes(decorators=self._clean_decorators(item, node), bases=bases, body=block)]
-        if not self._fails(item, node):
-            return [node]
-        return [parse_line(f"{n} = None") for n in sorted({n for n, _ in iter_bindings(node)})]
-
-    def _clean_decorators(self, item: TopItem, node: cst.FunctionDef | cst.ClassDef) -> list[cst.Decorator]:
-        return [d for d in node.decorators if not self._fails(item, d.decorator, called=True)]
-
-    def _fails(self, item: TopItem, node: cst.CSTNode, called: bool = False) -> bool:
-        """Return whether the evaluation of a node fails, after a report of that."""
-        failure = self.find_failure(node, called)
-        if failure is None:
-            return False
-        message = f"{failure[0]} needs manual porting, and this {failure[1]} it while the file is imported"
-        found = [Finding(*self.program.source.locate(item.origin), "unknown", message)]
-        found += self.causes[failure[0]].diagnostics.findings if failure[0] in self.causes else []
-        item.diagnostics.findings += [f for f in found if f not in item.diagnostics.findings]
-        return True
+def _guard(statement: Any) -> cst.Try:
+    """Return `try: ... except Exception: name = None`."""
+    given = [parse_line(f"{n} = None") for n in sorted({n for n, _ in iter_bindings(statement)})]
+    handler = cst.ExceptHandler(cst.IndentedBlock(given or [parse_line("pass")]), type=cst.Name("Exception"))
+    body = cst.IndentedBlock([statement.with_changes(leading_lines=[])])
+    return cst.Try(body, [handler], leading_lines=statement.leading_lines)
 
 
-class _ParameterCleaner(cst.CSTTransformer):
-    """Parameters without the defaults and annotations that fail."""
-
-    def __init__(self, run: _ImportRun, item: TopItem) -> None:
-        super().__init__()
-        self.run, self.item = run, item
-
-    def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
-        """Replace a default by None, and drop an annotation."""
-        for name, instead in (("default", cst.Name("None")), ("annotation", None)):
-            part = getattr(original_node, name)
-            if part is not None and self.run._fails(self.item, part):
-                updated_node = updated_node.with_changes(**{name: instead})
-        return updated_node
+def _list_run(statement: Any) -> set[str]:
+    """Return the names that an import reads to run a statement; none if that only gives a name another, or an apply."""
+    small = find_small_statement(statement)
+    value = small.value if isinstance(small, cst.Assign) else None
+    if isinstance(value, cst.Attribute) and value.attr.value == "apply":
+        value = value.value
+    if isinstance(value, cst.Name):
+        return set()
+    run = {n.value for n in _iter_run(statement) if isinstance(n, cst.Name)} & collect_read_names([statement])
+    return run - {n for n, _ in iter_bindings(statement)}
 
 
-def _collect_reads(node: Any) -> set[str]:
-    """Collect the names of the top level that a statement, or an expression, reads."""
-    node = node.annotation if isinstance(node, cst.Annotation) else node
-    line = cst.SimpleStatementLine([cst.Expr(node)]) if isinstance(node, cst.BaseExpression) else node
-    return collect_read_names([line]) | {unparse(n.target) for n in list_nodes(node, cst.AugAssign)}
-
-
-def _iter_run_on_import(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _iter_run(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     """Yield a node and what of it an import evaluates: not the body of a function, which waits for its call."""
     yield node
     for child in list_children(node):
-        if not (isinstance(node, _FUNCTIONS) and child is node.body):
-            yield from _iter_run_on_import(child)
+        if not (isinstance(node, (cst.FunctionDef, cst.Lambda)) and child is node.body):
+            yield from _iter_run(child)

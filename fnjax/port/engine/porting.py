@@ -19,7 +19,7 @@ from fnjax.port.engine.as_is import has_kernels, has_operators, keep_whole, writ
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
 from fnjax.port.engine.fixpoint import find_parts, solve_part
 from fnjax.port.engine.halves import close, divide, list_providers
-from fnjax.port.engine.imported import drop_failing
+from fnjax.port.engine.imported import guard_import
 from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.source.naming import Source, collect_bound_names, collect_read_names, iter_bindings
@@ -223,8 +223,8 @@ def write_whole(program: Program, functions: list[Class], top_items: dict[cst.CS
 
 
 def write_strictly(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> Ported:
-    """Return the port with a `raise` where a translation is missing, and without what an import could not run."""
-    drop_failing(program, top_items)
+    """Return the port with a `raise` where a translation is missing; an import tries what reads such code."""
+    guard_import(program, top_items)
     return write_whole(program, functions, top_items)
 
 
