@@ -79,6 +79,14 @@ def load(target: str) -> Any:
     return module
 
 
+def read_argnums(text: str | None) -> list[int] | None:
+    """Return the indices that `--argnums` names; None without it."""
+    try:
+        return None if text is None else [int(i) for i in text.split(",") if i]
+    except ValueError as e:
+        raise UsageError(f"--argnums {text!r} is not a list of integers such as 0,2") from e
+
+
 def import_below(path: Path, folder: Path) -> Any:
     """Import and return a file as a module of the packages below a folder."""
     sys.path.insert(0, str(folder))

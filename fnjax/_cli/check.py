@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fnjax
-from fnjax._cli.call import UsageError, add_call, arguments
+from fnjax._cli.call import UsageError, add_call, arguments, read_argnums
 from fnjax._cli.target import find_target, is_pytorch_file, load_target
 from fnjax.errors import ArgumentError, FnjaxError
 
@@ -44,7 +44,7 @@ def add(commands: Any) -> None:
     parser.add_argument("--tests", default="", metavar="NAMES", help=f"run these tests only, with commas: {short}")
     parser.add_argument("--skip", default="", metavar="NAMES", help="run all tests but these, with commas")
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
-    parser.add_argument("--argnums", default="", metavar="INDICES", help="the inputs to differentiate, with commas")
+    parser.add_argument("--argnums", metavar="INDICES", help="the inputs to differentiate, with commas")
     parser.add_argument("--atol", type=float, help="absolute tolerance")
     parser.add_argument("--rtol", type=float, help="relative tolerance")
     parser.add_argument("--eps", type=float, help="step of finite differences (1e-2 for what computes with 32 bits)")
@@ -136,10 +136,7 @@ def check_one(options: argparse.Namespace, target: str, tests: list[str] | None)
     args = (*parameters.values(), *args)
     if parameters and not options.json:
         print(f"inputs: the parameters {', '.join(parameters)}; then --args")
-    try:
-        argnums = [int(i) for i in options.argnums.split(",")] if options.argnums else None
-    except ValueError as e:
-        raise UsageError(f"--argnums {options.argnums!r} is not a list of integers") from e
+    argnums = read_argnums(options.argnums)
     try:
         with double_precision(args):
             func(*args, **kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import gc
 import json
@@ -10,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,7 +158,7 @@ def _run_port(options: argparse.Namespace) -> int:
             print(f"{source.describe_line(f.line)}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _say_summary(source.name, ported)
         emit_port(options, source, ported, many)
-    verdicts = _verify_in_folder(options, results, many, cases) if options.verify else {}
+    verdicts = _verify_all(options, results, many, cases) if options.verify else {}
     if options.report:
         report = json.dumps(_make_report(results, verdicts), indent=2) + "\n"
         if options.report == "-":
@@ -192,55 +193,50 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}{('es' if what.endswith('s') else 's') * (number != 1)}"
 
 
-def _verify_in_folder(
+def _verify_all(
     options: argparse.Namespace, results: list[tuple[Text, Ported]], many: bool, cases: Mapping[str, list[str]]
 ) -> dict[tuple[str, str], Verdict]:
-    """Return the verdicts by file and class, with the ports where they can import each other."""
-    if len(results) == 1:
-        return _verify_all(options, results, many, cases, {})
-    with tempfile.TemporaryDirectory() as folder:
-        modules = {}
+    """Return the verdicts by file and class."""
+    keys: list[tuple[str, str]] = []
+    verifiers: list[tuple[str, str, Verifier]] = []
+    with _make_modules(results) as modules:
         for source, ported in results:
-            inner = Path("fnjax_ports", os.path.relpath(source.name, source.root))
+            target = "" if options.output is None or options.diff else str(choose_target(options, source.name, many))
+            for c in ported.classes:
+                left = {f.code for f in c.findings if f.severity == "error"}
+                verifier: Verifier = functools.partial(_report_partial, c.name)
+                if c.status in {"ported", "as_is"} or left <= {"untraced"}:
+                    job = Job(
+                        source.name,
+                        source.text,
+                        c.name,
+                        place=modules.get(source.name, target if target.endswith(".py") else ""),
+                        port=ported.code,
+                        seconds=options.seconds,
+                        cases=cases.get(c.name, []),
+                        modes=["eager"] if "untraced" in left else ["eager", "jit"],
+                        against=options.against,
+                    )
+                    verifier = functools.partial(verify, job)
+                keys.append((source.name, c.name))
+                verifiers.append((source.name if source.name != "<stdin>" else "-", target, verifier))
+        return dict(zip(keys, run_verifiers(verifiers), strict=True))
+
+
+@contextlib.contextmanager
+def _make_modules(results: list[tuple[Text, Ported]]) -> Iterator[dict[str, str]]:
+    """Write several ports into a folder, where they can import each other; yield the name of each one's module."""
+    modules: dict[str, str] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for source, ported in results if len(results) > 1 else ():
+            inner = Path("fnjax_ports", os.path.relpath(source.name, source.root)).with_suffix(".py")
             modules[source.name] = ".".join(inner.with_suffix("").parts).removesuffix(".__init__")
             write_file(Path(folder) / inner, ported.code, source.encoding)
         sys.path.append(folder)
         try:
-            return _verify_all(options, results, many, cases, modules)
+            yield modules
         finally:
             sys.path.remove(folder)
-
-
-def _verify_all(
-    options: argparse.Namespace,
-    results: list[tuple[Text, Ported]],
-    many: bool,
-    cases: Mapping[str, list[str]],
-    modules: Mapping[str, str],
-) -> dict[tuple[str, str], Verdict]:
-    keys: list[tuple[str, str]] = []
-    verifiers: list[tuple[str, str, Verifier]] = []
-    for source, ported in results:
-        target = "" if options.output is None or options.diff else str(choose_target(options, source.name, many))
-        for c in ported.classes:
-            left = {f.code for f in c.findings if f.severity == "error"}
-            verifier: Verifier = functools.partial(_report_partial, c.name)
-            if c.status in {"ported", "as_is"} or left <= {"untraced"}:
-                job = Job(
-                    source.name,
-                    source.text,
-                    c.name,
-                    place=modules.get(source.name, ""),
-                    port=ported.code,
-                    seconds=options.seconds,
-                    cases=cases.get(c.name, []),
-                    modes=["eager"] if "untraced" in left else ["eager", "jit"],
-                    against=options.against,
-                )
-                verifier = functools.partial(verify, job)
-            keys.append((source.name, c.name))
-            verifiers.append((source.name if source.name != "<stdin>" else "-", target, verifier))
-    return dict(zip(keys, run_verifiers(verifiers), strict=True))
 
 
 def _report_partial(name: str, **_: Any) -> Verdict:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fnjax._cli.call import UsageError, arguments
+from fnjax._cli.call import UsageError, arguments, read_argnums
 from fnjax.port.compare.reference import PYTORCH
 from fnjax.port.verify import Job, verify
 from fnjax.port.verify.names import list_operator_names
@@ -126,10 +126,7 @@ def _run_compare(options: argparse.Namespace) -> int:
         return _compare_searched(options, jobs)
     if len(names) > 1:
         raise UsageError(f"choose one with --class: {', '.join(sorted(names))}")
-    try:
-        argnums = [int(i) for i in options.argnums.split(",") if i] if options.argnums is not None else None
-    except ValueError as e:
-        raise UsageError(f"--argnums {options.argnums!r} is not a list of integers such as 0,2") from e
+    argnums = read_argnums(options.argnums)
     if options.devices is not None:
         return _compare_on_devices(options, names[0], argnums)
     return _compare_called(options, jobs[0], argnums)
@@ -137,11 +134,10 @@ def _run_compare(options: argparse.Namespace) -> int:
 
 def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | None) -> int:
     """Compare a class on the arguments of `--args`, in this process."""
-    from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
     from fnjax.port.compare.reference import make_reference
     from fnjax.port.compare.values import Inputs
     from fnjax.port.verify.calls import NAMES
-    from fnjax.port.verify.verification import find_original, find_port
+    from fnjax.port.verify.verification import find_original, find_port, make_comparing
 
     sides = []
     for place, find in ((options.original, find_original), (options.ported, find_port)):
@@ -153,9 +149,8 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
     args, kwargs = arguments(options.args or "", options.kwargs, options.seed, more)
     if wrong := {*(argnums or ())} - {*Inputs(args).selected}:
         raise UsageError(f"--argnums: argument {min(wrong)} of {job.name} is not an array of floating point numbers")
-    known = {"key": find_key(*sides), "second": job.second, "against": job.against, **job.options}
     try:
-        found = Comparing(add_buffers(*sides), sides[1].apply, **known)(Inputs(args, kwargs, argnums, job.seed))
+        found = make_comparing(job, *sides)(Inputs(args, kwargs, argnums, job.seed))
     except Exception as e:
         called = f"{job.name} of {options.original} cannot be called with {options.args} {options.kwargs}".rstrip()
         raise UsageError(f"{called}: {type(e).__name__}: {e}") from e
@@ -210,7 +205,7 @@ def _write_loading_text(place: str) -> str:
     return (
         f"import sys\nfrom fnjax._cli.call import load\nsys.path.insert(0, {str(Path(place).resolve().parent)!r})\n"
         f"module = load({place!r})\n"
-        "for known in [m for m in sys.modules.values() if getattr(m, 'AXIS_NAME', 0) is None]:\n"
+        "for known in [m for m in [*sys.modules.values()] if getattr(m, '__dict__', {}).get('AXIS_NAME', 0) is None]:\n"
         "    known.AXIS_NAME = 'devices'\n"
     )
 

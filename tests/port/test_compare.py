@@ -167,7 +167,7 @@ def test_complex_gradients_are_compared_in_pytorchs_convention(files, capsys):
             "@staticmethod\n    @fnjax.once_differentiable\n    def backward",
             "FAIL eager second derivatives:",
         ),
-        (", jnp.sum(x > 0, axis=0)", "", "FAIL eager outputs: the port gives 1 arrays, the original 2"),
+        (", jnp.sum(x > 0, axis=0)", "", "FAIL eager outputs: the port returns 1 arrays, the original 2"),
     ],
     ids=["output", "gradient", "shape", "dtype", "jit", "exception", "once-differentiable", "count"],
 )
@@ -227,7 +227,7 @@ def test_what_pytorch_cannot_differentiate_twice_is_a_note(files, capsys):
     )
     status, printed = compared(capsys, files(original=once), "--class", "Cube", "--args", "randn(3, 2), 3")
     assert status == 0
-    assert "note: PyTorch gives no second derivatives here: RuntimeError" in printed.out
+    assert "note: PyTorch has no second derivatives here: RuntimeError" in printed.out
     assert "second derivative of" not in printed.out
     ported = PORTED.replace(
         "@staticmethod\n    def backward", "@staticmethod\n    @fnjax.once_differentiable\n    def backward"
@@ -319,7 +319,7 @@ def test_a_backward_that_raises_is_a_note(files, capsys):
     )
     status, printed = compared(capsys, files(**gates), "--class", "Gate", "--args", "randn(3, 2), randn(3, 2)")
     assert status == 0, printed
-    assert "note: PyTorch gives no derivatives here: KeyError: 'none'" in printed.out
+    assert "note: PyTorch has no derivatives here: KeyError: 'none'" in printed.out
 
 
 KEEPING = """
@@ -420,7 +420,7 @@ def test_second_derivatives_that_cannot_be_measured(files, capsys):
     call = ("--class", "Gate", "--args", "ones(3, 2), ones(3, 2)")
     status, printed = compared(capsys, files(**gates), *call)
     assert status == 1
-    assert "finite differences: PyTorch's class raises for numbers close to these (IndexError" in printed.out
+    assert "finite differences: PyTorch's class raises for values close to these (IndexError" in printed.out
     status, printed = compared(capsys, files(**gates), *call, "--no-second")
     assert status == 0, printed
     assert "second derivative" not in printed.out
@@ -448,7 +448,7 @@ class Rows({}.Function):
     assert found == status, printed
     assert "eager gradient of argument 0" in printed.out
     assert "second derivative of" not in printed.out
-    assert "note: PyTorch gives no second derivatives here: RuntimeError" in printed.out
+    assert "note: PyTorch has no second derivatives here: RuntimeError" in printed.out
 
 
 TWO = """
@@ -625,6 +625,38 @@ def test_as_an_api():
     assert first.ported == pytest.approx(3.0)
     with pytest.raises(ValueError, match="dtype must be"):
         compare(torch.sin, lambda x: x, [np.ones(2)], dtype="float16")
+
+
+REDUCE = """
+import torch
+import torch.distributed as dist
+
+class Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, group):
+        ctx.group = group
+        out = x.clone()
+        dist.all_reduce(out, group=group)
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        dist.all_reduce(g, group=ctx.group)
+        return g, None
+"""
+
+
+@pytest.mark.parity
+@pytest.mark.slow
+@needs_torch
+def test_several_devices(files, capsys):
+    """A port with collectives is compared in processes: of a wrong backward the output agrees, the gradient does not."""
+    wrong = port_source(REDUCE).code.replace("return g, None", "return 2 * g, None")
+    status, printed = compared(capsys, files(wrong, REDUCE), "--devices", "2", "--args", "randn(3), group")
+    assert status == 1
+    assert "unchecked output 0     equal  " in printed.out
+    assert "unchecked gradient 0   DIFFERS" in printed.out
 
 
 NET = """

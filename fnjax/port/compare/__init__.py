@@ -1,4 +1,4 @@
-"""A Function in PyTorch and its port on the same numbers: outputs, gradients, second derivatives, eager and jit.
+"""A Function in PyTorch and its port on the same values: outputs, gradients, second derivatives, eager and jit.
 
 Only this package and `fnjax.port.verify` import PyTorch. It runs both sides, and knows nothing of the porter.
 """

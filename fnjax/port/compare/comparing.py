@@ -1,4 +1,4 @@
-"""Comparison of both sides."""
+"""Comparison of a Function in PyTorch with its port."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def compare(
     second: bool = True,
     against: str | None = None,
 ) -> Comparison:
-    """Run a Function in PyTorch and its port on the same numbers, and compare.
+    """Run a Function in PyTorch and its port on the same values, and compare.
 
-    Gradients are those that random cotangents give, and second derivatives those of the gradients, with random
-    cotangents again. What PyTorch does not differentiate gets a cotangent too: the port must have zero there. Complex
+    Gradients are those of random cotangents, and second derivatives those of the gradients, with random cotangents
+    again. What PyTorch does not differentiate gets a cotangent too: the port must have zero there. Complex
     gradients are compared in PyTorch's convention, the conjugate of JAX's.
 
     Args:
@@ -70,7 +70,7 @@ def compare(
 
 @dataclass
 class Comparing:
-    """Both sides, compared for several inputs: programs that jit compiles are kept for the next.
+    """Original and port, compared for several inputs; programs that jit compiles serve the next ones.
 
     The attributes are the parameters of `compare`.
     """
@@ -188,7 +188,7 @@ def _list_notes(
         notes.append(f"PyTorch does not differentiate {', '.join(theirs.constant)}; the port must not either")
     if theirs.error is not None:
         which = "second derivatives" if theirs.gradients else "derivatives"
-        notes.append(f"{name} gives no {which} here: {type(theirs.error).__name__}: {theirs.error}")
+        notes.append(f"{name} has no {which} here: {type(theirs.error).__name__}: {theirs.error}")
     if not any(is_inexact(a) for a in args):
         notes.append("no argument is an array of floating point or complex numbers: only outputs are compared")
     return notes

@@ -112,7 +112,7 @@ def _run_processes(
 
 
 def measure_differences(theirs: Sequence[Mapping[str, Any]], ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """For each mode the largest difference of each array, in parts of the largest value; or the error."""
+    """Return for each mode the largest difference of each array, in parts of the largest value; or the error."""
     found: dict[str, dict[str, Any]] = {}
     errors = [r["error"] for r in theirs if "error" in r]
     for mode in MODES:

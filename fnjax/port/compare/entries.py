@@ -46,7 +46,7 @@ def compare_entries(
             yield Entry(what, mode, False, message=f"{type(ours.error).__name__}: {ours.error}")
             return
         if len(original) != len(ported):
-            message = f"the port gives {len(ported)} arrays, the original {len(original)}"
+            message = f"the port returns {len(ported)} arrays, the original {len(original)}"
             yield Entry(labels[0].split(" ")[0] + "s", mode, False, message=message)
             return
         for label, left, right in zip(labels, original, ported, strict=True):

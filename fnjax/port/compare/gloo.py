@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-GROUP = "\0group"  # in the place of arguments
+GROUP = "\0group"  # the process group among arguments
 
 
 def main(rank: int, count: int, jobs: str, result: str) -> None:
@@ -98,7 +98,7 @@ def _run_case(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict
 
 
 def make_cotangent(shape: Any, rank: int, index: int, dtype: str) -> Any:
-    """Return what both sides take for the gradient of an output of a rank."""
+    """Return the gradient of an output of a rank, the same in PyTorch and JAX."""
     from fnjax._check.streams import make_stream
 
     return make_stream("cotangents", rank, index).normal(size=tuple(shape)).astype(dtype)

@@ -1,4 +1,4 @@
-"""The original's side where PyTorch is not installed: the same source, run by fnjax.torch.
+"""The original where PyTorch is not installed: the same source, run by fnjax.torch.
 
 The table of operations is shared with the porter, so an operation that is wrong there is wrong on both sides; aliases,
 writes, control flow and dtypes are known here at run time, and are not shared.

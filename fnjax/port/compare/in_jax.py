@@ -1,4 +1,4 @@
-"""The port's side: outputs, gradients and second derivatives, as JAX computes them."""
+"""Outputs, gradients and second derivatives of the port, as JAX computes them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from fnjax.port.compare.values import Inputs, Results, Values, flatten
 
 
 class Port:
-    """A port with its static arguments, ready to be called with other numbers in the same shapes.
+    """A port with its static arguments, ready to be called with other values in the same shapes.
 
-    What jit compiles is kept from call to call.
+    What jit compiles serves the next calls.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Inputs, *, plain: bool = False) -> None:
@@ -47,7 +47,7 @@ class Port:
         return _make_results([], error)
 
     def check_shapes(self, args: Sequence[Any], unknown: tuple[type[Exception], ...]) -> None:
-        """Raise at once what shapes and dtypes alone show; `unknown` are errors that numbers may spare.
+        """Raise at once what shapes and dtypes alone show; `unknown` are errors that concrete values may spare.
 
         Most calls of a search do not fit, and outside jit every operation on a new shape is compiled.
         """
@@ -131,7 +131,7 @@ def _make_results(found: Sequence[Any], error: Exception | None = None) -> Resul
 def _convert_cotangents(outputs: Sequence[Any], cotangents: Values) -> list[Any]:
     """Return cotangents in JAX's convention, of the outputs' dtypes."""
     if len(outputs) != len(cotangents):
-        raise ValueError(f"the port gives {len(outputs)} arrays, the original {len(cotangents)}")
+        raise ValueError(f"the port returns {len(outputs)} arrays, the original {len(cotangents)}")
     vectors: list[Any] = []
     for output, cotangent in zip(outputs, cotangents, strict=True):
         if not jax.numpy.issubdtype(output.dtype, jax.numpy.inexact):

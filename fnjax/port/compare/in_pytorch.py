@@ -1,4 +1,4 @@
-"""The original's side: outputs, gradients and second derivatives, as PyTorch computes them."""
+"""Outputs, gradients and second derivatives of the original, as PyTorch computes them."""
 
 from __future__ import annotations
 
@@ -93,13 +93,13 @@ def run_torch(
     vectors: list[list[Any]] = []  # the cotangents of outputs, then those of gradients, as tensors
 
     def called() -> list[Any]:
-        # What an in-place Function changes must be no leaf, and is given anew to each call.
+        # An in-place Function may not change a leaf: each call is given copies.
         fresh = [x.clone() if isinstance(x, torch.Tensor) else x for x in given]
         return [o for o in flatten(function(*fresh, **inputs.kwargs)) if isinstance(o, torch.Tensor)]
 
     def pulled(outputs: Sequence[Any], cotangents: Values, recorded: bool = True) -> list[Any]:
         # The whole graph is traversed, cotangents and all: with the inputs named, autograd.grad would not meet what
-        # once_differentiable leaves there to say no, and give zeros.
+        # once_differentiable leaves there to raise, and would return zeros.
         vectors.append([None if c is None else torch.tensor(c, requires_grad=recorded) for c in cotangents])
         pairs = [(o, c.to(o.dtype)) for o, c in zip(outputs, vectors[-1], strict=True) if o.requires_grad]
         by = [v for v in vectors[0] if v is not None] if len(vectors) > 1 else []
@@ -153,7 +153,7 @@ def make_tensor(value: Any, requires_grad: bool = False) -> Any:
 
 
 def make_array(value: Any) -> np.ndarray[Any, Any]:
-    """Return the numbers of a tensor, in its dtype."""
+    """Return the values of a tensor, in its dtype."""
     value = value.detach().resolve_conj().resolve_neg().cpu()
     name = str(value.dtype).removeprefix("torch.")
     if name == "bfloat16" or name.startswith("float8"):  # which NumPy has not by itself

@@ -51,7 +51,7 @@ def mark_known_discrepancies(
             try:
                 known = _is_slope(side, which, of_cotangent, theirs[i], ours[i])
             except Exception as e:  # noqa: BLE001 - without a measurement nothing is marked
-                unmeasured.add(f"PyTorch's class raises for numbers close to these ({type(e).__name__}: {e})")
+                unmeasured.add(f"PyTorch's class raises for values close to these ({type(e).__name__}: {e})")
         yield replace(entry, known=known)
 
 

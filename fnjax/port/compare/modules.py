@@ -1,4 +1,4 @@
-"""Two modules on the same numbers, submodule by submodule: the first whose output or gradient differs."""
+"""Two modules on the same values, submodule by submodule: the first whose output or gradient differs."""
 
 from __future__ import annotations
 

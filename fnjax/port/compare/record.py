@@ -17,9 +17,9 @@ class Entry:
         mode: `eager` or `jit`.
         equal: whether all entries agree.
         worst: the index of the entry that differs most, in relation to the tolerance.
-        original: PyTorch's number there, or that of the reference.
+        original: PyTorch's value there, or that of the reference.
         ported: JAX's.
-        message: the problem where that is not a number: another shape, an exception.
+        message: the problem where there is no value: another shape, an exception.
         known: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
             port's is: PyTorch takes what forward computed and saved for constant.
         reference: what ran the original: PyTorch or fnjax.torch.

@@ -1,4 +1,4 @@
-"""Calls: the arguments, how their arrays are drawn, and their text, which can be pasted."""
+"""Calls of a class: the arguments, how their arrays are drawn, and their text, which can be pasted."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
 
 
 def _make_definite(drawn: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Symmetric and positive definite matrices, if these are square ones."""
+    """Return symmetric and positive definite matrices, if these are square."""
     if drawn.ndim < 2 or drawn.shape[-1] != drawn.shape[-2]:
         return drawn
     return np.asarray(drawn @ drawn.swapaxes(-1, -2) + drawn.shape[-1] * np.eye(drawn.shape[-1]))

@@ -133,7 +133,7 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
         ("sequence" in facts, ["row", "tensors"]),
         (True, [_name_kind(v) for v in hints.values if v is not None]),
         ("index" in facts, ["index", "int", "mask"]),
-        ("truth" in facts and "computed" not in facts, ["bool"]),
+        ("condition" in facts and "computed" not in facts, ["bool"]),
         (COUNT.search(name), ["int"]),
         (re.search(r"^running_|(^|_)(weight|bias|mean|var|tensor)$", name), ["tensor"]),
         ("computed" in facts and "ungraded" in facts, ["float"]),

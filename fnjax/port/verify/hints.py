@@ -30,7 +30,7 @@ class Hints:
         annotation: its text.
         default: its default, where that is a literal.
         optional: whether it has a default.
-        facts: `tensor`, `index`, `mask`, `dim`, `size`, `truth`, `called`, `none`, `computed`, `dtype`, `device`,
+        facts: `tensor`, `index`, `mask`, `dim`, `size`, `condition`, `called`, `none`, `computed`, `dtype`, `device`,
             `sequence`, `graded`, `ungraded`, `complex`; `input2` and `weight2` of a convolution.
         values: literals that it is compared with, or that calls of apply pass.
         keys: strings that it is indexed with.
@@ -230,12 +230,12 @@ def _list_facts(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
     """Yield what a node shows of the expressions in it."""
     match node:
         case ast.If() | ast.IfExp() | ast.While():
-            yield "truth", node.test
+            yield "condition", node.test
         case ast.BoolOp():
-            yield from (("truth", v) for v in node.values)
+            yield from (("condition", v) for v in node.values)
         case ast.UnaryOp():
             inverted, negated = isinstance(node.op, ast.Invert), isinstance(node.op, (ast.USub, ast.UAdd))
-            yield "mask" if inverted else "computed" if negated else "truth", node.operand
+            yield "mask" if inverted else "computed" if negated else "condition", node.operand
         case ast.BinOp():
             fact = "tensor" if isinstance(node.op, ast.MatMult) else "computed"
             yield from ((fact, v) for v in (node.left, node.right))

@@ -1,4 +1,4 @@
-"""One call of the original: do forward and backward run on it, and how many lines of them?"""
+"""Sandboxed calls of the original: whether forward and backward run on arguments, and which lines of them."""
 
 from __future__ import annotations
 

@@ -23,18 +23,18 @@ class Search:
     """Search by trial, from arguments that get further on to better ones.
 
     Args:
-        trying: makes the calls.
+        calls: makes the calls.
         hints: those on the parameters.
         seed: for all choices.
         sizes: integers of the source, which may be sizes of axes.
     """
 
-    def __init__(self, trying: SandboxedCalls, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
+    def __init__(self, calls: SandboxedCalls, hints: Sequence[Hints], seed: int, sizes: Sequence[int] = ()) -> None:
         self.sizes = sizes
-        self.trying, self.draw, self.seed = trying, random.Random(seed), seed
-        self.fixed = [Options(h, trying.comparing.reference.torch) for h in hints if not h.star]
+        self.calls, self.draw, self.seed = calls, random.Random(seed), seed
+        self.fixed = [Options(h, calls.comparing.reference.torch) for h in hints if not h.star]
         star = [dataclasses.replace(h, star=False) for h in hints if h.star]
-        self.star = Options(star[0], trying.comparing.reference.torch) if star else None
+        self.star = Options(star[0], calls.comparing.reference.torch) if star else None
 
     def _list_options(self, count: int) -> list[Options]:
         return self.fixed + [self.star] * count if self.star else self.fixed
@@ -50,7 +50,7 @@ class Search:
             if iterations < 3:
                 recipe = tuple((o.likely or o.other)[0] for o in options)
             for step in range(40 + 30 * len(options)):
-                tried = self.trying(draw_call(recipe, self.seed + step))
+                tried = self.calls(draw_call(recipe, self.seed + step))
                 if not tried.problem and not tried.weak:
                     return tried
                 if not tried.problem:
@@ -113,7 +113,7 @@ class Search:
             if repr(recipe) in seen or not alike:
                 continue
             seen.add(repr(recipe))
-            tried = self.trying(draw_call(recipe, self.seed + 1000 + step))
+            tried = self.calls(draw_call(recipe, self.seed + 1000 + step))
             if tried.problem:
                 continue
             if not tried.weak or tried.ran - lines:
@@ -182,7 +182,7 @@ def count_repeats(recipe: Recipe) -> int:
 
 
 def _change_rank(part: Any, rank: int, more: tuple[int, ...] | None) -> Any:
-    """With more axes in front, or one less, where it has as many as any."""
+    """Return an array with more axes in front, or one less, where it has as many as any."""
     if isinstance(part, Array) and len(part.shape) == rank and rank:
         return dataclasses.replace(part, shape=part.shape[1:] if more is None else more + part.shape)
     return part
@@ -194,7 +194,7 @@ def _change_kind(array: Array, kind: str, high: int) -> Array:
 
 
 def _derive_shapes(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    """Shapes that go with a shape."""
+    """Yield shapes that fit a shape."""
     yield from (shape, shape[-1:], shape[:1], shape[:-1], shape[1:], shape[::-1], (*shape[:-1], 1), (1, *shape[1:]), ())
     if shape:
         yield from ((5, shape[-1]), (shape[-1], 5), (*shape[:-1], 5), (shape[-1], shape[-1]), (shape[0], 1))

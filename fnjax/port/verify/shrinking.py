@@ -1,4 +1,4 @@
-"""The smallest call that still differs."""
+"""Search for the smallest call that still differs."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from fnjax.port.compare.values import flatten
 from fnjax.port.verify.calls import Call
 
 
-def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digits: Sequence[int]) -> Call:
-    """Return the smallest call that is found in that time.
+def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digits: Sequence[int]) -> None:
+    """Look for smaller calls that differ, until there is none or time is up.
 
     Args:
         call: a call that differs.
-        differs: tells whether another does, too.
+        differs: returns whether another does, too.
         until: when to stop.
         digits: the numbers of decimals to which entries are rounded.
     """
     tries = _iter_smaller(call, digits)
     while time.monotonic() < until and (smaller := next(tries, None)) is not None:
         if differs(smaller):
-            call, tries = smaller, _iter_smaller(smaller, digits)
-    return call
+            tries = _iter_smaller(smaller, digits)
 
 
 def _iter_smaller(call: Call, digits: Sequence[int]) -> Iterator[Call]:

@@ -100,18 +100,23 @@ def find_port(job: Job) -> Any:
     return found
 
 
+def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
+    """Return the comparison of a class or operator with its port."""
+    options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
+    return Comparing(add_buffers(theirs, ours), ours.apply, **options)
+
+
 class Verification:
     """One class, its search and its comparisons."""
 
     def __init__(self, job: Job, theirs: Any, ours: Any, report: Report) -> None:
         self.job, self.report = job, report
-        options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
-        self.comparing = Comparing(add_buffers(theirs, ours), ours.apply, **options)
+        self.comparing = make_comparing(job, theirs, ours)
         files = {*map(str, extraction.list_files()), *self.comparing.reference.list_files()}
         self.lines = Lines(theirs, files | {str(Path(job.path).absolute())})
-        self.trying = SandboxedCalls(self.comparing, self.lines, job.skipped, report)
+        self.calls = SandboxedCalls(self.comparing, self.lines, job.skipped, report)
         self.tree = ast.parse(job.text)
-        self.trying.argnums = getattr(theirs, "argnums", None)  # of an operator
+        self.calls.argnums = getattr(theirs, "argnums", None)  # of an operator
         self.hints: list[Hints] = read_hints(self.tree, job.name, getattr(theirs, "methods", None))
         self.agreed = self.rounded = 0
         self.ran: set[tuple[str, int]] = set()
@@ -121,11 +126,11 @@ class Verification:
         """Search, compare, and return the verdict."""
         begin = time.monotonic()
         end = begin + self.job.seconds
-        search = Search(self.trying, self.hints, self.job.seed, list_sizes(self.tree))
+        search = Search(self.calls, self.hints, self.job.seed, list_sizes(self.tree))
         found = self._try_given() if self.job.cases else search.find_first(begin + 0.6 * self.job.seconds)
         if isinstance(found, Verdict):
             return found
-        if found is None or (isinstance(found, Tried) and self.trying.is_silent(found.ran)):
+        if found is None or (isinstance(found, Tried) and self.calls.is_silent(found.ran)):
             return self._report_nothing()
         starts = [found] if isinstance(found, Tried) else found
         for tried in itertools.chain(starts, self._plan_calls(starts, search, end)):
@@ -153,13 +158,13 @@ class Verification:
 
     def _report_nothing(self) -> Verdict:
         name = self.comparing.reference.name
-        if self.trying.undetermined:
+        if self.calls.undetermined:
             reason = f"{name}'s results are not determined: uninitialised memory, or random numbers without a key"
         else:
-            furthest = self.trying.furthest
+            furthest = self.calls.furthest
             problem = (furthest.problem or "backward did not run")[:200] if furthest else ""
             last = f" (the furthest: {problem})" if furthest else ""
-            reason = f"no arguments were found in {self.trying.count} calls{last}; {REMEDY}"
+            reason = f"no arguments were found in {self.calls.count} calls{last}; {REMEDY}"
             if problem.startswith("ImportError"):
                 reason = f"what it needs is not installed: {problem}"
             elif "_OpNamespace" in problem:
@@ -176,7 +181,7 @@ class Verification:
                     raise UsageError("apply takes no keyword arguments")
             except UsageError as e:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
-            tried = self.trying(Call(args, None, self.job.seed, make_recipe(args)))
+            tried = self.calls(Call(args, None, self.job.seed, make_recipe(args)))
             if tried.problem:
                 reason = f"{reference.name}'s class does not take {text}: {tried.problem}"
                 return Verdict(self.job.name, NOT_TRIED, reason)
@@ -190,10 +195,10 @@ class Verification:
             singles = [(i,) for i in selected] if len(selected) > 1 else []
             others = [tuple(c for c in selected if c != i) for i in selected] if len(selected) > 2 else []
             for argnums in [*singles, *others, ()][:12]:
-                yield self.trying(replace(start.call, argnums=argnums))
+                yield self.calls(replace(start.call, argnums=argnums))
             for kind in ("normal", "unit", "negative", "wide", "whole", "marks", "normal"):
                 made = [replace(r, kind=kind) if _is_real(r) else r for r in recipe]
-                yield self.trying(draw_call(made, start.call.seed + 7))
+                yield self.calls(draw_call(made, start.call.seed + 7))
         half = time.monotonic() + 0.3 * (end - time.monotonic())
         rest = [t for start in starts for t in search.find_others(start, half)]
         seen, static = set(self.ran), {s.call.static for s in starts}
@@ -206,15 +211,15 @@ class Verification:
             static.add(best.call.static)
             yield best
             if best.call.recipe:
-                yield self.trying(draw_call(best.call.recipe, best.call.seed + 5000))
+                yield self.calls(draw_call(best.call.recipe, best.call.seed + 5000))
         for seed in itertools.count(10_000):  # the programs are compiled by now
             for recipe in list(self.recipes):
-                yield self.trying(draw_call(recipe, seed))
+                yield self.calls(draw_call(recipe, seed))
             if not self.recipes or time.monotonic() > end:
                 return
 
     def compare_call(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:
-        """Return both sides on a call; None where it is of no use."""
+        """Compare original and port on a call; return None where it is of no use."""
         theirs = tried.theirs
         if tried.problem or theirs is None or (tried.weak and self.agreed and not tried.ran - self.ran):
             return None
@@ -247,8 +252,7 @@ class Verification:
         for e in _list_wrong(found):
             if e.original is None or e.ported is None or abs(e.original - e.ported) > 0.02 * max(1, abs(e.original)):
                 return False
-        both = (self.comparing.original, self.comparing.ported)
-        wide = Comparing(*both, dtype="float64", key=self.comparing.key, against=self.job.against)
+        wide = replace(self.comparing, dtype="float64", rtol=None, atol=None)
         try:
             with limit_time(A_PORT):
                 return wide(call.make_inputs("float64"), ("eager",)).equal
@@ -259,20 +263,19 @@ class Verification:
         first = _list_wrong(comparison)[0]
         if first.message.startswith("NotSupported"):
             return Verdict(self.job.name, NOT_TRIED, f"fnjax.torch cannot run it: {first.message}", self.agreed)
-        verdict = self._show_difference(tried.call, comparison)
+        found = [self._show_difference(tried.call, comparison)]
 
         def differs(call: Call) -> bool:
-            nonlocal verdict
-            again = self.trying(replace(call, recipe=()))
+            again = self.calls(replace(call, recipe=()))
             compared = None if again.problem or again.weak else self.compare_call(again, [first.mode])
             if compared is None or first.what not in {e.what for e in _list_wrong(compared)}:
                 return False
-            verdict = self._show_difference(call, compared)
+            found.append(self._show_difference(call, compared))
             return True
 
         if self.job.shrinks:  # at integers, where entries are equal, second derivatives are not to be compared
             shrink_call(tried.call, differs, until, digits=(1, 2) if first.what.startswith("second") else (0, 1, 2))
-        return verdict
+        return found[-1]
 
     def _show_difference(self, call: Call, comparison: Comparison) -> Verdict:
         wrong = _list_wrong(comparison)

@@ -107,7 +107,7 @@ class _Run:
                     if time.monotonic() < until:
                         continue
                     self.killed = f"it did not end in {self.job.seconds:.0f} seconds"
-                    self.remedy = "--seconds gives it more time"
+                    self.remedy = "a larger --seconds may be enough"
                     return None
                 if event is None:
                     with contextlib.suppress(subprocess.TimeoutExpired):
