@@ -651,7 +651,7 @@ class Reduce(torch.autograd.Function):
 @pytest.mark.slow
 @needs_torch
 def test_several_devices(files, capsys):
-    """A port with collectives is compared in processes: of a wrong backward the output agrees, the gradient does not."""
+    """A port with collectives is compared in processes: a wrong gradient differs, its output does not."""
     wrong = port_source(REDUCE).code.replace("return g, None", "return 2 * g, None")
     status, printed = compared(capsys, files(wrong, REDUCE), "--devices", "2", "--args", "randn(3), group")
     assert status == 1
