@@ -81,11 +81,16 @@ def check_replaced(options: argparse.Namespace, names: Sequence[str], many: bool
         target = choose_target(options, name, many)
         if not target.is_file():
             continue
-        content = target.read_bytes().replace(b"\r\n", b"\n")
+        content = _read_target(target)
         if options.diff and content.startswith(b"--- "):
             continue
         if content and (why := _describe_edit(content)):
             raise UsageError(f"{str(target)!r} {why}; --force replaces it")
+
+
+def _read_target(target: Path) -> bytes:
+    """Return the content of a file, with plain line ends and without its byte order mark."""
+    return target.read_bytes().removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
 
 
 def _describe_edit(content: bytes) -> str:
@@ -137,7 +142,7 @@ def describe_difference(options: argparse.Namespace, source: Text, ported: Porte
     target = choose_target(options, source.name, many)
     if not target.is_file():
         return f"{target}, the port of {source.name}, does not exist: run fnjax port without --check"
-    content = target.read_bytes().replace(b"\r\n", b"\n")
+    content = _read_target(target)
     code = ported.code.replace("\r\n", "\n").encode(source.encoding)
     if _HEADER.search(content) and _hash(content) == _hash(code):
         return ""

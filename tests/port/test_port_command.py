@@ -292,7 +292,7 @@ def test_folder_with_an_unusable_file(bad, tmp_path, capsys):
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 def test_encoding_and_line_ends_stay(encoding, cookie, newline, tmp_path, capfdbinary):
-    """The encoding that a file declares, its BOM and its line ends are those of the port, in files and when printed."""
+    """A port has its source's encoding, BOM and line ends, in files and when printed; it is known as a port with them."""
     word = {"latin-1": "caf\xe9", "gb2312": "\u4f60"}.get(encoding, "x")
     text = f"# coding: {encoding}\n" * cookie + WHOLE.replace("x.exp()", f"torch.pixel_shuffle(x, 2)  # {word}")
     path, out = tmp_path / "in.py", tmp_path / "out.py"
@@ -305,6 +305,8 @@ def test_encoding_and_line_ends_stay(encoding, cookie, newline, tmp_path, capfdb
     assert written.count(b"\r\n") == (written.count(b"\n") if newline == "\r\n" else 0)
     assert main(["port", str(path)]) == 0
     assert capfdbinary.readouterr().out == written
+    for options in [], ["--check"]:
+        assert main(["port", str(path), "-o", str(out), *options]) == 0
 
 
 def test_diff_and_class(tmp_path, capsys):
