@@ -111,8 +111,6 @@ def _run_port(options: argparse.Namespace) -> int:
         raise UsageError("--args, --cases, --seconds and --against are for --verify")
     if options.verify:
         check_search(options)
-    if Path(options.output or "").suffix == ".ipynb" and not Path(options.output).is_dir():
-        raise UsageError(f"-o {options.output}: a port is a Python file, and no notebook: give a name with .py")
     sources = list(iter_sources(options.source, options.output))
     check_outputs(options, sources)
     results: list[tuple[Text, Ported]] = []

@@ -258,8 +258,6 @@ def test_notebooks(tmp_path, capsys):
     path.write_text("{}")
     assert main(["port", str(path)]) == 2
     assert "it is not a Jupyter notebook" in capsys.readouterr().err
-    assert main(["port", str(path), "-o", str(tmp_path / "b.ipynb")]) == 2
-    assert "a port is a Python file, and no notebook" in capsys.readouterr().err
 
 
 def test_an_unknown_option_shows_the_subcommands_usage(whole, capsys):
