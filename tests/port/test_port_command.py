@@ -290,7 +290,7 @@ def test_folder_with_an_unusable_file(bad, tmp_path, capsys):
 )
 @pytest.mark.parametrize("newline", ["\n", "\r\n"], ids=["LF", "CRLF"])
 def test_encoding_and_line_ends_stay(encoding, cookie, newline, tmp_path, capfdbinary):
-    """A port has its source's encoding, BOM and line ends, in files and when printed; it is known as a port with them."""
+    """A port has its source's encoding, BOM and line ends, in files and printed, and is known as a port with them."""
     word = {"latin-1": "caf\xe9", "gb2312": "\u4f60"}.get(encoding, "x")
     text = f"# coding: {encoding}\n" * cookie + WHOLE.replace("x.exp()", f"torch.pixel_shuffle(x, 2)  # {word}")
     path, out = tmp_path / "in.py", tmp_path / "out.py"
