@@ -28,6 +28,9 @@ POSITIVE = re.compile(r"scale|var|std|sigma|temp|eps|norm|prob|weight_sum|denom|
 FUNCTION = re.compile(r"(^|_)(fn|func|function|fun|callable|activation|act|module|op)$|_fn_|^f$")
 COUNT = re.compile(r"(^|_)(num|n|k|iters?|bits?|size|steps?|groups?|stride|pad|padding|heads|count|len|max_len)(_|$)")
 ANNOTATED = {"bool": "bool", "int": "int", "float": "float", "str": "text", "dtype": "dtype"}
+KINDS_OF_LITERALS: dict[type, tuple[str, ...]] = dict.fromkeys((tuple, list), ("row",))
+KINDS_OF_LITERALS |= {bool: ("bool",), int: ("int", "dim", "size", "float"), float: ("float",), str: ("text",)}
+KINDS_OF_LITERALS[dict] = ("keys",)
 FUNCTIONS = ["lambda x, *a: 2 * x", "lambda *a: a[0] * a[0]", "lambda *a: a[0]", "lambda x, *a: (x > 0) * 1.0"]
 FLOATS = [0.5, 1.0, 2.0, 0.1, 1.5, -0.5, 3.0, 1e-3, 0.0, 10.0]
 INTEGERS = [2, 3, 1, 4, 0, -1, 5, 8, 6, 16]
@@ -93,10 +96,8 @@ def _drop_repeated(values: Sequence[Any]) -> list[Any]:
 
 
 def _is_of_kind(value: Any, kind: str) -> bool:
-    types: dict[str, Any] = {"bool": bool, "int": int, "dim": int, "size": int, "text": str}
-    types |= {"float": (int, float), "row": (tuple, list)}
-    known = types.get(kind)
-    return known is None or value is None or (isinstance(value, known) and (kind == "bool") == isinstance(value, bool))
+    literal = any(kind in kinds for kinds in KINDS_OF_LITERALS.values())
+    return not literal or value is None or kind in KINDS_OF_LITERALS.get(type(value), ())
 
 
 def _list_kinds(hints: Hints, torch: Any) -> list[str]:
@@ -143,8 +144,7 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
 
 
 def _name_kind(value: Any) -> str:
-    kinds = {bool: "bool", int: "int", float: "float", str: "text", tuple: "row", list: "row", dict: "keys"}
-    return kinds.get(type(value), "tensor")
+    return KINDS_OF_LITERALS.get(type(value), ("tensor",))[0]
 
 
 def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:

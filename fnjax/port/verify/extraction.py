@@ -28,16 +28,11 @@ class Missing:
     def __init__(self, name: str, why: BaseException) -> None:
         self.__dict__["message"] = f"{name} is not available: {type(why).__name__}: {why}"
 
-    def __getattr__(self, name: str) -> Any:
-        raise ImportError(self.__dict__["message"])
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Raise, as it is missing."""
         raise ImportError(self.__dict__["message"])
 
-    def __getitem__(self, grid: Any) -> Any:
-        """Raise at the launch of a kernel."""
-        raise ImportError(self.__dict__["message"])
+    __getattr__ = __getitem__ = __call__  # the grid of a launch is an item
 
 
 class Part(types.ModuleType):

@@ -23,6 +23,7 @@ class Lines:
 
     Attributes:
         own: the lines of the class that can run, by method.
+        all_own: those of all methods.
         ran: those that ran in the last call, with the file of each.
     """
 
@@ -35,6 +36,7 @@ class Lines:
             if code is not None and code.co_filename in files:
                 self.file = self.file or code.co_filename
                 self.own[name] = set(_iter_executable(code)) if code.co_filename == self.file else set()
+        self.all_own = set[int]().union(*self.own.values())
         self.ran: set[tuple[str, int]] = set()
 
     @contextmanager
@@ -58,11 +60,11 @@ class Lines:
 
     def keep_own(self, ran: AbstractSet[tuple[str, int]]) -> set[int]:
         """Return those of the class among lines that ran."""
-        return {line for file, line in ran if file == self.file} & set().union(*self.own.values())
+        return {line for file, line in ran if file == self.file} & self.all_own
 
     def list_unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:
         """Return the class's lines that are not among them."""
-        return sorted(set().union(*self.own.values()) - self.keep_own(ran))
+        return sorted(self.all_own - self.keep_own(ran))
 
     def measure_progress(self, error: BaseException) -> int:
         """Return how far into its line the exception was raised, to prefer calls that get further."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import fnjax
 from fnjax.port.compare.reference import Reference
@@ -24,7 +24,6 @@ class Operator:
     """Stand-in for the class of a Function.
 
     Attributes:
-        name: qualified, as `mylib::scale`.
         apply: calls it; what it mutates comes after its results.
         argnums: which arguments are differentiated; None for all that can be.
         forward: its body, or a function with its parameters where the file has none.
@@ -33,7 +32,6 @@ class Operator:
         methods: the definitions of these, by name.
     """
 
-    name: str
     apply: Callable[..., Any]
     argnums: tuple[int, ...] | None
     forward: Callable[..., Any]
@@ -42,7 +40,23 @@ class Operator:
     methods: Mapping[str, ast.FunctionDef] = field(default_factory=dict)
 
 
-def make_operator_of_reference(reference: Reference, path: Path, text: str, name: str) -> Operator:
+class Found(NamedTuple):
+    """Registered operator, as PyTorch or fnjax.torch knows it.
+
+    Attributes:
+        call: calls it.
+        parameters: names and types, as the schema writes them.
+        written: the indices of the arguments that it mutates.
+        is_differentiable: whether it has a derivative.
+    """
+
+    call: Callable[..., Any]
+    parameters: list[tuple[str, str]]
+    written: list[int]
+    is_differentiable: bool
+
+
+def find_operator_of_reference(reference: Reference, path: Path, name: str) -> Found:
     """Return an operator in fnjax.torch, defined and registered by its file.
 
     Raises:
@@ -51,45 +65,28 @@ def make_operator_of_reference(reference: Reference, path: Path, text: str, name
     reference.load(str(path))
     namespace, _, last = name.partition("::")
     found = getattr(getattr(reference.torch.ops, namespace), last)
-    read = found.on_arrays._schema_read
-    written = [i for i, p in enumerate(read.parameters) if p.mutated]
-    apply = add_written(found, written) if written else found
-    differentiable = not written and found.on_arrays.is_differentiable
-    parameters = [(p.name, str(p.type)) for p in read.parameters]
-    return make_operator(path, text, name, apply, parameters, None if differentiable else ())
+    parameters = found.on_arrays._schema_read.parameters
+    written = [i for i, p in enumerate(parameters) if p.mutated]
+    return Found(found, [(p.name, str(p.type)) for p in parameters], written, found.on_arrays.is_differentiable)
 
 
-def make_operator(
-    path: Path,
-    text: str,
-    name: str,
-    apply: Callable[..., Any],
-    parameters: Sequence[tuple[str, str]],
-    argnums: tuple[int, ...] | None,
-) -> Operator:
-    """Return an operator of a file.
-
-    Args:
-        path: the file.
-        text: its content.
-        name: qualified.
-        apply: calls it.
-        parameters: names and types, as the schema writes them.
-        argnums: which arguments are differentiated; None for all that can be.
-    """
+def make_operator(found: Found, path: Path, text: str, name: str) -> Operator:
+    """Return an operator, qualified by its name, with its methods as its file defines them."""
     methods = dict(_iter_methods(ast.parse(text), name))
     functions: dict[str, Callable[..., Any]] = {
         k: _make_function(node, str(path.absolute())) for k, node in methods.items()
     }
     forward = functions.setdefault("forward", lambda: None)
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n, _ in parameters])  # type: ignore[attr-defined] # of functions
+    forward.__signature__ = inspect.Signature([inspect.Parameter(n, kind) for n, _ in found.parameters])  # type: ignore[attr-defined] # of functions
     body = methods.get("forward")
-    typed = ast.arguments([], [ast.arg(n, ast.Name(t)) for n, t in parameters], None, [], [], None, [])
-    typed.defaults = body.args.defaults[-len(parameters) :] if body else []
+    typed = ast.arguments([], [ast.arg(n, ast.Name(t)) for n, t in found.parameters], None, [], [], None, [])
+    typed.defaults = body.args.defaults[-len(found.parameters) :] if body else []
     typed_forward = ast.FunctionDef("forward", typed, body.body if body else [ast.Pass()], [])
     methods["forward"] = ast.fix_missing_locations(typed_forward)
-    return Operator(name, apply, argnums, **functions, methods=methods)
+    apply = add_written(found.call, found.written) if found.written else found.call
+    argnums = None if found.is_differentiable and not found.written else ()
+    return Operator(apply, argnums, **functions, methods=methods)
 
 
 def make_ported_operator(name: str) -> Operator:
@@ -100,7 +97,7 @@ def make_ported_operator(name: str) -> Operator:
     """
     namespace, _, last = name.partition("::")
     found = getattr(getattr(fnjax.ops, namespace), last)
-    return Operator(name, found, None, found)
+    return Operator(found, None, found)
 
 
 def _iter_methods(tree: ast.Module, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -13,12 +13,11 @@ from torch._subclasses.fake_tensor import (
     UnsupportedOperatorException,
 )
 
-from fnjax.port.compare.values import flatten
 from fnjax.port.verify import extraction
-from fnjax.port.verify.operators import Operator, make_operator
+from fnjax.port.verify.operators import Found
 
 
-def make_pytorch_operator(path: Path, text: str, name: str) -> Operator:
+def find_pytorch_operator(path: Path, text: str, name: str) -> Found:
     """Return an operator in PyTorch, defined and registered by its file.
 
     Raises:
@@ -34,16 +33,15 @@ def make_pytorch_operator(path: Path, text: str, name: str) -> Operator:
     arguments = overload._schema.arguments  # printed and read by torch's users, under this name only
     written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
 
-    def apply(*args: Any) -> Any:
+    def call(*args: Any) -> Any:
         found = overload(*args)
         _refuse_what_the_fake_refuses(overload, args)
-        return (*flatten(found), *(args[i] for i in written)) if written else found
+        return found
 
     # Through a kernel without a derivative PyTorch goes with a warning that this may be wrong; fnjax refuses.
     keys = ("Autograd", "CompositeImplicitAutograd")
     derived = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
-    parameters = [(a.name, str(a.type)) for a in arguments]
-    return make_operator(path, text, name, apply, parameters, () if written or not derived else None)
+    return Found(call, [(a.name, str(a.type)) for a in arguments], written, derived)
 
 
 def _refuse_what_the_fake_refuses(overload: Any, args: tuple[Any, ...]) -> None:

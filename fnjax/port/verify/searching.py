@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import re
 import time
@@ -101,7 +102,7 @@ class Search:
         seen = {repr(found.call.recipe)}
         pool = [found]
         options = self._list_options(len(found.call.recipe) - len(self.fixed))
-        planned = _vary_recipe(found.call.recipe, options)
+        planned: Iterator[Recipe] = _vary_recipe(found.call.recipe, options)
         lines = set(found.ran)
         for step in range(400):
             if time.monotonic() > until:
@@ -121,7 +122,7 @@ class Search:
             if tried.ran - lines:  # a new branch: calls like this one may reach others
                 lines |= tried.ran
                 pool.append(tried)
-                planned = _chain_parts(_vary_recipe(recipe, options), planned)
+                planned = itertools.chain(_vary_recipe(recipe, options), planned)
 
 
 def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
@@ -133,11 +134,6 @@ def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
     if type(value) is type(found):
         return True
     return any(repr(value) == repr(v) for v in option.likely)
-
-
-def _chain_parts(*parts: Iterator[Recipe]) -> Iterator[Recipe]:
-    for part in parts:
-        yield from part
 
 
 def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:

@@ -24,7 +24,7 @@ from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
-from fnjax.port.verify.operators import make_operator_of_reference, make_ported_operator
+from fnjax.port.verify.operators import find_operator_of_reference, make_operator, make_ported_operator
 from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REMEDY, VERIFIED, Job, Verdict
 from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time
 from fnjax.port.verify.searching import Search, count_repeats
@@ -62,11 +62,13 @@ def find_original(job: Job) -> Any:
     """
     reference, path = make_reference(job.against), Path(job.path)
     if "::" in job.name and reference.name == FNJAX_TORCH:
-        return make_operator_of_reference(reference, path, job.text, job.name)
+        operator = find_operator_of_reference(reference, path, job.name)
+        return make_operator(operator, path, job.text, job.name)
     if "::" in job.name:
-        from fnjax.port.verify.pytorch_operators import make_pytorch_operator
+        from fnjax.port.verify.pytorch_operators import find_pytorch_operator
 
-        return make_pytorch_operator(path, job.text, job.name)
+        operator = find_pytorch_operator(path, job.text, job.name)
+        return make_operator(operator, path, job.text, job.name)
     first, *rest = job.name.split(".")
     if reference.name == FNJAX_TORCH:
         found: Any = getattr(reference.load(job.path), first)
@@ -77,7 +79,7 @@ def find_original(job: Job) -> Any:
             raise TypeError(f"{job.name} is defined inside a function, which makes it when it is called")
         found = getattr(found, name)
     if isinstance(found, extraction.Missing):
-        raise ImportError(found.message)
+        found()  # raises, with the reason
     if not (isinstance(found, type) and issubclass(found, reference.torch.autograd.Function)):
         raise TypeError(f"{job.name} is not a torch.autograd.Function")
     return found
@@ -152,9 +154,8 @@ class Verification:
         notes: tuple[str, ...] = ()
         if self.rounded:
             notes = (f"{self.rounded} of them in float64 only, as float32 rounds differently there",)
-        unseen = self.lines.list_unseen(self.ran)
-        count = len(set().union(*self.lines.own.values()))
-        return Verdict(self.job.name, VERIFIED, "", self.agreed, count, tuple(unseen), notes=notes)
+        unseen, count = tuple(self.lines.list_unseen(self.ran)), len(self.lines.all_own)
+        return Verdict(self.job.name, VERIFIED, "", self.agreed, count, unseen, notes=notes)
 
     def _report_nothing(self) -> Verdict:
         name = self.comparing.reference.name
