@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, parse_line
+from fnjax.port.analysis.evaluator import Evaluator, ends_with_jump
 from fnjax.port.analysis.expr import list_statements
 from fnjax.port.analysis.program import Routine, list_nodes
 from fnjax.port.known.facts import list_memrefs
-from fnjax.port.torch import bracket, unparse
+from fnjax.port.torch import bracket, read_literal, unparse
 
 
 def find_buffers(ev: Evaluator, routine: Routine) -> tuple[str, ...]:
@@ -64,12 +64,21 @@ def _can_take_more(backward: cst.FunctionDef, buffers: tuple[str, ...]) -> bool:
     return plain and not taken & {f"_{n}" for n in buffers}
 
 
-def return_also(ev: Evaluator, made: cst.FunctionDef, names: tuple[str, ...]) -> cst.FunctionDef:
-    """Return a function that returns these variables after its results."""
-    several = any(v.parts is not None for v in ev.returns)
-    changed = made.visit(ReturnAppender(names, several))
-    assert isinstance(changed, cst.FunctionDef)
-    return changed
+def return_also(body: cst.BaseSuite, names: tuple[str, ...], several: bool | None) -> cst.BaseSuite:
+    """Return a block that returns variables after its results.
+
+    Args:
+        body: the block.
+        names: the variables.
+        several: whether the results are several; None to keep them one value, whatever it is.
+    """
+    block = body if isinstance(body, cst.IndentedBlock) else cst.IndentedBlock(list_statements(body))
+    made = block.visit(_ReturnAppender(names, several))
+    assert isinstance(made, cst.IndentedBlock)
+    if ends_with_jump(made):
+        return made
+    last = _ReturnAppender(names, several).leave_Return(cst.Return(), cst.Return())
+    return made.with_changes(body=[*made.body, cst.SimpleStatementLine([last])])
 
 
 def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
@@ -79,39 +88,26 @@ def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.Funct
     return made.with_changes(params=made.params.with_changes(params=[*params, *further]))
 
 
-class ReturnAppender(cst.CSTTransformer):
+class _ReturnAppender(cst.CSTTransformer):
     """`return y` with variables after what is returned."""
 
     def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
-        """Make one for a function; with None for a block, whose result stays one value, whatever it is, before them."""
         super().__init__()
-        self.names, self.several, self.depth = names, several, int(several is None)
+        self.names, self.several = [cst.Element(cst.Name(n)) for n in names], several
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
         """Skip functions inside, which return what they did."""
-        self.depth += 1
-        return self.depth == 1
-
-    def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
-        """Leave a function."""
-        self.depth -= 1
-        return updated_node
-
-    def visit_Lambda(self, node: cst.Lambda) -> bool:
-        """Skip a lambda, which has no return."""
         return False
 
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
         """Return one return."""
-        value = updated_node.value
+        value = updated_node.value or cst.Name("None")
         if self.several is None:
-            both = parse_line(f"return {unparse(bracket(value, 1)) if value else None}, {', '.join(self.names)}")
-            return cst.ensure_type(both.body[0], cst.Return)
-        own = (
-            []
-            if value is None or unparse(value) == "None"
-            else [f"*{unparse(value)}" if self.several else unparse(value)]
-        )
-        if isinstance(value, cst.Tuple):
-            own = [unparse(e) if isinstance(e, cst.StarredElement) else unparse(e.value) for e in value.elements]
-        return cst.ensure_type(parse_line(f"return {', '.join([*own, *self.names])}").body[0], cst.Return)
+            own: list[cst.BaseElement] = [cst.Element(bracket(value, 1))]
+        elif isinstance(value, cst.Tuple):
+            own = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in value.elements]
+        else:
+            element = cst.StarredElement(value) if self.several else cst.Element(bracket(value, 1))
+            own = [] if read_literal(value) is None else [element]
+        row = [*own, *self.names]
+        return cst.Return(row[0].value if len(row) == 1 else cst.Tuple(row, lpar=(), rpar=()))

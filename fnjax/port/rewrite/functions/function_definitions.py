@@ -19,21 +19,21 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.entry_states import make_start_state
-from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, ends_with_jump, list_statements, parse_line
+from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, ends_with_jump
 from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, MemRef, Value, list_memrefs, rename_storages
 from fnjax.port.known.state import State
 from fnjax.port.rewrite.calls.own_functions import note_filled_around
-from fnjax.port.rewrite.functions.buffers import ReturnAppender, find_buffers, return_also, take_gradients
+from fnjax.port.rewrite.functions.buffers import find_buffers, return_also, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
 from fnjax.port.rewrite.functions.keys import add_key, draws_beside, insert_at_top
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import ENABLING
-from fnjax.port.tree.located import Rewriter, find_small_statement
+from fnjax.port.tree.located import find_small_statement
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Evaluator]:
@@ -103,9 +103,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
         routine.gives = tuple(p.name.value for p in routine.parameters if _is_still_given(ev, routine, p.name.value))
         if routine.gives:
             # evaluated once more: what it returns in addition is read at each of its ends now.
-            body = (_return_written_behind if ends else _return_written)(
-                routine, list_statements(ev.port_body(node.body))
-            )
+            body = return_also(ev.port_body(node.body), routine.gives, None if ends else False)
             changes |= {"returns": None} if ends else {}
     if body is not node.body:
         changes["body"] = _drop_devices(ev, body)
@@ -114,7 +112,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
     made = node.with_changes(**changes) if changes else node
     made = _return_mutated(ev, routine, made)
     if routine.role == "forward" and routine.gives and made is not node:
-        made = return_also(ev, made, routine.gives)
+        made = made.with_changes(body=return_also(made.body, routine.gives, _returns_several(ev)))
     forward = program.find_method(routine.owner, "forward") if routine.owner and routine.role == "backward" else None
     if forward is not None and forward.gives:
         made = take_gradients(made, forward.gives)
@@ -162,31 +160,11 @@ def _return_mutated(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> c
         lost = ", ".join(sorted(rebound or names))
         message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
         ev.report(routine.node.name, "alias", message)
-    changed = return_also(ev, made, names)
-    body = list_statements(changed.body)
-    last = body[-1].body[-1] if body and isinstance(body[-1], cst.SimpleStatementLine) else None
-    if not isinstance(last, (cst.Return, cst.Raise)):
-        body = [*body, parse_line(f"return {', '.join(names)}")]
-    block = changed.body if isinstance(changed.body, cst.IndentedBlock) else cst.IndentedBlock([])
-    return changed.with_changes(body=block.with_changes(body=body))
+    return made.with_changes(body=return_also(made.body, names, _returns_several(ev)))
 
 
-def _return_written(routine: Routine, body: list[Any]) -> cst.BaseSuite:
-    """Return a body that returns what the function writes to, wherever it ended."""
-    back = parse_line(f"return {', '.join(routine.gives)}")
-    made: cst.BaseSuite = _EarlyReturns(back.body[0]).rewrite(cst.IndentedBlock([*body, back]))
-    return made
-
-
-class _EarlyReturns(Rewriter):
-    """A body whose returns without a value return something."""
-
-    def __init__(self, back: cst.BaseSmallStatement) -> None:
-        self.back = back
-
-    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.BaseSmallStatement:
-        """Return one of them."""
-        return self.back if original_node.value is None else updated_node
+def _returns_several(ev: Evaluator) -> bool:
+    return any(v.parts is not None for v in ev.returns)
 
 
 def _may_return_written(program: Program, routine: Routine) -> bool:
@@ -194,14 +172,6 @@ def _may_return_written(program: Program, routine: Routine) -> bool:
     inside = list(list_nodes(routine.node.body))
     plain = not any(isinstance(n, (cst.Yield, cst.Await)) for n in inside) and routine.node.asynchronous is None
     return routine.hands and plain and routine.node not in program.by_node  # nor an operator
-
-
-def _return_written_behind(routine: Routine, body: list[Any]) -> cst.BaseSuite:
-    """Return a body that returns its result, and after it what the function writes to."""
-    made = cst.IndentedBlock(body).visit(ReturnAppender(routine.gives, None))
-    assert isinstance(made, cst.IndentedBlock)
-    back = parse_line(f"return None, {', '.join(routine.gives)}")
-    return made if ends_with_jump(made) else made.with_changes(body=[*made.body, back])
 
 
 def _drop_devices(ev: Evaluator, body: cst.BaseSuite) -> cst.BaseSuite:
@@ -351,7 +321,7 @@ def add_registrations(ev: Evaluator, routine: Routine, made: cst.FunctionDef) ->
     for cls in program.classes.values():
         if cls.methods.get("forward") is routine.node and cls.next_to:
             program.ported[cls.name] = made  # type: ignore[assignment] # the body of an operator
-    after = program.following.get(routine.node, ())
+    after = program.following.get(routine.node, [])
     ev.diagnostics.imports |= {"fnjax"} if after else set()
     gap = [cst.EmptyLine(indent=False)] * 2
     return [made, *(cst.SimpleStatementLine([cst.Expr(n)], gap if n is after[0] else []) for n in after)]
