@@ -24,14 +24,14 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, fin
 from fnjax.port.analysis.registry import block, call_of, expression
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, list_memrefs
 from fnjax.port.rewrite.calls.randomness import make_own_key
-from fnjax.port.rewrite.control.regions import make_function
+from fnjax.port.rewrite.control.regions import make_function, make_return, make_row
 from fnjax.port.rewrite.functions.recomputed_steps import (
     find_inputs,
     is_read_by_other_name,
     list_static_steps,
     split_steps,
 )
-from fnjax.port.torch import bracket, read_literal, unparse
+from fnjax.port.torch import fill, make_list, make_tuple, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
 _GRAD = "torch.autograd.grad"
@@ -254,17 +254,17 @@ def _list_versions(ev: Evaluator, call: _Gradients) -> frozenset[tuple[str, int]
 def _write_graph(ev: Evaluator, graph: _Graph, block: Statements, exprs: list[Expr], needed: set[str]) -> Statements:
     """Return the function of a block with outputs, and its jax.vjp."""
     ev.diagnostics.imports.add("jax")
-    texts = [f"tuple({unparse(e.node)})" if e.value.kind == "static" else unparse(bracket(e.node, 1)) for e in exprs]
+    results = [fill("tuple(A)", A=e.node) if e.value.kind == "static" else e.node for e in exprs]
     targets = [*graph.outputs.values()]
     target = "_" if {*targets} == {"_"} else ", ".join(targets)
-    several = len(texts) > 1
+    several = len(results) > 1
     others = sorted(needed - {*targets})
     aux = f", ({', '.join(others)}{',' * (len(others) == 1)})" if others else ""
-    result = f"({', '.join(texts)})" if several else texts[0]
+    returned = [make_tuple(make_list(results)) if several else results[0], *([parse(aux[2:])] if others else [])]
     name = ev.make_unused_name("recomputed")
     keyed, keys = make_own_key(ev, block)
     parameters = ", ".join(graph.leaves)
-    function = make_function(name, [*graph.leaves, *keys], [*block, parse_line(f"return {result}{aux}")])
+    function = make_function(name, [*graph.leaves, *keys], [*block, make_return(make_row(returned))])
     bound = f"({target})" if several and target != "_" else target
     option = ", has_aux=True" if aux else ""
     line = parse_line(f"{bound}, {graph.pullback}{aux} = jax.vjp({name}, {parameters}{option})")
@@ -277,15 +277,15 @@ def port_gradients(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     graph, call, pulled = _call_pullback(ev, node)
     if graph.held is not None:  # one argument, whose gradient is a container as well
         parts = graph.held.parts and (TENSOR,) * len(graph.held.parts)
-        return Expr(parse(f"tuple({pulled}[0])"), Value("static", parts=parts, element=TENSOR))
+        return Expr(fill("tuple(P[0])", P=pulled), Value("static", parts=parts, element=TENSOR))
     if call.inputs == graph.leaves:
         starred = graph.leaves[-1].startswith("*")
         value = Value("static", element=TENSOR) if starred else Value("static", parts=(TENSOR,) * len(call.inputs))
-        return Expr(parse(pulled), value)
+        return Expr(pulled, value)
     at = [graph.leaves.index(i) for i in call.inputs]
     row = at == [*range(at[0], at[-1] + 1)]
-    text = f"{pulled}[{at[0] or ''}:{at[-1] + 1}]" if row else f"tuple(map({pulled}.__getitem__, {tuple(at)}))"
-    return Expr(parse(text), Value("static", parts=(TENSOR,) * len(at)))
+    template = f"P[{at[0] or ''}:{at[-1] + 1}]" if row else f"tuple(map(P.__getitem__, {tuple(at)}))"
+    return Expr(fill(template, P=pulled), Value("static", parts=(TENSOR,) * len(at)))
 
 
 @expression(cst.Subscript)
@@ -297,49 +297,49 @@ def port_gradient(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     graph, call, pulled = _call_pullback(ev, node.value)
     if graph.held is not None or call.inputs == graph.leaves or not isinstance(index, int):
         return None
-    return Expr(parse(f"{pulled}[{graph.leaves.index(call.inputs[index])}]"), TENSOR)
+    return Expr(fill(f"P[{graph.leaves.index(call.inputs[index])}]", P=pulled), TENSOR)
 
 
-def _call_pullback(ev: Evaluator, node: cst.CSTNode) -> tuple[_Graph, _Gradients, str]:
-    """Return the graph of a call of torch.autograd.grad, and the text of the call of its pullback.
+def _call_pullback(ev: Evaluator, node: cst.CSTNode) -> tuple[_Graph, _Gradients, cst.BaseExpression]:
+    """Return the graph of a call of torch.autograd.grad, and the call of its pullback.
 
     Of complex numbers JAX's cotangents are the conjugates of PyTorch's gradients.
     """
     graph, call, versions = ev.substitutes.get(("gradients", node), (None, None, None))
-    cotangent = _write_cotangent(ev, graph, call) if call and versions == _list_versions(ev, call) else None
+    cotangent = _make_cotangent(ev, graph, call) if call and versions == _list_versions(ev, call) else None
     if cotangent is None:
         message = f"{_GRAD} of what the porter could not follow: write the computation as a function and use jax.vjp"
         raise Stop(node, "autograd", message)
-    if not ev.program.complex:
-        return graph, call, f"{graph.pullback}({cotangent})"
-    ev.diagnostics.imports |= {"jax", "jnp"}
-    return graph, call, f"jax.tree.map(jnp.conj, {graph.pullback}(jax.tree.map(jnp.conj, {cotangent})))"
+    template = "P(C)"
+    if ev.program.complex:
+        ev.diagnostics.imports |= {"jax", "jnp"}
+        template = "jax.tree.map(jnp.conj, P(jax.tree.map(jnp.conj, C)))"
+    return graph, call, fill(template, P=cst.Name(graph.pullback), C=cotangent)
 
 
-def _write_cotangent(ev: Evaluator, graph: _Graph, call: _Gradients) -> str | None:
-    """Return the text of what a pullback is given: zeros for outputs of other calls, ones where PyTorch takes ones."""
+def _make_cotangent(ev: Evaluator, graph: _Graph, call: _Gradients) -> cst.BaseExpression | None:
+    """Return what a pullback is given: zeros for outputs of other calls, ones where PyTorch takes ones."""
     own = [unparse(o) for o in call.outputs]
-    listed: list[str | None] = [None] * len(own)
+    given: Sequence[cst.BaseExpression | None] = [None] * len(own)
     if isinstance(call.given, (cst.Tuple, cst.List)):
-        listed = [unparse(bracket(ev.port(e.value).node, 1)) for e in call.given.elements]
-        if graph.containers:
-            listed = [f"({', '.join(filter(None, listed))},)"]
+        listed = [ev.port(e.value).node for e in call.given.elements]
+        given = [make_tuple(make_list(listed))] if graph.containers else listed
     elif call.given is not None:
         expr = ev.port(call.given)
-        text = unparse(bracket(expr.node))
-        if graph.containers:
-            listed = [f"tuple({text})"]
-        elif expr.value.kind == "static" and call.several:
-            listed = [f"{text}[{i}]" for i in range(len(own))]
-        else:
-            listed = [unparse(bracket(expr.node, 1))]
-    if len(listed) != len(own):
+        several = expr.value.kind == "static" and call.several
+        templates = ["tuple(A)"] if graph.containers else [f"A[{i}]" for i in range(len(own))] if several else ["A"]
+        given = [fill(text, A=expr.node) for text in templates]
+    if len(given) != len(own):
         return None
-    known = dict(zip(own, listed, strict=True))
-    if any(given in {None, "None"} and graph.outputs[o] == "_" for o, given in known.items()):
+    known = dict(zip(own, given, strict=True))
+    missing = [o for o in graph.outputs if read_literal(known.get(o) or _NONE) is None]
+    kinds = {o: "ones" if o in known else "zeros" for o in missing}
+    if any(kind == "ones" and graph.outputs[o] == "_" for o, kind in kinds.items()):
         return None
-    ones = {o: f"jnp.ones_like({graph.outputs[o]})" for o, given in known.items() if given in {None, "None"}}
-    zeros = {o: f"jnp.zeros_like({name})" for o, name in graph.outputs.items() if o not in known}
-    ev.diagnostics.imports |= {"jnp"} if ones or zeros else set()
-    made = [(known | ones | zeros)[o] for o in graph.outputs]
-    return f"({', '.join(map(str, made))})" if len(made) > 1 else made[0]
+    ev.diagnostics.imports |= {"jnp"} if kinds else set()
+    likes = {o: fill(f"jnp.{kind}_like(A)", A=cst.Name(graph.outputs[o])) for o, kind in kinds.items()}
+    made = [likes.get(o) or known[o] or _NONE for o in graph.outputs]
+    return make_tuple(make_list(made)) if len(made) > 1 else made[0]
+
+
+_NONE = cst.Name("None")

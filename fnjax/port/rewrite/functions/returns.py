@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import TENSOR, Value, list_memrefs
 from fnjax.port.torch import bracket, fill, unparse
@@ -80,14 +80,13 @@ def _count_inputs(ev: Evaluator) -> int:
 def _add_none(node: cst.BaseExpression, value: Value, inputs: int) -> cst.BaseExpression:
     """Return what backward returns with one more None, for the key, and one for each input that it leaves out."""
     known = len(value.parts) if value.parts is not None else inputs
-    nothing = max(inputs - known, 0) + 1
+    nothing = [cst.Element(cst.Name("None"))] * (max(inputs - known, 0) + 1)
     if isinstance(node, cst.Tuple):
-        comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-        elements = [e.with_changes(comma=comma) for e in node.elements]
-        return node.with_changes(elements=[*elements, *[cst.Element(cst.Name("None"))] * nothing])
+        elements = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in node.elements]
+        return node.with_changes(elements=[*elements, *nothing])
     if value.parts is not None or value.element is not None or value.kind == "static":
-        return parse(f"(*{unparse(bracket(node))}, {', '.join(['None'] * nothing)})")
-    return parse(f"{unparse(bracket(node, 1))}, {', '.join(['None'] * max(inputs, 1))}")
+        return cst.Tuple([cst.StarredElement(bracket(node, 7)), *nothing])
+    return cst.Tuple([cst.Element(bracket(node, 1)), *nothing * max(inputs, 1)], lpar=(), rpar=())
 
 
 def _stop_gradients(ev: Evaluator, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
