@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -237,11 +236,8 @@ def _collect_mutated(call: cst.CSTNode) -> set[str]:
     found: set[str] = set()
     for node in list_nodes(call):
         if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mutates_args":
-            try:
-                said = ast.literal_eval(unparse(node.value))
-            except (ValueError, SyntaxError):
-                said = ()
-            found |= {said} if isinstance(said, str) else set(said)
+            said = read_literal(node.value)
+            found |= {said} if isinstance(said, str) else set(said) if isinstance(said, (tuple, list, set)) else set()
     return found | {name for name, kind in _iter_schema_parameters(call) if kind["write"]}
 
 

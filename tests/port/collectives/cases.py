@@ -27,7 +27,7 @@ CALLS = {
     "Contrast": ((4, 6),),
     "Norm": ((3, 4), GROUP),
     "Halo": ((3, 4), GROUP),
-    "CompReduce": ((2, 3),),
+    "CompReduce": ((2, 3), GROUP),
     "ReduceView": ((2, 3), GROUP),
     "LoopOver": ((2, 3), (3,), GROUP),
     "AllGatherIntoViews": ((2, 3), GROUP),

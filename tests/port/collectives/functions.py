@@ -340,19 +340,19 @@ class CompReduce(torch.autograd.Function):
     """Each part reduced to its own process, in a comprehension."""
 
     @staticmethod
-    def forward(ctx, x):
-        ctx.n, ctx.rank = dist.get_world_size(), dist.get_rank()
+    def forward(ctx, x, group):
+        ctx.n, ctx.group = dist.get_world_size(group), group
         out = [torch.zeros_like(x) for _ in range(ctx.n)]
-        dist.all_gather(out, x)
+        dist.all_gather(out, x, group=group)
         return tuple(out)
 
     @staticmethod
     def backward(ctx, *grads):
         all_gradients = list(grads)
-        works = [dist.reduce(all_gradients[i], i, async_op=True) for i in range(ctx.n)]
+        works = [dist.reduce(all_gradients[i], i, group=ctx.group, async_op=True) for i in range(ctx.n)]
         for w in works:
             w.wait()
-        return all_gradients[dist.get_rank()]
+        return all_gradients[dist.get_rank(ctx.group)], None
 
 
 class ReduceView(torch.autograd.Function):

@@ -1,12 +1,12 @@
 """Trees of tensors.
 
-What: torch.utils._pytree.tree_map goes through lists, tuples and dictionaries in PyTorch's order; named tuples are
-trees to JAX without being registered; torch.Tensor that a function of the file is called with becomes jax.Array.
+What: torch.utils._pytree.tree_map goes through lists, tuples and dictionaries in PyTorch's order; torch.Tensor that a
+function of the file is called with becomes jax.Array.
 Before: `tree_map(lambda x: x * 2, state)` and `map_only(torch.Tensor, f, state)`
 After: `_tree_map(lambda x: x * 2, state)` and `map_only(jax.Array, f, state)`
 Safety: jax.tree takes None for no leaf and sorts dictionaries, so a small function in the output has PyTorch's order.
 Since the type of an array is a subclass of jax.Array, no type becomes jax.Array in a file with `type(x)`.
-Limits: classes registered with functions of their own, treespecs and `is_leaf` are findings.
+Limits: registered classes, treespecs and `is_leaf` are findings.
 """
 
 from __future__ import annotations
@@ -23,16 +23,7 @@ from fnjax.port.torch import ARRAYS, fill
 from fnjax.port.tree.located import list_nodes
 
 _HOME = "torch.utils._pytree."
-_FIELDS = [f"{_HOME}_namedtuple_flatten", f"{_HOME}_namedtuple_unflatten"]
 _ASKS_TYPE = re.compile(r"(?<![.\w])type\((?!\w+,)|__class__")
-
-
-@call_of(f"{_HOME}register_pytree_node", f"{_HOME}_register_pytree_node")
-def port_registered_tree(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Drop `register_pytree_node(cls, _namedtuple_flatten, _namedtuple_unflatten)`."""
-    if [ev.find_name(a.value) for a in node.args[1:]] != _FIELDS:
-        return None
-    return Expr(parse("None"), Value("static", literal=None))
 
 
 @call_of(f"{_HOME}tree_map")

@@ -61,16 +61,26 @@ for _other, _name in {
 }.items():
     COLLECTIVES[_other] = COLLECTIVES[_name]
 
-EXCHANGES = frozenset({"send", "isend", "recv", "irecv"})
 WITHOUT_RESULT = frozenset({"barrier", "monitored_barrier", "destroy_process_group"})
 _OTHERS = frozenset(
     {
-        *("P2POp", "batch_isend_irecv", "gather", "scatter", "all_gather_object", "broadcast_object_list"),
+        *(
+            "send",
+            "isend",
+            "recv",
+            "irecv",
+            "P2POp",
+            "batch_isend_irecv",
+            "gather",
+            "scatter",
+            "all_gather_object",
+            "broadcast_object_list",
+        ),
         *("get_rank", "get_world_size", "get_global_rank", "get_group_rank", "get_backend", "new_group"),
         *("is_initialized", "is_available"),
     }
 )
-_KNOWN = COLLECTIVES.keys() | EXCHANGES | WITHOUT_RESULT | _OTHERS
+_KNOWN = COLLECTIVES.keys() | WITHOUT_RESULT | _OTHERS
 _MODULES = ("torch.distributed", "torch.distributed.distributed_c10d")
 _HANDING_ON = ("comm", "dist", "distributed", "torch_dist", "torch_distributed")
 # Functions of torch.distributed that an object of another module hands on.

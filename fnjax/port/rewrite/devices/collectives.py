@@ -6,7 +6,8 @@ Before: `handle = dist.all_reduce(x, group=group, async_op=True)` and `handle.wa
 After: `x = collectives.all_reduce(x, group or AXIS_NAME)` and `handle = None`
 Safety: the table of collectives is torch's, by qualified name; what is not in it is a finding. Slices of unequal sizes
 are an error when the port runs.
-Limits: gather and scatter to or from one process, collectives of objects and most of those that return their result.
+Limits: sends and receives, gather and scatter to or from one process, collectives of objects and most of those that
+return their result.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from fnjax.port.analysis.registry import call_of, statement
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.devices.collective_table import (
     COLLECTIVES,
-    EXCHANGES,
     HANDED_ON,
     WITHOUT_RESULT,
     Collective,
@@ -56,7 +56,7 @@ def port_collective_statement(ev: Evaluator, node: cst.Expr) -> Statements | Non
     if _waits_for_handle(ev, call) or _is_of_stream(ev, call.func):
         return []
     last = name_distributed(ev.find_name(call.func)) if ev.program.collective else ""
-    if last in COLLECTIVES or last in EXCHANGES | WITHOUT_RESULT:
+    if last in COLLECTIVES or last in WITHOUT_RESULT:
         ev.port(call)
         return []
     return None

@@ -1,11 +1,12 @@
 """Outputs of collectives: a tensor, or the tensors of a list.
 
 What: a tensor takes the result. A list is made anew; where it holds the chunks of one tensor, that tensor takes the
-result. So does each tensor of a list that a loop or a comprehension reduces.
+result.
 Before: `dist.all_gather(parts, x)`, `dist.all_gather(list(out.chunk(n)), x)`
 After: `parts = collectives.all_gather(x, axis)`, `out = collectives.gather_as(out, x, axis)`
 Safety: the chunks must be those of the first dimension; tensors of the list that are read elsewhere are a finding.
-Limits: a list that has no name and does not hold a tensor's chunks.
+Limits: a list that has no name and does not hold a tensor's chunks; collectives in comprehensions, or of the tensors
+that a loop goes through.
 """
 
 from __future__ import annotations
@@ -14,17 +15,13 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, make_assignment
-from fnjax.port.analysis.registry import statement
+from fnjax.port.analysis.evaluator import Evaluator, Stop, make_assignment
 from fnjax.port.known.facts import LIST, Value, list_memrefs
-from fnjax.port.rewrite.devices.collective_table import COLLECTIVES, Collective, name_distributed
-from fnjax.port.rewrite.devices.groups import port_axis
+from fnjax.port.rewrite.devices.collective_table import Collective
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
-from fnjax.port.torch import MISSING, fill, make_list, read_literal, unparse
-from fnjax.port.tree.located import find_small_statement
+from fnjax.port.torch import MISSING, make_list, read_literal, unparse
 
-_REDUCED = f"collectives.{COLLECTIVES['all_reduce'].call}"
 _OPERATIONS = frozenset({"sum", "max", "min", "avg", "product"})
 
 
@@ -91,25 +88,15 @@ def write_list(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, of: Va
     if ev.here.conditional:
         raise Stop(node, "alias", "a collective inside an expression that may not be evaluated")
     like = of if of.is_tensor else Value("tensor")
-    ev.before.append(_bind_list(ev, node, target.value, Value("static", name=LIST, element=like), new))
-
-
-def _bind_list(ev: Evaluator, node: cst.CSTNode, name: str, like: Value, new: cst.BaseExpression) -> cst.BaseStatement:
-    """Return the statement that binds a new list or tuple of tensors.
-
-    Raises:
-        Stop: a tensor of the list before is read under another name.
-    """
-    for memref in list_memrefs(ev.state.variables[name]):
-        seen = [n for n in find_holders(ev, memref) if n != name and ev.is_live(n, node)]
+    for memref in list_memrefs(ev.state.variables[target.value]):
+        seen = [n for n in find_holders(ev, memref) if n != target.value and ev.is_live(n, node)]
         if seen:
             message = f"this writes to {seen[0]!r}, of which the list holds views: read the list instead"
             raise Stop(node, "alias", message)
     memref = replace(ev.make_memref(node), certain=False)
-    element = like.element or Value("tensor")
-    element = Value("tensor", element.dtype, element.rank, memref=memref, exact=element.exact)
-    ev.bind_name(name, Value("static", name=like.name, element=element), node)
-    return make_assignment(name, new)
+    element = Value("tensor", like.dtype, like.rank, memref=memref, exact=like.exact)
+    ev.bind_name(target.value, Value("static", name=LIST, element=element), node)
+    ev.before.append(make_assignment(target.value, new))
 
 
 def find_whole(ev: Evaluator, target: cst.BaseExpression) -> cst.Name | None:
@@ -127,54 +114,3 @@ def find_whole(ev: Evaluator, target: cst.BaseExpression) -> cst.Name | None:
     dim = given.get("dim", plain[-1] if len(plain) == (1 if method == "unbind" else 2) else cst.Integer("0"))
     first = method in {"split", "chunk", "unbind", "tensor_split"} and read_literal(dim) == 0
     return whole if first and isinstance(whole, cst.Name) else None
-
-
-@statement(cst.Assign, cst.Expr, only="collective")
-def port_reductions_in_list(ev: Evaluator, node: cst.Assign | cst.Expr) -> Statements | None:
-    """Translate `works = [dist.reduce(parts[i], i, async_op=True) for i in range(n)]`."""
-    made = node.value
-    if not isinstance(made, cst.ListComp) or made.for_in.ifs or made.for_in.inner_for_in is not None:
-        return None
-    done = _port_each_reduction(ev, node, made.elt, made.for_in.target, made.for_in.iter)
-    if done is None or isinstance(node, cst.Expr):
-        return done
-    name = node.targets[0].target
-    if len(node.targets) > 1 or not isinstance(name, cst.Name):
-        raise Stop(node, "alias", "handles of collectives that are kept elsewhere than in a variable")
-    ev.bind_name(name.value, Value("static", name=LIST, parts=()), node)
-    return [*done, make_assignment(name.value, make_list([]))]
-
-
-@statement(cst.For, only="collective")
-def port_reduction_loop(ev: Evaluator, node: cst.For) -> Statements | None:
-    """Translate `for t in tensors: dist.all_reduce(t)`."""
-    small = find_small_statement(node.body.body[0]) if len(node.body.body) == 1 else None
-    if node.orelse or not isinstance(small, cst.Expr):
-        return None
-    return _port_each_reduction(ev, node, small.value, node.target, node.iter)
-
-
-def _port_each_reduction(
-    ev: Evaluator, node: cst.CSTNode, call: cst.BaseExpression, target: cst.BaseExpression, over: cst.BaseExpression
-) -> Statements | None:
-    """Return the reduction of each tensor of a list, or of some that are written out."""
-    last = name_distributed(ev.find_name(call.func)) if isinstance(call, cst.Call) else ""
-    if not isinstance(call, cst.Call) or last not in {"all_reduce", "reduce"} or not isinstance(target, cst.Name):
-        return None
-    given = bind_arguments(call, COLLECTIVES[last])
-    tensor = find_memory(given["tensor"])
-    how = {"AXIS": port_axis(ev, given.get("group")), "OP": port_reduction(ev, given.get("op"))}
-    if isinstance(over, (cst.Tuple, cst.List)) and unparse(tensor) == target.value:
-        for element in over.elements:
-            new = fill(_REDUCED, X=port_argument(ev, element.value), **how)
-            write_tensor(ev, call, element.value, new)
-        return []
-    held = over if unparse(tensor) == target.value else None
-    if isinstance(tensor, cst.Subscript) and len(tensor.slice) == 1 and unparse(tensor.slice[0].slice) == target.value:
-        held = tensor.value
-    known = ev.state.variables.get(held.value) if isinstance(held, cst.Name) else None
-    if known is None or known.kind != "static" or ev.here.conditional:
-        return None
-    each = f"[{_REDUCED} for I in OVER]"
-    new = fill(each if known.name == LIST else f"tuple({each})", X=tensor, I=target, OVER=ev.port(over).node, **how)
-    return [_bind_list(ev, node, unparse(held), Value("static", name=known.name), new)]

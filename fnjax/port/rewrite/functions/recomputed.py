@@ -21,7 +21,7 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import find_flow
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, find_names, parse, parse_line
-from fnjax.port.analysis.registry import block, call_of, expression
+from fnjax.port.analysis.registry import block, call_of
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value, list_memrefs
 from fnjax.port.rewrite.calls.randomness import make_own_key
 from fnjax.port.rewrite.control.regions import make_function, make_return, make_row
@@ -286,18 +286,6 @@ def port_gradients(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     row = at == [*range(at[0], at[-1] + 1)]
     template = f"P[{at[0] or ''}:{at[-1] + 1}]" if row else f"tuple(map(P.__getitem__, {tuple(at)}))"
     return Expr(fill(template, P=pulled), Value("static", parts=(TENSOR,) * len(at)))
-
-
-@expression(cst.Subscript)
-def port_gradient(ev: Evaluator, node: cst.Subscript) -> Expr | None:
-    """Translate `torch.autograd.grad(y, w, g)[0]`, where the pullback returns other gradients as well."""
-    if ("gradients", node.value) not in ev.substitutes or len(node.slice) != 1:
-        return None
-    index = read_literal(node.slice[0].slice.value) if isinstance(node.slice[0].slice, cst.Index) else None
-    graph, call, pulled = _call_pullback(ev, node.value)
-    if graph.held is not None or call.inputs == graph.leaves or not isinstance(index, int):
-        return None
-    return Expr(fill(f"P[{graph.leaves.index(call.inputs[index])}]", P=pulled), TENSOR)
 
 
 def _call_pullback(ev: Evaluator, node: cst.CSTNode) -> tuple[_Graph, _Gradients, cst.BaseExpression]:

@@ -77,11 +77,6 @@ def port_numpy_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
             return Expr(node, Value("static", "float", name=NUMBER, origin=NUMPY))
         constant = Value("static", origin=Origin(numpy=root == "numpy"))
         return Expr(node, UNKNOWN if any(v.kind == "unknown" for v in values) else constant)
-    if short in DTYPES and len(node.args) == 1:  # np.float32(a)
-        ev.diagnostics.imports.add("jnp")
-        dtype, of_dtype = _port_dtype(ev, node.func)
-        array = fill("jnp.asarray(A, dtype=D)", A=ev.port(node.args[0].value).node, D=dtype)
-        return Expr(array, replace(_cast_value(tensors[0], of_dtype), memref=ev.make_memref(node)))
     shaped = short in {"repeat", "tile", "full"} and values[short != "full"].traced
     if shaped or (short == "where" and len(node.args) == 1):
         ev.report_untraced(node, f"{name}: a shape that depends on a tensor's values")
@@ -165,8 +160,6 @@ def _port_arguments(ev: Evaluator, node: cst.Call, short: str = "") -> list[cst.
     entrywise = JAX.get(f"numpy.{short}", ("",))[0] == "entry" and short not in CREATED
     for arg in node.args:
         keyword = _name_keyword(arg)
-        if keyword == "kind" and short in {"sort", "argsort"}:
-            continue  # JAX's sorts are stable
         if (keyword and keyword not in KEYWORDS) or arg.star == "**" or (entrywise and keyword in UFUNCS):
             raise Stop(node, "numpy", f"the argument {unparse(arg)} has no counterpart in jax.numpy; leave it out")
         expr = ev.port(arg.value)
