@@ -13,7 +13,7 @@ import libcst as cst
 from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.canonical_names import find_canonical_name
 from fnjax.port.torch import Operation, find_operation, unparse
-from fnjax.port.tree.located import SPACING, list_nodes, rewrite_statements
+from fnjax.port.tree.located import SPACING, list_children, list_nodes, rewrite_statements
 from fnjax.port.tree.locations import locate_nodes
 
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
@@ -311,50 +311,36 @@ def _iter_bound(node: cst.CSTNode) -> Iterator[str]:
         yield from _list_bound(inner)
 
 
-def iter_bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
+_INNER = (
+    *(cst.BaseSuite, cst.BaseStatement, cst.BaseSmallStatement, cst.WithItem),
+    *(cst.Else, cst.Finally, cst.ExceptHandler, cst.ExceptStarHandler),
+)
+
+
+def iter_bindings(node: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
     """Yield what a statement of the top level binds, with what is inside it."""
-    if isinstance(statement, cst.FunctionDef):
-        yield statement.name.value, Definition(function=statement)
-    elif isinstance(statement, cst.ClassDef):
-        yield statement.name.value, Definition(cls=statement)
-    elif isinstance(statement, cst.SimpleStatementLine):
-        for small in statement.body:
-            yield from _iter_small_bindings(small)
-    elif isinstance(
-        statement,
-        (
-            cst.If,
-            cst.Try,
-            cst.TryStar,
-            cst.With,
-            cst.For,
-            cst.While,
-            cst.Else,
-            cst.Finally,
-            cst.ExceptHandler,
-            cst.ExceptStarHandler,
-        ),
-    ):
-        yield from _iter_inner_bindings(statement)
-
-
-def _iter_inner_bindings(statement: cst.CSTNode) -> Iterator[tuple[str, Definition]]:
-    if isinstance(statement, (cst.With, cst.For)):
-        items = (
-            [statement.target]
-            if isinstance(statement, cst.For)
-            else [i.asname.name for i in statement.items if i.asname]
-        )
-        for item in items:
-            for name in iter_targets(item):
-                yield name, Definition()
-    body = getattr(statement, "body", None)
-    for part in getattr(body, "body", ()):
-        yield from iter_bindings(part)
-    for name in ("orelse", "finalbody") if is_import_that_succeeds(statement) else ("handlers", "orelse", "finalbody"):
-        more = getattr(statement, name, None) or ()
-        for part in more if isinstance(more, (tuple, list)) else (more,):
-            yield from iter_bindings(part)
+    match node:
+        case cst.FunctionDef():
+            yield node.name.value, Definition(function=node)
+            return
+        case cst.ClassDef():
+            yield node.name.value, Definition(cls=node)
+            return
+        case cst.Import() | cst.ImportFrom():
+            yield from ((name, Definition(imported=full)) for name, full in iter_imported(node))
+        case cst.Assign():
+            for target in (t.target for t in node.targets):
+                value = node.value if isinstance(target, cst.Name) else None
+                yield from ((name, Definition(value=value)) for name in iter_targets(target))
+        case cst.AnnAssign(target=cst.Name(name)):
+            yield name, Definition(value=node.value)
+        case cst.AugAssign(target=cst.Name(name)):
+            yield name, Definition()
+        case cst.For(target=target) | cst.WithItem(asname=cst.AsName(target)):
+            yield from ((name, Definition()) for name in iter_targets(target))
+    for child in reversed(list_children(node)):
+        if isinstance(child, _INNER) and not (isinstance(child, cst.ExceptHandler) and is_import_that_succeeds(node)):
+            yield from iter_bindings(child)
 
 
 _KEPT = ("torch.amp.", "torch.autograd.", "torch.nn.", "torch.jit.", "torch.compile", "torch.utils.")
@@ -387,18 +373,3 @@ def is_import_that_succeeds(node: cst.CSTNode) -> bool:
     plain = all(x in imports or (isinstance(x, cst.Assign) and not isinstance(x.value, cst.Call)) for x in small)
     known = all(isinstance(find_operation(f), Operation) or f.startswith(_KEPT) or is_provided(f) for f in full)
     return bool(whole or full) and plain and modules and known
-
-
-def _iter_small_bindings(small: cst.BaseSmallStatement) -> Iterator[tuple[str, Definition]]:
-    if isinstance(small, (cst.Import, cst.ImportFrom)):
-        for name, full in iter_imported(small):
-            yield name, Definition(imported=full)
-    elif isinstance(small, cst.Assign):
-        for target in small.targets:
-            for name in iter_targets(target.target):
-                simple = isinstance(target.target, cst.Name)
-                yield name, Definition(value=small.value if simple else None)
-    elif isinstance(small, cst.AnnAssign) and isinstance(small.target, cst.Name):
-        yield small.target.value, Definition(value=small.value)
-    elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name):
-        yield small.target.value, Definition()
