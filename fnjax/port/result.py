@@ -1,4 +1,4 @@
-"""What porting a file gives: its code, its classes, and what was found in them."""
+"""The result of porting a file: its code, its classes, and the findings in them."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ IMPORT = "import fnjax.torch as torch"
 
 
 class Block(NamedTuple):
-    """The PyTorch source that a port keeps.
+    """PyTorch source in a port.
 
     Attributes:
-        text: the `if` with the source; empty where nothing is kept.
+        text: the `if` with the source; empty where there is none.
         names: the functions and classes in it that others may use.
         left_out: what of the file is neither in the block nor in JAX.
     """

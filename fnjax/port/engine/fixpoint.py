@@ -57,9 +57,9 @@ def _list_readers(source: Source, qualname: str) -> list[cst.CSTNode]:
 
 
 def solve_part(program: Program, functions: list[Class], part: frozenset[cst.CSTNode]) -> dict[cst.CSTNode, TopItem]:
-    """Return the units of a part, when its functions say nothing new of each other; what they still do is a finding.
+    """Return the top-level items of a part, with its summaries at a fixpoint; one that still changes is a finding.
 
-    A statement is evaluated again only if something that it depends on has another answer by now: what a forward
+    A statement is evaluated again only if a summary that it depends on has changed: what a forward
     leaves on ctx is known before its backward is evaluated, so that one iteration is enough for most classes.
     """
     known: dict[cst.CSTNode, TopItem] = {}

@@ -46,7 +46,7 @@ def port_files(
         files: their texts by name.
         roots: for each file the folder that the files' modules are named from.
         classes: the Function classes to port, by name; all by default.
-        progress: is told what is done; nothing at the end.
+        progress: takes a text with the progress, which is empty at the end.
         strict: leave a `raise` in the place of what cannot be translated, and nothing as it is.
 
     Returns:
@@ -56,7 +56,9 @@ def port_files(
     modules = Modules(roots)
     files = {name: modules.normalize_imports(name, text) for name, (text, _) in plain.items()}
     groups = link_files(files, roots)
-    groups += [name for name in files if not any(name in _list_names(g) for g in groups)]  # no Python: it is said there
+    groups += [
+        name for name in files if not any(name in _list_names(g) for g in groups)
+    ]  # no Python: `port_source` reports it
     found: dict[str, Ported] = {}
     jobs = []
     for group in groups:
@@ -131,7 +133,7 @@ def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
 
     Args:
         linked: the files.
-        job: their texts, and what is asked.
+        job: their texts, and the options.
 
     Raises:
         ValueError: where they cannot be ported together.

@@ -44,7 +44,7 @@ def divide(
     top_items: Mapping[cst.CSTNode, TopItem],
     find_file: Callable[[cst.CSTNode], str] = lambda statement: "",
 ) -> Halves:
-    """Divide a file: what is translated whole, with all that it needs, and the rest.
+    """Divide a file into the statements that are translated whole, with all that they need, and the rest.
 
     Args:
         program: the file.

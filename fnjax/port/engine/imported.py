@@ -70,7 +70,7 @@ def _guard(statement: Any) -> cst.Try:
 
 
 def _list_run(statement: Any) -> set[str]:
-    """Return the names that an import reads to run a statement; none if that only gives a name another, or an apply."""
+    """Return the names that an import reads to run a statement; none of `f = g` and `f = C.apply`: they cannot fail."""
     small = find_small_statement(statement)
     value = small.value if isinstance(small, cst.Assign) else None
     if isinstance(value, cst.Attribute) and value.attr.value == "apply":

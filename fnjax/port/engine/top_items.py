@@ -29,7 +29,7 @@ def _make_module_routine(statement: cst.CSTNode) -> Routine:
 
 
 def evaluate_at_top_level(program: Program, node: cst.BaseExpression) -> Value:
-    """Return what is known of the value of an expression at the top level."""
+    """Evaluate an expression at the top level."""
     ev = Evaluator(program, _make_module_routine(cst.SimpleStatementLine([cst.Expr(node)])), State())
     try:
         return ev.port(node).value

@@ -5,7 +5,7 @@ Before: `y.backward(g)` and `return x.grad`
 After: `x_grad = torch.autograd.grad(y, x, g)[0]` and `return x_grad`
 Several calls, one after the other, add up what reaches a tensor: `x_grad + x_grad_2`; `x.grad = None` begins anew.
 Safety: only where each tensor whose `.grad` is read asks for gradients in the function, and the calls of backward that
-give it stand on the way to the read, in no loop.
+compute it precede the read, in no loop.
 Limits: gradients in containers stay as they are, and are findings.
 """
 
@@ -48,7 +48,7 @@ class _FunctionRewriter(Located):
         reads: list[cst.CSTNode],
         cleared: dict[cst.CSTNode, str],
     ) -> dict[cst.CSTNode, list[cst.CSTNode]] | None:
-        """Return the calls that give what each read of a gradient finds."""
+        """Return the calls whose gradients each read of `.grad` sees; None if that is unknown."""
         at = self.positions
         asked: dict[str, tuple[int, int]] = {}
         for node in list_nodes(function.body):
@@ -140,7 +140,7 @@ class _GradRewriter(Located):
     ) -> None:
         super().__init__(positions)
         self.calls, self.cleared = calls, cleared
-        self.wanted: dict[cst.CSTNode, list[str]] = {}  # the tensors whose gradients each call gives
+        self.wanted: dict[cst.CSTNode, list[str]] = {}  # the tensors whose gradients each call computes
         self.sums: dict[cst.CSTNode, list[str]] = {}  # what takes the place of each read
         self.names: dict[tuple[cst.CSTNode, str], str] = {}
         for read, given in giving.items():

@@ -1,4 +1,4 @@
-"""Files of a folder that import from each other, as one text: what a helper does elsewhere is then known.
+"""Files of a folder that import from each other, as one text, so that helpers of other files are evaluated, too.
 
 A name that two files give different meanings, or that a file knows under another name (`from b import f as g`, `b.f`),
 gets the name of its file after it in the text, and its own back in what is written. Each line stays a line.
@@ -26,7 +26,7 @@ from fnjax.port.source.top_level import (
 )
 
 _OPERATOR = re.compile(OPERATOR)
-_SAID = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # what a statement says of one
+_REGISTERS = re.compile(_OPERATOR.pattern + r"|\.register_|\.impl\b|\bimpl\(")  # in what defines or registers one
 
 
 class Name(NamedTuple):
@@ -37,11 +37,11 @@ class Name(NamedTuple):
 
 
 class _Reference(NamedTuple):
-    """A place that speaks of a name of the top level of this or another file.
+    """A reference to a name of the top level of this or another file.
 
     Attributes:
         node: the place.
-        spelled: what it says, `f` or `b.f`; empty where the port cannot say so, as `b` has it from another file.
+        spelled: its text, `f` or `b.f`; empty where the port cannot have that text, as `b` has it from another file.
         name: the name.
     """
 
@@ -96,7 +96,7 @@ class _File:
         self.classes = [n for n in nodes if isinstance(n, ast.ClassDef)]
         self.identifiers = {n.id for n in nodes if isinstance(n, ast.Name)}
         self.identifiers |= {n.arg for n in nodes if isinstance(n, ast.arg)}
-        self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what gives it a meaning
+        self.bound: dict[str, list[ast.AST]] = {}  # of each name of the top level what binds it
         for node in (*iter_inside(self.tree), *(n for n in nodes if isinstance(n, ast.Global))):
             for bound in iter_bound_here(node):
                 self.bound.setdefault(bound, []).append(node)
@@ -117,13 +117,13 @@ class _File:
         return self.stated[statement]
 
     def list_references(self, statement: ast.stmt) -> list[ast.AST]:
-        """Return the places in a statement of the top level that speak of the top level."""
+        """Return the references to the top level in a statement of it."""
         if statement not in self.references:
             self.references[statement] = [*iter_top_level_references([statement])]
         return self.references[statement]
 
     def find_import(self, name: str) -> tuple[ast.Import | ast.ImportFrom, ast.alias] | None:
-        """Return the import that alone gives a name its meaning."""
+        """Return the import that alone defines a name."""
         found = self.bound.get(name, [])
         if len(found) != 1 or not isinstance(found[0], (ast.Import, ast.ImportFrom)):
             return None
@@ -143,7 +143,7 @@ def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linke
         roots: for each file the folder that its modules are named from.
 
     Returns:
-        For each group of files that import from each other its text, and the names of the files that stand alone.
+        For each group of files that import from each other its text, and the names of the files that are alone.
     """
     known: dict[str, _File] = {}
     for name, text in files.items():
@@ -191,14 +191,14 @@ class _Linker:
     def _list_registered(self) -> list[tuple[str, Name]]:
         """Return names that lines read which register operators, `direct_register_custom_op("f", f)`, and the file."""
         calls = ((f, s) for f in self.files.values() for s in f.tree.body if isinstance(s, ast.Expr))
-        lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _SAID.search(ast.unparse(s))]
+        lines = [(f, s) for f, s in calls if _OPERATOR.search(f.text) and _REGISTERS.search(ast.unparse(s))]
         return [(f.name, r.name) for f, s in lines for r in self._iter_references(f, [s])]
 
     def _list_functions(self) -> list[Name]:
         """Return the classes that may be Functions, by their bases, and the custom operators."""
         texts = ((f, s, ast.unparse(s)) for f in self.files.values() if _OPERATOR.search(f.text) for s in f.tree.body)
-        said = [(f, s) for f, s, text in texts if _SAID.search(text)]
-        found = [Name(f.name, n) for f, s in said for n in f.list_bound(s)]
+        defining = [(f, s) for f, s, text in texts if _REGISTERS.search(text)]
+        found = [Name(f.name, n) for f, s in defining for n in f.list_bound(s)]
         classes = [(f, c) for f in self.files.values() for c in f.classes]
         derived: dict[Name, list[Name]] = {}
         for file, node in classes:
@@ -214,7 +214,7 @@ class _Linker:
         return found
 
     def _list_needs(self, name: Name) -> set[Name]:
-        """Return the names that the statements read which give a name its meaning."""
+        """Return the names that the statements read which define a name."""
         file = self.files[name.file]
         return {r.name for r in self._iter_references(file, file.list_providers(name.name))}
 
@@ -254,7 +254,7 @@ class _Linker:
         return self._find_module(file, module, statement.level)
 
     def _find_constant(self, file: _File, name: str) -> ast.expr | None:
-        """Return what the name of a file is given, in this or another file, if that is one thing."""
+        """Return the value of a name of a file, assigned in this or another file, if there is one assignment."""
         meaning = self._follow_name(file, name, Name(file.name, name), frozenset()) if name in file.bound else None
         if not isinstance(meaning, Name):
             return None
@@ -262,7 +262,7 @@ class _Linker:
         return given[0].value if len(given) == 1 and isinstance(given[0], ast.Assign) else None
 
     def _iter_operator_references(self, file: _File, nodes: Iterable[ast.AST]) -> Iterator[_Reference]:
-        """Yield the places that call an operator of another file by its qualified name."""
+        """Yield the references to operators of other files by their qualified names."""
         for node, qualname in iter_named_operators(nodes) if "torch.ops." in file.text and self.operators else ():
             found = self.operators.get(qualname, set())
             if len(found) == 1 and (name := next(iter(found))).file in self.group - {file.name}:
@@ -371,7 +371,7 @@ class _Linker:
                 yield Edit(locate_node(node), ast.unparse(kept))
 
     def _write_import(self, file: _File, reference: _Reference, new: str) -> str:
-        """Return the import that brings a name to a file, as it is to stand in the port."""
+        """Return the import that brings a name to a file, in the form for the port."""
         other, name = self.files[reference.name.file], reference.name.name
         local, _, last = reference.spelled.rpartition(".")
         path = self._write_module_path(file, other, reference.spelled.partition(".")[0])

@@ -1,4 +1,4 @@
-"""A source file: its tree, where its nodes stand, and what the names at its top level mean."""
+"""A source file: its tree, the positions of its nodes, and the meanings of its top-level names."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Source:
         tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS))
         source = cls(filename, tree, positions, text=text if tree is parsed else "")
         for script in (False, True):
-            known = set(source.definitions)  # whoever imports the file sees these, whatever a script gives them
+            known = set(source.definitions)  # an import of the file sees these, whatever a script binds to them
             bound = [(s, *b) for s in source.tree.body if _is_script(s) is script for b in iter_bindings(s)]
             for statement, name, definition in bound:
                 if name in known:
@@ -287,7 +287,7 @@ class _UnderscoreRenamer(cst.CSTTransformer):
 
 
 def collect_read_names(made: Iterable[Any]) -> set[str]:
-    """Return the names of the top level that statements read, or say to be global."""
+    """Return the names of the top level that statements read, or declare global."""
     symbols = _iter_symbols("".join(map(unparse, made)))
     return {s.get_name() for s, top in symbols if (s.is_referenced() if top else s.is_global())}
 

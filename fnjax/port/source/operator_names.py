@@ -14,7 +14,7 @@ def iter_defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr 
 
     Args:
         tree: the file.
-        constant: what a name of its top level is given.
+        constant: returns the value of a name of its top level.
     """
     for statement in tree.body:
         calls: list[tuple[str, ast.expr]] = []
@@ -50,7 +50,7 @@ def _read_string(node: ast.expr | None, constant: Callable[[str], ast.expr | Non
 
 
 def iter_named_operators(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Attribute, str]]:
-    """Yield the places that speak of `torch.ops.mylib.scale`, `.default` included, each with the qualified name."""
+    """Yield the references to `torch.ops.mylib.scale`, `.default` included, each with the qualified name."""
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()

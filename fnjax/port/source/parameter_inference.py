@@ -1,4 +1,4 @@
-"""What a parameter is, from its annotation, its default and what the function does with it."""
+"""Parameter inference: from the annotation, the default, and the uses of a parameter in the function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Resolve = Callable[[cst.BaseExpression], str]
 
 
 def read_annotation(annotation: cst.BaseExpression, resolve: Resolve) -> Value | None:
-    """Return what an annotation says, or None."""
+    """Return the value that an annotation describes, or None."""
     name = resolve(annotation)
     if isinstance(annotation, cst.SimpleString):
         try:
@@ -243,7 +243,7 @@ def may_be_left_out(param: cst.Param, function: cst.FunctionDef, inference: Infe
 
 
 def iter_gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[int]:
-    """Yield the places at which a backward surely returns something else than None; or always does, on all its ways."""
+    """Yield the places at which a backward surely returns something other than None; with `always`, on every path."""
     returned, tensors, nothing = _collect_returned(function.body)
     star = function.params.star_arg.name.value if isinstance(function.params.star_arg, cst.Param) else ""
     for value in returned:
@@ -284,7 +284,7 @@ def _collect_returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], se
 def describe_parameter(
     param: cst.Param, function: cst.FunctionDef, inference: Inference, graded: bool = False
 ) -> Value:
-    """Return what a parameter is; `graded` where backward returns a gradient for it."""
+    """Return the value of a parameter; `graded` where backward returns a gradient for it."""
     name = param.name.value
     uses = inference.find_uses(name, function)
     said = read_annotation(param.annotation.annotation, inference.resolve) if param.annotation else None

@@ -45,10 +45,10 @@ class Class:
     next_to: list[cst.CSTNode] = field(default_factory=list)
     shaped: bool = False
     containers: bool = False
-    is_defined: bool = True  # False for a custom operator whose schema the file does not say
+    is_defined: bool = True  # False for a custom operator whose schema is not in the file
     left_out: list[tuple[cst.CSTNode, str, str]] = field(default_factory=list)  # why, and how severe that is
     facts: dict[str, Value] = field(default_factory=dict)  # attributes of ctx, and of what forward saves
-    kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has kept them
+    kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has set them
 
     def keep_on_ctx(self, method: str, values: dict[str, Value]) -> None:
         """Keep what a method has left on ctx; of what several leave there only what holds for all is known."""
@@ -88,9 +88,9 @@ class Routine:
         dependencies: the facts that were read so far, of all functions and classes of the file.
         passed_values: the values that call sites pass for its parameters, by the top-level item of the call.
         earlier: the same of all call sites together, before this iteration.
-        summary: the facts that its body and its callers have given, by name.
+        summary: the facts of its body and its callers, by name.
         result: what it returns.
-        views: the parameter of which it surely returns a view, or which itself, whatever way it takes.
+        views: the parameter that it returns, itself or a view of it, on every path.
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` is around all its writes.
@@ -221,7 +221,7 @@ class Routine:
 
     @property
     def context(self) -> str:
-        """The name that it gives ctx."""
+        """Its name for ctx."""
         known = self.role in METHODS and 0 < self.first <= len(self.parameters)
         return self.parameters[self.first - 1].name.value if known else "ctx"
 

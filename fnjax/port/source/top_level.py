@@ -1,4 +1,4 @@
-"""What in a file speaks of its top level, by the rules of Python's scopes."""
+"""References to the top level of a file, by the rules of Python's scopes."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def iter_bound_here(node: ast.AST) -> Iterator[str]:
 
 
 def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
-    """Yield the names and attributes (`b.f`), definitions and `global` statements that speak of the top level.
+    """Yield the names and attributes (`b.f`), definitions and `global` statements that refer to the top level.
 
     Args:
-        nodes: where they stand.
+        nodes: where they are.
         hidden: the names that mean something else there.
     """
     for node in nodes:
