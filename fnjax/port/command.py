@@ -170,7 +170,7 @@ def _run_port(options: argparse.Namespace) -> int:
 
 
 def _say_summary(name: str, ported: Ported) -> None:
-    """Print what of a file is JAX source, what stays as it is, and what is left out, where not all is JAX."""
+    """Print which parts of a file are JAX source, stay as they are, or are left out, unless all is JAX source."""
     if not ported.as_is and not (ported.left_out and ported.classes):
         return
     done = [c.name for c in ported.classes if c.status == "ported"]

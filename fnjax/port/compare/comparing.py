@@ -109,7 +109,7 @@ class Comparing:
     def judge(
         self, theirs: Results, cotangents: Sequence[Values], inputs: Inputs, modes: Sequence[str] = MODES
     ) -> Comparison:
-        """Return the port's results compared with those."""
+        """Compare the port's results with those of the original."""
         port, selected = self._find_port(inputs), inputs.selected
         drawn: set[str] = set()
         key: dict[str, Any] = {}
@@ -144,13 +144,13 @@ class Comparing:
 
 
 def find_key(original: Any, ported: Any) -> str:
-    """Return the last argument of the port's forward, where that is a key that the original has not; else empty."""
+    """Return the name of the port's last argument if it is a key that the original lacks; else an empty text."""
     theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
 
 
 def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
-    """Return the original's apply; what it writes to and the port returns instead comes after its results.
+    """Return the original's apply with arguments that it writes to, and the port returns, after its results.
 
     The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
     """

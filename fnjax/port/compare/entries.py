@@ -1,4 +1,4 @@
-"""Both sides' arrays, compared entry by entry."""
+"""Comparison of the arrays of original and port, entry by entry."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def compare_entries(
 
 
 def find_differing(runs: Sequence[Results], selected: Sequence[int]) -> set[str]:
-    """Return what differs between runs of one side."""
+    """Return the labels of the arrays that differ between runs of one side."""
     found = set()
     for parts in zip(*(r.label_steps(selected) for r in runs), strict=True):
         for arrays in zip(*(values for values, _ in parts), parts[0][1], strict=False):
@@ -81,10 +81,10 @@ def compare_arrays(
     tolerances: tuple[float, float],
     name: str = "PyTorch",
 ) -> Entry:
-    """Return one array of both sides compared, entry by entry."""
+    """Compare an array of the original with that of the port, entry by entry."""
     if original.shape != ported.shape:
         return Entry(what, mode, False, message=f"shape {ported.shape} for {name}'s {original.shape}")
-    dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # int64 is int32 there, without 64-bit numbers
+    dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # without 64-bit types int64 is int32 there
     if dtypes[0] != dtypes[1]:
         return Entry(what, mode, False, message=f"dtype {ported.dtype} for {name}'s {original.dtype}")
     if not original.size:

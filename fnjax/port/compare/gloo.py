@@ -1,4 +1,4 @@
-"""One process of PyTorch's: runs the cases of a job in a gloo group, and leaves outputs and gradients.
+"""A PyTorch process that runs the cases of a job in a gloo group, and writes outputs and gradients.
 
 Run as a script, so that the processes wait for PyTorch alone: `python gloo.py RANK COUNT JOBS RESULT`.
 """
@@ -71,7 +71,7 @@ def _run_case(function: Any, case: dict[str, Any], mode: str, rank: int) -> dict
             for i, a in enumerate(given)
             if isinstance(a, np.ndarray)
         }
-        # What it is given may be written to: a leaf may not.
+        # A function may write to its arguments, but not to a leaf.
         args: list[Any] = [
             leaves.get(i, dist.group.WORLD if isinstance(a, str) and a == GROUP else a) for i, a in enumerate(given)
         ]

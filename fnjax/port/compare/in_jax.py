@@ -20,9 +20,9 @@ class Port:
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Inputs, *, plain: bool = False) -> None:
-        """Make it ready; a `plain` one gets its static arguments as they are, without JAX's dtypes for PyTorch's."""
+        """Convert the static arguments; a `plain` one gets them as they are, without JAX's dtypes for PyTorch's."""
         self.function, self.kwargs, self.selected = function, dict(inputs.kwargs), inputs.selected
-        owner = getattr(function, "__self__", None)  # of apply
+        owner = getattr(function, "__self__", None)  # of apply: the class
         as_is = isinstance(owner, type) and issubclass(owner, fnjax.torch.autograd.Function)
         self.args = inputs.args if plain else [_convert_static(a, as_is) for a in inputs.args]
         self.arrays = [i for i, a in enumerate(inputs.args) if isinstance(a, np.ndarray)]
@@ -34,7 +34,7 @@ class Port:
     def run_port(
         self, args: Sequence[Any], key: Any, cotangents: Sequence[Values], mode: str, theirs: Results
     ) -> Results:
-        """Return the port's results for the cotangents that PyTorch drew, as far as PyTorch has any."""
+        """Return the port's results for the reference's cotangents, up to the derivative that the reference has."""
         values = {i: jax.numpy.asarray(args[i]) for i in self.arrays}
         count = 1 + bool(theirs.gradients) + bool(theirs.seconds)
         error = None

@@ -18,7 +18,7 @@ from fnjax.port.compare.values import Inputs, Results, Values, draw_like, flatte
 
 
 class _StableMode(TorchFunctionMode):
-    """Sorts equal entries stably, and what topk selects too; memory that is not set has one value.
+    """Mode in which sort and topk are stable, and uninitialised memory has one value.
 
     PyTorch leaves their order open, and that of `topk(sorted=False)` altogether: any order is right, so the one that
     JAX has is chosen.
@@ -120,7 +120,7 @@ def run_torch(
     error = None
     try:
         first = draw_cotangents(outputs, draw)
-        if leaves and all(c is None for c in first):  # nothing to differentiate: integers, truth values
+        if leaves and all(c is None for c in first):  # nothing to differentiate: integers, booleans
             return Results([make_array(o) for o in outputs], [], []), [first, []]
         gradients = pulled(outputs, first)
         second = draw_cotangents(gradients, draw)
@@ -181,9 +181,9 @@ class PyTorch:
         torch.default_generator.manual_seed(number)
 
     def run(self, function: Callable[..., Any], inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
-        """Return PyTorch's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        """Return PyTorch's results, and the cotangents that were drawn; uninitialised memory holds `fill`."""
         with settle_torch(inputs.dtype, fill):
-            # This fills memory that operations leave unset with NaN, or the largest integer.
+            # This fills uninitialised memory with NaN, or the largest integer.
             torch.use_deterministic_algorithms(bool(fill), warn_only=True)
             try:
                 return run_torch(function, inputs)

@@ -13,9 +13,9 @@ _LIBDEVICE = ("triton.language.extra.libdevice", "triton.language.extra.cuda.lib
 
 
 def prepare_interpreter() -> None:
-    """Let wrappers of kernels run on a CPU, under TRITON_INTERPRET=1; for a process of its own.
+    """Let wrappers of kernels run on a CPU under TRITON_INTERPRET=1; for a process of their own.
 
-    Numbers of Python's are float32 in kernels, as on a GPU; libdevice's functions are NumPy's; of configurations the
+    Python's numbers are float32 in kernels, as on a GPU; libdevice's functions are NumPy's; of configurations the
     first one runs; questions about the device return what fnjax.port.rewrite.calls.questions writes.
     """
     import torch

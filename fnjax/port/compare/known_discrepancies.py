@@ -1,4 +1,4 @@
-"""Second derivatives that PyTorch has wrong, and the port right.
+"""Second derivatives that are wrong in PyTorch, and right in the port.
 
 PyTorch takes what forward computed and saved for constant when it differentiates backward, and outputs that are marked
 non-differentiable as well. Where the port's second derivatives differ, what PyTorch leaves out is added: how PyTorch's
@@ -30,14 +30,14 @@ STEPS = {"float64": 1e-4, "float32": 1e-2}  # of finite differences
 def mark_known_discrepancies(
     entries: list[Entry], side: Original, theirs: Values, ours: Values, unmeasured: set[str]
 ) -> Iterator[Entry]:
-    """Return the entries; second derivatives that PyTorch alone has wrong are marked.
+    """Yield the entries; second derivatives that are wrong in PyTorch alone are marked.
 
     Args:
         entries: of outputs, gradients and second derivatives.
         side: PyTorch's function and its inputs.
         theirs: PyTorch's second derivatives.
         ours: the port's.
-        unmeasured: gets the reason where it cannot be known which of the two is right.
+        unmeasured: is extended with the reason where nothing tells which of the two is right.
     """
     vectors = [k for k, c in enumerate(side.cotangents[0]) if c is not None]
     moved = [(f"argument {n}", n, False) for n in side.inputs.selected]
@@ -73,7 +73,7 @@ def _is_slope(side: Original, which: int, of_cotangent: bool, theirs: Any, ours:
                     if of_cotangent:
                         raise TypeError("backward is linear in it")
                     slopes = [float(np.sum(their_terms)) + s for s in one.measure_left_out(side.find_intermediates())]
-                except Exception:  # noqa: BLE001 - its methods do not run by themselves
+                except Exception:  # noqa: BLE001 - its methods cannot be called one by one
                     slopes = [one.measure_slope()]
         except Exception:
             if dtype == "float32":
@@ -126,7 +126,7 @@ class Original:
         return ctx, flatten(found)
 
     def find_intermediates(self) -> tuple[list[int], list[str]]:
-        """Return what backward has of forward, and PyTorch takes for constant: saved tensors, and attributes.
+        """Return what backward reads of forward as a constant in PyTorch: indices of saved tensors, and attributes.
 
         In the precision of the comparison: in another the result of a cast may be the argument itself.
         """
@@ -168,7 +168,7 @@ class _Direction:
 
     Attributes:
         side: the function, in the precision of the measurement.
-        which: the place of the argument, or of the output.
+        which: the index of the argument, or of the output.
         of_cotangent: whether it is that of an output.
         direction: like the argument, or the cotangent.
         step: of finite differences.
@@ -238,7 +238,7 @@ class _Direction:
                 rise = _widen(high) - _widen(low)
                 total += float(np.real(np.sum(np.conj(_widen(slope)) * rise))) / (2 * self.step)
         totals = [total]
-        # Forward may be none that PyTorch differentiates; what it writes to after it was saved, PyTorch clones.
+        # PyTorch may be unable to differentiate forward; what forward writes to after it was saved, PyTorch clones.
         with contextlib.suppress(Exception), torch.autograd.graph.allow_mutation_on_saved_tensors():
             at = make_tensor(side.inputs.args[self.which], requires_grad=True)
             fresh = [make_tensor(a) for a in side.inputs.args]

@@ -20,7 +20,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True)
 class Part:
-    """An array that both sides have, or that one of them lacks.
+    """An array of both modules, or of one of them.
 
     Attributes:
         module: the name of the submodule; empty for the whole.

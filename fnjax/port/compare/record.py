@@ -10,7 +10,7 @@ TOLERANCES = {"float32": (1e-4, 1e-5), "float64": (1e-7, 1e-9)}
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One array of both sides.
+    """Comparison of one array.
 
     Attributes:
         what: `output 0`, `gradient of x`, `second derivative of x`.
@@ -21,7 +21,7 @@ class Entry:
         ported: JAX's.
         message: the problem where there is no value: another shape, an exception.
         known: a second derivative that differs because PyTorch's is not the derivative of its own gradient, and the
-            port's is: PyTorch takes what forward computed and saved for constant.
+            port's is.
         reference: what ran the original: PyTorch or fnjax.torch.
     """
 

@@ -36,7 +36,7 @@ class Reference(Protocol):
         """Seed the random numbers that the original draws."""
 
     def run(self, function: Any, inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
-        """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        """Return the original's results, and the cotangents that were drawn; uninitialised memory holds `fill`."""
 
 
 def is_installed() -> bool:
@@ -68,7 +68,7 @@ def describe_reference(against: str) -> str:
 
 
 def make_reference(asked: str | None) -> Reference:
-    """Return a reference by its name, as `choose_reference` does; PyTorch is imported only for its own."""
+    """Return a reference by its name, as `choose_reference` does; PyTorch is imported only if it is the reference."""
     home = "in_pytorch" if choose_reference(asked) == PYTORCH else "in_fnjax_torch"
     found: Reference = importlib.import_module(f"fnjax.port.compare.{home}").REFERENCE
     return found

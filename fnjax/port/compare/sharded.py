@@ -1,4 +1,4 @@
-"""JAX's side on several devices: runs the cases of a job inside shard_map, in three modes.
+"""A JAX process that runs the cases of a job on several devices inside shard_map, in three modes.
 
 Run as a module in a process of its own, in which XLA_FLAGS sets the number of devices.
 """

@@ -1,4 +1,4 @@
-"""Inputs and results that both sides share, as NumPy arrays."""
+"""Inputs and results of original and port, as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ Values = list[Any]  # NumPy arrays, and None for what has no cotangent
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Results of one side.
+    """Results of original or port.
 
     Attributes:
         outputs: the arrays that it returns.
         gradients: those of the differentiated arguments.
         seconds: their second derivatives.
-        error: the exception that ended it at the last of these.
+        error: the exception that was raised at the first step that is missing.
         constant: what of these PyTorch does not differentiate, by name.
     """
 
@@ -30,7 +30,7 @@ class Results:
     constant: tuple[str, ...] = ()
 
     def label_steps(self, selected: Sequence[int]) -> list[tuple[Values, list[str]]]:
-        """Return the three with what each array is, where the arguments at these places are differentiated."""
+        """Return the three with a label for each array, where the arguments with these indices are differentiated."""
         names = [f"argument {i}" for i in selected]
         vectors = [f"the cotangent of output {i}" for i, o in enumerate(self.outputs) if o.dtype.kind in "fcV"]
         return [
@@ -57,7 +57,7 @@ def flatten(value: Any) -> list[Any]:
 
 
 def add_written(function: Callable[..., Any], places: Sequence[int]) -> Callable[..., Any]:
-    """Return a function whose results are followed by the arguments at these places, which it wrote to."""
+    """Return a function whose results are followed by the arguments at these indices, which it writes to."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
         found = function(*args, **kwargs)
@@ -73,7 +73,7 @@ def is_inexact(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Inputs:
-    """Inputs of both sides.
+    """Inputs of original and port.
 
     Attributes:
         args: the arguments, arrays as NumPy arrays.
@@ -91,11 +91,11 @@ class Inputs:
 
     @property
     def selected(self) -> list[int]:
-        """The places of the arguments that are differentiated."""
+        """The indices of the arguments that are differentiated."""
         return [i for i, a in enumerate(self.args) if is_inexact(a) and (self.argnums is None or i in self.argnums)]
 
     def cast(self, dtype: str) -> Inputs:
-        """Return the same in a precision."""
+        """Return the inputs in a precision."""
         return replace(self, args=[cast_arrays(a, dtype) for a in self.args], dtype=dtype)
 
 

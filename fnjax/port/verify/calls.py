@@ -57,7 +57,7 @@ class Array:
 
 
 class Passed:
-    """A function as an argument: what its text makes of tensors and of arrays alike."""
+    """A function as an argument, which takes tensors and arrays alike."""
 
     def __init__(self, text: str) -> None:
         self.text, self.function = text, eval(text)
@@ -80,7 +80,7 @@ NAMES = {"SimpleNamespace": SimpleNamespace, "inf": np.inf, "nan": np.nan}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
-    """Arguments for both sides.
+    """Arguments of original and port.
 
     Attributes:
         args: arrays as NumPy arrays, anything else as it is.
@@ -100,7 +100,7 @@ class Call:
         return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
 
     def make_inputs(self, dtype: str) -> Inputs:
-        """Return the inputs of both sides, in a precision."""
+        """Return the inputs of original and port, in a precision."""
         return Inputs(self.args, argnums=self.argnums, seed=self.seed).cast(dtype)
 
     def write_arguments(self) -> str:

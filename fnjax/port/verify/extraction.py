@@ -1,7 +1,7 @@
 """Extraction of a class from its file: only the statements that it needs are executed, and nothing else of its package.
 
 Names of other files of the same package are extracted from these in the same way, when they are read. The
-statements keep their lines, so that tracebacks and tracing speak of the file itself.
+statements keep their lines, so that tracebacks and tracing refer to the file itself.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _PARTS: dict[Path, Part] = {}
 
 
 def open_part(path: Path, text: str | None = None) -> Part:
-    """Return the one part for a file."""
+    """Return the part for a file, the same at each call."""
     path = path.absolute()
     if path not in _PARTS:
         _PARTS[path] = Part(path, text)
@@ -189,7 +189,7 @@ def import_whole(path: Path) -> Any:
 
 
 def extract_name(path: Path, text: str, name: str) -> Any:
-    """Return a name of a file, of which no more than that needs is executed; or else of its imported module.
+    """Return what a name of a file means; only what it needs is executed, or else the whole file with its package.
 
     Raises:
         Exception: neither can be done.
@@ -220,7 +220,7 @@ def _find_package(path: Path) -> Path | None:
 
 
 def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yield the statements, with those of an `if` or a `try` one by one where it contains imports only."""
+    """Yield the statements, with those of an `if` one by one where it contains imports only."""
     for statement in body:
         inner = list(open_blocks(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
@@ -245,7 +245,7 @@ def _list_changed(statement: ast.stmt) -> Iterator[str]:
 
 
 def list_read(statement: ast.AST) -> set[str]:
-    """Return the names that a statement reads, but those of `symbolic`, which is for export."""
+    """Return the names that a statement reads, without those of `symbolic`, which is for export."""
     if isinstance(statement, ast.FunctionDef) and statement.name == "symbolic":
         return set()
     inner = set().union(*map(list_read, ast.iter_child_nodes(statement)))

@@ -64,7 +64,7 @@ def list_sizes(tree: ast.Module) -> list[int]:
 
 
 class _HintReader:
-    """Follows the parameters through a class and the functions of its file."""
+    """Reader of how a class and the functions of its file use each parameter."""
 
     def __init__(self, tree: ast.Module, name: str, methods: Mapping[str, Function]) -> None:
         self.tree, self.name, self.methods = tree, name, methods
@@ -227,7 +227,7 @@ class _HintReader:
 
 
 def _list_facts(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
-    """Yield what a node shows of the expressions in it."""
+    """Yield facts that a node shows of the expressions in it."""
     match node:
         case ast.If() | ast.IfExp() | ast.While():
             yield "condition", node.test
@@ -263,7 +263,7 @@ def _list_facts_of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | None]]
         yield from (("tensor", a) for a in args)
         return
     method = isinstance(node.func, ast.Attribute) and not name.startswith(("torch.", "F.", "nn.", "th."))
-    for i, arg in enumerate(args, int(method)):  # the object of a method has place 0
+    for i, arg in enumerate(args, int(method)):  # the object of a method has index 0
         if (_INDEXED.match(tail) and i > 1) or (_COUNTED.match(tail) and i == 0):
             yield "index", arg
         elif _MAKING.match(tail) and (i or not method):

@@ -1,4 +1,4 @@
-"""The lines of a class that ran."""
+"""Lines of a class that ran."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def find_operator_of_reference(reference: Reference, path: Path, name: str) -> F
 
 
 def make_operator(found: Found, path: Path, text: str, name: str) -> Operator:
-    """Return an operator, qualified by its name, with its methods as its file defines them."""
+    """Return a registered operator with its methods, as its file defines them."""
     methods = dict(_iter_methods(ast.parse(text), name))
     functions: dict[str, Callable[..., Any]] = {
         k: _make_function(node, str(path.absolute())) for k, node in methods.items()

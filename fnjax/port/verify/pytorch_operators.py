@@ -27,10 +27,10 @@ def find_pytorch_operator(path: Path, text: str, name: str) -> Found:
     if not hasattr(getattr(torch.ops, namespace), last):  # a namespace cannot be defined twice
         try:
             extraction.import_whole(path)
-        except (Exception, SystemExit):  # noqa: BLE001 - what other libraries are wanted for need not be there
+        except (Exception, SystemExit):  # noqa: BLE001 - libraries that the file imports need not be installed
             extraction.open_part(path, text).run_all()
     overload = getattr(getattr(torch.ops, namespace), last).default
-    arguments = overload._schema.arguments  # printed and read by torch's users, under this name only
+    arguments = overload._schema.arguments  # there is no public name for it
     written = [i for i, a in enumerate(arguments) if a.alias_info is not None and a.alias_info.is_write]
 
     def call(*args: Any) -> Any:
@@ -38,7 +38,7 @@ def find_pytorch_operator(path: Path, text: str, name: str) -> Found:
         _refuse_what_the_fake_refuses(overload, args)
         return found
 
-    # Through a kernel without a derivative PyTorch goes with a warning that this may be wrong; fnjax refuses.
+    # PyTorch differentiates through a kernel without a derivative with a warning that this may be wrong; fnjax refuses.
     keys = ("Autograd", "CompositeImplicitAutograd")
     derived = any(torch._C._dispatch_has_kernel_for_dispatch_key(name, key) for key in keys)
     return Found(call, [(a.name, str(a.type)) for a in arguments], written, derived)

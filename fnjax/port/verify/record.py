@@ -1,4 +1,4 @@
-"""A class to verify, and what became of it."""
+"""A class to verify, and the verdict."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Verdict whether a port computes what its original does.
+    """Verdict on whether a port computes what its original does.
 
     Attributes:
         name: the class.

@@ -17,7 +17,7 @@ from fnjax.port.verify.lines import Lines
 
 
 class TooLong(BaseException):
-    """A call took too long; no `except Exception` of the user's stops it."""
+    """Interruption of a call that takes too long; no `except Exception` of the user's catches it."""
 
 
 @contextmanager

@@ -137,7 +137,7 @@ def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
 
 
 def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
-    """Yield one thing changed at a time."""
+    """Yield recipes with one argument, size, rank or kind changed."""
     for i, (given, option) in enumerate(zip(recipe, options, strict=False)):
         if not isinstance(given, Array):
             for value in [*option.likely[:8], *option.other[:4]]:

@@ -72,7 +72,7 @@ class _Run:
         self.killed, self.remedy = "", REMEDY
         self.counts: dict[str, int] = {}
         self.events: queue.Queue[dict[str, Any] | None] = queue.Queue()
-        # A class is tried on the CPU, where it ends nobody else's work.
+        # A class is tried on the CPU, where it disturbs no other process.
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
         environment.setdefault("TRITON_INTERPRET", "1")
         environment["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than any of its calls
@@ -118,7 +118,7 @@ class _Run:
                     self.verdict = Verdict(**found)
                 if event["event"] == "verdict":
                     return self.verdict
-                if event["event"] == "ready":  # it minds the time itself, but for what it cannot interrupt
+                if event["event"] == "ready":  # it limits the time itself, except of what it cannot interrupt
                     until = time.monotonic() + 2 * self.job.seconds + 10
                 self._note_event(event)
         finally:

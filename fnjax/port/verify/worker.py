@@ -25,7 +25,7 @@ def main() -> None:
     """Verify the class of the job, and report the verdict."""
     job = Job(**json.loads(Path(sys.argv[1]).read_text("utf-8")))
     with os.fdopen(os.dup(1), "w") as out:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what the user's code prints is not for who reads this
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the user's code may print: only events may go to the pipe
         faulthandler.enable()
         from fnjax.port.verify.verification import verify_class
 
@@ -64,7 +64,7 @@ def _send_event(out: IO[str], event: str, **more: Any) -> None:
 
 
 def _limit_memory(size: int) -> None:
-    """Refuse more than that beyond what the process has now, where the system can."""
+    """Limit the memory to what the process has now and that size, where the system can."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import resource
 
