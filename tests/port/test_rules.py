@@ -1291,6 +1291,16 @@ def test_a_branch_that_cannot_be_traced_stays_one_of_pythons():
     assert all(f.message.endswith("; JAX source of this runs outside jit only") for f in findings)
 
 
+def test_a_list_that_grows_until_a_value_ends_the_loop():
+    """The finding says that the list's length depends on values; an array of a fixed length becomes a loop of JAX's."""
+    loop = "for i in range(5):\n    x = x * 2\n    {}\n    if x.sum() > 9:\n        break"
+    (finding,) = ported(f"z = []\n{loop.format('z.append(x)')}")[1]
+    assert "so is the length of z: fill an array of fixed length instead" in finding.message
+    made, findings = ported(f"z = torch.zeros(5, 3)\n{loop.format('z[i] = x')}\nctx.z = z")
+    assert "jax.lax.while_loop" in made
+    assert not findings
+
+
 def test_branches_that_draw_and_return():
     """A key that a branch splits is its function's argument."""
     text = (

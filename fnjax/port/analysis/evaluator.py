@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
@@ -37,7 +38,7 @@ from fnjax.port.analysis.variables import Surroundings, read_getattr
 from fnjax.port.known.facts import UNKNOWN, MemRef, Value, list_memrefs
 from fnjax.port.known.state import State, join_states
 from fnjax.port.torch.expressions import find_names
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, list_small_statements
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
@@ -77,20 +78,14 @@ class Evaluator(ExpressionEvaluator):
     def port_body(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """Return the translation of a block."""
         if isinstance(body, cst.SimpleStatementSuite):
-            lines: Statements = self.port_line(cst.SimpleStatementLine(body.body), body)
+            lines: Statements = self.port_line(cst.SimpleStatementLine(body.body), alone=False)
             self.effects = self.effects.add_effects(find_effects(lines))
-            small = [s for stmt in lines if isinstance(stmt, cst.SimpleStatementLine) for s in stmt.body]
+            small = list_small_statements(lines)
             if len(lines) == 1 and len(small) == len(body.body):
-                return (
-                    body
-                    if all(a is b for a, b in zip(small, body.body, strict=True))
-                    else body.with_changes(body=small)
-                )
+                return body if all(map(is_, small, body.body)) else body.with_changes(body=small)
             return cst.IndentedBlock(lines or [parse_line("pass")])
         statements = self.port_block(body.body)  # type: ignore[arg-type] # an indented block
-        if not statements:
-            statements = [parse_line("pass")]
-        return body.with_changes(body=statements)
+        return body.with_changes(body=statements or [parse_line("pass")])
 
     def port_block(self, body: Sequence[cst.BaseStatement]) -> Statements:
         """Return the translation of statements that follow each other."""
@@ -126,23 +121,36 @@ class Evaluator(ExpressionEvaluator):
 
     def port_statement(self, node: cst.BaseStatement) -> Statements:
         """Return the translation of one statement."""
-        made = self.evaluate_once(node, lambda: (self._apply_rules(node), 1))
+
+        def evaluated() -> Made:
+            if isinstance(node, cst.SimpleStatementLine):
+                return self.port_line(node), 1
+            return self.keep_comments(node, self._evaluate_statement(node, node)), 1
+
+        made = self.evaluate_once(node, evaluated)
         return made[0] if made else []
 
-    def _apply_rules(self, node: cst.BaseStatement) -> Statements:
-        outer, self.current = self.current, node
+    def apply_rules(self, node: cst.BaseStatement | cst.BaseSmallStatement) -> Statements:
+        """Return the translation of a statement by the first rule that has one; what none has one for stays."""
+        for rule in find_node_rules(type(node), self.program.mentions):
+            made: Statements | None = rule(self, node)
+            if made is not None:
+                return made
+        return [cst.SimpleStatementLine([node]) if isinstance(node, cst.BaseSmallStatement) else node]
+
+    def _evaluate_statement(self, node: Any, current: cst.CSTNode) -> Statements:
+        """Return the translation of a statement and what it puts in front of itself.
+
+        Args:
+            node: the statement.
+            current: the statement, or the line on which only it is.
+        """
+        outer, self.current = self.current, current
         outside, self.before = self.before, Prologue()
         self.memo.clear()
         try:
-            if isinstance(node, cst.SimpleStatementLine):
-                return self.port_line(node, node)
-            result: Statements = [node]
-            for rule in find_node_rules(type(node), self.program.mentions):
-                made: Statements | None = rule(self, node)
-                if made is not None:
-                    result = made
-                    break
-            return self.keep_comments(node, [*self.before, *result])
+            made = self.apply_rules(node)  # which adds to `before`
+            return [*self.before, *made]
         except Stop as e:
             self.report(e.node, e.kind, e.message)
             self.forget_variables(node)
@@ -151,42 +159,19 @@ class Evaluator(ExpressionEvaluator):
             self.current, self.before = outer, outside
             self.memo.clear()
 
-    def port_line(self, node: cst.SimpleStatementLine, origin: cst.CSTNode) -> Statements:
-        """Return the translation of a line of small statements."""
+    def port_line(self, node: cst.SimpleStatementLine, *, alone: bool = True) -> Statements:
+        """Return the translation of a line of small statements; with `alone` the line may be kept as it is."""
         made: Statements = []
-        same = True
-        outer = self.current
         for small in node.body:
-            if len(node.body) > 1 or origin is not node:  # what is read after it on this line comes later
-                self.current = small
-            self.before = Prologue()
-            self.memo.clear()
-            try:
-                new = self.port_small_statement(small)
-            except Stop as e:
-                self.report(e.node, e.kind, e.message)
-                self.forget_variables(small)
-                new, self.before = self._leave_for_manual_porting(small, e.message), Prologue()
-            new = [*self.before, *new]
-            same = (
-                same and len(new) == 1 and isinstance(new[0], cst.SimpleStatementLine) and list(new[0].body) == [small]
-            )
-            made += new
-        self.before, self.current = Prologue(), outer
-        if same:
+            # What is read after a statement on this line comes later.
+            made += self._evaluate_statement(small, node if alone and len(node.body) == 1 else small)
+        parts = list_small_statements(made)
+        if len(parts) == len(node.body) and all(map(is_, parts, node.body)):
             return [node]
         if len(made) == 1 and len(node.body) == 1 and isinstance(made[0], cst.SimpleStatementLine):
             only = made[0].body[-1].with_changes(semicolon=node.body[0].semicolon)
             return [node.with_changes(body=[*made[0].body[:-1], only])]
         return self.keep_comments(node, [_drop_semicolon(s) for s in made])
-
-    def port_small_statement(self, node: cst.BaseSmallStatement) -> Statements:
-        """Return the translation of a small statement."""
-        for rule in find_node_rules(type(node), self.program.mentions):
-            made: Statements | None = rule(self, node)
-            if made is not None:
-                return made
-        return [cst.SimpleStatementLine([node])]
 
     def _leave_for_manual_porting(self, node: cst.CSTNode, message: str) -> Statements:
         """Return what replaces code that needs manual porting: an error where it runs; None where an import has one."""

@@ -27,7 +27,7 @@ from fnjax.port.rewrite.control.branch_values import (
 )
 from fnjax.port.rewrite.control.checks import only_raises, port_value_assert
 from fnjax.port.rewrite.control.kept_choices import carry_context_writes
-from fnjax.port.rewrite.control.loops import BRANCHES, only_passes
+from fnjax.port.rewrite.control.loops import BRANCHES, explain_lengths, only_passes
 from fnjax.port.rewrite.control.traced_branches import port_traced_branch, write_cond, write_selection
 from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
 from fnjax.port.torch import MISSING, bracket, read_literal
@@ -98,7 +98,7 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
         made = _port_traced_if(ev, node, test)
         if made is not None:
             return made
-        ev.report_untraced(node.test, f"this `if` {BRANCHES}")
+        ev.report_untraced(node.test, f"this `if` {BRANCHES}{explain_lengths(ev, node)}")
     orelse, bodies = node.orelse, [node.body, ev.find_else_block(node)]
     first, second = _port_both(ev, bodies, _narrow_variable(ev, node.test))
     assert first is not None

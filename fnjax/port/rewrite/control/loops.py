@@ -17,15 +17,16 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, list_statements
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import Value
+from fnjax.port.known.facts import LIST, Value
 from fnjax.port.known.state import State
 from fnjax.port.rewrite.control.carried_loops import counts_entries, is_counted_late, port_carried_loop
 from fnjax.port.rewrite.control.jumps import is_left_on_value, lower_loop
 from fnjax.port.rewrite.control.regions import make_line
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
-from fnjax.port.source.naming import iter_targets
+from fnjax.port.source.naming import PUTTING, iter_targets
 from fnjax.port.torch import fill, read_literal
 from fnjax.port.tree.located import list_nodes, list_small_statements
+from fnjax.port.tree.skeleton import list_jumps
 
 BRANCHES = "branches on a tensor's value, which is unknown under jit"
 
@@ -86,7 +87,7 @@ def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
             return made
     ev.commit(found)
     if ev.asking[node.test]:
-        ev.report_untraced(node.test, f"this `while` {BRANCHES}")
+        ev.report_untraced(node.test, f"this `while` {BRANCHES}{explain_lengths(ev, node)}")
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
         return [node]
@@ -106,6 +107,16 @@ def _tests_tensor(ev: Evaluator, node: cst.While, enter: Callable[[], None]) -> 
 def _is_test_traced(ev: Evaluator, test: cst.BaseExpression, start: State) -> bool:
     with ev.speculate(start):
         return ev.is_traced(ev.port(test).value)
+
+
+def explain_lengths(ev: Evaluator, node: cst.If | cst.While) -> str:
+    """Return the lists whose lengths a test decides as well, as the end of a message; empty where there are none."""
+    jumps = isinstance(node, cst.If) and list_jumps(node, (cst.Break, cst.Continue, cst.Return))
+    around = ev.here.loops[-1:] if jumps else [node]
+    methods = [n.func for loop in around for n in list_nodes(loop, cst.Call) if isinstance(n.func, cst.Attribute)]
+    grown = {m.value.value for m in methods if m.attr.value in PUTTING and isinstance(m.value, cst.Name)}
+    lists = ", ".join(sorted(n for n in grown if ev.look_up(n).name == LIST))
+    return f", and so is the length of {lists}: fill an array of fixed length instead" if lists else ""
 
 
 def _port_lowered(ev: Evaluator, node: cst.For | cst.While) -> Statements | None:

@@ -105,7 +105,7 @@ def _port_one_by_one(ev: Evaluator, node: cst.Assign) -> Statements:
         ev.memo.clear()
         with ev.await_reads({n.value for n in new[i:]}):
             small = cst.Assign([cst.AssignTarget(target)], value)  # type: ignore[arg-type] # a target
-            last = ev.port_small_statement(place_at(ev, small, node))
+            last = ev.apply_rules(place_at(ev, small, node))
         made, ev.before = [*made, *ev.before, *last], Prologue()
     return made
 
@@ -240,7 +240,7 @@ def port_annotated_assignment(ev: Evaluator, node: cst.AnnAssign) -> Statements 
 def port_expression_statement(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `x.add_(1)`, `print(x)`; `y[0].copy_(x)` is an assignment."""
     if (assigned := _read_entry_copy(ev, node.value)) is not None:
-        return ev.port_small_statement(assigned)
+        return ev.apply_rules(assigned)
     expr = ev.port(node.value)
     if expr.node is node.value:
         return [cst.SimpleStatementLine([node])]

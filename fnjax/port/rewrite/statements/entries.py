@@ -102,7 +102,7 @@ def _write_whole(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscr
     if not (number or expr.value.is_tensor) or not ev.name_variable(target.value):
         return None
     call = cst.Call(cst.Attribute(target.value, cst.Name("fill_" if number else "copy_")), [cst.Arg(node.value)])
-    made: Statements = ev.port_small_statement(place_at(ev, cst.Expr(call), node))
+    made: Statements = ev.apply_rules(place_at(ev, cst.Expr(call), node))
     return made
 
 
