@@ -113,9 +113,9 @@ def evaluated(text, monkeypatch):
     counts = collections.Counter()
     simple = evaluator.Evaluator.port_line
 
-    def counted(self, node, origin):
+    def counted(self, node, **options):
         counts[node] += 1  # which nodes that the porter makes share their places
-        return simple(self, node, origin)
+        return simple(self, node, **options)
 
     monkeypatch.setattr(evaluator.Evaluator, "port_line", counted)
     (cls,) = port_source(text).classes
