@@ -17,7 +17,7 @@ from pathlib import Path
 import fnjax
 from fnjax._cli.call import UsageError
 from fnjax.port.result import Ported
-from fnjax.port.source.top_level import NAMED, iter_bound_here, iter_inside
+from fnjax.port.source.top_level import collect_bound
 from fnjax.port.sources import Text, resolve_path
 
 _HEADER = re.compile(rb"^# Port by fnjax \S+ of .* \(source [0-9a-f]{12}, port ([0-9a-f]{12})\)\n", re.MULTILINE)
@@ -153,22 +153,17 @@ def describe_difference(options: argparse.Namespace, source: Text, ported: Porte
 
 def _select_statements(text: str, code: str) -> str:
     """Return of a source the docstring, the imports, and the statements whose names the port has too."""
-    wanted = {n for s in ast.parse(code).body for n in _list_bound(s)}
+    wanted = {n for s in ast.parse(code).body for n in collect_bound(s)}
     lines = text.splitlines(True)
     kept: list[str] = []
     last = 0
     for i, node in enumerate(ast.parse(text).body):
         end = node.end_lineno or node.lineno
         is_import = isinstance(node, (ast.Import, ast.ImportFrom))
-        if is_import or wanted & _list_bound(node) or (i == 0 and isinstance(node, ast.Expr)):
+        if is_import or wanted & collect_bound(node) or (i == 0 and isinstance(node, ast.Expr)):
             kept += lines[last:end]
         last = end
     return "".join(kept)
-
-
-def _list_bound(node: ast.stmt) -> set[str]:
-    nodes = [node] if isinstance(node, NAMED) else [node, *iter_inside(node)]
-    return {n for inner in nodes for n in iter_bound_here(inner)}
 
 
 def write_file(path: Path, text: str, encoding: str = "utf-8", folders: bool = True) -> None:

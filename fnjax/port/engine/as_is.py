@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fnjax.port.source.top_level import NAMED, iter_bound_here, iter_inside, iter_top_level_references
+from fnjax.port.source.top_level import NAMED, collect_bound, iter_top_level_references
 
 OPENING = "if torch.execute_block(globals()):  # PyTorch source as it is; Python itself skips the block"
 
@@ -126,11 +126,8 @@ def has_operators(text: str) -> bool:
 
 
 def _read_item(node: ast.stmt) -> _Item:
-    bound = {*iter_bound_here(node)}
-    if not isinstance(node, NAMED):
-        bound |= {n for inner in iter_inside(node) for n in iter_bound_here(inner)}
-        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-            bound |= {"*"}
+    everything = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
+    bound = {"*"} if everything else collect_bound(node)
     read, whole = set(), set()
     for found in iter_top_level_references([node]):
         base = found.value if isinstance(found, ast.Attribute) else found

@@ -17,7 +17,7 @@ from fnjax.port.source.edits import Edit, apply_edits, iter_renamings, locate_no
 from fnjax.port.source.module_paths import Modules
 from fnjax.port.source.operator_names import OPERATOR, iter_defined_operators, iter_named_operators
 from fnjax.port.source.top_level import (
-    SCOPES,
+    collect_bound,
     iter_bound_here,
     iter_inside,
     iter_reads,
@@ -112,8 +112,7 @@ class _File:
         """Return the names that a statement of the top level binds, and the classes in it."""
         if statement not in self.stated:
             classes = {n.name for n in ast.walk(statement) if isinstance(n, ast.ClassDef)}
-            parts = (statement, *(() if isinstance(statement, SCOPES) else iter_inside(statement)))
-            self.stated[statement] = classes | {name for n in parts for name in iter_bound_here(n)}
+            self.stated[statement] = classes | collect_bound(statement)
         return self.stated[statement]
 
     def list_references(self, statement: ast.stmt) -> list[ast.AST]:

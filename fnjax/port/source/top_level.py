@@ -38,6 +38,12 @@ def iter_bound_here(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
+def collect_bound(statement: ast.stmt) -> set[str]:
+    """Return the names that a statement binds in its scope."""
+    nodes = [statement] if isinstance(statement, NAMED) else [statement, *iter_inside(statement)]
+    return {name for node in nodes for name in iter_bound_here(node)}
+
+
 def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:
     """Yield the names and attributes (`b.f`), definitions and `global` statements that refer to the top level.
 

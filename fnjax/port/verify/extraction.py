@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._cli.call import import_below
-from fnjax.port.source.top_level import NAMED, iter_bound_here, iter_inside
+from fnjax.port.source.top_level import collect_bound
 from fnjax.port.verify.names import list_operator_names
 
 
@@ -228,9 +228,8 @@ def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 def _list_bound(statement: ast.stmt) -> set[str]:
     """Return the names that a statement binds, `*` where it imports all of a module."""
-    nodes = [statement] if isinstance(statement, NAMED) else [statement, *iter_inside(statement)]
-    everything = {"*"} if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*" else set[str]()
-    return everything.union(*map(iter_bound_here, nodes))
+    everything = isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*"
+    return {"*"} if everything else collect_bound(statement)
 
 
 def _list_changed(statement: ast.stmt) -> Iterator[str]:
