@@ -1,5 +1,7 @@
 """A small porter of single expressions, by the table alone, and the running of both sides."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import libcst as cst
@@ -49,20 +51,12 @@ class Names(Context):
     def __init__(self, tensors):
         self.tensors = tensors
 
-    def find_kind(self, node):
-        if isinstance(node, cst.Name) and node.value in self.tensors:
-            return "tensor"
-        return super().find_kind(node)
-
-    def find_dtype(self, node):
-        return self.find_fact(node, 0) or super().find_dtype(node)
-
-    def find_rank(self, node):
-        return self.find_fact(node, 1)
-
-    def find_fact(self, node, index):
-        known = isinstance(self.tensors, dict) and isinstance(node, cst.Name) and node.value in self.tensors
-        return self.tensors[node.value][index] if known else None
+    def know(self, node):
+        known = super().know(node)
+        if not isinstance(node, cst.Name) or node.value not in self.tensors:
+            return known
+        dtype, rank = self.tensors[node.value] if isinstance(self.tensors, dict) else (known.dtype, None)
+        return replace(known, kind="tensor", dtype=dtype or known.dtype, rank=rank)
 
 
 def dotted(node):

@@ -13,8 +13,7 @@ How the porter's engine uses it:
     ('jnp.sum(x, axis=1, keepdims=True)', [], ['jnp'])
 
 - The arguments are the original nodes, the tensor itself first for methods and attributes. `bind_call`
-  takes a Context (context.py): a subclass of it says what the analysis knows of a node (`find_kind`, `find_dtype`,
-  `find_rank`, `read_literal`), what JAX expression takes its place (`rewrite`), and a fresh random key (`make_key`).
+  takes a Context (context.py): a subclass of it says what the analysis knows of a node (`know`), what JAX expression takes its place (`rewrite`), and a fresh random key (`make_key`).
   `context.rewrite` is called in `render`, once for each argument that stands in the result.
 - Attributes and constants are operations with `called` False: `torch.Tensor.shape` binds the tensor, `torch.float32`
   nothing. Attributes of dtypes are `torch.dtype.is_floating_point` and so on, those of torch.finfo stay as they are.

@@ -102,7 +102,7 @@ class Bound:
     def read_literal(self, name: str) -> Any:
         """Return the literal value of a parameter, its default where it is omitted; MISSING for other expressions."""
         if name in self.values:
-            return self.context.read_literal(self.values[name])
+            return self.context.know(self.values[name]).literal
         if name == "out":
             return None
         default = next((p.default for p in self.overload.parameters if p.name == name), None)
@@ -110,7 +110,7 @@ class Bound:
 
     def find_kind(self, name: str) -> str:
         """Return `tensor`, `static` or `unknown`."""
-        return self.context.find_kind(self.values[name]) if name in self.values else "static"
+        return self.context.know(self.values[name]).kind if name in self.values else "static"
 
     def is_passed(self, name: str) -> bool:
         """Return whether the call passes a parameter."""
@@ -118,7 +118,7 @@ class Bound:
 
     def may_be_none(self, name: str) -> bool:
         """Return whether an argument may be None."""
-        return self.context.may_be_none(self.values[name])
+        return self.context.know(self.values[name]).optional
 
     def find_role(self, name: str) -> str:
         """Return `dtype`, `device`, `list`, `tuple`, `size`, `sequence` or `int` for what is surely one of these, else empty."""
@@ -140,7 +140,8 @@ class Bound:
 
     def have_same_shape(self, name: str, other: str) -> bool:
         """Return whether two tensors surely have the same shape."""
-        return self.context.have_same_shape(self.values[name], self.values[other])
+        mark = self.context.know(self.values[name]).like
+        return mark != "" and mark == self.context.know(self.values[other]).like
 
     @property
     def differentiated(self) -> bool:
@@ -180,15 +181,15 @@ class Bound:
 
     def is_surely_tensor(self, name: str) -> bool:
         """Return whether it is a tensor, and not None."""
-        return self.find_kind(name) == "tensor" and not self.context.may_be_none(self.values[name])
+        return self.find_kind(name) == "tensor" and not self.may_be_none(name)
 
     def find_dtype(self, name: str) -> str:
         """Return the class of the dtype: `float`, `int`, `bool`, `complex` or `unknown`."""
-        return self.context.find_dtype(self.values[name]) if name in self.values else "unknown"
+        return self.context.know(self.values[name]).dtype if name in self.values else "unknown"
 
     def find_rank(self, name: str) -> int | None:
         """Return the number of dimensions, where it is known."""
-        return self.context.find_rank(self.values[name]) if name in self.values else None
+        return self.context.know(self.values[name]).rank if name in self.values else None
 
     def render(self, least: int = ATOM, part: str = "", first: cst.BaseExpression | None = None) -> Rendered | Problem:
         """Return the JAX expression.
@@ -310,7 +311,7 @@ def bind_call(operation: Operation, args: Sequence[cst.Arg], context: Context | 
         return _gather_variadic(name, values, context)
 
     def find_kind(value: Any) -> str:
-        return context.find_kind(value) if isinstance(value, cst.BaseExpression) else "unknown"
+        return context.know(value).kind if isinstance(value, cst.BaseExpression) else "unknown"
 
     for overload in operation.overloads:
         values = bind_arguments(overload.parameters, plain, named, gather, find_kind, make_tuple)
@@ -338,14 +339,14 @@ def _gather_variadic(
     """Return variadic arguments as one expression: their tuple, or the one sequence (or number) that was given."""
     first = values[0]
     if len(values) == 1 and isinstance(first, cst.StarredElement):
-        if name != "data" or context.find_kind(first.value) != "static":
+        if name != "data" or context.know(first.value).kind != "static":
             return first.value
     elif len(values) == 1:
         if name in SIZES:
             return make_tuple(first)
         if name == "data" or isinstance(first, (cst.List, cst.Tuple, cst.ListComp)):
             return cst.List(first.elements) if isinstance(first, cst.Tuple) else first
-        if context.find_kind(first) != "tensor":
+        if context.know(first).kind != "tensor":
             return None
     return make_tuple(make_list(values))
 

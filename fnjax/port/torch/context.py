@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import libcst as cst
 
 from fnjax.port.torch.expressions import read_literal, unparse
@@ -24,34 +26,44 @@ def find_dtype_class(dtype: str) -> str:
     return DTYPES.get(dtype.rstrip("_"), "float" if dtype.startswith("float") else "unknown")
 
 
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Facts about an expression.
+
+    Attributes:
+        kind: `tensor`, `static` (a Python value) or `unknown`.
+        dtype: `float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number.
+        rank: the number of dimensions of a tensor, where it is known.
+        like: a mark of its shape, which two tensors of one shape share; empty where nothing is known of it.
+        literal: the value of a literal, or of a name that surely is one; else MISSING.
+        optional: it may be None.
+    """
+
+    kind: str
+    dtype: str
+    rank: int | None = None
+    like: str = ""
+    literal: object = MISSING
+    optional: bool = False
+
+
 class Context:
-    """Knowledge of the expressions in a call; this one has only what the expressions themselves say."""
+    """Knowledge of the expressions in a call; this one has only what the expressions themselves say.
 
-    def find_kind(self, node: cst.BaseExpression) -> str:
-        """Return `tensor`, `static` (a Python value) or `unknown`."""
-        return "unknown" if self.read_literal(node) is MISSING else "static"
+    Attributes:
+        differentiated: the call is in code that the port differentiates.
+        rounding: the file makes integers of others, so that the last digit before may matter.
+    """
 
-    def may_be_none(self, node: cst.BaseExpression) -> bool:
-        """Return whether an argument may be None."""
-        return False
+    differentiated = False
+    rounding = False
 
-    def find_dtype(self, node: cst.BaseExpression) -> str:
-        """Return `float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number."""
-        value = self.read_literal(node)
+    def know(self, node: cst.BaseExpression) -> Known:
+        """Return what is known of an expression."""
+        value = read_literal(node)
         kinds: tuple[tuple[type, str], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (complex, "complex"))
-        return next((name for kind, name in kinds if isinstance(value, kind)), "unknown")
-
-    def find_rank(self, node: cst.BaseExpression) -> int | None:
-        """Return the number of dimensions of a tensor, where it is known."""
-        return None
-
-    def have_same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
-        """Return whether two tensors surely have the same shape."""
-        return False
-
-    def read_literal(self, node: cst.BaseExpression) -> object:
-        """Return the value of a literal, or of a name that surely is one; else MISSING."""
-        return read_literal(node)
+        dtype = next((name for kind, name in kinds if isinstance(value, kind)), "unknown")
+        return Known("unknown" if value is MISSING else "static", dtype, literal=value)
 
     def find_role(self, node: cst.BaseExpression) -> str:
         """Return `dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
@@ -59,7 +71,7 @@ class Context:
         if self.find_named_dtype(node) or text.endswith("dtype"):
             return "dtype"
         is_device = (
-            isinstance(self.read_literal(node), str) or text.endswith("device") or text.startswith("torch.device(")
+            isinstance(self.know(node).literal, str) or text.endswith("device") or text.startswith("torch.device(")
         )
         return "device" if is_device else ""
 
@@ -84,13 +96,3 @@ class Context:
     def unpacked(self) -> int | None:
         """How many variables take the result, if it is unpacked where it is made."""
         return None
-
-    @property
-    def differentiated(self) -> bool:
-        """True if the call is in code that the port differentiates."""
-        return False
-
-    @property
-    def rounding(self) -> bool:
-        """True if the file makes integers of others, so that the last digit before may matter."""
-        return False

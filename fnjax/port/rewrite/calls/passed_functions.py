@@ -11,6 +11,7 @@ Limits: functions with several signatures, that write to their argument, or that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import libcst as cst
 
@@ -19,6 +20,7 @@ from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.torch import Context, Operation, Problem, bind_call, bracket, find_operation, unparse
+from fnjax.port.torch.context import Known
 from fnjax.torch._table.record import VANISH
 
 # Who calls what it is passed, with how many tensors; 0: as many as it is passed itself.
@@ -29,16 +31,12 @@ class _PassedContext(Context):
     """Knowledge of arguments that only the calls have: these are tensors."""
 
     def __init__(self, tensors: Sequence[str], differentiated: bool) -> None:
-        self.tensors, self._differentiated = tensors, differentiated
+        self.tensors, self.differentiated = tensors, differentiated  # as the file says, since the calls are not known
 
-    @property
-    def differentiated(self) -> bool:
-        """As the file says, since the calls are not known."""
-        return self._differentiated
-
-    def find_kind(self, node: cst.BaseExpression) -> str:
+    def know(self, node: cst.BaseExpression) -> Known:
         """As the calls say."""
-        return "tensor" if unparse(node) in self.tensors else super().find_kind(node)
+        known = super().know(node)
+        return replace(known, kind="tensor") if unparse(node) in self.tensors else known
 
 
 def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int = 0) -> cst.BaseExpression:

@@ -44,6 +44,7 @@ from fnjax.port.torch import (
     read_literal,
     unparse,
 )
+from fnjax.port.torch.context import Known
 from fnjax.port.torch.new_arrays import NewArray
 from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import NOT_PROMOTING, SHAPES
@@ -54,43 +55,20 @@ class Facts(Context):
 
     def __init__(self, ev: Evaluator, node: cst.CSTNode) -> None:
         self.ev, self.node = ev, node
+        self.differentiated, self.rounding = ev.here.differentiated, ev.program.rounding
 
-    def _find_value(self, node: cst.BaseExpression) -> Value:
-        return self.ev.port(node).value
-
-    def find_kind(self, node: cst.BaseExpression) -> str:
+    def know(self, node: cst.BaseExpression) -> Known:
         """As the evaluation found."""
-        kind = self._find_value(node).kind
-        if kind == "static" and self._find_value(node).parts is None and read_literal(node) is MISSING:
-            return "static"
-        return kind if kind in {"tensor", "static"} else "unknown"
-
-    def may_be_none(self, node: cst.BaseExpression) -> bool:
-        """As the evaluation found."""
-        null = self._find_value(node).null
-        return null.optional or null.left_out
-
-    def find_dtype(self, node: cst.BaseExpression) -> str:
-        """As the evaluation found."""
-        return self._find_value(node).dtype
-
-    def find_rank(self, node: cst.BaseExpression) -> int | None:
-        """As the evaluation found."""
-        return self._find_value(node).rank
-
-    def have_same_shape(self, one: cst.BaseExpression, other: cst.BaseExpression) -> bool:
-        """As the evaluation found."""
-        mark = self._find_value(one).like
-        return mark != "" and mark == self._find_value(other).like
-
-    def read_literal(self, node: cst.BaseExpression) -> object:
-        """Return a literal, or what a variable surely holds."""
-        found = read_literal(node)
-        return found if found is not MISSING else self._find_value(node).literal
+        value, literal = self.ev.port(node).value, read_literal(node)
+        kind = value.kind if value.kind in {"tensor", "static"} else "unknown"
+        optional = value.null.optional or value.null.left_out
+        return Known(
+            kind, value.dtype, value.rank, value.like, value.literal if literal is MISSING else literal, optional
+        )
 
     def find_role(self, node: cst.BaseExpression) -> str:
         """By the value, where its text does not tell."""
-        value = self._find_value(node)
+        value = self.ev.port(node).value
         name = value.name
         if name == DTYPE:
             return "dtype"
@@ -129,16 +107,6 @@ class Facts(Context):
             if isinstance(target, cst.Tuple) and not any(isinstance(e, cst.StarredElement) for e in target.elements):
                 return len(target.elements)
         return None
-
-    @property
-    def differentiated(self) -> bool:
-        """In a forward that backward computes again."""
-        return self.ev.here.differentiated
-
-    @property
-    def rounding(self) -> bool:
-        """In a file with floor, ceil, int or their like."""
-        return self.ev.program.rounding
 
 
 def port_operation(

@@ -178,9 +178,7 @@ def _find_result_memref(
         if other or half:  # nobody makes half what is half already
             return ev.make_memref(node)
         return _mark_choice(ev, node, bound, memref)
-    if bound.operation.names[0].rpartition(".")[2] in {"detach", "data", "alias"}:
-        return memref
-    if rendered.unchanged:
+    if rendered.unchanged or (bound.overload.each and not bound.overload.recoded):
         return memref
     taken = _make_view_step(ev, node, bound)
     every, size = bound.read_literal("step"), bound.read_literal("size")
