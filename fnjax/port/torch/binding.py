@@ -83,7 +83,7 @@ class Bound:
 
     @property
     def known(self) -> object:
-        """The value of the result, where the table or the arguments tell it; else MISSING."""
+        """The value of the result, where the table or the arguments determine it; else MISSING."""
         return self.overload.value(self) if self.overload.value else self.overload.constant
 
     def is_given(self, name: str) -> bool:

@@ -97,7 +97,7 @@ def _find_class_of_alias(ev: Evaluator, node: cst.BaseExpression) -> Class | Non
 
 
 def _port_apply(ev: Evaluator, node: cst.Call, cls: Class | None) -> Expr:
-    """Return a call of Function.apply, which has memory of its own for each result."""
+    """Translate a call of Function.apply: each result has memory of its own."""
     list_values(ev, node)
     made = ev.port_parts(node).with_changes(func=node.func)
     forward = ev.program.find_method(cls, "forward") if cls else None
@@ -128,8 +128,8 @@ def _map_memory(
 
 
 def call_routine(ev: Evaluator, node: cst.Call, made: cst.Call, routine: Routine) -> Expr:
-    """Return a call of a function of the file, and what it gives and writes to."""
-    taken = _tell_routine(ev, node, routine)
+    """Translate a call of a function of the file: its result, and its writes to arguments."""
+    taken = _note_arguments(ev, node, routine)
     ev.program.evaluate_first(routine.node)
     _note_filled(ev, node, routine, taken)
     if routine.draws:
@@ -184,12 +184,12 @@ def port_derived_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
         return None
     list_values(ev, node)
     made = ev.port_parts(node).with_changes(func=node.func)
-    values = [_relocate(ev, node, r.result or UNKNOWN, _tell_routine(ev, node, r)) for r in routines]
+    values = [_relocate(ev, node, r.result or UNKNOWN, _note_arguments(ev, node, r)) for r in routines]
     return Expr(made, reduce(join_values, values))
 
 
-def _tell_routine(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
-    """Return the arguments of a call by their names, and tell the function what is known of them."""
+def _note_arguments(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:
+    """Return the arguments of a call by parameter, and add what is known of them to the function's entry state."""
     params = routine.parameters
     bound_first = routine.owner is not None and "classmethod" in [unparse(d.decorator) for d in routine.node.decorators]
     params = params[1:] if bound_first else params
@@ -218,7 +218,7 @@ def _tell_routine(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, 
 
 
 def _pass_key(ev: Evaluator, node: cst.Call, made: cst.Call) -> cst.Call:
-    """Return the call of what draws random numbers."""
+    """Return a call with a key, for a function that draws random numbers."""
     ev.diagnostics.imports.add("jax")
     key = cst.Arg(make_key(ev, node), keyword=cst.Name(ev.program.key_name), equal=EQUAL)
     return made.with_changes(args=[*(a.with_changes(comma=cst.MaybeSentinel.DEFAULT) for a in made.args), key])

@@ -39,7 +39,7 @@ from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, fill, find_operation, 
 from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
 _IMPORTED = frozenset({"numpy", "jax", "fnjax", "builtins"})
-_SOME = PARAMETERS | {"torch.FloatTensor"}  # of which some arrays are one, which nothing tells
+_SOME = PARAMETERS | {"torch.FloatTensor"}  # some arrays are one of these; which ones is not known
 # Of devices, and of PyTorch's own tracing: an array of JAX is all of it, wherever its parts are.
 _NEVER = frozenset({"torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"})
 
@@ -111,7 +111,7 @@ def port_hasattr(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
 
 @call_of("typing.cast", "typing_extensions.cast")
 def port_typing_cast(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `typing.cast(torch.Tensor, x)` as x: typed code has it around what a type checker cannot tell."""
+    """Translate `typing.cast(torch.Tensor, x)` as x: typed code has it where a type checker needs a hint."""
     return ev.port(node.args[1].value) if len(node.args) == 2 else None
 
 

@@ -1,8 +1,8 @@
 """Questions whose answer is known: of the versions of PyTorch and Triton, of the GPU, of a tensor's device.
 
-What: an answer is written in the place of the question, and what is asked of it is answered here. Versions are those
-whose names the porter knows; kernels run in fnjax.triton, which is to them a CUDA device of one kind. Where a branch
-asks the device, one side goes. Counts of processors are the machine's and stay questions.
+What: the question becomes the constant that answers it, and so do its attributes, entries and comparisons. Versions are
+those whose names the porter knows; kernels run in fnjax.triton, which is a CUDA device of one kind. Of a branch on the
+device one side goes. Counts of processors are the machine's, and are computed when the port runs.
 Before: `if x.is_cuda and torch.cuda.get_device_capability()[0] >= 9: launch_tma(x)` and `x.data_ptr() % 16`
 After: nothing and `0`
 Safety: of the GPU only in files with Triton kernels; a port needs no other PyTorch than the one that it is ported from.
@@ -76,7 +76,7 @@ _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
 
 
 def _write_answer(answer: object) -> Expr:
-    """Return an answer as it is written, known as such wherever it is kept."""
+    """Return a constant that answers a question; variables that hold it are known to."""
     return Expr(parse(repr(answer).replace("'", '"')), _describe_answer(answer), answered=True)
 
 

@@ -4,7 +4,7 @@ What: a Function that draws random numbers gets a new last argument `key`, and i
 helpers that draw get a parameter `key`.
 Before: `mask = torch.rand_like(x) < p`
 After: `mask = jax.random.uniform(key, x.shape, dtype=x.dtype) < p`
-Safety: where there are several draws each splits its own key off. The numbers are others than PyTorch's; their
+Safety: where there are several draws each splits its own key off. The numbers differ from PyTorch's; their
 distribution is the same. A note tells of the new argument.
 Limits: after `*args` no argument can follow, and in a comprehension or a lambda one key would serve several draws;
 these are findings.

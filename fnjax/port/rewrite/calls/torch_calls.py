@@ -67,7 +67,7 @@ class Facts(Context):
         )
 
     def find_role(self, node: cst.BaseExpression) -> str:
-        """By the value, where its text does not tell."""
+        """By the value, where the text does not show it."""
         value = self.ev.port(node).value
         name = value.name
         if name == DTYPE:
@@ -229,7 +229,7 @@ def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound, value:
 
 
 def _adjust(ev: Evaluator, node: cst.BaseExpression, bound: Bound, made: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the expression of a call as what is known of its arguments demands."""
+    """Adapt the expression of a call to what is known of its arguments: exact quotients, dtypes, constants."""
     says, values = bound.operation.first, [ev.port(v).value for v in bound.values.values()]
     if says.quotient and isinstance(made, cst.BinaryOperation) and must_divide_exactly(ev, node, *values[:2]):
         made = write_quotient(ev, made)
@@ -257,7 +257,7 @@ def _fill_new_array(ev: Evaluator, bound: Bound, rendered: Rendered) -> cst.Base
 
 
 def _write_out(ev: Evaluator, node: cst.BaseExpression, bound: Bound, made: cst.BaseExpression, value: Value) -> Expr:
-    """Return what a call with `out=` writes to that."""
+    """Write the result of a call with `out=` to that tensor."""
     assert bound.out is not None
     target = ev.port(bound.out)
     if isinstance(bound.out, cst.IfExp):

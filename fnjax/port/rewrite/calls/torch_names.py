@@ -97,7 +97,7 @@ _FIELDS = ("values", "indices")
 
 
 def port_part_of_pair(ev: Evaluator, node: cst.BaseExpression, part: int) -> Expr | None:
-    """Return one part alone of the pair that a call gives, where there is an operation for that."""
+    """Translate one part of the pair that a call returns, where JAX has an operation for that part alone."""
     if not isinstance(node, cst.Call) or ev.here.differentiated:  # at ties the pair has PyTorch's derivatives
         return None
     name, args = ev.find_name(node.func), list(node.args)

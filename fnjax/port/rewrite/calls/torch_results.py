@@ -168,7 +168,7 @@ def _find_result_memref(
         return ev.make_memref(node)
     memref = first.memref
     if alias == "maybe" and memref.local and not _is_held(ev, memref):
-        return ev.make_memref(node)  # nobody can tell
+        return ev.make_memref(node)  # no variable shares it
     if alias == "maybe" and (bound.operation.first.rows and first.rows and memref.local):
         taken = _make_view_step(ev, node, bound)
         return replace(memref, steps=(*memref.steps, replace(taken, assumed=first.rows == 1)))

@@ -1,6 +1,6 @@
 """Triton kernels and their launches.
 
-What: a kernel keeps its text, and its imports become fnjax.triton's. A launch gives back what the kernel stores to,
+What: a kernel keeps its text, and its imports become fnjax.triton's. A launch returns what the kernel stores to,
 and the wrapper's variables take it. Strides are those of a row-major array, which all of JAX's are to a kernel.
 Before: `scale_kernel[grid](x, out, x.numel(), BLOCK=128)`
 After: `out = scale_kernel[grid](x, out, x.size, BLOCK=128)`
@@ -147,7 +147,7 @@ def _leaves_gaps(step: Step) -> bool:
 
 
 def _list_given_back(ev: Evaluator, given: dict[str, cst.Arg]) -> set[str]:
-    """Return the variables that a launch gives back, each whole; two of them may be one array."""
+    """Return the variables that a launch returns whole; two of them may be one array."""
     exprs = {unparse(a.value): ev.port(a.value).value.memref for a in given.values() if isinstance(a.value, cst.Name)}
     known = {n: p for n, p in exprs.items() if p is not None}
     return {n for n, p in known.items() if all(_is_one_array(p, q) for q in known.values() if p.storage & q.storage)}

@@ -67,7 +67,7 @@ def _holds_numpy(value: Value) -> bool:
 
 
 def _find_given_memref(ev: Evaluator, node: cst.Call, memref: MemRef | None, values: list[Value]) -> MemRef:
-    """Return the memory that a call of a lambda gives: that of an argument, that of a variable around it, or new."""
+    """Return the memory of a lambda's result: that of an argument, that of a variable around it, or new."""
     passed = [v.memref for v in values if v.memref and memref and memref.storage & PASSED.storage]
     around = [memref] if memref and find_holders(ev, memref) else []
     return MemRef.join_all(*passed, *around) if passed or around else ev.make_memref(node)

@@ -1,6 +1,6 @@
 """Slices that a device takes by its rank.
 
-What: a slice between bounds that differ between devices has a size that the text tells, in reading and in writing; an
+What: a slice between bounds that differ between devices has a size that the text shows, in reading and in writing; an
 entry of a list at the rank is chosen among arrays of one shape.
 Before: `x[rank * n : (rank + 1) * n]`, `x.chunk(size)[rank]`
 After: `collectives.window(x, rank * n, n)`, `collectives.entry(chunks, rank)`

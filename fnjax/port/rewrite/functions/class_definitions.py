@@ -114,7 +114,7 @@ def _port_bases(ev: Evaluator, cls: Class, in_part: bool) -> list[cst.Arg]:
         elif name == "fnjax.Function" or is_at_hand(name):
             ev.called |= {name} if name.startswith("file:") else set()
             bases.append(arg)
-        elif name not in _CONTEXTS and not in_part:  # those say what is kept on ctx, for annotations
+        elif name not in _CONTEXTS and not in_part:  # those declare attributes of ctx, for annotations
             message = f"the base class {unparse(arg.value)} is not of this file; put a class of that name in its place"
             ev.report(arg, "supply", message)
     return bases
@@ -142,7 +142,7 @@ def _repeats_base(ev: Evaluator, node: Any) -> bool:
 def _port_member(
     ev: Evaluator, cls: Class, node: Any, closure: State | None, members: set[str] | None, scope: State
 ) -> list[Any]:
-    """Return what takes the place of a statement of a class; of members that are not read, nothing."""
+    """Translate a statement of a class; members that are not read go."""
     program = ev.program
     if node in program.kernel_nodes:
         return [node]

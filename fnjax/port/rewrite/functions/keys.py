@@ -1,10 +1,10 @@
-"""The key of what draws random numbers, as an argument of the port.
+"""The key of functions that draw random numbers, as an argument of the port.
 
 What: forward takes a key as its last argument, a helper one by name, an operator one after its tensors; backward finds
 it on ctx.
 Before: `def forward(ctx, x, p):` of a Function that draws
 After: `def forward(ctx, x, p, key):`
-Safety: a note tells who calls apply.
+Safety: a note says so to callers of apply.
 Limits: no key can follow `*args`; vmap and setup_context split or keep the key by hand.
 """
 

@@ -149,8 +149,8 @@ _SECOND_ORDER = ("create_graph", "is_grads_batched")
 def _port_graph(ev: Evaluator, steps: list[cst.BaseStatement]) -> Statements | None:
     """Return the function that statements become and its jax.vjp, if calls follow that differentiate what they compute.
 
-    What makes the leaves stays outside of the function, and so does what gives Python's values, since what jax.vjp
-    returns next to the outputs are arrays.
+    Statements that make the leaves stay outside of the function, and so do those that make Python values, since what
+    jax.vjp returns next to the outputs are arrays.
     """
     calls = _list_calls(ev, steps)
     if not calls:

@@ -25,7 +25,7 @@ def find_inputs(
         steps: its statements.
 
     Returns:
-        The variables, or None where it cannot be told which they are.
+        The variables, or None where these are not known.
     """
     found = _read_container(ev, inputs, read, steps) if isinstance(inputs, cst.Name) else inputs
     elements = found.elements if isinstance(found, (cst.Tuple, cst.List)) else [cst.Element(found)] if found else []

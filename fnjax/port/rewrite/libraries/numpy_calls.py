@@ -1,6 +1,6 @@
 """NumPy and SciPy inside.
 
-What: arrays that `x.numpy()` gives are JAX arrays with NumPy's methods: they stay as they are. Functions that
+What: arrays that `x.numpy()` returns are JAX arrays with NumPy's methods: they stay as they are. Functions that
 jax.numpy or jax.scipy has with the same meaning take their place.
 Before: `y = torch.from_numpy(np.log1p(a) * special.erf(a))` with `a = x.detach().cpu().numpy()`
 After: `y = jnp.log1p(a) * jax.scipy.special.erf(a)`
