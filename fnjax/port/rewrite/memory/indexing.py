@@ -14,51 +14,28 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.expr import Selection
 from fnjax.port.analysis.registry import expression
-from fnjax.port.known.facts import LIST, UNKNOWN, Step, Value, find_entry, join_elements
+from fnjax.port.known.facts import DTYPE, LIST, UNKNOWN, Step, Value, find_entry, join_elements
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
 
-def find_mask(ev: Evaluator, node: cst.Subscript) -> Expr | None:
-    """Return the one boolean mask that a subscript consists of."""
+def find_selecting_index(ev: Evaluator, node: cst.Subscript) -> Expr | None:
+    """Return the one index of a subscript where it is a boolean mask, or of unknown dtype, so that it may be one.
+
+    Two such indices have the same `number` only if they have the same value.
+    """
     indices = list_indices(node)
     if len(indices) != 1 or indices[0] is None:
         return None
     expr = ev.port(indices[0])
-    if expr.value.kind not in {"tensor", "unknown"} or expr.value.dtype != "bool":
+    if expr.value.kind not in {"tensor", "unknown"} or expr.value.dtype not in {"bool", "unknown"}:
         return None
-    return replace(expr, value=replace(expr.value, number=number_index(ev, expr)))
-
-
-def is_mask(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether one of several indices is a boolean mask."""
-    value = ev.port(node).value
-    return value.dtype == "bool" and not value.mask and value.kind in {"tensor", "unknown"}
-
-
-def check_whole_write(ev: Evaluator, base: Value, mask: Value | None) -> None:
-    """Check a write to entries that a mask has selected: it counts among these, unless its mask was made of them."""
-    if base.mask != (mask.mask if mask else ""):
-        ev.need_entries(base, mask or UNKNOWN)
-
-
-def find_open_index(ev: Evaluator, node: cst.Subscript) -> Expr | None:
-    """Return the one index of a subscript, where it may be a boolean mask or integers."""
-    indices = list_indices(node)
-    if len(indices) != 1 or indices[0] is None or isinstance(indices[0], (cst.List, cst.ListComp)):
-        return None
-    expr = ev.port(indices[0])
-    return expr if expr.value.kind in {"tensor", "unknown"} and expr.value.dtype == "unknown" else None
-
-
-def number_index(ev: Evaluator, index: Expr) -> str:
-    """Return a text that two indices share only if they have the same value."""
-    return index.value.number or ev.number_expression(index.node)
+    return replace(expr, value=replace(expr.value, number=expr.value.number or ev.number_expression(expr.node)))
 
 
 def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -> cst.Subscript:
@@ -91,7 +68,8 @@ def port_indices(ev: Evaluator, node: cst.Subscript, base: cst.BaseExpression) -
 
 def make_hashable(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
     """Return a dtype as a key or a member: `jnp.float16` equals the dtype of an array, and has another hash."""
-    if expr.value.name != "instance:torch.dtype" or unparse(expr.node).endswith(".dtype"):
+    of_array = isinstance(expr.node, cst.Attribute) and expr.node.attr.value == "dtype"
+    if expr.value.name != DTYPE or of_array:
         return expr.node
     ev.diagnostics.imports.add("jnp")
     return fill("jnp.dtype(A)", A=expr.node)
@@ -99,20 +77,19 @@ def make_hashable(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
 
 def _port_index(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
     node = make_hashable(ev, expr)
-    made_list = isinstance(node, cst.Call) and unparse(node.func) == "list"
-    listed = isinstance(node, (cst.List, cst.ListComp)) or expr.value.name == LIST or made_list
+    listed = isinstance(node, (cst.List, cst.ListComp)) or expr.value.name == LIST
     entries = (*(expr.value.parts or ()), *([expr.value.element] if expr.value.element else []))
     if listed and any(v.is_tensor or v.name == "builtins.slice" for v in entries):
         raise Stop(ev.current, "operation", "a list of tensors or slices as an index; write a tuple of them")
-    if listed and (made_list or any(v.kind == v.dtype == "unknown" for v in entries)):
+    if listed and (not entries or any(v.kind == v.dtype == "unknown" for v in entries)):
         ev.diagnostics.needs.add("_index")
         return fill("_index(A)", A=node)
     if listed:
         kinds = {v.dtype for v in (*(expr.value.parts or ()), expr.value.element or UNKNOWN)}
         root = "np" if "bool" in kinds else "jnp"  # a mask has to be known under jit
         ev.diagnostics.imports.add(root)
-        whole = ", int" if kinds == {"int"} and not expr.value.parts else ""  # of an empty list too
-        return parse(f"{root}.array({unparse(bracket(node, 1))}{whole})")
+        whole = kinds == {"int"} and not expr.value.parts  # of an empty list too
+        return fill(f"{root}.array(A, int)" if whole else f"{root}.array(A)", A=node)
     if isinstance(node, cst.Tuple):
         values = expr.value.parts or ()
         known = values if len(values) == len(node.elements) else (UNKNOWN,) * len(node.elements)
@@ -147,16 +124,14 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
             ev.report_untraced(node, "an entry of a list at the value of a tensor")
         return Expr(port_indices(ev, node, base.node), _describe_part(ev, node, value))
     check_axes(ev, node)
-    mask = find_mask(ev, node)
-    if mask is not None:
-        ev.need_entries(mask.value)
-        return port_selection(ev, node, base, mask)
-    index = find_open_index(ev, node)
+    index = find_selecting_index(ev, node)
+    if index is not None and index.value.dtype == "bool":
+        ev.need_entries(index.value)
+        return port_selection(ev, node, base, index)
     # What is written back at this index is computed of all entries: then it does not matter whether it is a mask.
-    if index is not None and unparse(node.slice[0]) in ev.routine.written_at:
-        number = number_index(ev, index)
-        if ev.may_stand_for_selected(number):
-            return Expr(base.node, replace(value, mask=number, memref=ev.make_memref(node), number=""))
+    written_back = index is not None and unparse(node.slice[0]) in ev.routine.written_at
+    if index is not None and written_back and ev.may_stand_for_selected(index.value.number):
+        return Expr(base.node, replace(value, mask=index.value.number, memref=ev.make_memref(node), number=""))
     made = port_indices(ev, node, base.node)
     indices = list_indices(node)
     values = [ev.port(i).value if i is not None else None for i in indices]
@@ -225,7 +200,8 @@ def have_same_shape(a: Value, b: Value) -> bool:
 
 def report_mask_among(ev: Evaluator, node: cst.Subscript) -> None:
     """Report a boolean mask among other indices."""
-    if any(i is not None and is_mask(ev, i) for i in list_indices(node)):
+    values = [ev.port(i).value for i in list_indices(node) if i is not None]
+    if any(v.dtype == "bool" and not v.mask and v.kind in {"tensor", "unknown"} for v in values):
         message = "a boolean mask among other indices selects a number of entries that depends on values"
         ev.report_untraced(node, f"{message}: write it with torch.where")
 

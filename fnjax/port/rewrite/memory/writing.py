@@ -30,7 +30,7 @@ from fnjax.port.rewrite.memory.sharing import (
     look_up_seeing,
 )
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import Operation, bracket, fill, find_operation, unparse
+from fnjax.port.torch import Operation, fill, find_operation, unparse
 from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes
 
@@ -129,13 +129,11 @@ def _is_written_again(ev: Evaluator, node: cst.CSTNode, target: Expr, holders: d
     return False
 
 
-_COPYING = frozenset({"contiguous", "to", "type", "type_as", "float", "double", "half", "reshape", "flatten", "ravel"})
-
-
 def may_copy(node: cst.CSTNode) -> bool:
     """Return whether a write goes to the result of `y[i].contiguous()`, or of another method that may copy."""
-    found = (w.func for w in _list_written(node) if isinstance(w, cst.Call))
-    return any(isinstance(func, cst.Attribute) and func.attr.value in _COPYING for func in found)
+    called = (w.func for w in _list_written(node) if isinstance(w, cst.Call))
+    found = [find_operation(f"torch.Tensor.{f.attr.value}") for f in called if isinstance(f, cst.Attribute)]
+    return any(isinstance(operation, Operation) and operation.first.alias == "maybe" for operation in found)
 
 
 def _list_written(node: cst.CSTNode) -> list[cst.BaseExpression]:
@@ -305,7 +303,7 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
             ev.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
     ev.diagnostics.needs.add("_write")
-    return parse(f"_write({name}, lambda a: {unparse(take_view(cst.Name('a'), steps))}, {unparse(bracket(new, 1))})")
+    return fill("_write(N, lambda a: V, X)", N=parse(name), V=take_view(cst.Name("a"), steps), X=new)
 
 
 def _find_entry(steps: tuple[Step, ...]) -> cst.BaseExpression | None:
@@ -377,4 +375,4 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
 
 def _write_if_any(ev: Evaluator, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the value for a variable that may be None, and then stays so."""
-    return parse(f"None if {name} is None else {unparse(new)}") if look_up_seeing(ev, name).null.optional else new
+    return fill("None if N is None else X", N=parse(name), X=new) if look_up_seeing(ev, name).null.optional else new

@@ -16,10 +16,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, place_at
 from fnjax.port.known.facts import join_elements, join_values
 from fnjax.port.rewrite.memory.indexing import (
-    check_whole_write,
-    find_mask,
-    find_open_index,
-    number_index,
+    find_selecting_index,
     port_indices,
     report_mask_among,
     trim_axes,
@@ -64,12 +61,15 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
     if (whole := _write_whole(ev, node, target, expr)) is not None:
         return whole
     check_axes(ev, target)
-    mask, index = find_mask(ev, target), find_open_index(ev, target)
-    check_whole_write(ev, base.value, mask.value if mask else None)
+    index = find_selecting_index(ev, target)
+    masked = index is not None and index.value.dtype == "bool"
+    # A write to entries that a mask has selected: it counts among these, unless its mask was made of them.
+    if base.value.mask != (index.value.mask if index is not None and masked else ""):
+        ev.need_entries(base.value, index.value if index is not None and masked else base.value)
     given = expr.node
-    if mask is not None:
-        new = write_masked(ev, target, base, mask, expr)
-    elif index is not None and expr.value.mask == number_index(ev, index):  # all entries, computed at once
+    if index is not None and masked:
+        new = write_masked(ev, target, base, index, expr)
+    elif index is not None and expr.value.mask == index.value.number:  # all entries, computed at once
         ev.diagnostics.needs.add("_update")
         new = fill("_update(A, I, V)", A=base.node, I=index.node, V=given)
     elif index is not None:  # a mask or integers: a helper tells them by the dtype

@@ -35,8 +35,9 @@ def port_written_choice(ev: Evaluator, small: cst.Assign | cst.Return | cst.Expr
         return None
     blocks = []
     for value in (found.body, found.orelse):
-        one = small.visit(_ChoiceReplacer(found, value))
-        blocks.append(cst.IndentedBlock([cst.SimpleStatementLine([one])]))  # type: ignore[list-item] # a statement
+        chosen = value.with_changes(lpar=[*value.lpar, *found.lpar], rpar=[*found.rpar, *value.rpar])
+        line = cst.SimpleStatementLine([small.deep_replace(found, chosen)])  # type: ignore[arg-type] # a node
+        blocks.append(cst.IndentedBlock([line]))
     return ev.port_statement(place_at(ev, cst.If(found.test, blocks[0], cst.Else(blocks[1])), small))
 
 
@@ -57,17 +58,3 @@ def _is_in_place_call(node: cst.CSTNode) -> bool:
         return False
     name = node.func.attr.value
     return name.endswith("_") and not name.endswith("__")
-
-
-class _ChoiceReplacer(cst.CSTTransformer):
-    def __init__(self, old: cst.IfExp, new: cst.BaseExpression) -> None:
-        super().__init__()
-        self.old, self.new = old, new
-
-    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """Return the one that is replaced."""
-        return (
-            self.new.with_changes(lpar=[*self.new.lpar, *self.old.lpar], rpar=[*self.old.rpar, *self.new.rpar])
-            if (original_node is self.old)
-            else updated_node
-        )

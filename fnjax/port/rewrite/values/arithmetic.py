@@ -36,7 +36,7 @@ from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal, unparse
+from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal
 from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
@@ -120,7 +120,7 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
     if other.value.dtype == "unknown":
         ev.note(node, "int64", "next to integers this needs more than 32 bits: set jax_enable_x64 for them")
     ev.diagnostics.imports.add("jnp")
-    return replace(expr, node=parse(f"jnp.asarray({unparse(drop_parentheses(expr.node))}, {_write_dtype(other)})"))
+    return replace(expr, node=fill("jnp.asarray(A, D)", A=drop_parentheses(expr.node), D=_write_dtype(other)))
 
 
 def may_grow(ev: Evaluator, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
@@ -175,15 +175,14 @@ def narrow_result(made: cst.BaseExpression, exprs: list[Expr]) -> cst.BaseExpres
         return made
     if not any(may_widen(widest.value, v) for v in single):
         return made
-    return parse(f"{unparse(bracket(made))}.astype({_write_dtype(widest)})")
+    return fill("A.astype(D)", A=made, D=_write_dtype(widest))
 
 
-def _write_dtype(expr: Expr) -> str:
-    if expr.value.exact and not expr.value.exact.startswith("?") and expr.value.exact != "float":
-        return f"jnp.{expr.value.exact}"
-    if expr.named:
-        return f"{unparse(expr.node)}.dtype"
-    return f"jnp.result_type({unparse(expr.node)})"
+def _write_dtype(expr: Expr) -> cst.BaseExpression:
+    exact = expr.value.exact
+    if exact and not exact.startswith("?") and exact != "float":
+        return cst.Attribute(cst.Name("jnp"), cst.Name(exact))
+    return fill("A.dtype" if expr.named else "jnp.result_type(A)", A=expr.node)
 
 
 @expression(cst.BinaryOperation, general=True)

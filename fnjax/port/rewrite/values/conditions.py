@@ -17,10 +17,11 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, parse, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, place_at
+from fnjax.port.analysis.expr import list_else_blocks
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import Nullness, Origin, Value, join_values
-from fnjax.port.torch import MISSING, bracket, fill, unparse
+from fnjax.port.torch import MISSING, bracket, fill
 from fnjax.port.tree.located import list_nodes
 from fnjax.port.tree.skeleton import list_lines
 
@@ -130,10 +131,7 @@ def _open_condition(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpressi
     guard = ev.look_up(node.value).null.guard if isinstance(node, cst.Name) else None
     if guard is None:
         return node
-    text = (
-        f"{unparse(node)} is True or {unparse(node)}" if guard else f"{unparse(node)} is not False and {unparse(node)}"
-    )
-    return parse(text)
+    return fill("A is True or A" if guard else "A is not False and A", A=node)
 
 
 def _find_python_part(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -185,7 +183,8 @@ def split_if(ev: Evaluator, node: cst.If) -> cst.If | None:
     first, second = _choose_block(node, yes), _choose_block(node, no)
     if first is None:
         part, first, second = negate(part), second, None
-    made = node.with_changes(test=bracket(part, 1), body=_make_suite(first), orelse=_make_else(second))
+        assert first is not None
+    made = node.with_changes(test=bracket(part, 1), body=first, orelse=_make_else(second))
     return place_at(ev, made, node)  # type: ignore[no-any-return] # the same node
 
 
@@ -218,21 +217,20 @@ def split_return(ev: Evaluator, node: cst.If, rest: list[Any]) -> Statements | N
     return [place_at(ev, first, node), *(place_at(ev, s, node) for s in inner[1])]
 
 
-def _choose_block(node: cst.If, answer: Formula) -> cst.BaseSuite | cst.If | None:
-    if answer is True:
-        return node.body
-    if answer is False:
-        return node.orelse if isinstance(node.orelse, cst.If) else node.orelse.body if node.orelse else None
-    return cst.If(bracket(answer, 1), node.body, node.orelse)
+def _choose_block(node: cst.If, answer: Formula) -> cst.BaseSuite | None:
+    """Return the block that runs where a condition is known, or where the rest of it decides."""
+    if isinstance(answer, bool):
+        return next(iter([node.body] if answer else list_else_blocks(node)), None)
+    return cst.IndentedBlock([cst.If(bracket(answer, 1), node.body, node.orelse)])
 
 
-def _make_suite(block: cst.BaseSuite | cst.If | None) -> cst.BaseSuite:
-    assert block is not None
-    return cst.IndentedBlock([block]) if isinstance(block, cst.If) else block
-
-
-def _make_else(block: cst.BaseSuite | cst.If | None) -> cst.Else | cst.If | None:
-    return block if block is None or isinstance(block, cst.If) else cst.Else(block)
+def _make_else(block: cst.BaseSuite | None) -> cst.Else | cst.If | None:
+    match block:
+        case None:
+            return None
+        case cst.IndentedBlock([cst.If() as only]):
+            return only
+    return cst.Else(block)
 
 
 @expression(cst.BooleanOperation, general=True)
@@ -296,20 +294,17 @@ def _drop_decided(asked: list[cst.BaseExpression], exprs: list[Expr], either: bo
 
 def _write_condition(ev: Evaluator, node: cst.BooleanOperation, exprs: list[Expr], arrays: list[Expr]) -> Expr:
     """Return Python's conditions, then one array of the others."""
-    word, sign = ("and", "&") if isinstance(node.operator, cst.And) else ("or", "|")
+    joined = "A & B" if isinstance(node.operator, cst.And) else "A | B"
     python = [t for t in exprs if all(t is not a for a in arrays)]
-    together = arrays[0].node
-    if len(arrays) > 1:
-        together = parse(f" {sign} ".join(f"({unparse(t.node)})" for t in arrays))
-        if any(t.value.rank != 0 and t.value.is_tensor for t in arrays):  # of one entry, as it has a Python bool
-            ev.diagnostics.imports.add("jnp")
-            together = fill("jnp.all(A)", A=together)
+    together = functools.reduce(lambda a, b: fill(joined, A=a, B=b), (t.node for t in arrays))
+    if len(arrays) > 1 and any(t.value.rank != 0 and t.value.is_tensor for t in arrays):  # of one entry: a Python bool
+        ev.diagnostics.imports.add("jnp")
+        together = fill("jnp.all(A)", A=together)
     if not python and all(t.value.is_tensor or t.value.kind == "unknown" for t in arrays):
         return Expr(together, Value("tensor", "bool", 0))
     known = all(t.value.dtype == "bool" for t in python)
     guard = isinstance(node.operator, cst.Or) if python and known else None
-    texts = [unparse(bracket(t.node, 5)) for t in python]
-    made = parse(f" {word} ".join([*texts, unparse(bracket(together, 5))]))
+    made = _join_conditions([*(t.node for t in python), together], type(node.operator)())
     return Expr(
         made,
         Value("unknown", "bool", 0, memref=ev.make_memref(node), origin=Origin(mixed=True), null=Nullness(guard=guard)),

@@ -14,10 +14,11 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.registry import call_of
-from fnjax.port.known.facts import STATIC, Value
-from fnjax.port.torch import fill, read_literal, unparse
+from fnjax.port.known.facts import LIST, STATIC, Value
+from fnjax.port.torch import fill, read_literal
+from fnjax.port.torch.expressions import TemplateFiller
 
 
 @call_of("*.item")
@@ -56,7 +57,7 @@ def port_size_numel(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     return Expr(fill("math.prod(A)", A=expr.node), Value("static", "int"))
 
 
-_CONSTANTS = frozenset({"jnp.ones", "jnp.zeros", "jnp.full", "jnp.arange", "jnp.linspace", "jnp.array"})
+_CONSTANTS = frozenset(f"torch.{name}" for name in ("ones", "zeros", "full", "arange", "linspace", "tensor"))
 
 
 @call_of("*.tolist")
@@ -69,11 +70,12 @@ def port_tolist(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if expr.value.kind in {"static", "object"} or ev.find_name(made):
         return None
     ev.need_entries(expr.value)
-    constant = isinstance(expr.node, cst.Call) and unparse(expr.node.func) in _CONSTANTS
-    if constant and isinstance(made, cst.Call) and all(ev.port(a.value).value.kind == "static" for a in made.args):
+    constant = isinstance(made, cst.Call) and ev.find_name(made.func) in _CONSTANTS
+    if constant and all(ev.port(a.value).value.kind == "static" for a in made.args):
         ev.diagnostics.imports.add("np")
-        return Expr(parse(f"{unparse(expr.node).replace('jnp.', 'np.')}.tolist()"), Value("static", element=STATIC))
+        known = TemplateFiller({"jnp": cst.Name("np")}, frozenset()).rewrite(expr.node)
+        return Expr(fill("A.tolist()", A=known), Value("static", name=LIST, element=STATIC))
     if expr.value.rank == 0:
         return Expr(ev.stop_gradient(expr.node), replace(expr.value, memref=ev.make_memref(node)))
     element = Value("tensor", expr.value.dtype, 0, memref=ev.make_memref(node), exact=expr.value.exact)
-    return Expr(fill("list(A)", A=ev.stop_gradient(expr.node)), Value("static", element=element))
+    return Expr(fill("list(A)", A=ev.stop_gradient(expr.node)), Value("static", name=LIST, element=element))
