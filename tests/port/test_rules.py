@@ -1749,9 +1749,9 @@ def test_memory_that_may_be_shared_is_a_finding(helper, body):
         (
             "g.contiguous()",
             "h + g",
-            "'g', which is read afterwards, cannot be told: contiguous() gives the same memory",
+            "'g', which is read afterwards, cannot be told: contiguous() returns the same memory",
         ),
-        ("g.t().to(g.dtype)", "h + g", "'g', which is read afterwards, cannot be told: to() gives the same memory"),
+        ("g.t().to(g.dtype)", "h + g", "'g', which is read afterwards, cannot be told: to() returns the same memory"),
         ("g if k else g.contiguous()", "h + g", "whether this write changes 'g' cannot be told"),
     ],
 )

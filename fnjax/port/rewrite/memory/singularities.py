@@ -188,7 +188,7 @@ class _Replacer(cst.CSTTransformer):
 
 
 def _find_computed(ev: Evaluator, name: str) -> cst.BaseExpression | None:
-    """Return the expression that a variable was computed by, if it would give the same here."""
+    """Return the expression that a variable was computed by, if it would return the same here."""
     written = ev.state.find_version(name)
     for given in ev.routine.given.get(name, []) if name in ev.state.variables else []:
         line, column = ev.program.source.locate(given)

@@ -38,7 +38,7 @@ def find_slice(ev: Evaluator, bound: Bound) -> cst.BaseExpression | None:
 
 
 def find_pieces(ev: Evaluator, bound: Bound) -> Callable[[int], cst.BaseExpression] | None:
-    """Return what gives each piece of `unbind`, `split` and `chunk`, as an entry of HOLE."""
+    """Return what takes each piece of `unbind`, `split` and `chunk`, as an entry of HOLE."""
     name, axis = bound.operation.names[0].rpartition(".")[2], bound.read_literal("dim")
     if type(axis) is not int or name not in {"unbind", "split", "chunk"}:
         return None

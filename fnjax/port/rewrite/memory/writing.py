@@ -194,7 +194,9 @@ def _check_copy(ev: Evaluator, node: cst.CSTNode) -> None:
         case _:
             return
     indices = [ev.port(i).value for i in list_indices(written) if i is not None]
-    if any(v.is_tensor and v.dtype != "bool" and not v.rank for v in indices):  # one without axes gives a view
+    if any(
+        v.is_tensor and v.dtype != "bool" and not v.rank for v in indices
+    ):  # without axes it is a view
         message = f"whether {unparse(written)} is a view depends on the axes of its index; write to an entry of it"
         raise Stop(node, "alias", message)
 
@@ -282,7 +284,7 @@ def _describe_doubt(memref: MemRef, other: MemRef, name: str) -> str:
         return f"whether this write changes {name!r} cannot be told (the one may be a view of the other)"
     call = copied.rpartition(" ")[2].rstrip("'")
     return (
-        f"whether this write also changes {name!r}, which is read afterwards, cannot be told: {call} gives the same "
+        f"whether this write also changes {name!r}, which is read afterwards, cannot be told: {call} returns the same "
         "memory or a copy; take .clone() instead"
     )
 

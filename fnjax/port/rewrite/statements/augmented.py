@@ -106,7 +106,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
         return [cst.SimpleStatementLine([same])]
     if expr.value.mask != held.value.mask:
         ev.need_entries(expr.value)
-    # Writing tells who else sees the memory. Where nobody does, `x += v` gives x a new array and may stay as it is.
+    # Writing finds who else sees the memory. Where nobody does, `x += v` binds x to a new array and may stay as it is.
     alone = len(ev.before)
     write_memory(ev, node, held, new, replace(held.value, number=""))
     written = ev.before[alone:]

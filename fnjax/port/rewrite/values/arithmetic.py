@@ -164,7 +164,7 @@ def _find_largest(ev: Evaluator, expr: Expr) -> int:
 
 
 def narrow_result(made: cst.BaseExpression, exprs: list[Expr]) -> cst.BaseExpression:
-    """Cast a result to the dtype that PyTorch gives it: there a tensor without dimensions widens no other's dtype."""
+    """Cast a result to PyTorch's dtype: there a tensor without dimensions widens no other's dtype."""
     whole = [t for t in exprs if t.value.is_tensor and t.value.rank != 0]
     single = [t.value for t in exprs if t.value.is_tensor and t.value.rank == 0]
     if not whole or not single:

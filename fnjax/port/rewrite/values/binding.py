@@ -89,8 +89,8 @@ def note_set_once(ev: Evaluator, target: cst.Attribute | cst.Subscript) -> None:
 
 def find_held_memref(ev: Evaluator, nodes_: list[cst.BaseExpression]) -> Value | None:
     """Return what an object or container made of these holds of their memory."""
-    lying = [p for n in nodes_ for p in list_memrefs(ev.port(n).value)]
-    return replace(UNKNOWN, memref=MemRef.join_all(*lying)) if lying else None
+    held = [p for n in nodes_ for p in list_memrefs(ev.port(n).value)]
+    return replace(UNKNOWN, memref=MemRef.join_all(*held)) if held else None
 
 
 def list_entries(ev: Evaluator, pairs: list[tuple[object, cst.BaseExpression]]) -> tuple[tuple[str, Value], ...]:
@@ -98,10 +98,10 @@ def list_entries(ev: Evaluator, pairs: list[tuple[object, cst.BaseExpression]]) 
     if not all(isinstance(key, str) for key, _ in pairs):
         return ()
     values = {str(key): ev.port(value).value for key, value in pairs}
-    return tuple((key, _drop_place(value)) for key, value in values.items())
+    return tuple((key, _drop_memory(value)) for key, value in values.items())
 
 
-def _drop_place(value: Value) -> Value:
+def _drop_memory(value: Value) -> Value:
     """Return what is known of a tensor in a dictionary, without its memory."""
     if value.kind == "static":
         return value

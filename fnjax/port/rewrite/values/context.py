@@ -12,18 +12,19 @@ findings.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import replace
 from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_answer, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_answer
 from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
 from fnjax.port.known.facts import SAVED, TENSOR, UNKNOWN, MemRef, Value, join_values, list_memrefs
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import unparse
+from fnjax.port.torch import bracket, fill, unparse
 from fnjax.port.tree.located import list_nodes
 
 _ASKING = re.compile(r"requires_grad(_\(|\s*=\s*True)|enable_grad")
@@ -130,8 +131,8 @@ def port_ctx_call(ev: Evaluator, node: cst.Call, key: str) -> Expr | None:
         values = [ev.port(a.value).value for a in node.args]
         ev.need_entries(*values)
         starred = any(a.star for a in node.args)
-        lying = [p for v in values for p in list_memrefs(v)]
-        one = replace(TENSOR, memref=lying[0] if len(lying) == 1 else MemRef.join_all(*lying) if lying else None)
+        held = [p for v in values for p in list_memrefs(v)]
+        one = replace(TENSOR, memref=held[0] if len(held) == 1 else MemRef.join_all(*held) if held else None)
         saved = Value("static", element=one) if starred else Value("static", parts=tuple(values))
         keep_on_ctx(ev, "ctx.saved", saved)
         ev.state.variables[SAVED] = saved
@@ -145,51 +146,52 @@ def port_ctx_call(ev: Evaluator, node: cst.Call, key: str) -> Expr | None:
 
 @expression(cst.Attribute)
 def port_requires_grad(ev: Evaluator, node: cst.Attribute) -> Expr | None:
-    """Translate `x.requires_grad` of an input."""
+    """Translate `x.requires_grad`: of an input `ctx.needs_input_grad[i]`, in forward False of what it computes."""
     if node.attr.value != "requires_grad" or ev.find_name(node):
         return None
-    if ev.routine.role == "helper":
-        ev.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
-        return make_answer(True)
-    # In forward PyTorch's requires_grad is that of the inputs alone, as needs_input_grad has it.
-    first = ev.routine.first
-    star = ev.routine.node.params.star_arg
-    names = [p.name.value for p in ev.routine.parameters[first:] if p is not star]
-    inputs = {f"arg:{n}": i for i, n in enumerate(names)}
-    expr = ev.port(node.value)
-    memref = expr.value.memref
-    perhaps = {s for s in memref.storage if s.startswith("arg:")} if memref and not memref.steps else set()
-    given = sorted(inputs[s] for s in perhaps if s in inputs)
-    computed = ev.routine.role == "forward" and expr.value.is_tensor and not perhaps
-    if computed and not _ASKING.search(unparse(ev.routine.node)):  # forward runs without gradients
-        return make_answer(False)
-    if ev.routine.role == "forward" and given:
-        ctx = ev.routine.parameters[first - 1].name.value if not ev.routine.has_setup else ""
-        if ctx:
-            if _decides_output(ev, node):
-                message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
-                ev.report(node, "requires-grad", message)
-            doubtful = memref is not None and not memref.certain
-            if doubtful and ev.here.repeated:  # of a comprehension
-                raise Stop(node, "requires-grad", "which input this is, is not known here: ask each by its name")
-            left_out = {i for i, p in enumerate(ev.routine.parameters[first:]) if p.default and doubtful}
-            if doubtful and memref and perhaps < memref.storage and not left_out.issuperset(given):
-                ev.note(node, "requires-grad", "where this is no input but computed, PyTorch's requires_grad is False")
-            asked = " or ".join(
-                f"any({ctx}.needs_input_grad[{i}:{i + 1}])" if i in left_out else f"{ctx}.needs_input_grad[{i}]"
-                for i in given
-            )
-            return Expr(parse(asked if len(given) == 1 else f"({asked})"), Value("static", "bool"))
-    if ev.routine.role in {"backward", "jvp", "vjp"}:
-        owner = ev.routine.owner
+    reason, role = "JAX decides by itself what is differentiated", ev.routine.role
+    if role == "forward":
+        if (found := _port_requires_grad_in_forward(ev, node)) is not None:
+            return found
+    elif role in {"backward", "jvp", "vjp"}:
+        owner, memref = ev.routine.owner, ev.port(node.value).value.memref
         saved = ev.program.find_saved_input(owner, memref) if owner and memref else None
         if saved is not None:
-            ctx = ev.routine.parameters[first - 1].name.value
-            return Expr(parse(f"{ctx}.needs_input_grad[{saved}]"), Value("static", "bool"))
-        ev.note(node, "requires-grad", "requires_grad is taken as True: the gradient of what needs none is dropped")
-        return make_answer(True)
-    ev.note(node, "requires-grad", "requires_grad is taken as True: JAX decides by itself what is differentiated")
+            return Expr(_ask_for_input(ev, saved), Value("static", "bool"))
+        reason = "the gradient of what needs none is dropped"
+    ev.note(node, "requires-grad", f"requires_grad is taken as True: {reason}")
     return make_answer(True)
+
+
+def _ask_for_input(ev: Evaluator, index: int, may_be_left_out: bool = False) -> cst.BaseExpression:
+    template = "any(C.needs_input_grad[I:J])" if may_be_left_out else "C.needs_input_grad[I]"
+    ends = (cst.Integer(str(i)) for i in (index, index + 1))
+    return fill(template, C=cst.Name(ev.routine.context), **dict(zip("IJ", ends, strict=True)))
+
+
+def _port_requires_grad_in_forward(ev: Evaluator, node: cst.Attribute) -> Expr | None:
+    """Translate `x.requires_grad` in forward: PyTorch's is that of the inputs alone, as needs_input_grad has it."""
+    routine, value = ev.routine, ev.port(node.value).value
+    inputs = [p for p in routine.parameters[routine.first :] if p is not routine.node.params.star_arg]
+    memory = value.memref.storage if value.memref and not value.memref.steps else frozenset[str]()
+    perhaps = {s for s in memory if s.startswith("arg:")}
+    given = [i for i, p in enumerate(inputs) if f"arg:{p.name.value}" in perhaps]
+    if value.is_tensor and not perhaps and not _ASKING.search(unparse(routine.node)):  # it runs without gradients
+        return make_answer(False)
+    if not given or routine.has_setup or value.memref is None:
+        return None
+    if _decides_output(ev, node):
+        message = "the outputs would depend on whether somebody differentiates: pass a flag of your own"
+        ev.report(node, "requires-grad", message)
+    doubtful = not value.memref.certain
+    if doubtful and ev.here.repeated:  # of a comprehension
+        raise Stop(node, "requires-grad", "which input this is, is not known here: ask each by its name")
+    left_out = {i for i in given if inputs[i].default and doubtful}
+    if doubtful and perhaps < memory and not left_out.issuperset(given):
+        ev.note(node, "requires-grad", "where this is no input but computed, PyTorch's requires_grad is False")
+    each = [_ask_for_input(ev, i, i in left_out) for i in given]
+    asked = functools.reduce(lambda a, b: fill("A or B", A=a, B=b), each)
+    return Expr(bracket(asked), Value("static", "bool"))
 
 
 def _decides_output(ev: Evaluator, node: cst.Attribute) -> bool:
