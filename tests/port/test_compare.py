@@ -1,13 +1,14 @@
 """`fnjax compare`, and the function behind it."""
 
 import importlib.util
+import sys
 import textwrap
 
 import numpy as np
 import pytest
 
 from fnjax.__main__ import main
-from fnjax.port import port_source
+from fnjax.port import compare_command, port_source
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="compares with PyTorch")
 
@@ -647,7 +648,16 @@ class Reduce(torch.autograd.Function):
 """
 
 
-@pytest.mark.parity
+def test_the_axis_of_devices_is_set(tmp_path, monkeypatch):
+    """A file is loaded with its folder to import from, and its AXIS_NAME is that of the comparison's devices."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    (tmp_path / "helper_of_axis.py").write_text("AXIS_NAME = None\n")
+    (tmp_path / "axis.py").write_text("import helper_of_axis\nAXIS_NAME = None\n")
+    space = {}
+    exec(compare_command._write_loading_text(str(tmp_path / "axis.py")), space)
+    assert space["module"].AXIS_NAME == space["module"].helper_of_axis.AXIS_NAME == "devices"
+
+
 @pytest.mark.slow
 @needs_torch
 def test_several_devices(files, capsys):
