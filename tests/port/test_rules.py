@@ -1301,6 +1301,28 @@ def test_a_list_that_grows_until_a_value_ends_the_loop():
     assert not findings
 
 
+def test_a_number_that_a_branch_changes_is_a_number_inside_of_it():
+    """Python's own `if` on it runs while JAX traces the branch."""
+    body = "if x.sum() > 0:\n    if k % 2 == 0:\n        x = x * 3\n    k = k + 1\n    x = x + k"
+    run = jax.jit(executed(_OF_NUMBER.format(body.replace("\n", "\n        ")))["C"].apply)
+    assert run(jnp.ones(2)).tolist() == [18, 18]
+    assert run(-jnp.ones(2)).tolist() == [-2, -2]
+
+
+_OF_NUMBER = """
+import torch
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x: torch.Tensor):
+        k = 2
+        {}
+        return x * k
+    @staticmethod
+    def backward(ctx, g):
+        return g
+"""
+
+
 def test_branches_that_draw_and_return():
     """A key that a branch splits is its function's argument."""
     text = (

@@ -147,8 +147,11 @@ def _write_cond(ev: Evaluator, choice: Choice) -> Statements | None:
     written = frozenset().union(*(b.effects.gives for b in choice.branches))
     read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in blocks))
     given = sorted(n for n in read & written if n in choice.start or n == ev.program.key_name)
+    numbers = [n for n in given if n in choice.start and choice.start[n].kind == "static"]  # not traced inside, either
+    given = [n for n in given if n not in numbers]
+    parameters = [*given, *(f"{n}={n}" for n in numbers)]
     names = [ev.make_unused_name("positive"), ev.make_unused_name("negative")]
-    functions = [make_function(name, given, block) for name, block in zip(names, blocks, strict=True)]
+    functions = [make_function(name, parameters, block) for name, block in zip(names, blocks, strict=True)]
     ev.diagnostics.imports.add("jax")
     called = make_call("jax.lax.cond", make_predicate(choice.test), *(cst.Name(n) for n in (*names, *given)))
     return [*functions, set_apart(_write_outputs(outputs, called))]
