@@ -126,8 +126,7 @@ def has_operators(text: str) -> bool:
 
 
 def _read_item(node: ast.stmt) -> _Item:
-    everything = isinstance(node, ast.ImportFrom) and node.names[0].name == "*"
-    bound = {"*"} if everything else collect_bound(node)
+    bound = collect_bound(node)
     read, whole = set(), set()
     for found in iter_top_level_references([node]):
         base = found.value if isinstance(found, ast.Attribute) else found

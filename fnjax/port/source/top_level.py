@@ -38,10 +38,11 @@ def iter_bound_here(node: ast.AST) -> Iterator[str]:
         yield from node.names
 
 
-def collect_bound(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement binds in its scope."""
-    nodes = [statement] if isinstance(statement, NAMED) else [statement, *iter_inside(statement)]
-    return {name for node in nodes for name in iter_bound_here(node)}
+def collect_bound(statement: ast.AST) -> set[str]:
+    """Return the names that a statement binds in its scope, `*` where it imports all of a module."""
+    nodes = [statement] if isinstance(statement, SCOPES) else [statement, *iter_inside(statement)]
+    everything = {"*"} if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*" else set[str]()
+    return everything.union(*map(iter_bound_here, nodes))
 
 
 def iter_top_level_references(nodes: Iterable[ast.AST], hidden: frozenset[str] = frozenset()) -> Iterator[ast.AST]:

@@ -50,7 +50,7 @@ class Part(types.ModuleType):
         self.__file__ = str(path)
         self.path = path.absolute()
         self.statements = list(open_blocks(tree.body))
-        self.names = [_list_bound(s) for s in self.statements]
+        self.names = [collect_bound(s) for s in self.statements]
         annotations = any(
             "annotations" in names and "__future__" in ast.unparse(s) for s, names in self._iter_statements()
         )
@@ -102,7 +102,7 @@ class Part(types.ModuleType):
         asking = [isinstance(s, ast.If) and "available" in ast.unparse(s.test) for s in self.statements]
         inner = [s.body if a else [s] for s, a in zip(self.statements, asking, strict=True)]  # type: ignore[attr-defined] # an If
         self.statements = [s for part in inner for s in part]
-        self.names = [_list_bound(s) for s in self.statements]
+        self.names = [collect_bound(s) for s in self.statements]
         self.execute_names(name for names in self.names for name in names if name != "*")
         for i, names in enumerate(self.names):
             if not names:
@@ -224,12 +224,6 @@ def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
     for statement in body:
         inner = list(open_blocks(statement.body)) if isinstance(statement, ast.If) and not statement.orelse else []
         yield from inner if inner and all(isinstance(s, (ast.Import, ast.ImportFrom)) for s in inner) else [statement]
-
-
-def _list_bound(statement: ast.stmt) -> set[str]:
-    """Return the names that a statement binds, `*` where it imports all of a module."""
-    everything = isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*"
-    return {"*"} if everything else collect_bound(statement)
 
 
 def _list_changed(statement: ast.stmt) -> Iterator[str]:
