@@ -13,7 +13,6 @@ from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, Operation, find_operation, read_literal, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import list_nodes
-from fnjax.torch._table.signature import ALIASES
 
 _STATIC_TYPES = frozenset({"int", "float", "bool", "str", "complex", "bytes", "Callable", "type", "Literal", "slice"})
 _STATIC_TORCH = frozenset({"torch.dtype", "torch.device", "torch.Size", "torch.Generator", "torch.memory_format"})
@@ -68,14 +67,6 @@ def _read_alternatives(options: list[cst.BaseExpression], resolve: Resolve) -> V
     return found[0] if len(kinds) == 1 and found else UNKNOWN if "tensor" in kinds else None
 
 
-def _has_other_keywords(attr: str, call: cst.Call) -> bool:
-    """Return whether a call of a method has keywords that the tensors' method of this name does not have."""
-    given = {a.keyword.value for a in call.args if a.keyword} - ALIASES.keys()
-    found = find_operation(f"torch.Tensor.{attr}")
-    known = {p.name for o in found.overloads for p in o.parameters} if isinstance(found, Operation) else set()
-    return bool(given - known - {"out"})
-
-
 class _Uses:
     """Uses of one name in a function's body."""
 
@@ -83,8 +74,7 @@ class _Uses:
         self.name, self.qualified = name, resolve
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
-        self.entries = self.computed = False
-        self.derived: set[str] = set()  # what arithmetic makes of it and of numbers alone
+        self.derived: set[str] = set()  # variables computed from it and numbers alone
         self.own = self.foreign = False  # has what only tensors have, or a method that no tensor and no container has
         self.context = False  # has what only ctx has
         self.called: set[cst.CSTNode] = set()
@@ -126,7 +116,7 @@ class _Uses:
             attr = node.func.attr.value
             known = find_operation(f"torch.Tensor.{attr}") or any(hasattr(kind, attr) for kind in (str, list, dict))
             grouped = attr == "size" and not node.args and _GROUP.search(self.name)  # how many a group has
-            if not known or grouped or _has_other_keywords(attr, node):
+            if not known or grouped:
                 self.foreign = True
                 self.methods.add(node.func)
         if unparse(node.func).endswith(".save_for_backward") and any(self._is_name(a.value) for a in plain):
@@ -157,16 +147,12 @@ class _Uses:
             return
         if isinstance(node.operator, cst.MatrixMultiply):
             self.tensor = True
-        repeats = isinstance(node.operator, cst.Multiply) and isinstance(read_literal(node.right), int)
-        if isinstance(node.operator, (cst.Subtract, cst.Divide, cst.Power, cst.Multiply)) and not repeats:
-            self.computed = True
 
     def see_subscript(self, node: cst.Subscript) -> None:
         cuts = (e.slice for e in node.slice if isinstance(e.slice, cst.Slice))
         self.static = self.static or any(self._is_name(b) for s in cuts for b in (s.lower, s.upper, s.step))
         if not self._is_name(node.value):
             return
-        self.entries = True
         cut = (isinstance(e.slice, cst.Slice) or unparse(e.slice) == "..." for e in node.slice)
         self.tensor = self.tensor or (len(node.slice) > 1 and any(cut))  # no list has x[:, 0]
 
@@ -294,7 +280,7 @@ def describe_parameter(
         return said
     if uses.context or name == "ctx":
         return Value("object", name="ctx")
-    if uses.foreign and not (uses.own or uses.saved or graded or uses.computed):
+    if uses.foreign and not (uses.own or uses.saved or graded):
         return Value("object")
     if uses.tensor or uses.saved:
         return TENSOR
@@ -303,9 +289,7 @@ def describe_parameter(
         return Value("static", name=ROW, element=Value("static", "int"))
     if uses.static:
         return STATIC
-    if any(inference.find_uses(n, function).own for n in uses.derived - {name}):
-        return TENSOR
-    if graded or (uses.entries and uses.computed):
+    if graded or any(inference.find_uses(n, function).own for n in uses.derived - {name}):
         return TENSOR
     default = read_literal(param.default) if param.default else MISSING
     if default is not MISSING and default is not None and said is None:
