@@ -1064,7 +1064,7 @@ def test_what_is_left_for_the_hand_does_not_run_on_import():
     assert names["Ops"].apply(jnp.zeros(2)).tolist() == [2, 2]
     assert [c.status for c in ported.classes] == ["partial", "partial", "partial"]
     messages = {f.message for c in ported.classes for f in c.findings}
-    assert "twice needs manual porting, and this calls it while the file is imported" in messages
+    assert "twice needs manual porting, and this reads it while the file is imported" in messages
 
 
 def test_an_axis_that_may_be_none_is_guessed_as_in_torch():

@@ -14,6 +14,7 @@ import libcst as cst
 
 from fnjax.port.analysis.expr import TopItem, parse_line
 from fnjax.port.analysis.program import Program
+from fnjax.port.result import Finding
 from fnjax.port.source.naming import collect_read_names, iter_bindings
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import find_small_statement, list_children, list_nodes
@@ -58,7 +59,11 @@ def guard_import(program: Program, top_items: dict[cst.CSTNode, TopItem]) -> Non
             if partial or item.list_names_read() & missing:
                 missing |= {n for n, _ in iter_bindings(item.origin)}
     for item in items:
-        item.made = [_guard(s) if missing & _list_run(s) else s for s in item.made]
+        for i, statement in enumerate(item.made):
+            if run := missing & _list_run(statement):
+                item.made[i] = _guard(statement)
+                message = f"{min(run)} needs manual porting, and this reads it while the file is imported"
+                item.diagnostics.report(Finding(*source.locate(item.origin), "unknown", message))
 
 
 def _guard(statement: Any) -> cst.Try:

@@ -74,6 +74,7 @@ class _Uses:
         self.name, self.qualified = name, resolve
         self.tensor = self.static = self.tested = False
         self.saved = self.asked = False  # kept by save_for_backward, which takes None too; compared with None
+        self.entries = self.computed = False
         self.derived: set[str] = set()  # variables computed from it and numbers alone
         self.own = self.foreign = False  # has what only tensors have, or a method that no tensor and no container has
         self.context = False  # has what only ctx has
@@ -147,12 +148,16 @@ class _Uses:
             return
         if isinstance(node.operator, cst.MatrixMultiply):
             self.tensor = True
+        repeats = isinstance(node.operator, cst.Multiply) and isinstance(read_literal(node.right), int)
+        if isinstance(node.operator, (cst.Subtract, cst.Divide, cst.Power, cst.Multiply)) and not repeats:
+            self.computed = True
 
     def see_subscript(self, node: cst.Subscript) -> None:
         cuts = (e.slice for e in node.slice if isinstance(e.slice, cst.Slice))
         self.static = self.static or any(self._is_name(b) for s in cuts for b in (s.lower, s.upper, s.step))
         if not self._is_name(node.value):
             return
+        self.entries = True
         cut = (isinstance(e.slice, cst.Slice) or unparse(e.slice) == "..." for e in node.slice)
         self.tensor = self.tensor or (len(node.slice) > 1 and any(cut))  # no list has x[:, 0]
 
@@ -280,7 +285,7 @@ def describe_parameter(
         return said
     if uses.context or name == "ctx":
         return Value("object", name="ctx")
-    if uses.foreign and not (uses.own or uses.saved or graded):
+    if uses.foreign and not (uses.own or uses.saved or graded or uses.computed):
         return Value("object")
     if uses.tensor or uses.saved:
         return TENSOR
@@ -289,7 +294,9 @@ def describe_parameter(
         return Value("static", name=ROW, element=Value("static", "int"))
     if uses.static:
         return STATIC
-    if graded or any(inference.find_uses(n, function).own for n in uses.derived - {name}):
+    if any(inference.find_uses(n, function).own for n in uses.derived - {name}):
+        return TENSOR
+    if graded or (uses.entries and uses.computed):
         return TENSOR
     default = read_literal(param.default) if param.default else MISSING
     if default is not MISSING and default is not None and said is None:
