@@ -713,6 +713,14 @@ FINDINGS = {
         "z = y * 1\ndef f():\n    nonlocal z\n    z = y\nf()\nz.add_(1)\nctx.z = y",
         "alias",
     ),
+    "a write to what a lambda puts into a list": (
+        "z = y * 2\nseen = []\nf = lambda s: seen.append(s)\nf(z)\nseen[0].add_(1)\nctx.z = z",
+        "alias",
+    ),
+    "a write to what a comprehension puts into a list": (
+        "z = y * 2\nseen = []\n[seen.append(z) for _ in range(n)]\nseen[0].add_(1)\nctx.z = z",
+        "alias",
+    ),
     **{
         f"a write to what an inner function puts into a list: {first}": (
             f"z = y * 2\nseen = [y * 1]\ndef f(s):\n    {first}\nf(z)\n{write}.add_(1)\nctx.z = {read}",

@@ -16,6 +16,7 @@ from fnjax.port.torch.expressions import (
     TemplateFiller,
     add_up,
     bracket,
+    fill,
     find_names,
     make_list,
     make_tuple,
@@ -236,11 +237,8 @@ class Bound:
         """Render a call that names the first axis of an array without axes, which PyTorch allows."""
         if not self.overload.along:
             return replace(self, values={n: v for n, v in self.values.items() if n != "dim"}).render(least, part)
-        one = unparse(bracket(self.context.rewrite(self.values[own])))
-        made = self.render(ATOM, part, cst.parse_expression(f"{one}[None]"))
-        if isinstance(made, Problem):
-            return made
-        return replace(made, expression=cst.parse_expression(f"{unparse(made.expression)}[0]"))
+        made = self.render(ATOM, part, fill("A[None]", A=self.context.rewrite(self.values[own])))
+        return made if isinstance(made, Problem) else replace(made, expression=fill("A[0]", A=made.expression))
 
     def _find_role(self, name: str) -> str:
         """Return whether an argument that is a size is a tuple, or a number."""
@@ -256,10 +254,10 @@ class Bound:
         """Return axes, None for no axes at all, which are all of them to PyTorch."""
         if read_literal(axes) in ((), []):
             return cst.Name("None")
-        role, text = self.context.find_role(self.values["dim"]), unparse(bracket(axes, 2))
+        role = self.context.find_role(self.values["dim"])
         if role == "row":  # or one axis, which may be 0
-            return cst.parse_expression(f"None if {text} in ((), []) else {text}")
-        return cst.parse_expression(f"{text} or None") if role in {"list", "sequence"} else axes
+            return fill("None if A in ((), []) else A", A=axes)
+        return fill("A or None", A=axes) if role in {"list", "sequence"} else axes
 
     def _fill_template(self, tree: cst.BaseExpression, given: Mapping[str, cst.BaseExpression]) -> cst.BaseExpression:
         values: dict[str, cst.BaseExpression] = {}

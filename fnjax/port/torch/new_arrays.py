@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from fnjax.port.torch.expressions import bracket, unparse
+from fnjax.port.torch.expressions import bracket, fill, make_list, make_tuple, unparse
 
 _MAKERS = frozenset(f"jnp.{kind}{like}" for kind in ("empty", "zeros", "ones", "full") for like in ("", "_like"))
 
@@ -67,18 +67,13 @@ class NewArray:
             return cst.Attribute(bracket(self.size), cst.Name(name))
         if name != "shape" or self.role not in {"size", "tuple", "int"}:
             return None
-        return cst.parse_expression(f"({unparse(self.size)},)") if self.role == "int" else self.size
+        return make_tuple(make_list([self.size])) if self.role == "int" else self.size
 
     def fill_with(self, kind: str, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
         """Return the same array, full of something else; None where no one call makes it."""
         if self.kind == "full":
             return None
-        dtype = f"dtype={unparse(self.dtype)}" if self.dtype is not None else ""
-        if kind == "full" and not self.like:
-            dtype = dtype or "dtype=float"
-        parts = [
-            unparse(self.size),
-            *([unparse(bracket(value, 1))] if value is not None else []),
-            *([dtype] if dtype else []),
-        ]
-        return cst.parse_expression(f"jnp.{kind}{'_like' if self.like else ''}({', '.join(parts)})")
+        dtype = self.dtype or (cst.Name("float") if kind == "full" and not self.like else None)
+        template = f"jnp.{kind}{'_like' if self.like else ''}(SIZE, *VALUE{', dtype=D' if dtype is not None else ''})"
+        given = {"D": dtype} if dtype is not None else {}
+        return fill(template, SIZE=self.size, VALUE=make_list([value] if value is not None else []), **given)

@@ -10,6 +10,8 @@ Limits: keys that are known are literals.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +19,7 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, parse
 from fnjax.port.analysis.registry import expression
-from fnjax.port.known.facts import (
-    DTYPE,
-    LIST,
-    PASSED,
-    UNKNOWN,
-    Value,
-)
+from fnjax.port.known.facts import DTYPE, LIST, PASSED, UNKNOWN, MemRef, Value, list_memrefs
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.values.binding import bind_target, find_held_memref, iterate_over, list_entries
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
@@ -69,12 +65,26 @@ def _hash_key(ev: Evaluator, old: Any, new: Any) -> Any:
     return new if expr is None or expr.value.name != DTYPE else new.with_changes(**{place: make_hashable(ev, expr)})
 
 
+@contextlib.contextmanager
+def _open_scope(ev: Evaluator, node: cst.CSTNode) -> Iterator[dict[str, Value]]:
+    """Open the scope of a lambda or a comprehension; lists around it that it changes may hold any memory after it."""
+    around, own = ev.state.variables, ev.program.list_bound(node)
+    with ev.open_scope() as inside:
+        yield inside
+    known = ((n, v) for n, v in inside.items() if v.element is not None and n not in own)
+    if filled := [n for n, v in known if n in around and around[n] is not v]:
+        memrefs = [m for v in around.values() for m in list_memrefs(v)]
+        held = replace(UNKNOWN, memref=MemRef.join_all(*memrefs) if memrefs else None)
+        for name in filled:
+            around[name] = replace(around[name], parts=None, entries=(), literal=MISSING, element=held)
+
+
 @expression(cst.Lambda, general=True)
 def port_lambda(ev: Evaluator, node: cst.Lambda) -> Expr:
     """Translate `lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
     known = ev.surely_differentiated
     differentiated = ev.enter(differentiated=known or ev.program.differentiates, perhaps=not known)
-    with ev.open_scope() as variables, differentiated, ev.enter_conditional(repeated=True):
+    with _open_scope(ev, node) as variables, differentiated, ev.enter_conditional(repeated=True):
         variables.update({p.name.value: replace(UNKNOWN, memref=PASSED) for p in node.params.params})
         body = ev.port(node.body)
     defaults = [ev.port(p.default).node if p.default else None for p in node.params.params]
@@ -91,7 +101,7 @@ def port_lambda(ev: Evaluator, node: cst.Lambda) -> Expr:
 @expression(cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp, general=True)
 def port_comprehension(ev: Evaluator, node: cst.BaseComp) -> Expr:
     """Translate `[f(x) for x in xs]`."""
-    with ev.open_scope(), ev.enter_conditional(repeated=True):
+    with _open_scope(ev, node), ev.enter_conditional(repeated=True):
         made_for = _port_comp_for(ev, node.for_in)
         if isinstance(node, cst.DictComp):
             key, value = make_hashable(ev, ev.port(node.key)), ev.port(node.value)
