@@ -127,20 +127,23 @@ def _find_size(ev: Evaluator, bounds: cst.Slice) -> cst.BaseExpression | None:
     """Return the number of entries between two bounds, if it is the same on all devices."""
     if bounds.lower is None or bounds.upper is None:
         return None
-    difference = _read_sum(ev, bounds.upper, 0)
-    difference.subtract(_read_sum(ev, bounds.lower, 0))
-    texts = []
-    for factors, count in sorted((k, v) for k, v in difference.items() if v):
-        if any(ev.port(parse(f)).value.kind not in {"static", "unknown"} for f in factors):
-            return None
-        texts.append(" * ".join([*([str(count)] if count != 1 or not factors else []), *factors]))
-    return parse(" + ".join(texts)) if texts else None
+    nodes: dict[str, cst.BaseExpression] = {}
+    difference = _read_sum(ev, bounds.upper, 0, nodes)
+    difference.subtract(_read_sum(ev, bounds.lower, 0, nodes))
+    terms = sorted((k, v) for k, v in difference.items() if v)
+    names = {f: f"F{i}" for i, f in enumerate(dict.fromkeys(f for factors, _ in terms for f in factors))}
+    if not terms or any(ev.port(nodes[f]).value.kind not in {"static", "unknown"} for f in names):
+        return None
+    products = (
+        [*([str(n)] if n != 1 or not factors else []), *map(names.__getitem__, factors)] for factors, n in terms
+    )
+    return fill(" + ".join(map(" * ".join, products)), **{name: nodes[f] for f, name in names.items()})
 
 
-def _read_sum(ev: Evaluator, node: cst.BaseExpression, depth: int) -> _Sum:
-    """Return an expression as a sum of products, with variables that are given once written out."""
+def _read_sum(ev: Evaluator, node: cst.BaseExpression, depth: int, nodes: dict[str, cst.BaseExpression]) -> _Sum:
+    """Return an expression as a sum of products, variables that are bound once written out, and enter the factors."""
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)):
-        left, right = _read_sum(ev, node.left, depth), _read_sum(ev, node.right, depth)
+        left, right = (_read_sum(ev, n, depth, nodes) for n in (node.left, node.right))
         if isinstance(node.operator, cst.Multiply):
             found: _Sum = Counter()
             for a, m in left.items():
@@ -154,8 +157,9 @@ def _read_sum(ev: Evaluator, node: cst.BaseExpression, depth: int) -> _Sum:
     if isinstance(node, cst.Name) and depth < 8 and ev.port(node).value.is_tensor:
         latest = _find_value(ev, node.value)
         if latest is not None and not isinstance(latest, cst.Call):
-            return _read_sum(ev, latest, depth + 1)
-    return Counter({(f"({unparse(node)})" if isinstance(node, cst.BinaryOperation) else unparse(node),): 1})
+            return _read_sum(ev, latest, depth + 1, nodes)
+    nodes[unparse(node)] = node
+    return Counter({(unparse(node),): 1})
 
 
 def _find_value(ev: Evaluator, name: str) -> cst.BaseExpression | None:
