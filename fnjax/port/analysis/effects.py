@@ -23,14 +23,14 @@ class Effects:
     """Effects of statements.
 
     Attributes:
-        gives: the variables that may be bound.
+        binds: the variables that may be bound.
         surely: those that are bound in each branch.
         acts: something else is done, which no function of JAX's does: ctx or a list keeps something, a branch returns.
         returns: they end with return.
         jumps: the iteration of the loop around may end here.
     """
 
-    gives: frozenset[str] = frozenset()
+    binds: frozenset[str] = frozenset()
     surely: frozenset[str] = frozenset()
     acts: bool = False
     returns: bool = False
@@ -39,7 +39,7 @@ class Effects:
     def add_effects(self, other: Effects) -> Effects:
         """Return these effects, and then others."""
         return Effects(
-            self.gives | other.gives,
+            self.binds | other.binds,
             self.surely | other.surely,
             self.acts or other.acts,
             self.returns or other.returns,
@@ -49,7 +49,7 @@ class Effects:
     @property
     def perhaps(self) -> Effects:
         """These, if at all."""
-        return Effects(self.gives, acts=self.acts or self.returns, jumps=self.jumps)
+        return Effects(self.binds, acts=self.acts or self.returns, jumps=self.jumps)
 
     @property
     def repeated(self) -> Effects:
@@ -59,7 +59,7 @@ class Effects:
     @property
     def carried(self) -> frozenset[str] | None:
         """The variables that a function in place of these has to return; None where none can replace them."""
-        return None if self.acts or self.returns or self.jumps else self.gives
+        return None if self.acts or self.returns or self.jumps else self.binds
 
 
 NOTHING = Effects()
@@ -90,14 +90,14 @@ def _find_effects_of_one(node: Any) -> Effects:
     if isinstance(node, (cst.For, cst.While)) and node.orelse is None:
         return Effects(frozenset(iter_targets(node.target) if isinstance(node, cst.For) else ()))
     if isinstance(node, (cst.Assign, cst.AugAssign, cst.AnnAssign)) and node.value is not None:
-        places = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
-        bound = frozenset(name for memref in places for name in iter_targets(memref))
-        entries = any(isinstance(n, (cst.Attribute, cst.Subscript)) for memref in places for n in list_nodes(memref))
+        targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
+        bound = frozenset(name for target in targets for name in iter_targets(target))
+        entries = any(list_nodes(target, cst.Attribute, cst.Subscript) for target in targets)
         return Effects(bound, bound, acts=entries)
     if isinstance(node, (cst.Break, cst.Continue, cst.Return)):
         return Effects(returns=isinstance(node, cst.Return), jumps=not isinstance(node, cst.Return))
-    said = isinstance(node, cst.Expr) and isinstance(node.value, (cst.SimpleString, cst.Ellipsis))
-    return NOTHING if said or isinstance(node, (cst.Pass, cst.FunctionDef, cst.If)) else _ACTS
+    nothing = isinstance(node, cst.Expr) and isinstance(node.value, (cst.SimpleString, cst.Ellipsis))
+    return NOTHING if nothing or isinstance(node, (cst.Pass, cst.FunctionDef, cst.If)) else _ACTS
 
 
 def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tuple[frozenset[str], frozenset[str]]:
@@ -105,9 +105,9 @@ def find_flow(block: cst.BaseSuite, given: frozenset[str] = frozenset()) -> tupl
     read = frozenset[str]()
     for row in block.body:
         for node in row.body if isinstance(row, cst.SimpleStatementLine) else [row]:
-            asked, bound, blocks = _split_statement(node)
+            first, bound, blocks = _split_statement(node)
             branches = [find_flow(inner, given | bound) for inner in blocks]
-            read = read.union(asked - given, *(first for first, _ in branches))
+            read = read.union(first - given, *(inside for inside, _ in branches))
             given = given.union(bound, frozenset.intersection(*(known for _, known in branches)) if branches else ())
     return read, given
 

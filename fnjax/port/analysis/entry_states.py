@@ -43,36 +43,36 @@ def make_start_state(program: Program, routine: Routine) -> State:
             if param.annotation and resolve(param.annotation.annotation).removeprefix("file:") in program.classes:
                 value = Value("object")
             # Call sites are those of this file, and others may follow: they are believed where the function's own use
-            # of the parameter says nothing, or where they pass an array that it uses as a number.
-            said = routine.find_argument(name)
-            if said is not None and (
+            # of the parameter shows nothing, or where they pass an array that it uses as a number.
+            passed = routine.find_argument(name)
+            if passed is not None and (
                 value.kind == "unknown"
                 or (
-                    said.kind == "static"
-                    and (value.kind != "tensor" or said.name.startswith("instance:") or said.origin.numpy)
+                    passed.kind == "static"
+                    and (value.kind != "tensor" or passed.name.startswith("instance:") or passed.origin.numpy)
                 )
-                or (said.traced and value.kind == "static")  # whatever the function takes it for
+                or (passed.traced and value.kind == "static")  # whatever the function takes it for
             ):
-                value = replace(said, memref=None, number="", like="", mask="")
-            elif said is not None and said.kind == value.kind:
+                value = replace(passed, memref=None, number="", like="", mask="")
+            elif passed is not None and passed.kind == value.kind:
                 value = replace(
                     value,
-                    dtype=said.dtype,
-                    rank=said.rank,
-                    element=said.element or value.element,
-                    parts=said.parts,
-                    rows=said.rows,
-                ).with_origin(numpy=said.origin.numpy)
-            if said is None or routine.role == "forward":
+                    dtype=passed.dtype,
+                    rank=passed.rank,
+                    element=passed.element or value.element,
+                    parts=passed.parts,
+                    rows=passed.rows,
+                ).with_origin(numpy=passed.origin.numpy)
+            if passed is None or routine.role == "forward":
                 has_gradient = i - routine.first in always
                 left_out = may_be_left_out(param, routine.node, program.inference, has_gradient)
             else:
-                left_out = said.null.left_out
+                left_out = passed.null.left_out
             value = value.with_null(left_out=left_out)
             if param is star or param is routine.node.params.star_kwarg:
                 one = replace(UNKNOWN, memref=MemRef(frozenset({f"arg:{name}"}), certain=False))
                 value = Value("static", element=one) if not value.element else value
-            if said is not None and said.kind == "kernel":
+            if passed is not None and passed.kind == "kernel":
                 value = replace(value, kind="kernel")
         if name in program.groups and i >= routine.first and routine.role not in {"backward", "vjp"}:
             value = Value("static", name=GROUP)

@@ -197,9 +197,9 @@ class ExpressionEvaluator(Variables):
         """Return the translation and the value of an expression; once for each evaluation through its statement."""
         if id(node) in self.memo:
             return self.memo[id(node)][1]
-        told, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.mentions
-        for rule in find_rules(*told, files) if told else find_node_rules(type(node), files):
-            expr: Expr | None = rule(self, node, *told)
+        callee, files = (self.name_callee(node),) if isinstance(node, cst.Call) else (), self.program.mentions
+        for rule in find_rules(*callee, files) if callee else find_node_rules(type(node), files):
+            expr: Expr | None = rule(self, node, *callee)
             if expr is not None:
                 break
         else:

@@ -63,11 +63,11 @@ def find_amp_decorator(program: Program, name: str) -> str:
         function, target = _find_function(program, unparse(small.value.func)), small.targets[0].target
         if function is None:
             continue
-        memref = -1
+        index = -1
         if isinstance(target, cst.Tuple):
-            memref = [unparse(e.value) for e in target.elements].index(name)
+            index = [unparse(e.value) for e in target.elements].index(name)
         given = [n.value for n in list_nodes(function.body, cst.Return) if n.value is not None]
-        parts = [v.elements[memref].value if memref >= 0 and isinstance(v, cst.Tuple) else v for v in given]
+        parts = [v.elements[index].value if index >= 0 and isinstance(v, cst.Tuple) else v for v in given]
         ends = {m for p in parts for m in re.findall(r"\bcustom_(?:fwd|bwd)\b", unparse(p))}
         if len(ends) == 1 and all(re.search(r"\bcustom_(fwd|bwd)\b", unparse(p)) for p in parts):
             return f"torch.amp.{ends.pop()}"

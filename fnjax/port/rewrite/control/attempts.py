@@ -1,6 +1,6 @@
 """`try` around what PyTorch or Python refuses, and JAX does not.
 
-What: a `try` around a matrix that PyTorch may refuse (cholesky, inv, solve) asks whether the result is finite; of a
+What: a `try` around a matrix that PyTorch may refuse (cholesky, inv, solve) tests whether the result is finite; of a
 `try` that imports what the port does without its handler stays.
 Before: `try: L = torch.linalg.cholesky(a)` and `except RuntimeError: L = b`
 After: `L = jnp.linalg.cholesky(a)` and `L = jax.lax.cond(jnp.all(jnp.isfinite(L)), lambda: L, lambda: b)`
@@ -55,18 +55,14 @@ def _note_never_raised(ev: Evaluator, node: cst.Try) -> None:
     if all(_only_prints_and_raises(h.body) for h in node.handlers):
         return
     kinds = {n for h in node.handlers if h.type for n in find_names(h.type)}
-    parts = list(list_nodes(node.body))
-    checks = [n.test for n in parts if isinstance(n, cst.Assert) or (isinstance(n, cst.If) and only_raises(n))]
-    asked = [n.right for n in parts if isinstance(n, cst.BinaryOperation) and isinstance(n.operator, _DIVIDING)]
-    asked += [
-        n.args[0].value
-        for n in parts
-        if isinstance(n, cst.Call) and n.args and ev.find_name(n.func).startswith("math.")
-    ]
+    checks = [n.test for n in list_nodes(node.body, cst.Assert, cst.If) if isinstance(n, cst.Assert) or only_raises(n)]
+    operands = [n.right for n in list_nodes(node.body, cst.BinaryOperation) if isinstance(n.operator, _DIVIDING)]
+    calls = (n for n in list_nodes(node.body, cst.Call) if n.args and ev.find_name(n.func).startswith("math."))
+    operands += [n.args[0].value for n in calls]
     with ev.speculate():
         ev.port_body(node.body)
         reached = [n for n in checks if ev.port(n).value.traced]
-        reached += [n for n in asked if kinds & _OF_NUMBERS and ev.port(n).value.origin.python]
+        reached += [n for n in operands if kinds & _OF_NUMBERS and ev.port(n).value.origin.python]
     for n in reached[:1]:
         ev.need_values(n, "this raises for values, and an array does not: the except is not reached under jit")
 
@@ -111,7 +107,7 @@ _WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
 
 
 def _port_missing_module(ev: Evaluator, node: cst.Try) -> Statements | None:
-    """Translate `try: import other`, where the port imports no such module: what its handler says."""
+    """Translate `try: import other`, where the port imports no such module, as its handler."""
     opening = node.body.body[0]
     first = opening.body[0] if isinstance(opening, cst.SimpleStatementLine) else opening
     if not isinstance(first, (cst.Import, cst.ImportFrom)):
@@ -170,15 +166,15 @@ def port_try(ev: Evaluator, node: cst.Try) -> Statements | None:
         return ev.port_block([*list_statements(node.body), *(list_statements(node.orelse.body) if node.orelse else ())])
     if (without := _port_missing_module(ev, node)) is not None:
         return without
-    if (asked := _port_as_condition(ev, node)) is not None:
-        return [s for statement_ in asked for s in ev.port_statement(statement_)]
+    if (choice := _port_as_condition(ev, node)) is not None:
+        return [s for each in choice for s in ev.port_statement(each)]
     if _only_answers(ev, node):
         return ev.port_block(list_statements(node.body))
     if node.handlers:
         _note_unraised_values(ev, node)
         _note_never_raised(ev, node)
-    telling = [h.body for h in node.handlers if _only_prints_and_raises(h.body)]
-    with ev.enter_branch(node.body, telling):
+    raising = [h.body for h in node.handlers if _only_prints_and_raises(h.body)]
+    with ev.enter_branch(node.body, raising):
         tried = ev.evaluate_branch(node.body)
     somewhere = ev.state.copy_joined(tried.end)
     handled = [ev.evaluate_branch(h.body, somewhere, functools.partial(_bind_caught, ev, h)) for h in node.handlers]

@@ -30,8 +30,8 @@ def _may_be_number(value: Value) -> bool:
 
 def must_select(a: Value, b: Value, yes: cst.BaseExpression, no: cst.BaseExpression) -> bool:
     """Return whether two values differ in type, so that jnp.where has to choose: a number and an array among them."""
-    asked = ((a, b, no), (b, a, yes))
-    return is_number_choice(a, b) or _are_unlike_scalars(a, b) or any(v.traced and _is_given(w, n) for v, w, n in asked)
+    given = any(v.traced and _is_given(w, node) for v, w, node in ((a, b, no), (b, a, yes)))
+    return given or is_number_choice(a, b) or _are_unlike_scalars(a, b)
 
 
 def is_number_choice(a: Value, b: Value, open_: bool = False) -> bool:

@@ -128,7 +128,7 @@ def _choose_carried(
     with ev.speculate():
         _bind_carried(ev, node, start, found)
         first = ev.evaluate_iteration(node, enter, node.body)
-    found |= {n: "" for n in start if n in first.effects.gives}  # memory that it writes to, too
+    found |= {n: "" for n in start if n in first.effects.binds}  # memory that it writes to, too
     with ev.speculate(first.end):
         return {n: _find_dtype(ev, node, n, start[n]) for n in found}
 
@@ -138,7 +138,7 @@ def _find_dtype(ev: Evaluator, node: cst.While, name: str, start: Value) -> str:
     end = ev.look_up(name)
     if start.kind != "static" or start.dtype != "int" or end.rank != 0:
         return start.dtype
-    given = [n for n in list_nodes(node.body, cst.AugAssign) if name in find_effects([n]).gives]
+    given = [n for n in list_nodes(node.body, cst.AugAssign) if name in find_effects([n]).binds]
     divided = any(isinstance(n.operator, cst.DivideAssign) for n in given)
     dtypes = {end.dtype, *(ev.port(n.value).value.dtype for n in given)} - {"bool"}
     return "float" if divided or not dtypes <= {"int"} else "int"

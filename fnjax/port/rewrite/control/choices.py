@@ -29,8 +29,8 @@ def port_choice(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     options = {a.keyword.value: a.value for a in node.args[1:] if a.keyword}
     if not element.traced:
         return None
-    turned = read_literal(options.pop("reverse", cst.Name("False")))
-    if options or not isinstance(turned, bool):
+    backwards = read_literal(options.pop("reverse", cst.Name("False")))
+    if options or not isinstance(backwards, bool):
         ev.report_untraced(node, f"{name}() needs the values of tensors, which are unknown under jit")
         return None
     ev.diagnostics.imports.add("jnp")
@@ -46,6 +46,6 @@ def port_choice(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         "tensor", element.dtype, 0 if element.rank == 0 else None, memref=ev.make_memref(node), exact=element.exact
     )
     if name == "sorted":
-        made = fill(f"list(jnp.sort(A, axis=0){'[::-1]' if turned else ''})", A=array)
+        made = fill(f"list(jnp.sort(A, axis=0){'[::-1]' if backwards else ''})", A=array)
         return Expr(made, Value("static", name=LIST, element=one))
     return Expr(fill(f"jnp.{name}(A, axis=0)", A=array), one)

@@ -79,7 +79,7 @@ def _list_own(node: Loop, *kinds: type[cst.CSTNode]) -> list[cst.CSTNode]:
 
 
 def _is_asked_at(ev: Evaluator, node: Loop, here: set[tuple[int, int]]) -> bool:
-    """Return whether some iteration needs a tensor's concrete value at one of these places.
+    """Return whether some iteration needs a tensor's concrete value at one of these locations.
 
     A value that the first iteration needs is needed by later ones.
     """
@@ -213,8 +213,8 @@ def _tidy(body: list[ast.stmt], read: set[str], unread: set[str]) -> list[ast.st
                 continue
             case ast.If(Kept() as test, [*before, ast.Assign([ast.Name(flag)])], orelse) if flag in read:
                 plain = isinstance(test.node.test, cst.Comparison)
-                asked = cst.Call(cst.Name("bool"), [cst.Arg(test.node.test)]) if plain else test.node.test
-                made.append(assign(flag, Kept(asked)))
+                value = cst.Call(cst.Name("bool"), [cst.Arg(test.node.test)]) if plain else test.node.test
+                made.append(assign(flag, Kept(value)))
                 if before:
                     made.append(ast.If(load(flag), before, orelse))
                 elif orelse:
@@ -233,7 +233,7 @@ def _tidy(body: list[ast.stmt], read: set[str], unread: set[str]) -> list[ast.st
 
 @block(cst.If, cst.For, cst.While)
 def port_returns(ev: Evaluator, body: Sequence[Any], index: int) -> Made:
-    """Translate a statement that may return, with all that follows it, where a tensor's value says whether it does."""
+    """Translate a statement that returns for some values of a tensor, with all that follows it."""
     first, rest = put_blocks_on_lines(ev, body[index]), list(body[index + 1 :])
     if not isinstance(first, (cst.If, cst.For, cst.While)) or not list_jumps(first, (cst.Return,)):
         return None

@@ -1,6 +1,6 @@
 """Messages about values.
 
-What: an `if` that only prints or logs, and asks for a tensor's value or draws a number for that, goes away with a note;
+What: an `if` that only prints or logs, and needs a tensor's value or draws a number for that, goes away with a note;
 so does what prints a tensor's value as a number.
 Before: `if random.random() < 0.01: logging.info(f"loss {loss.item()}")`
 After: nothing
@@ -23,12 +23,12 @@ from fnjax.port.tree.located import list_nodes, list_small_statements
 @statement(cst.If)
 def port_message_if(ev: Evaluator, node: cst.If) -> Statements | None:
     """Translate `if step % 100 == 0: print(x.mean().item())`."""
-    if node.orelse is not None or not _only_tells(ev, node):
+    if node.orelse is not None or not _only_prints(ev, node):
         return None
     try:
-        with ev.speculate() as told:
+        with ev.speculate() as found:
             port_if(ev, node)
-        needless = any(f.severity == "error" for f in told.diagnostics.findings)
+        needless = any(f.severity == "error" for f in found.diagnostics.findings)
     except Stop:
         needless = True
     if not needless:
@@ -56,8 +56,8 @@ def port_formatted_message(ev: Evaluator, node: cst.Expr) -> Statements | None:
     return []
 
 
-def _only_tells(ev: Evaluator, node: cst.If) -> bool:
-    """Return whether the block says something, and does nothing else."""
+def _only_prints(ev: Evaluator, node: cst.If) -> bool:
+    """Return whether the block prints or logs, and does nothing else."""
     inside = ev.routine.list_names_in(node)
     small = list_small_statements(node.body.body)
     calls = [x for x in small if isinstance(x, cst.Expr)]

@@ -63,7 +63,7 @@ class Choice:
         whole: the region of both.
         start: the variables before it.
         ends: those after each block.
-        new: what is known of outputs, where that is more than the regions tell.
+        new: what is known of outputs, where that is more than in the regions.
     """
 
     node: cst.If
@@ -144,7 +144,7 @@ def _write_cond(ev: Evaluator, choice: Choice) -> Statements | None:
     results = returned if ending else [make_names(outputs)] * 2
     blocks = [[*body, make_return(result)] for body, result in zip(bodies, results, strict=True)]
     # Functions have parameters for what they read before they write it; other variables are closed over.
-    written = frozenset().union(*(b.effects.gives for b in choice.branches))
+    written = frozenset().union(*(b.effects.binds for b in choice.branches))
     read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in blocks))
     given = sorted(n for n in read & written if n in choice.start or n == ev.program.key_name)
     numbers = [n for n in given if n in choice.start and choice.start[n].kind == "static"]  # not traced inside, either
@@ -186,7 +186,7 @@ def _write_outputs(outputs: list[str], value: cst.BaseExpression) -> cst.SimpleS
 
 def _list_outputs(ev: Evaluator, choice: Choice, bodies: list[Statements]) -> list[str]:
     """Return what the branches write and something after them reads, or all; none if one has no value then."""
-    first, second = (branch.effects.gives for branch in choice.branches)
+    first, second = (branch.effects.binds for branch in choice.branches)
     read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in bodies))  # before they are written
     own = {n for n in first | second if n not in read and _is_only_read_in(ev, choice.node, n)}
     outputs = sorted(n for n in (first | second) - own if ev.is_live(n)) or sorted(first | second)
@@ -235,8 +235,8 @@ def write_cond(ev: Evaluator, test: Expr, yes: cst.BaseExpression, no: cst.BaseE
 
 def write_selection(ev: Evaluator, test: Expr, yes: cst.BaseExpression, no: cst.BaseExpression) -> cst.BaseExpression:
     """Return the choice between two expressions of which one may be a number; both are evaluated."""
-    asked = read_literal(yes) is True and read_literal(no) is False
-    if asked and test.value.dtype == "bool" and test.value.rank == 0:
+    is_test = read_literal(yes) is True and read_literal(no) is False
+    if is_test and test.value.dtype == "bool" and test.value.rank == 0:
         return test.node
     ev.diagnostics.imports.add("jnp")
     return make_call("jnp.where", test.node, yes, no)
