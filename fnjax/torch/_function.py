@@ -153,8 +153,9 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
+        constant = [vars(own)[k] for k, is_constant in facts.attributes.items() if is_constant]
         with (
-            Reached(facts.reachable, arrays, cls.__qualname__, facts.modules) as reached,
+            Reached(facts.reachable, arrays, cls.__qualname__, facts.modules, constant) as reached,
             fork(),
             set_mode(BACKWARD, in_forward=False),
             exchanging(),
@@ -204,7 +205,7 @@ class _Saved:
     reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
-    attributes: frozenset[str]
+    attributes: dict[str, bool]  # True for an argument without a gradient, such as a memory bank
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
@@ -214,6 +215,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     facts = vars(own)["_own"]
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
+    constant = {id(t) for t, need in zip(tensors, own.needs_input_grad, strict=False) if not need} - outputs
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     reachable: list[Reachable] = []
     modules: list[Any] = []
@@ -255,7 +257,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,
-        frozenset(attributes),
+        {k: isinstance(v, Tensor) and id(v) in constant for k, v in attributes.items()},
         get_default(),
         None if graph is None else graph[0],
         instead,

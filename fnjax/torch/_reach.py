@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 import jax
 
+from fnjax.torch._ctx import is_written, mark
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value
@@ -101,9 +102,15 @@ class Reached:
     """Context in which backward runs: tensors that it reads hold the arrays of the call, and have no gradients yet."""
 
     def __init__(
-        self, reachable: Sequence[Reachable], arrays: Iterable[Any], name: str, modules: Sequence[Any]
+        self,
+        reachable: Sequence[Reachable],
+        arrays: Iterable[Any],
+        name: str,
+        modules: Sequence[Any],
+        constant: Sequence[Tensor],
     ) -> None:
         self._reachable, self._arrays, self._name, self._modules = reachable, arrays, name, modules
+        self._constant, self._marks = constant, [mark(t) for t in constant]
         self._journal = Journal(is_branch=False)
 
     def __enter__(self) -> Self:
@@ -123,6 +130,13 @@ class Reached:
         for (module, _), attributes in zip(self._modules, self._attributes, strict=True):
             vars(module).clear()
             vars(module).update(attributes)
+        if any(map(is_written, self._constant, self._marks)) and error[0] is None:
+            warnings.warn(
+                f"{self._name}.backward writes to an argument of forward: the caller's tensor keeps its values, since "
+                "JAX runs backward on arrays; return the new array from a function of your own",
+                UserWarning,
+                stacklevel=2,
+            )
         if not self._reachable:
             return
         written = any(k.tensor.memory.value is not v for k, v in zip(self._reachable, self._values, strict=True))

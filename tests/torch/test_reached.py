@@ -1,5 +1,7 @@
 """Functions that reach parameters and buffers without their being arguments."""
 
+from contextlib import nullcontext
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -132,6 +134,18 @@ class Warns(Bank):
                 return g * module.rows[0]
 
         self.look = Write
+
+class Updates(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, rows, copies: bool):
+        ctx.rows = rows.clone() if copies else rows
+        return x @ rows.t()
+
+    @staticmethod
+    def backward(ctx, g):
+        gx = g @ ctx.rows
+        ctx.rows[1] = 2.0
+        return gx, None, None
 """
 
 
@@ -198,3 +212,14 @@ def test_a_write_in_backward_warns(layers):
     with pytest.warns(UserWarning, match=r"Write\.backward writes to a parameter or buffer"):
         jax.grad(lambda x: torch.func.functional_call(model, {"rows": jnp.ones((2, 4))}, (x,)).sum())(jnp.ones((3, 4)))
     assert not model.rows.numpy().any()
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_a_write_of_backward_to_an_argument_warns(layers, copies):
+    """A memory bank among the arguments, which backward updates, keeps its values, and a warning says so."""
+    x, rows = torch.ones(3, 4, requires_grad=True), torch.ones(2, 4)
+    y = layers.Updates.apply(x, rows, copies).sum()
+    with nullcontext() if copies else pytest.warns(UserWarning, match=r"Updates\.backward writes to an argument of f"):
+        y.backward()
+    assert x.grad.tolist() == [[2.0] * 4] * 3
+    np.testing.assert_array_equal(rows.numpy(), 1)
