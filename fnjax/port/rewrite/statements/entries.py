@@ -62,13 +62,13 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
         return whole
     check_axes(ev, target)
     index = find_selecting_index(ev, target)
-    masked = index is not None and index.value.dtype == "bool"
+    mask = index if index is not None and index.value.dtype == "bool" else None
     # A write to entries that a mask has selected: it counts among these, unless its mask was made of them.
-    if base.value.mask != (index.value.mask if index is not None and masked else ""):
-        ev.need_entries(base.value, index.value if index is not None and masked else base.value)
+    if base.value.mask != (mask.value.mask if mask else ""):
+        ev.need_entries(base.value, *([mask.value] if mask else []))
     given = expr.node
-    if index is not None and masked:
-        new = write_masked(ev, target, base, index, expr)
+    if mask is not None:
+        new = write_masked(ev, target, base, mask, expr)
     elif index is not None and expr.value.mask == index.value.number:  # all entries, computed at once
         ev.diagnostics.needs.add("_update")
         new = fill("_update(A, I, V)", A=base.node, I=index.node, V=given)

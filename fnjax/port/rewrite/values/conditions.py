@@ -105,14 +105,11 @@ def port_chained_comparison(ev: Evaluator, node: cst.Comparison) -> cst.BaseExpr
         return None
     if any(isinstance(n, cst.Attribute) and n.attr.value.endswith("_") for m in middle for n in list_nodes(m)):
         return None  # it writes
-    links: list[cst.BaseExpression] = []
-    for left, target in zip([node.left, *middle], node.comparisons, strict=True):
-        links.append(cst.Comparison(left, [target]))
-    return (
-        _join_conditions(links, cst.And())
-        if any(ev.port(n).value.traced for n in (node.left, *(t.comparator for t in node.comparisons)))
-        else None
-    )
+    sides = [node.left, *(t.comparator for t in node.comparisons)]
+    if not any(ev.port(n).value.traced for n in sides):
+        return None
+    links = (cst.Comparison(left, [t]) for left, t in zip(sides, node.comparisons, strict=False))
+    return _join_conditions([*links], cst.And())
 
 
 def _open_condition(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
