@@ -11,6 +11,7 @@ import numpy as np
 
 from fnjax.torch import _host, _layout, _views
 from fnjax.torch._autograd import backward
+from fnjax.torch._conversion import read_conversion
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._errors import NotSupported
@@ -176,21 +177,13 @@ def element_size(self: Tensor) -> int:
 
 
 @method
-def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bool = False, **_: Any) -> Tensor:
+def to(self: Tensor, *args: Any, **options: Any) -> Tensor:
     """Return the tensor in another dtype; itself where nothing changes."""
-    for given in args:
-        if isinstance(given, Tensor):
-            dtype = given.dtype
-        elif _is_dtype(given):
-            dtype = given
-    own = self.dtype if dtype is None else as_dtype(dtype)
+    wanted, copy = read_conversion(args, options)
+    own = wanted or self.dtype
     if own is self.dtype:
         return _views.copy(self) if copy else self
     return convert(self, own)
-
-
-def _is_dtype(value: Any) -> bool:
-    return isinstance(value, dtype) or value in (bool, int, float, complex)
 
 
 def convert(x: Tensor, own: dtype) -> Tensor:

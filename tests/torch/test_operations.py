@@ -110,6 +110,37 @@ def test_small_integers_wrap_around():
         np.testing.assert_array_equal(written.numpy(), expected)
 
 
+@pytest.mark.parametrize(
+    ("args", "options", "name"),
+    [
+        (("cpu", torch.float16), {}, "float16"),
+        ((torch.float32, False, True), {}, "copy"),
+        (("cpu", torch.float32, False, True), {}, "copy"),
+        ((torch.zeros(1, dtype=torch.int32),), {"non_blocking": True}, "int32"),
+        ((), {"other": torch.zeros(1).half()}, "float16"),
+        ((np.dtype("float16"),), {}, "float16"),
+        ((jnp.bfloat16,), {}, "bfloat16"),
+        ((object(),), {}, r"combination of arguments - got \(object\)"),
+        ((torch.float16, "cpu", 1, 1), {}, "combination of arguments"),
+        (("cpu",), {"device": "cpu"}, "combination of arguments"),
+        ((), {"dtypes": torch.float16}, r"got \(dtypes=dtype\)"),
+    ],
+)
+def test_to_in_each_form(args, options, name):
+    """`to` takes a device, a dtype or a tensor, and `copy` by position; what fits no form is an error."""
+    x, module = torch.ones(2), torch.nn.ReLU()
+    if " " in name:
+        with pytest.raises(TypeError, match=name):
+            x.to(*args, **options)
+        with pytest.raises(TypeError, match=name):
+            module.to(*args, **options)
+        return
+    y = x.to(*args, **options)
+    assert str(y.dtype) == f"torch.{'float32' if name == 'copy' else name}"
+    y.zero_()
+    assert x.tolist() == [1, 1]
+
+
 def test_shapes_that_do_not_fit():
     """The message is PyTorch's, and names the operation, the shapes and the line."""
     with pytest.raises(RuntimeError, match=r"The size of tensor a \(4\) must match the size of tensor b \(5\) at") as e:

@@ -13,8 +13,7 @@ import numpy as np
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._between import jax_view
-from fnjax.torch._dtypes import as_dtype
-from fnjax.torch._dtypes import dtype as torch_dtype
+from fnjax.torch._conversion import read_conversion
 from fnjax.torch._errors import NotSupported
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._namespace import known
@@ -245,14 +244,11 @@ class Module(Members, StateDict, Stateful):
                 self._buffers[name] = fn(buffer)
         return self
 
-    def to(self, *args: Any, dtype: Any = None, **options: Any) -> Self:
+    def to(self, *args: Any, **options: Any) -> Self:
         """Convert the parameters and buffers that are no integers to a dtype."""
-        for given in args:
-            if isinstance(given, (Tensor, torch_dtype)):
-                dtype = given.dtype if isinstance(given, Tensor) else given
+        dtype, _ = read_conversion(args, options)
         if dtype is None:  # a device
             return self
-        dtype = as_dtype(dtype)
         if not (dtype.is_floating_point or dtype.is_complex):
             raise TypeError(
                 f"nn.Module.to only accepts floating point or complex dtypes, but got desired dtype={dtype}"
