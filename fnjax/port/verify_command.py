@@ -77,7 +77,7 @@ def read_cases(options: argparse.Namespace, names: list[str], args: str) -> dict
     try:
         text = Path(options.cases).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as e:
-        raise UsageError(f"cannot read {options.cases!r}: {e}") from e
+        raise UsageError(f"cannot read {options.cases!r}: {getattr(e, 'strerror', None) or e}") from e
     for statement in _parse_cases(text, repr(options.cases)).body:
         call = statement.value if isinstance(statement, ast.Expr) else None
         if not isinstance(call, ast.Call):

@@ -136,9 +136,9 @@ class _Run:
 
     def describe_end(self) -> Verdict:
         """Return the verdict where the process ended by itself."""
-        why = self.killed or self._describe_status()
         what = {"trying": f"while {self.reference} ran ", "comparing": "while the port ran "}.get(self.doing, "")
-        reason = f"it ended the process: {why}" + (f" {what}{self.call:.300}" if what else "")
+        reason = self.killed or f"it ended the process: {self._describe_status()}"
+        reason += f" {what}{self.call:.300}" if what else ""
         if self.verdict is None:
             return Verdict(self.job.name, NOT_TRIED, f"{reason}; {self.remedy}")
         if self.verdict.status == VERIFIED:
