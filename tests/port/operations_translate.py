@@ -190,7 +190,7 @@ def respelled(text):
             method = other.startswith("torch.Tensor.")
             head = f"({first}).{other.rpartition('.')[2]}" if method else other.replace("torch.nn.functional", "F")
             yield f"{head}({', '.join(rest if method else [first, *rest])})"
-    bound = bind_call(found, call.args, Names(INPUTS))
+    bound = bind_call(found, call.args, Names({*INPUTS}))
     if not any(p.variadic for p in bound.overload.parameters) and any("=" not in a for a in rest):
         named = [f"{k}={unparse(v)}" for k, v in bound.values.items()][1:]
         yield f"{unparse(call.func)}({', '.join([first, *named])})"
