@@ -153,7 +153,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
-        constant = [vars(own)[k] for k, is_constant in facts.attributes.items() if is_constant]
+        constant = [saved[k] if isinstance(k, int) else vars(own)[k] for k in facts.constant]
         with (
             Reached(facts.reachable, arrays, cls.__qualname__, facts.modules, constant) as reached,
             fork(),
@@ -205,7 +205,10 @@ class _Saved:
     reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
-    attributes: dict[str, bool]  # True for an argument without a gradient, such as a memory bank
+    attributes: frozenset[str]
+    constant: tuple[
+        int | str, ...
+    ]  # of the saved tensors and attributes: arguments without a gradient, as memory banks
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
@@ -215,7 +218,8 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     facts = vars(own)["_own"]
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
-    constant = {id(t) for t, need in zip(tensors, own.needs_input_grad, strict=False) if not need} - outputs
+    given = zip(tensors, own.needs_input_grad, strict=False)
+    constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
     reachable: list[Reachable] = []
     modules: list[Any] = []
@@ -257,7 +261,11 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,
-        {k: isinstance(v, Tensor) and id(v) in constant for k, v in attributes.items()},
+        frozenset(attributes),
+        (
+            *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
+            *(k for k, v in attributes.items() if id(v) in constant),
+        ),
         get_default(),
         None if graph is None else graph[0],
         instead,

@@ -137,14 +137,18 @@ class Warns(Bank):
 
 class Updates(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, rows, copies: bool):
-        ctx.rows = rows.clone() if copies else rows
+    def forward(ctx, x, rows, how: str):
+        ctx.rows = rows.clone() if how == "copied" else rows
+        if how == "saved":
+            ctx.save_for_backward(x, rows)
+            del ctx.rows
         return x @ rows.t()
 
     @staticmethod
     def backward(ctx, g):
-        gx = g @ ctx.rows
-        ctx.rows[1] = 2.0
+        rows = ctx.saved_tensors[1] if ctx.saved_tensors else ctx.rows
+        gx = g @ rows
+        rows[1] = 2.0
         return gx, None, None
 """
 
@@ -214,12 +218,16 @@ def test_a_write_in_backward_warns(layers):
     assert not model.rows.numpy().any()
 
 
-@pytest.mark.parametrize("copies", [False, True])
-def test_a_write_of_backward_to_an_argument_warns(layers, copies):
+@pytest.mark.parametrize("how", ["kept", "saved", "copied"])
+def test_a_write_of_backward_to_an_argument_warns(layers, how):
     """A memory bank among the arguments, which backward updates, keeps its values, and a warning says so."""
     x, rows = torch.ones(3, 4, requires_grad=True), torch.ones(2, 4)
-    y = layers.Updates.apply(x, rows, copies).sum()
-    with nullcontext() if copies else pytest.warns(UserWarning, match=r"Updates\.backward writes to an argument of f"):
+    y = layers.Updates.apply(x, rows, how).sum()
+    with (
+        nullcontext()
+        if how == "copied"
+        else pytest.warns(UserWarning, match=r"Updates\.backward writes to an argument of f")
+    ):
         y.backward()
     assert x.grad.tolist() == [[2.0] * 4] * 3
     np.testing.assert_array_equal(rows.numpy(), 1)
