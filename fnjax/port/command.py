@@ -204,6 +204,7 @@ def _verify_all(
                 left = {f.code for f in c.findings if f.severity == "error"}
                 verifier: Verifier = functools.partial(_report_partial, c.name)
                 if c.status in {"ported", "as_is"} or left <= {"untraced"}:
+                    traced = "untraced" not in left  # of which jit and second derivatives are
                     job = Job(
                         source.name,
                         source.text,
@@ -211,8 +212,9 @@ def _verify_all(
                         place=modules.get(source.name, target if target.endswith(".py") else ""),
                         port=ported.code,
                         seconds=options.seconds,
+                        second=traced,
                         cases=cases.get(c.name, []),
-                        modes=["eager"] if "untraced" in left else ["eager", "jit"],
+                        modes=["eager", "jit"] if traced else ["eager"],
                         against=options.against,
                     )
                     verifier = functools.partial(verify, job)

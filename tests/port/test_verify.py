@@ -490,3 +490,32 @@ def test_every_mistake_is_made():
             assert mutant.text != port
             kinds.add(mutant.kind)
     assert kinds >= {"sign", "factor", "axis", "mask", "stop more", "stop fewer", "swap", "mark"}
+
+
+UNTRACED = """
+class Iterate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, tol: float):
+        n = 0
+        while n < 5:
+            err = (x / (n + 1)).abs().max()
+            n += 1
+            if err < tol:
+                break
+        ctx.save_for_backward(x)
+        return x * err
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g * x, None
+"""
+
+
+@pytest.mark.slow
+def test_classes_that_run_outside_jit_only(tmp_path, capsys):
+    """With --strict they are compared outside jit: second derivatives, which trace, are no difference."""
+    path = tmp_path / "iterate.py"
+    path.write_text("import torch\n" + UNTRACED)
+    assert main(["port", str(path), "--strict", "--verify", "--seconds", "6"]) == 1
+    assert "Iterate: verified" in capsys.readouterr().err
