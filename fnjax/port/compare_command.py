@@ -234,9 +234,8 @@ def _iter_functions(text: str, place: Path) -> Iterator[str]:
     except SyntaxError as e:
         raise UsageError(f"cannot import {str(place)!r}: SyntaxError: {e.msg} (line {e.lineno})") from e
     having: set[str] = set()
-    inner = [
-        s for block in tree.body if isinstance(block, ast.If) for s in block.body
-    ]  # of the block that stays PyTorch source
+    # Those of the block that stays PyTorch source, too.
+    inner = [s for block in tree.body if isinstance(block, ast.If) for s in block.body]
     for node in (n for n in [*tree.body, *inner] if isinstance(n, ast.ClassDef)):
         bases = [ast.unparse(b) for b in node.bases]
         own = any(isinstance(s, ast.FunctionDef) and s.name == "forward" for s in node.body)

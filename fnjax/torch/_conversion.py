@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import jax
@@ -13,11 +14,10 @@ from fnjax.torch._machine import Device
 from fnjax.torch._tensor import Tensor
 
 _DTYPES = dtype | np.dtype | type | type(jnp.float32)  # of torch, NumPy, Python and JAX
-_FORMS = (
-    "(device=None, dtype=None, non_blocking=False, copy=False, *, memory_format=None)",
-    "(dtype, non_blocking=False, copy=False, *, memory_format=None)",
-    "(Tensor other, non_blocking=False, copy=False, *, memory_format=None)",
+_BY_DEVICE = inspect.signature(
+    lambda device=None, dtype=None, non_blocking=False, copy=False, *, memory_format=None: None
 )
+_BY_DTYPE = inspect.signature(lambda other, non_blocking=False, copy=False, *, memory_format=None: None)
 
 
 def read_conversion(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[dtype | None, bool]:
@@ -28,16 +28,16 @@ def read_conversion(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[dty
     """
     first = args[0] if args else options.get("other")
     by_device = not isinstance(first, Tensor | _DTYPES)
-    names = ["device", "dtype", "non_blocking", "copy"] if by_device else ["other", "non_blocking", "copy"]
-    given = dict(zip(names, args, strict=False)) | options
-    device = given.get("device")
-    fits = isinstance(device, str | int | Device | jax.Device | None) and not isinstance(device, bool)
-    twice = options.keys() & {*names[: len(args)]}
-    if twice or not fits or len(args) > len(names) or not given.keys() <= {*names, "memory_format"}:
+    try:
+        given = (_BY_DEVICE if by_device else _BY_DTYPE).bind(*args, **options).arguments
+        device = given.get("device")
+        if isinstance(device, bool) or not isinstance(device, str | int | Device | jax.Device | None):
+            raise TypeError
+    except TypeError:
         got = [type(a).__name__ for a in args] + [f"{name}={type(v).__name__}" for name, v in options.items()]
         raise TypeError(
             f"to() received an invalid combination of arguments - got ({', '.join(got)}), but expected one of: "
-            + ", ".join(_FORMS)
-        )
+            f"{_BY_DEVICE}, {_BY_DTYPE} of a dtype or a tensor"
+        ) from None
     wanted = given.get("dtype") if by_device else first.dtype if isinstance(first, Tensor) else first
     return None if wanted is None else as_dtype(wanted), bool(given.get("copy"))

@@ -206,9 +206,7 @@ class _Saved:
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
-    constant: tuple[
-        int | str, ...
-    ]  # of the saved tensors and attributes: arguments without a gradient, as memory banks
+    constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that

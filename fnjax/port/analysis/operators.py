@@ -97,22 +97,22 @@ def collect_operators(program: Program) -> None:
         for name, call in _iter_assigned_calls(statement):
             if program.resolve_name(call.func) == "torch.library.Library" and call.args:
                 program.libraries[name] = _read_text(program, call.args[0].value)
-    said = []
+    registrations = []
     for r in (r for top, s in statements for r in _iter_registrations(program, top, s, functions)):
-        said.append(r)
+        registrations.append(r)
         if r.method == "custom_op" and r.given is not None:
             program.operators[r.name] = r.qualname  # registrations in later lines may be by that name
             _add_operator(program, r.qualname, r.top, r.given, places[r.given], _collect_mutated(r.node))
-    for r in (r for r in said if r.method == "define"):
+    for r in (r for r in registrations if r.method == "define"):
         program.defined.setdefault(r.qualname, []).append(r.top)
         if r.decorates and r.given is not None:
             _define_by_decorator(program, r, places)
-    bodies = [r for r in said if r.method == "impl"]
+    bodies = [r for r in registrations if r.method == "impl"]
     for r in sorted(bodies, key=lambda r: r.key in FOREIGN):  # what can be ported is the body before what cannot
         _give_body(program, r, places)
-    for r in (r for r in said if r.method not in {"custom_op", "define", "impl"}):
+    for r in (r for r in registrations if r.method not in {"custom_op", "define", "impl"}):
         _register_function(program, r, places)
-    for r in said:  # a registration for one operator changes nothing for the others
+    for r in registrations:  # a registration for one operator changes nothing for the others
         providers = program.source.providers.get(r.library, [])
         known = r.qualname in program.classes and isinstance(r.top, cst.SimpleStatementLine)
         if known and r.top in providers:
@@ -236,8 +236,10 @@ def _collect_mutated(call: cst.CSTNode) -> set[str]:
     found: set[str] = set()
     for node in list_nodes(call):
         if isinstance(node, cst.Arg) and node.keyword is not None and node.keyword.value == "mutates_args":
-            said = read_literal(node.value)
-            found |= {said} if isinstance(said, str) else set(said) if isinstance(said, (tuple, list, set)) else set()
+            names = read_literal(node.value)
+            found |= (
+                {names} if isinstance(names, str) else set(names) if isinstance(names, (tuple, list, set)) else set()
+            )
     return found | {name for name, kind in _iter_schema_parameters(call) if kind["write"]}
 
 
@@ -292,8 +294,8 @@ def _give_body(program: Program, r: Registration, places: Mapping[cst.FunctionDe
         body = r.given or _make_stand_in(program, r)
         owner = _add_operator(program, r.qualname, r.top, body, places.get(body, r.top), mutated)
         owner.next_to += program.defined.pop(r.qualname, [])
-        said = {p.name.value for p in body.params.params if p.annotation is not None}
-        for name in (n for n in lists if n not in said):
+        annotated = {p.name.value for p in body.params.params if p.annotation is not None}
+        for name in (n for n in lists if n not in annotated):
             message = f"an empty {name} is all dimensions in PyTorch, none in JAX: say `{name}: list[int]` in the body"
             owner.left_out.append((r.top, message, "note"))
         if not known:

@@ -12,14 +12,14 @@ from fnjax.port.known.facts import UNKNOWN, Value, join_values, rename_storages
 _LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
 
 
-class Variables(dict[str, Value]):
+class Bindings(dict[str, Value]):
     """Variables and their values, which are set one by one.
 
     Attributes:
         holders: by memory, the variables that have been in it in any state of the function; of a thousand, few.
     """
 
-    def __init__(self, values: Variables | None = None) -> None:
+    def __init__(self, values: Bindings | None = None) -> None:
         super().__init__(values or {})
         self.holders: defaultdict[str, set[str]] = defaultdict(set) if values is None else values.holders
 
@@ -28,9 +28,14 @@ class Variables(dict[str, Value]):
             self.holders[storage].add(name)
         super().__setitem__(name, value)
 
-    def copy(self) -> Variables:
+    def copy(self) -> Bindings:
         """Return variables of their own."""
-        return Variables(self)
+        return Bindings(self)
+
+    @property
+    def storages(self) -> frozenset[str]:
+        """All memory that a variable may be in."""
+        return frozenset().union(*(value.storages for value in self.values()))
 
     def rename_memory(self, old: str, new: str) -> None:
         """Give memory another name, in all variables that may be in it."""
@@ -43,7 +48,7 @@ class Variables(dict[str, Value]):
 class State:
     """The variables at one point: their values, and how often each has been written."""
 
-    variables: Variables = field(default_factory=Variables)
+    variables: Bindings = field(default_factory=Bindings)
     versions: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> State:
@@ -82,14 +87,14 @@ class State:
         ]
         if all(old == new for old, new in pairs):
             return {}
-        mine = frozenset().union(*(v.storages for v in self.variables.values()))
+        mine = self.variables.storages
         names: dict[str, str] = {}
         for old, new in pairs:
             local = old in mine and all(_LOCAL.fullmatch(s) for s in (old, new))
             names[old] = new if local and names.get(old, new) == new else old
         if all(old == new for old, new in names.items()):
             return {}
-        held = frozenset().union(*(v.storages for v in other.variables.values()))
+        held = other.variables.storages
         while True:
             taken = Counter(names.get(s, s) for s in held)
             clashing = [s for s, new in names.items() if taken[new] > 1 and s != new]

@@ -227,10 +227,10 @@ def iter_parameters(function: cst.FunctionDef) -> Iterator[cst.Param]:
 def may_be_left_out(param: cst.Param, function: cst.FunctionDef, inference: Inference, given: bool) -> bool:
     """Return whether a parameter taken for a tensor may be None; `given` if backward always has its gradient."""
     uses = inference.find_uses(param.name.value, function)
-    said = unparse(param.annotation.annotation) if param.annotation else ""
+    annotation = unparse(param.annotation.annotation) if param.annotation else ""
     default = param.default is not None and read_literal(param.default) is None
-    open_ = default or uses.asked or "Optional" in said or "None" in said
-    return open_ or not (uses.tensor or given or "Tensor" in said)
+    open_ = default or uses.asked or "Optional" in annotation or "None" in annotation
+    return open_ or not (uses.tensor or given or "Tensor" in annotation)
 
 
 def iter_gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[int]:
@@ -278,11 +278,11 @@ def describe_parameter(
     """Return the value of a parameter; `graded` where backward returns a gradient for it."""
     name = param.name.value
     uses = inference.find_uses(name, function)
-    said = read_annotation(param.annotation.annotation, inference.resolve) if param.annotation else None
+    annotated = read_annotation(param.annotation.annotation, inference.resolve) if param.annotation else None
     if uses.tested:
         return UNKNOWN
-    if said is not None and said is not UNKNOWN:
-        return said
+    if annotated is not None and annotated is not UNKNOWN:
+        return annotated
     if uses.context or name == "ctx":
         return Value("object", name="ctx")
     if uses.foreign and not (uses.own or uses.saved or graded or uses.computed):
@@ -290,7 +290,11 @@ def describe_parameter(
     if uses.tensor or uses.saved:
         return TENSOR
     entries = read_literal(param.default) if isinstance(param.default, (cst.Tuple, cst.List)) else MISSING
-    if isinstance(entries, (tuple, list)) and all(type(e) is int for e in entries) and (uses.static or said is None):
+    if (
+        isinstance(entries, (tuple, list))
+        and all(type(e) is int for e in entries)
+        and (uses.static or annotated is None)
+    ):
         return Value("static", name=ROW, element=Value("static", "int"))
     if uses.static:
         return STATIC
@@ -299,6 +303,6 @@ def describe_parameter(
     if graded or (uses.entries and uses.computed):
         return TENSOR
     default = read_literal(param.default) if param.default else MISSING
-    if default is not MISSING and default is not None and said is None:
+    if default is not MISSING and default is not None and annotated is None:
         return STATIC
     return UNKNOWN

@@ -105,26 +105,26 @@ def port_library_call(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpres
             _make_call(ev, _SAME[name], kept) if isinstance(node, cst.Call) else parse(_SAME[name])
         )
         return _curry(ev, made, given)
-    said = read_registration(ev.program, node, name) if isinstance(node, cst.Call) else None
-    if said is None:
+    registration = read_registration(ev.program, node, name) if isinstance(node, cst.Call) else None
+    if registration is None:
         return None
-    namespace, _, own = said.qualname.partition("::")
-    rest = list(said.rest)
-    if said.method == "define":
+    namespace, _, own = registration.qualname.partition("::")
+    rest = list(registration.rest)
+    if registration.method == "define":
         schema = args[1].value  # `define(lib, "f(Tensor x) -> Tensor")`, `define("ns::f", "(Tensor x) -> Tensor")`
         made = ev.port(schema).node
-        if not said.library:
+        if not registration.library:
             known = read_literal(schema)
             made = fill("N + S", N=make_string(own), S=made) if known is MISSING else make_string(f"{own}{known}")
-        return fill("L.define(S)", L=said.make_library(), S=made)
-    if said.is_differentiated:
+        return fill("L.define(S)", L=registration.make_library(), S=made)
+    if registration.is_differentiated:
         functions = [a for a in [*rest, *given] if read_literal(a.value) is MISSING]
-        return said.make_impl(ev.port(functions[0].value).node) if functions else None
-    method = said.method
+        return registration.make_impl(ev.port(functions[0].value).node) if functions else None
+    method = registration.method
     if method == "impl":
-        cls = ev.program.classes.get(said.qualname)
+        cls = ev.program.classes.get(registration.qualname)
         alone = cls is not None and cls.methods["forward"] is ev.routine.node
-        rest = [cst.Arg(parse("None" if alone or said.key.lower() != "cpu" else '"cpu"')), *_drop_keys(rest)]
+        rest = [cst.Arg(parse("None" if alone or registration.key.lower() != "cpu" else '"cpu"')), *_drop_keys(rest)]
         method = "register_kernel"
     elif name.endswith((".impl", ".register_kernel")):  # for "Meta"
         rest = _drop_keys(rest)

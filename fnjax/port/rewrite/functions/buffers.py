@@ -14,7 +14,6 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, ends_with_jump
 from fnjax.port.analysis.expr import list_statements
 from fnjax.port.analysis.program import Routine, list_nodes
-from fnjax.port.known.facts import list_memrefs
 from fnjax.port.torch import bracket, read_literal, unparse
 
 
@@ -42,7 +41,7 @@ def find_buffers(ev: Evaluator, routine: Routine) -> tuple[str, ...]:
 def _is_buffer(ev: Evaluator, routine: Routine, name: str) -> bool:
     param = next(p for p in routine.parameters if p.name.value == name)
     index = routine.parameters.index(param) - routine.first
-    returned = any(f"arg:{name}" in p.storage for v in ev.returns for p in list_memrefs(v))
+    returned = any(f"arg:{name}" in v.storages for v in ev.returns)
     value = ev.state.variables.get(name)
     memref = value.memref if value else None
     still = memref is not None and memref.certain and not memref.steps and memref.storage == {f"arg:{name}"}

@@ -23,7 +23,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, ends_with
 from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.program import Program, Routine, list_nodes
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST, MemRef, Value, list_memrefs, rename_storages
+from fnjax.port.known.facts import LIST, MemRef, Value, rename_storages
 from fnjax.port.known.state import State
 from fnjax.port.rewrite.calls.own_functions import note_filled_around
 from fnjax.port.rewrite.functions.buffers import find_buffers, return_also, take_gradients
@@ -228,7 +228,7 @@ def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
         param = next((p for p in routine.parameters if p.name.value == name), None)
         if param is None:
             continue
-        if any(f"arg:{name}" in p.storage for v in ev.returns for p in list_memrefs(v)):
+        if any(f"arg:{name}" in v.storages for v in ev.returns):
             ev.note(
                 param,
                 "in-place",
@@ -339,8 +339,7 @@ def port_inner_function(ev: Evaluator, node: cst.FunctionDef) -> Statements | No
     routine = ev.program.make_routine(node, node.name.value)
     routine.closure = ev.state.copy()
     routine.add_call(ev.here.differentiated, perhaps=ev.here.perhaps)
-    storages = {s for v in ev.state.variables.values() for p in list_memrefs(v) for s in p.storage}
-    outside = {s: f"outer {s}" for s in storages}
+    outside = {s: f"outer {s}" for s in ev.state.variables.storages}
     for name, value in ev.state.variables.items():
         routine.closure.variables[name] = rename_storages(value, outside)
     made, inner = port_routine(ev.program, routine)

@@ -15,7 +15,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Stop, find_names
-from fnjax.port.known.facts import LIST, SAVED, MemRef, Value, list_memrefs
+from fnjax.port.known.facts import LIST, SAVED, MemRef, Value
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, unparse
 from fnjax.port.tree.located import list_nodes
@@ -91,8 +91,7 @@ def list_containers(ev: Evaluator, node: cst.CSTNode, memref: MemRef) -> list[st
 
 def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
     """Return whether variables were unpacked from a container, as `ctx.saved_tensors`, and this is not read again."""
-    storages = {s for p in list_memrefs(value) for s in p.storage}
-    saved = all(s.startswith("kept:ctx.saved") for s in storages)
+    saved = all(s.startswith("kept:ctx.saved") for s in value.storages)
     if name == SAVED or (value.parts is None and not saved):  # backward reads what was saved
         return False
     if name.startswith("ctx."):
@@ -110,7 +109,7 @@ def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
     here = ev.program.source.locate(ev.current)
     looped = {id(n) for loop in ev.here.loops for n in list_nodes(loop)}
     again = any(ev.program.source.locate(n) > here or id(n) in looped for n in reads)
-    return not again and all(s.startswith(("arg:", "kept:")) for s in storages)
+    return not again and all(s.startswith(("arg:", "kept:")) for s in value.storages)
 
 
 def check_reads_before(ev: Evaluator, node: cst.CSTNode, holders: Mapping[str, MemRef]) -> None:
