@@ -32,12 +32,12 @@ from importlib.util import find_spec as _find_spec
 if _typing.TYPE_CHECKING:
     from fnjax.torch._between import jax_view as jax_view
     from fnjax.torch._between import torch_view as torch_view
-    from fnjax.torch._block import execute_block as execute_block
-    from fnjax.torch._errors import NotSupported as NotSupported
-    from fnjax.torch._load import import_module as import_module
-    from fnjax.torch._load import load as load
     from fnjax.torch._random import seed as seed
     from fnjax.torch._tensor import Tensor as Tensor
+    from fnjax.torch.loading.block import execute_block as execute_block
+    from fnjax.torch.loading.errors import NotSupported as NotSupported
+    from fnjax.torch.loading.load import import_module as import_module
+    from fnjax.torch.loading.load import load as load
 
 
 def __getattr__(name: str) -> _typing.Any:

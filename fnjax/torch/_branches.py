@@ -9,7 +9,6 @@ import jax.numpy as jnp
 
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
 from fnjax.torch._either import Either
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._host import choose
 from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch._merged import find_shared, merge_memory
@@ -17,6 +16,7 @@ from fnjax.torch._missing import Missing
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import Value, compute
+from fnjax.torch.loading.errors import NotSupported
 
 State = tuple[Any, ...]
 NUMBERS = (bool, int, float, complex)

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from fnjax.torch._either import Either
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._journal import TAKEN_BACK, note_context
 from fnjax.torch._merged import list_roots
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value
+from fnjax.torch.loading.errors import NotSupported
 
 
 def mark(x: Any) -> list[Value]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import jax
 
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing
+from fnjax.torch.loading.errors import NotSupported
 
 
 class Either(Missing):

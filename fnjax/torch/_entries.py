@@ -11,10 +11,10 @@ import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._branches import NUMBERS, if_
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._host import is_traced, record
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch._values import Value, compute
+from fnjax.torch.loading.errors import NotSupported
 
 
 class _Selected(Derived):

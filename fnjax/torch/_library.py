@@ -12,7 +12,6 @@ import fnjax
 from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import Function, _carry, _save, dtype_of, is_array
 from fnjax.torch._namespace import KNOWN, find, known
 from fnjax.torch._operator_bodies import (
@@ -27,6 +26,7 @@ from fnjax.torch._operator_bodies import (
 )
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import FORWARD, Mode, compute, set_mode
+from fnjax.torch.loading.errors import NotSupported
 
 OPERATORS: dict[str, CustomOpDef] = {}  # by `namespace::name`
 _IGNORED = {"MPS", "XPU", "HPU", "HIP", "PrivateUse1", "AutocastCPU", "AutocastCUDA", "BackendSelect", "Functionalize"}

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 
 from fnjax.torch._branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, to_bool
 from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._expressions import TracedRange, and_, not_
 from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._merged import list_roots
@@ -19,6 +18,7 @@ from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
+from fnjax.torch.loading.errors import NotSupported
 
 
 def while_(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:

@@ -11,10 +11,10 @@ from typing import Any, NoReturn, Self
 import numpy as np
 
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._random import fork, get_state, set_state
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.loading.errors import NotSupported
 
 
 class Device:

@@ -14,13 +14,13 @@ from fnjax.torch._autograd import backward
 from fnjax.torch._conversion import read_conversion
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
 from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
 from fnjax.torch._values import BACKWARD, Storage, Value, compute, set_mode
+from fnjax.torch.loading.errors import NotSupported
 
 METHODS: dict[str, Any] = {
     name.rpartition(".")[2]: value for name, value in KNOWN.items() if name.startswith("torch.Tensor.")

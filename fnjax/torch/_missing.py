@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from fnjax.torch._errors import NotSupported
+from fnjax.torch.loading.errors import NotSupported
 
 _loading: ContextVar[int] = ContextVar("_loading", default=0)
 

@@ -10,11 +10,11 @@ from typing import Any
 from fnjax.torch import _views
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import check_castable
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, Reason, is_loading
 from fnjax.torch._support.trees import _tree_flatten, _tree_unflatten
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.loading.errors import NotSupported
 
 KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that are not in a table
 

@@ -8,11 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax import collectives
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._groups import find_axis, get_exchange
 from fnjax.torch._journal import is_in_branch
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value, compute, get_mode, set_mode
+from fnjax.torch.loading.errors import NotSupported
 
 
 class Work:

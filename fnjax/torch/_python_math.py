@@ -10,8 +10,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._tensor import Tensor, is_known, number
+from fnjax.torch.loading.errors import NotSupported
 
 _OTHERS = {"pow": jnp.float_power, "fabs": jnp.abs, "fmod": jnp.fmod, "erf": jax.scipy.special.erf}
 _INTEGERS = {"ceil", "floor", "trunc"}

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import jax
 
-from fnjax.torch._errors import NotSupported
+from fnjax.torch.loading.errors import NotSupported
 
 _current: ContextVar[seed | None] = ContextVar("_current", default=None)
 

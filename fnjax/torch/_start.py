@@ -18,15 +18,15 @@ from fnjax.torch import (
     _operators,
 )
 from fnjax.torch._between import jax_view, torch_view
-from fnjax.torch._block import execute_block
-from fnjax.torch._errors import NotSupported
-from fnjax.torch._load import import_module, load
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import find_or_stand_in
 from fnjax.torch._nn import _containers, _functional_call, _known_layers, _module, _parameter
 from fnjax.torch._nn._nnx import nnx
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.loading.block import execute_block
+from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.loading.load import import_module, load
 
 ENTERING = (
     _creation,

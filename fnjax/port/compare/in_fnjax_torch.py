@@ -19,7 +19,7 @@ from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.reference import FNJAX_TORCH
 from fnjax.port.compare.values import Inputs, Results, Values, draw_like
 from fnjax.torch._creation import uninitialised
-from fnjax.torch._load import list_files
+from fnjax.torch.loading.load import list_files
 
 
 class FnjaxTorch:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnjax.torch._autograd import is_recording
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._function import Function
 from fnjax.torch._gradient_mode import once_differentiable
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.loading.errors import NotSupported
 
 Hook = Callable[..., Any]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._namespace import find
 from fnjax.torch._nn._layers import enter_layer
 from fnjax.torch._nn._module import Module
+from fnjax.torch.loading.errors import NotSupported
 
 
 class _Waiting(dict[str, Any]):

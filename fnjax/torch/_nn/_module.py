@@ -14,7 +14,6 @@ from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._between import jax_view
 from fnjax.torch._conversion import read_conversion
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._backward_hooks import HookedCall
@@ -24,6 +23,7 @@ from fnjax.torch._nn._pytree import register
 from fnjax.torch._nn._state_dict import StateDict, without_recording
 from fnjax.torch._reach import Stateful, is_node
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.loading.errors import NotSupported
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax._primitives.sharding import manual_axes
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._groups import get_default
 from fnjax.torch._nn._layers import F, add_layers, add_parameter, enter_layer, init, torch
 from fnjax.torch._nn._module import Module
+from fnjax.torch.loading.errors import NotSupported
 
 
 def _start(layer: Any) -> None:

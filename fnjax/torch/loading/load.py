@@ -22,13 +22,13 @@ from typing import Any
 
 from fnjax.torch import _control
 from fnjax.torch._bridges import NAMES, bridge
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._lowering import lower
 from fnjax.torch._missing import Missing, loading
 from fnjax.torch._namespace import Namespace, find, module
 from fnjax.torch._python_math import MATH
 from fnjax.torch._syntax import RUNTIME
-from fnjax.torch._triton import TritonModule, find_module, make_importlib
+from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.loading.triton_modules import TritonModule, find_module, make_importlib
 
 _counter = itertools.count()
 _ROOTS: dict[Path, Root] = {}

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-_HERE = str(Path(__file__).parent)
+_HERE = str(Path(__file__).parent.parent)
 
 
 class NotSupported(NotImplementedError, AttributeError):  # noqa: N818 - a public name, as PyTorch's users know it

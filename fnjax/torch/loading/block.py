@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax.torch._between import torch_view
-from fnjax.torch._load import Loaded, Root, list_names
+from fnjax.torch.loading.load import Loaded, Root, list_names
 
 _BLOCKS: dict[str, Loaded] = {}  # by the name of the module that holds the block
 _TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)

@@ -9,8 +9,8 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from fnjax.torch._errors import NotSupported
 from fnjax.torch._missing import Missing, is_loading
+from fnjax.torch.loading.errors import NotSupported
 from fnjax.triton import driver
 from fnjax.triton.driver import OutOfResources
 
