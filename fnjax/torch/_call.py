@@ -17,7 +17,6 @@ import numpy as np
 
 from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._dtypes import as_dtype, dtype, float_of
-from fnjax.torch._either import distribute, has_either
 from fnjax.torch._indexing import check_indices
 from fnjax.torch._missing import Missing
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
@@ -29,6 +28,7 @@ from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import are_same, compute
+from fnjax.torch.control.either import distribute, has_either
 from fnjax.torch.loading.errors import NotSupported, find_line
 
 _SUPPORT = (

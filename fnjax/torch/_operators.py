@@ -15,7 +15,6 @@ from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
 from fnjax.torch._dtypes import DEFAULT, check_castable, dtype
-from fnjax.torch._either import distribute
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
@@ -26,6 +25,7 @@ from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
 from fnjax.torch._values import Value, get_mode, graft
+from fnjax.torch.control.either import distribute
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple, Self
 import jax
 
 from fnjax.torch._ctx import is_written, mark
-from fnjax.torch._journal import Journal, note_storage
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value
+from fnjax.torch.control.journal import Journal, note_storage
 
 
 class Stateful:

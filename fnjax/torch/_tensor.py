@@ -10,8 +10,8 @@ import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._journal import note_storage
 from fnjax.torch._values import Storage, Value, compute, compute_view, get_mode, overwrite
+from fnjax.torch.control.journal import note_storage
 from fnjax.torch.loading.errors import NotSupported
 
 CPU = "cpu"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._journal import next_serial
+from fnjax.torch.control.journal import next_serial
 
 
 class Mode(NamedTuple):

@@ -20,13 +20,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from fnjax.torch import _control
 from fnjax.torch._bridges import NAMES, bridge
-from fnjax.torch._lowering import lower
 from fnjax.torch._missing import Missing, loading
 from fnjax.torch._namespace import Namespace, find, module
-from fnjax.torch._python_math import MATH
-from fnjax.torch._syntax import RUNTIME
+from fnjax.torch.control import runtime
+from fnjax.torch.control.lowering import lower
+from fnjax.torch.control.python_math import MATH
+from fnjax.torch.control.syntax import RUNTIME
 from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.triton_modules import TritonModule, find_module, make_importlib
 
@@ -121,7 +121,7 @@ class Loaded(types.ModuleType):
         file = space["__file__"]
         tries = [(n.lineno, n.end_lineno or 0) for n in ast.walk(tree) if isinstance(n, ast.Try) and _catches(n)]
         space["__builtins__"] = {**vars(builtins), "__import__": _make_import(self, tries), "hasattr": _hasattr}
-        space[RUNTIME] = _control
+        space[RUNTIME] = runtime
         future = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
         flags = __import__("__future__").annotations.compiler_flag if future else 0
         with loading():

@@ -28,8 +28,8 @@ from fnjax.port.rewrite.values.conditions import negate, put_blocks_on_lines, sp
 from fnjax.port.torch import bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 from fnjax.port.tree.skeleton import Kept, close_blocks, list_jumps, list_lines, open_blocks
-from fnjax.torch._jumps import LoopJumps, Returns, move_rest
-from fnjax.torch._syntax import assign, load
+from fnjax.torch.control.jumps import LoopJumps, Returns, move_rest
+from fnjax.torch.control.syntax import assign, load
 
 Loop = cst.For | cst.While
 _OWN = (cst.Break, cst.Continue)

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
-from fnjax.torch._branches import NUMBERS, if_
 from fnjax.torch._host import is_traced, record
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch._values import Value, compute
+from fnjax.torch.control.branches import NUMBERS, if_
 from fnjax.torch.loading.errors import NotSupported
 
 

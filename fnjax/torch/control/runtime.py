@@ -1,9 +1,9 @@
 """Control flow where it runs: the calls that lowering puts in place of statements and expressions."""
 
-from fnjax.torch._branches import UNDEFINED, conditional, get, guard, if_, returned
-from fnjax.torch._entries import get_entry, set_entry
-from fnjax.torch._expressions import and_, assert_, builtin, not_, or_
-from fnjax.torch._loops import for_, while_
+from fnjax.torch.control.branches import UNDEFINED, conditional, get, guard, if_, returned
+from fnjax.torch.control.expressions import and_, assert_, builtin, not_, or_
+from fnjax.torch.control.list_entries import get_entry, set_entry
+from fnjax.torch.control.loops import for_, while_
 
 __all__ = [
     "UNDEFINED",

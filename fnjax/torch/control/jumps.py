@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnjax.torch._syntax import SCOPES, assign, load, walk
+from fnjax.torch.control.syntax import SCOPES, assign, load, walk
 
 Kinds = tuple[type[ast.stmt], ...]
 
@@ -75,6 +75,7 @@ class Returns:
         self.leave, self.left = leave, left
 
     def lower(self, body: Sequence[ast.stmt], *, in_loop: bool) -> list[ast.stmt]:
+        """Return a block without `return`."""
         found: list[ast.stmt] = []
         for i, statement in enumerate(body):
             if isinstance(statement, ast.Return):
@@ -118,6 +119,7 @@ class LoopJumps:
         self.broken, self.skipped = broken, skipped
 
     def lower(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        """Return a block without `break` and `continue` of its own loop."""
         found: list[ast.stmt] = []
         for i, statement in enumerate(body):
             if isinstance(statement, (ast.Break, ast.Continue)):

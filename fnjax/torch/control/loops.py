@@ -8,16 +8,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, to_bool
 from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
-from fnjax.torch._expressions import TracedRange, and_, not_
-from fnjax.torch._journal import Journal, note_storage
-from fnjax.torch._merged import list_roots
 from fnjax.torch._missing import Missing
 from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
+from fnjax.torch.control.aliases import list_roots
+from fnjax.torch.control.branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, to_bool
+from fnjax.torch.control.expressions import TracedRange, and_, not_
+from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -334,4 +334,5 @@ def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, An
 
 
 def dtype_of_number(value: Any) -> Any:
+    """Return torch's dtype of a Python number."""
     return {bool: DTYPES["bool"], int: DTYPES["int64"], float: DTYPES["float64"]}.get(type_of_number(value), DEFAULT)

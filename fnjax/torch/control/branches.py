@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
-from fnjax.torch._either import Either
 from fnjax.torch._host import choose
-from fnjax.torch._journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
-from fnjax.torch._merged import find_shared, merge_memory
 from fnjax.torch._missing import Missing
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import Value, compute
+from fnjax.torch.control.aliases import find_shared, merge_memory
+from fnjax.torch.control.either import Either
+from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch.loading.errors import NotSupported
 
 State = tuple[Any, ...]
@@ -79,7 +79,7 @@ def to_bool(value: Any) -> bool | Tensor:
 def guard(changed: Any) -> None:
     """Raise if a branch that may not be taken changes an object in a way that cannot be undone.
 
-    Tensors and ctx are taken back (_journal).
+    Tensors and ctx are taken back (journal).
     """
     if is_in_branch() and not isinstance(changed, (Tensor, *TAKEN_BACK)):
         raise NotSupported(
@@ -235,6 +235,7 @@ def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None)
 
 
 def are_equal(a: Any, b: Any) -> bool:
+    """Return `a == b`; False where that raises."""
     try:
         return bool(a == b)
     except Exception:  # noqa: BLE001 - objects that cannot be compared are different
@@ -242,6 +243,7 @@ def are_equal(a: Any, b: Any) -> bool:
 
 
 def describe(value: Any) -> str:
+    """Return a value's kind for a message."""
     return (
         f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
     )

@@ -14,8 +14,8 @@ import copy
 from collections.abc import Iterable, Sequence
 from typing import TypeGuard
 
-from fnjax.torch._jumps import LoopJumps, Returns, ends, has, has_loop_jump, list_blocks
-from fnjax.torch._syntax import (
+from fnjax.torch.control.jumps import LoopJumps, Returns, ends, has, has_loop_jump, list_blocks
+from fnjax.torch.control.syntax import (
     BUILTINS,
     RUNTIME,
     SCOPES,

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._branches import NUMBERS, conditional, run_where, to_bool
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._either import Either
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
+from fnjax.torch.control.branches import NUMBERS, conditional, run_where, to_bool
+from fnjax.torch.control.either import Either
 
 
 class TracedRange:
@@ -80,6 +80,7 @@ def assert_(test: Any, message: Callable[[], Any]) -> None:
 
 
 def is_traced(value: Any) -> bool:
+    """Return whether a value is a traced tensor or number."""
     return isinstance(value, Tensor) and not is_known(value.array)
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax.torch import _layout
-from fnjax.torch._journal import note_storage
 from fnjax.torch._tensor import Derived, Tensor
 from fnjax.torch._values import Storage, Value, compute_view
+from fnjax.torch.control.journal import note_storage
 
 
 class _Twin:
