@@ -3,9 +3,11 @@
 import typing as _typing
 import warnings as _warnings
 
+from fnjax._lazy import import_after as _import_after
 from fnjax._lazy import lazy as _lazy
 
 __version__ = "0.2.0"
+_import_after("jax", "fnjax._contexts")
 
 _HOMES = {
     "custom_bwd": "fnjax._function.decorators",

@@ -1,10 +1,12 @@
-"""Lazy import of a package's names: `fnjax --help` imports neither JAX nor libcst."""
+"""Import of a package's names when they are asked for: `fnjax --help` imports neither JAX nor libcst."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 
@@ -30,3 +32,35 @@ def lazy(
         return value
 
     return attribute, lambda: sorted({*homes, *public, *(name for name in namespace if name.startswith("__"))})
+
+
+def import_after(awaited: str, module: str) -> None:
+    """Import a module right after another one has been imported: now if it has been, else when somebody imports it."""
+    if sys.modules.get(awaited):
+        importlib.import_module(module)
+    else:
+        sys.meta_path.insert(0, _Follower(awaited, module))
+
+
+class _Follower:
+    """Finder that leaves the search to the others, and lets the import of one module be followed by another's."""
+
+    def __init__(self, awaited: str, module: str) -> None:
+        self._awaited, self._module = awaited, module
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return the spec of the awaited module, which the other finders find, with the import that follows it."""
+        if name != self._awaited:
+            return None
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next(filter(None, others), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                execute(module)
+                sys.meta_path.remove(self)
+                importlib.import_module(self._module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]  # of this one loader
+        return spec

@@ -18,7 +18,7 @@ PACKAGE = pathlib.Path(fnjax.__file__).parent
 # From the ground up: a file imports files of its own layer and of those before it, and no cycle of files is allowed.
 # A name is a package or a file; where several fit (`torch._table`, `torch`), the longest counts.
 LAYERS = [
-    "_lazy errors",
+    "_lazy _contexts errors",
     "_primitives",
     "_function collectives",
     "_op _split",

@@ -14,11 +14,11 @@ from typing import Any
 
 import jax
 
+from fnjax._contexts import HOOKS
 from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Argument, Arguments, bind_arguments
 from fnjax._function.backward import BackwardSpec, call_backward, in_backward
 from fnjax._function.forward import Outputs, call_forward, refuse_numbers, run_alone, run_eagerly, take_outputs
-from fnjax._function.hooks import CURRENT
 from fnjax._function.jvp import call_jvp
 from fnjax._function.residuals import save
 from fnjax._function.rule_errors import build_error
@@ -101,7 +101,7 @@ class Call:
 
     def __init__(self, spec: Spec, arguments: Arguments) -> None:
         self._spec, self._arguments = spec, arguments
-        self._hooks = CURRENT.value  # those of the call: when forward runs again, the block may have ended
+        self._hooks = HOOKS.value  # those of the call: when forward runs again, the block may have ended
         self.name = spec.name
         self.residual_name = spec.options.checkpoint_name or spec.name
         self.has_vmap = spec.vmap is not None

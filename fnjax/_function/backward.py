@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from fnjax._contexts import IN_BACKWARD
 from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Arguments
 from fnjax._function.forward import Outputs
@@ -16,7 +17,7 @@ from fnjax._function.residuals import Saved
 from fnjax._function.signature import refuse_torch
 from fnjax._function.spec import Method, Spec
 from fnjax._primitives.rule import Arrays, Needs
-from fnjax._primitives.sharding import IN_BACKWARD, make_zeros
+from fnjax._primitives.sharding import make_zeros
 from fnjax._primitives.tree import Split, flatten, is_array, is_ref, is_tensor, to_tensor
 from fnjax.errors import GradientError, describe, error, location, type_name, warn
 

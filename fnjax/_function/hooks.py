@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 
+from fnjax._contexts import HOOKS
 from fnjax._primitives.identity import identify
 from fnjax.errors import ArgumentError, error, type_name
 
@@ -31,9 +32,6 @@ class Hooks:
 
     def __hash__(self) -> int:
         return self._hash
-
-
-CURRENT = jax.make_user_context(None)  # the Hooks that apply now; part of the keys of JAX's caches
 
 
 class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
@@ -87,7 +85,7 @@ class saved_tensors_hooks:  # noqa: N801 - PyTorch's name
         self._blocks: list[Any] = []
 
     def __enter__(self) -> None:
-        self._blocks.append(CURRENT(Hooks(*self._hooks)))
+        self._blocks.append(HOOKS(Hooks(*self._hooks)))
         self._blocks[-1].__enter__()
 
     def __exit__(self, *error: object) -> None:

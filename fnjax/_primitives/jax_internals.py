@@ -19,6 +19,8 @@ from jax.extend.core import ClosedJaxpr, DebugInfo, Literal, Primitive, find_top
 from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr, trace_to_jaxpr_dynamic
 
+from fnjax._contexts import IN_KERNEL
+
 # --- programs
 
 
@@ -160,12 +162,8 @@ def is_in_kernel() -> bool:
     except ValueError:  # there is a grid, and it has no such axis
         return True
     except (AssertionError, AttributeError, IndexError):
-        return bool(_IN_KERNEL.value)
+        return bool(IN_KERNEL.value)
     return True
-
-
-# Set where JAX transforms or opens an equation of a kernel after the kernel was traced.
-_IN_KERNEL = jax.make_user_context(False)
 
 
 def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -173,7 +171,7 @@ def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(rule)
     def marked(*args: Any, cache_anchor: Any = None, **params: Any) -> Any:
-        with _IN_KERNEL(True) if cache_anchor is not None and cache_anchor.is_high else nullcontext():
+        with IN_KERNEL(True) if cache_anchor is not None and cache_anchor.is_high else nullcontext():
             return rule(*args, cache_anchor=cache_anchor, **params)
 
     return marked

@@ -10,6 +10,7 @@ from jax.extend.core import Literal, jaxprs_in_params
 from jax.interpreters import ad
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from fnjax._contexts import IN_BACKWARD
 from fnjax._primitives.jax_internals import (
     is_callback,
     is_mesh_error,
@@ -21,10 +22,6 @@ from fnjax._primitives.jax_internals import (
 from fnjax._primitives.rule import Arrays, LinearMap, Rule
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
-
-# Whether a backward is running; part of the keys of JAX's caches: a helper under jax.jit that both forward and backward
-# call is traced for each.
-IN_BACKWARD = jax.make_user_context(False)
 
 
 def manual_axes() -> frozenset[Any]:

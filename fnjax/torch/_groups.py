@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax import collectives
+from fnjax._contexts import DEFAULT_GROUP
 from fnjax.torch._sizes import set_affine
 from fnjax.torch._tensor import Tensor, number
 from fnjax.torch._values import Value
 
-# The default group is part of the keys of JAX's caches: a function under jax.jit is traced for each.
-_DEFAULT = jax.make_user_context(None)
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("_EXCHANGE", default=None)
 
 
@@ -79,7 +78,7 @@ def as_group(x: Any) -> Any:
 
 def get_default() -> str | None:
     """Return the axis that is the default group."""
-    axis: str | None = _DEFAULT.value
+    axis: str | None = DEFAULT_GROUP.value
     return axis
 
 
@@ -96,7 +95,7 @@ def default_axis(name: str | None) -> AbstractContextManager[None]:
         >>> jax.vmap(torch.jax_view(total), axis_name="i")(jax.numpy.arange(3.0)).tolist()
         [3.0, 3.0, 3.0]
     """
-    return nullcontext() if name == _DEFAULT.value else _DEFAULT(name)
+    return nullcontext() if name == DEFAULT_GROUP.value else DEFAULT_GROUP(name)
 
 
 class Exchange(NamedTuple):

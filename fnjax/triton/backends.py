@@ -10,8 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import jax
-
+from fnjax._contexts import TRITON_BACKEND
 from fnjax.triton import original
 from fnjax.triton.eager import translated
 from fnjax.triton.platform_switch import run_platform_switch
@@ -20,7 +19,6 @@ from fnjax.triton.values.exceptions import KernelError
 INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
 DESCRIBED = "jax-triton takes no descriptors that are made outside of the kernel"
 DEMANDED = "fnjax.triton.backend('triton')"
-_CHOSEN = jax.make_user_context("auto")  # part of the cache key of jax.jit
 
 
 class backend:
@@ -52,17 +50,17 @@ class backend:
     """
 
     def __new__(cls, which: str | None = None) -> Any:  # noqa: D102  the class says it
-        return _CHOSEN.value if which is None else super().__new__(cls)
+        return TRITON_BACKEND.value if which is None else super().__new__(cls)
 
     def __init__(self, which: str | None = None) -> None:
         if which not in ("auto", "jax", "triton"):
             raise ValueError(f'fnjax.triton.backend takes "auto", "jax" or "triton", not {which!r}')
-        self._which, self._before = which, _CHOSEN.get_global()
-        _CHOSEN.set_global(which)
+        self._which, self._before = which, TRITON_BACKEND.get_global()
+        TRITON_BACKEND.set_global(which)
 
     def __enter__(self) -> None:
-        _CHOSEN.set_global(self._before)  # a with statement changes its own thread only
-        self._block = _CHOSEN(self._which)
+        TRITON_BACKEND.set_global(self._before)  # a with statement changes its own thread only
+        self._block = TRITON_BACKEND(self._which)
         self._block.__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -82,7 +80,7 @@ def run(launch: Any, operands: Sequence[Any]) -> Any:
     Raises:
         KernelError: the backend "triton" is chosen and cannot run it.
     """
-    chosen = _CHOSEN.value
+    chosen = TRITON_BACKEND.value
     if chosen == "jax" or not launch.stored:
         return translated(launch, operands)
     if _is_installed():
