@@ -4,7 +4,7 @@ import importlib as _importlib
 import typing as _typing
 
 from fnjax._lazy import lazy as _lazy
-from fnjax.triton.absent import stand_in as _stand_in
+from fnjax.triton.absent import refuse as _refuse
 
 _HOMES = {
     "Config": "fnjax.triton.tuning",
@@ -63,4 +63,4 @@ else:
         """Import a public name when it is first used, so that the porter can read kernels without loading JAX."""
         if name in ("language", "runtime", "testing", "tools"):
             return _importlib.import_module(f"fnjax.triton.{name}")
-        return _attribute(name) if name in _HOMES else _stand_in("triton", name)
+        return _attribute(name) if name in _HOMES else _refuse(name, "triton")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dis
 import sys
-from typing import Any
-
-_IMPORT_FROM = dis.opmap["IMPORT_FROM"]
+from importlib.machinery import PathFinder
+from typing import Any, NoReturn
 
 
 class Absent:
@@ -30,18 +28,19 @@ class Absent:
         return f"<{self._name}, which is not available in fnjax.triton>"
 
 
-def stand_in(module: str, name: str, depth: int = 2) -> Absent:
-    """Return a stand-in where a module's `__getattr__` serves `from module import name`.
+def refuse(name: str, *modules: str) -> NoReturn:
+    """Raise AttributeError for a name that modules of Triton do not have, and let `from module import name` succeed.
+
+    Where a module has no such attribute, Python's import takes what sys.modules has under `module.name`
+    (https://docs.python.org/3/reference/simple_stmts.html#import): a stand-in. `hasattr` never looks there.
 
     Args:
-        module: of Triton.
-        name: the name.
-        depth: the number of frames between this function and the import.
-
-    Raises:
-        AttributeError: the name is asked for in another way, as by `hasattr`.
+        name: the name that a module's `__getattr__` was asked for.
+        modules: those that share this `__getattr__`, the one to be named first.
     """
-    frame = sys._getframe(depth)
-    if frame.f_lasti < 0 or frame.f_code.co_code[frame.f_lasti] != _IMPORT_FROM or name.startswith("__"):
-        raise AttributeError(f"fnjax.{module} has no {name}")
-    return Absent(f"{module}.{name}")
+    for module in modules if not name.startswith("__") else ():
+        full, path = f"fnjax.{module}.{name}", getattr(sys.modules.get(f"fnjax.{module}"), "__path__", ())
+        if full not in sys.modules and PathFinder.find_spec(full, path) is None:
+            found: Any = Absent(f"{modules[0]}.{name}")
+            sys.modules[full] = found
+    raise AttributeError(f"fnjax.{modules[0]} has no {name}")

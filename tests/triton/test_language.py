@@ -357,6 +357,7 @@ import fnjax.triton.language as tl
 from fnjax.triton import compile_to_asm
 from fnjax.triton.language import load, never_there
 from fnjax.triton.language.extra.libdevice import exp, j0
+from fnjax.triton.language.math import never_either
 
 
 @triton.jit
@@ -382,7 +383,10 @@ def test_names_that_are_not_there_fail_when_they_are_used(tmp_path):
             module.kernel[(1,)](X, jnp.zeros(1), use)
     with pytest.raises(AttributeError, match=r"triton\.compile_to_asm is not available"):
         module.compile_to_asm("text")
+    with pytest.raises(AttributeError, match=r"never_either is not available"):
+        module.never_either(1)
     assert not hasattr(tl, "never_there")
+    assert not hasattr(tl.math, "never_either")
     assert not hasattr(triton, "compile_to_asm")
     with pytest.raises(AttributeError):
         tl.never_there  # noqa: B018 - the access is the test

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.absent import stand_in
+from fnjax.triton.absent import refuse
 from fnjax.triton.interpreter.interpreter import BUILTINS
 from fnjax.triton.interpreter.loops import Range
 from fnjax.triton.values import arithmetic as values
@@ -442,4 +442,4 @@ def __getattr__(name: str) -> Any:
     core = importlib.import_module("fnjax.triton.language._core")
     if name in core.NAMES:
         return getattr(core, name)
-    return stand_in("triton.language", name)
+    refuse(name, "triton.language")

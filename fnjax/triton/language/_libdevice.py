@@ -13,7 +13,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton import language as _language
-from fnjax.triton.absent import stand_in
+from fnjax.triton.absent import refuse
 from fnjax.triton.language import _libdevice_bits
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values.arithmetic import as_tensor
@@ -157,9 +157,12 @@ def find(name: str) -> Any:
     return find(found) if isinstance(found, str) else found
 
 
+_MODULES = [f"triton.language.{name}" for name in ("extra.libdevice", "extra.cuda.libdevice", "math")]
+
+
 def __getattr__(name: str) -> Any:
     found = find(name)
-    return stand_in("triton.language.extra.libdevice", name) if found is None else found
+    return refuse(name, *_MODULES) if found is None else found
 
 
 def _norm(name: str) -> Callable[..., Tensor]:
