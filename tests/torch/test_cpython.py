@@ -1,0 +1,65 @@
+"""CPython's own tests, loaded by fnjax.torch: what passes in plain Python passes there, outside and inside a trace."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+from tests.torch.cpython_modules import MODULES
+from tests.torch.cpython_runner import PASSED
+
+RUNNER = Path(__file__).with_name("cpython_runner.py")
+QUICK = {"test_augassign", "test_scope", "test_with"}  # the others are for the slow run
+
+
+def run(how: str, name: str, folder: Path) -> list[dict[str, str]]:
+    """Return the outcomes of the two runs of a module's tests, in a process of its own."""
+    file = folder / f"{how}.json"
+    environment = os.environ | {"PYTHONPATH": str(RUNNER.parents[2]), "JAX_PLATFORMS": "cpu"}
+    process = subprocess.run(
+        [sys.executable, "-P", str(RUNNER), how, name, str(file)],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=900,
+        check=False,
+    )
+    assert process.returncode == 0, f"{name} {how} ended with {process.returncode}:\n{process.stdout[-3000:]}"
+    return json.loads(file.read_text())
+
+
+def has_tests(name: str) -> bool:
+    """Return whether the interpreter's `test` package is installed and has a module."""
+    try:
+        return importlib.util.find_spec(f"test.{name}") is not None
+    except ModuleNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MODULES])
+def test_tests_of_cpython(name, tmp_path):
+    """Each test that passes in plain Python passes in a loaded module, but for those that are listed; these fail."""
+    if not has_tests(name):
+        pytest.skip(f"this Python has no test.{name}")
+    plain, loaded = (run(how, name, tmp_path) for how in ("plain", "loaded"))
+    passed = [{test for test, outcome in each.items() if outcome == PASSED} for each in plain]
+    assert passed[0], "no test passed in plain Python"
+    failed = {
+        test: f"{where}: {found.get(test, 'it did not run')}"
+        for where, tests, found in zip(["outside", "inside"], passed, loaded, strict=True)
+        for test in sorted(tests)
+        if found.get(test) != PASSED
+    }
+    listed = {test for test in passed[0] | passed[1] if any(fnmatchcase(test, entry) for entry in MODULES[name])}
+    unlisted = {test: error for test, error in failed.items() if test not in listed}
+    assert not unlisted, json.dumps(unlisted, indent=2)
+    assert not listed - failed.keys(), "they are listed, and pass"
