@@ -16,6 +16,7 @@ from jax import lax
 
 from fnjax._primitives.jax_internals import varying
 from fnjax._primitives.sharding import is_in_backward, manual_axes
+from fnjax._primitives.tree import map_leaves
 from fnjax.errors import AxisError, error
 
 Axis = str | tuple[str, ...]
@@ -133,7 +134,7 @@ def vary(x: Any, axis: Any) -> Any:
     """
     found = tuple(sorted(manual_axes())) if axis is ... else axis_of(axis)
     if not isinstance(x, jax.Array):
-        return jax.tree.map(lambda leaf: vary(leaf, axis) if isinstance(leaf, jax.Array) else leaf, x)
+        return map_leaves(lambda leaf: vary(leaf, axis), x, lambda leaf: isinstance(leaf, jax.Array))
     if not jnp.issubdtype(x.dtype, jnp.inexact) or is_in_backward():
         return x
     names = (found,) if isinstance(found, str) else found

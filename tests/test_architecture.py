@@ -192,6 +192,28 @@ def test_programs_are_opened_in_one_place():
     assert {f for f, n in found if isinstance(n, ast.Constant) and n.value in names} == {"_primitives.jaxprs"}
 
 
+# jax.tree sorts keys, and fails where they do not sort.
+USES_JAX_TREE = {
+    "_primitives.tree": "the one place",
+    "_primitives.trace": "lists of arrays of rules",
+    "_primitives.sharding": "lists of cotangents",
+    "_primitives.jaxprs": "parameters of equations",
+    "_split.vjp": "a transformation, whose pytrees are sorted like those of jax.vjp, under jax.jit and without it",
+    "_check.opcheck": "lists of results",
+    "collectives": "results of the branches that a port passes to cond",
+}
+
+
+def test_users_containers_are_flattened_in_one_place():
+    """The core uses jax.tree on containers of its own only; those of users are flattened by `_primitives.tree`."""
+    users = set()
+    for name, path in FILES.items():
+        used = [ast.unparse(n) for n in nodes(path) if isinstance(n, ast.Attribute)]
+        if any(re.match(r"jax\.(tree\.|tree_util\.tree_)", found) for found in (*used, *imports(path))):
+            users.add(name)
+    assert {name for name in users if not name.startswith(("port.", "torch.", "triton."))} == set(USES_JAX_TREE)
+
+
 def test_insides_of_jax_are_read_in_one_place():
     """Only one file reads attributes of traces, tracers and equations that have no public name."""
     inside = re.compile(

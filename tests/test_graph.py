@@ -358,7 +358,7 @@ def test_report_without_functions():
 def test_arrays_in_a_pytree_have_their_paths():
     """Arrays that a Function with pytree = True keeps of a container are named by their path in it."""
     report = fnjax.saved_report(Dictionary.apply, {"w": X, "b": X}, X)
-    assert [r.name for r in report.rows] == ["input parameters.b", "input parameters.w", "input x"]
+    assert [r.name for r in report.rows] == ["input parameters.w", "input parameters.b", "input x"]
 
 
 def test_a_class_stands_for_its_apply():

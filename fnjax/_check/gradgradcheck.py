@@ -13,7 +13,7 @@ from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, double_precision, refuse_class, refuse_numbers, select_inputs
 from fnjax._check.problem import Selection, is_differentiable, name_arguments
 from fnjax._check.streams import make_stream
-from fnjax._primitives.tree import to_tensor
+from fnjax._primitives.tree import iter_leaves, to_tensor
 
 
 def gradgradcheck(
@@ -140,7 +140,7 @@ class _Gradient:
 
 
 def _inexact_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-    return [to_tensor(y) for y in jax.tree.leaves(func(*args)) if is_differentiable(y)]
+    return [to_tensor(y) for y in iter_leaves(func(*args)) if is_differentiable(y)]
 
 
 def _uniform(rng: np.random.Generator, y: Any) -> Any:

@@ -15,7 +15,7 @@ from fnjax._check.problem import Problem, is_differentiable, name_arguments
 from fnjax._check.report import PAGE
 from fnjax._function.function import Function
 from fnjax._function.signature import refuse_torch
-from fnjax._primitives.tree import has_leaf, is_tensor
+from fnjax._primitives.tree import has_leaf, is_tensor, iter_leaves
 from fnjax.errors import ArgumentError, describe, message, type_name
 
 
@@ -26,7 +26,7 @@ def as_tuple(x: Any) -> tuple[Any, ...]:
 
 def double_precision(args: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
     """Return a context with 64-bit numbers if an argument has them, else one without effect."""
-    wide = any(_is_double(x) for x in jax.tree.leaves(list(args)) if is_differentiable(x))
+    wide = any(_is_double(x) for x in iter_leaves(list(args)) if is_differentiable(x))
     return jax.enable_x64(True) if wide else contextlib.nullcontext()
 
 
@@ -145,7 +145,7 @@ def fit_precision(problem: Problem, eps: float, atol: float, rtol: float) -> tup
 def warn_of_precision(args: Sequence[Any], selected: Sequence[int]) -> None:
     """Warn, as PyTorch does, of inputs whose precision is too low for finite differences."""
     for i in selected:
-        arrays = [x for x in jax.tree.leaves(args[i]) if is_differentiable(x)]
+        arrays = [x for x in iter_leaves(args[i]) if is_differentiable(x)]
         if not all(map(_is_double, arrays)):
             warnings.warn(
                 f"Input #{i} requires gradient and is not a double precision floating point or complex. This check "

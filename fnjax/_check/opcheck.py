@@ -22,7 +22,7 @@ from fnjax._check.problem import Problem, Selection, name_arguments
 from fnjax._check.results import SKIPPED, SUCCESS, OpcheckError, OpcheckResults, join_failures
 from fnjax._check.streams import make_stream
 from fnjax._op.operator import CustomOpDef
-from fnjax._primitives.tree import is_inexact, is_tensor, to_tensor
+from fnjax._primitives.tree import is_inexact, is_tensor, iter_leaves, to_tensor
 from fnjax.errors import MissingMethodError, OnceDifferentiableError
 
 BATCH = (1.0, 1.01, 0.99)  # the scales of a batch's inputs
@@ -173,7 +173,7 @@ class _Subject:
 
     def outputs(self, *arrays: Any) -> list[Any]:
         """Return the arrays that the function returns."""
-        return [to_tensor(y) for y in jax.tree.leaves(self.func(*self.fill(arrays))) if is_tensor(y)]
+        return [to_tensor(y) for y in iter_leaves(self.func(*self.fill(arrays))) if is_tensor(y)]
 
     def everything(
         self, *arrays: Any, axes: Sequence[int | None] = (), between: Callable[[], Any] = lambda: None
@@ -395,7 +395,7 @@ def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable
         def inner(*xs: Any) -> list[Any]:
             values = iter(xs)
             filled = [x if i in static else next(values) for i, x in enumerate(args)]
-            return [to_tensor(y) for y in jax.tree.leaves(func(*filled)) if is_tensor(y)]
+            return [to_tensor(y) for y in iter_leaves(func(*filled)) if is_tensor(y)]
 
         return jax.checkpoint(inner)(*operands)  # type: ignore[no-any-return]  # what inner returns
 

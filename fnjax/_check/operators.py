@@ -11,7 +11,7 @@ import numpy as np
 
 from fnjax._check.streams import make_stream
 from fnjax._op.operator import CustomOpDef
-from fnjax._primitives.tree import is_inexact, is_tensor, split, to_tensor
+from fnjax._primitives.tree import is_inexact, is_tensor, iter_leaves, split, to_tensor
 from fnjax.errors import OperatorError
 
 
@@ -32,7 +32,7 @@ class OperatorSubject:
     def results(self, *arrays: Any) -> list[Any]:
         """Return the arrays, and numbers, that the operator returns."""
         args, kwargs = self._rest.fill(arrays)
-        return jax.tree.leaves(self.operator(*args, **kwargs))
+        return [*iter_leaves(self.operator(*args, **kwargs))]
 
     def gradients(self, *arrays: Any) -> list[Any]:
         """Return the gradients of a weighted sum of all results.

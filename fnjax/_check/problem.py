@@ -12,14 +12,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import keystr, tree_flatten_with_path
+from jax.tree_util import keystr
 
 from fnjax._check import running as _running
 from fnjax._check.jacobian import Array, Arrays, Program, StepError
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
 from fnjax._function.signature import refuse_torch
-from fnjax._primitives.tree import Split, is_inexact, is_tensor, split, to_tensor
+from fnjax._primitives.tree import Split, is_inexact, is_tensor, iter_leaves, leaves_with_path, split, to_tensor
 from fnjax.errors import OutputError, type_name
 
 
@@ -76,9 +76,8 @@ class Selection:
                 self._splits.append((i, start, None))
             else:
                 arrays, rest = split(arg, is_differentiable)
-                paths = tree_flatten_with_path(arg, is_leaf=lambda x: x is None)[0]
                 self.arrays += map(to_tensor, arrays)
-                self._leaves += [(i, keystr(path)) for path, leaf in paths if is_differentiable(leaf)]
+                self._leaves += [(i, keystr(path)) for path, leaf in leaves_with_path(arg) if is_differentiable(leaf)]
                 self._splits.append((i, start, rest))
 
     def leaves(self) -> Iterator[tuple[Any, int, str]]:
@@ -113,7 +112,7 @@ class Problem:
         self.parts = [np.asarray(p) for x in self._selection.arrays for p in _split_complex(np.asarray(x))]
         returned = func(*self._selection.args)
         refuse_torch(returned, "the output of func")
-        paths = tree_flatten_with_path(returned)[0]
+        paths = leaves_with_path(returned)
         tensors = [j for j, (_, y) in enumerate(paths) if is_tensor(y)]
         if not tensors:
             raise NoArrayError(
@@ -147,7 +146,7 @@ class Problem:
 
     def real(self, *parts: Any) -> list[Any]:
         """Return the parts of the outputs at the given parts of the inputs."""
-        leaves = jax.tree.leaves(self._func(*self.arguments(parts)))
+        leaves = [*iter_leaves(self._func(*self.arguments(parts)))]
         if self._picked and len(leaves) <= self._picked[-1]:
             raise StepError("number", "", len(self._picked), len(leaves))
         return [p for j in self._picked for p in self._out_parts(leaves[j])]

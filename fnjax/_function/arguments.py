@@ -43,7 +43,7 @@ class Argument(NamedTuple):
     @property
     def stop(self) -> int:
         """The index after its last array."""
-        return self.start + (1 if self.split is None else self.split.holes)
+        return self.start + (1 if self.split is None else self.split.n_arrays)
 
 
 class Arguments:

@@ -18,7 +18,7 @@ from fnjax._function.signature import refuse_torch
 from fnjax._function.spec import Method, Spec
 from fnjax._primitives.rule import Arrays, Needs
 from fnjax._primitives.sharding import make_zeros
-from fnjax._primitives.tree import Split, flatten, is_array, is_ref, is_tensor, to_tensor
+from fnjax._primitives.tree import Split, is_array, is_ref, is_tensor, split, to_tensor
 from fnjax.errors import GradientError, describe, error, location, type_name, warn
 
 
@@ -60,7 +60,7 @@ def call_backward(facts: BackwardSpec, residuals: Sequence[Any], cotangents: Seq
     assert spec.backward is not None
     ctx = facts.saved.restore(spec, residuals)
     given = [_grad_output(facts.saved, *c) for c in zip(cotangents, facts.outputs, facts.differentiable, strict=True)]
-    grad_outputs = facts.form.each(given, None)
+    grad_outputs = facts.form.gradients(given)
     try:
         with in_backward(True):
             returned = spec.backward(ctx, *([grad_outputs] if spec.options.boxed_grads_call else grad_outputs))
@@ -97,7 +97,7 @@ def _take_gradients(facts: BackwardSpec, returned: Any) -> Arrays:
         grad = grads[i]
         if argument.kind == "tensor":
             result[argument.start] = _take_gradient(facts, grad, argument.start, i, "")
-        elif argument.kind == "tree" and argument.split is not None and argument.split.holes:
+        elif argument.kind == "tree" and argument.split is not None and argument.split.n_arrays:
             _take_tree(facts, grad, argument.split, argument.start, i, result)
         elif grad is not None:
             raise gradient_for_static(spec.backward, spec.name, arguments.name(i), i, grad)
@@ -162,7 +162,7 @@ def _take_tree(facts: BackwardSpec, grad: Any, form: Split, start: int, index: i
     """Put the gradients of a pytree argument into the result."""
     if grad is None:
         return
-    leaves = form.take(grad)
+    leaves = form.match(grad)
     if leaves is None:
         name = facts.arguments.name(index)
         raise error(
@@ -170,8 +170,8 @@ def _take_tree(facts: BackwardSpec, grad: Any, form: Split, start: int, index: i
             f"{facts.spec.name}.backward returned a gradient of another structure for {name}",
             "gradient-structure",
             method=facts.spec.backward,
-            expected=f"None, or {form.treedef}",
-            got=str(flatten(grad)[1]),
+            expected=f"None, or {form}",
+            got=str(split(grad)[1]),
             fix="return a container like the argument, None in place of whatever has no gradient",
         )
     for i, leaf in enumerate(leaves):

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 import jax
 
-from fnjax._primitives.tree import concrete_type, is_tensor, to_tensor
+from fnjax._primitives.tree import concrete_type, is_tensor, iter_leaves, map_leaves, to_tensor
 from fnjax.errors import ArgumentError, ContextError, error, type_name
 
 
@@ -27,9 +27,9 @@ class NeedsInputGrad(tuple[Any, ...]):
     def __call__(self, which: int | tuple[int, int] | Sequence[tuple[int, int]]) -> bool:
         """Return whether any argument in `which` needs a gradient: an index, a range (begin, end), a list of ranges."""
         if isinstance(which, int):
-            return any(jax.tree.leaves(self[which]))
+            return any(iter_leaves(self[which]))
         if isinstance(which, tuple):
-            return any(jax.tree.leaves(tuple(self[slice(*which)])))
+            return any(iter_leaves(tuple(self[slice(*which)])))
         return any(self(pair) for pair in which)
 
 
@@ -290,13 +290,13 @@ class FunctionCtx:
 
 def arrays_of(ctx: FunctionCtx) -> list[Any]:
     """Return all JAX arrays that a ctx holds."""
-    return [leaf for leaf in jax.tree.leaves(_content(ctx)) if isinstance(leaf, jax.Array)]
+    return [leaf for leaf in iter_leaves(_content(ctx)) if isinstance(leaf, jax.Array)]
 
 
 def map_arrays(fun: Callable[[Any], Any], ctx: FunctionCtx) -> FunctionCtx:
     """Return a copy of a ctx with `fun` applied to its arrays."""
     other = copy.copy(ctx)
-    mapped = jax.tree.map(lambda leaf: fun(leaf) if isinstance(leaf, jax.Array) else leaf, _content(ctx))
+    mapped = map_leaves(fun, _content(ctx), lambda leaf: isinstance(leaf, jax.Array))
     other._saved, other.saved_data = mapped["saved"], mapped["data"]
     vars(other).update(mapped["attributes"])
     return other

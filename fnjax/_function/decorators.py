@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from fnjax._function.ctx import FunctionCtx, arrays_of, map_arrays
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax._primitives.tree import is_tensor, split, to_tensor
+from fnjax._primitives.tree import is_tensor, map_leaves, split, to_tensor
 from fnjax.errors import OnceDifferentiableError, error
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -121,11 +121,13 @@ def custom_fwd(fwd: Any = None, *, device_type: str | None = None, cast_inputs: 
 
     @functools.wraps(fwd)
     def forward(*args: Any, **kwargs: Any) -> Any:
-        return fwd(*jax.tree.map(cast, args), **jax.tree.map(cast, kwargs))
+        return fwd(*cast(args), **cast(kwargs))
 
-    def cast(leaf: Any) -> Any:
-        is_floating = is_tensor(leaf) and jnp.issubdtype(leaf.dtype, jnp.floating)
-        return leaf.astype(cast_inputs) if is_floating else leaf
+    def is_floating(leaf: Any) -> bool:
+        return is_tensor(leaf) and jnp.issubdtype(to_tensor(leaf).dtype, jnp.floating)
+
+    def cast(tree: Any) -> Any:
+        return map_leaves(lambda x: to_tensor(x).astype(cast_inputs), tree, is_floating)
 
     return forward
 

@@ -126,15 +126,16 @@ class Outputs(NamedTuple):
         """Return the outputs with `arrays` in their places."""
         if self is _ONE_ARRAY:
             return arrays[0]
-        filled = self.each(arrays)
+        values = iter(arrays)
+        filled = [m.fill(values) for m in self.members]
         return filled[0] if self.make is None else self.make(filled)
 
-    def each(self, arrays: Sequence[Any], *otherwise: Any) -> list[Any]:
-        """Return the members with `arrays` in their places; `otherwise` replaces everything that is not an array."""
+    def gradients(self, gradients: Sequence[Any]) -> list[Any]:
+        """Return the gradient of each member in its structure, from those of the arrays; None without arrays."""
         if self is _ONE_ARRAY:
-            return list(arrays)
-        values = iter(arrays)
-        return [m.fill(values, *otherwise) for m in self.members]
+            return list(gradients)
+        values = iter(gradients)
+        return [m.fill(values, None) if m.n_arrays else None for m in self.members]
 
 
 _ONE_ARRAY = Outputs((ARRAY,), None)

@@ -11,7 +11,7 @@ from fnjax._function.annotated_errors import annotate
 from fnjax._function.backward import BackwardSpec
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.sharding import make_zeros
-from fnjax._primitives.tree import Split, flatten, is_inexact, is_tensor, to_tensor
+from fnjax._primitives.tree import Split, is_inexact, is_tensor, split, to_tensor
 from fnjax.errors import GradientError, describe, error, type_name
 
 
@@ -48,8 +48,8 @@ def call_jvp(facts: BackwardSpec, residuals: Sequence[Any], tangents: Sequence[A
             fix=fix,
         )
     result: Arrays = []
-    for i, (member, split) in enumerate(zip(members, form.members, strict=True)):
-        leaves = [None] * split.holes if member is None else _take_leaves(facts, member, split, i)
+    for i, (member, rest) in enumerate(zip(members, form.members, strict=True)):
+        leaves = [None] * rest.n_arrays if member is None else _take_leaves(facts, member, rest, i)
         for leaf in leaves:
             result.append(_take_tangent(facts, leaf, len(result), i))
     return result
@@ -57,17 +57,17 @@ def call_jvp(facts: BackwardSpec, residuals: Sequence[Any], tangents: Sequence[A
 
 def _take_leaves(facts: BackwardSpec, member: Any, form: Split, output: int) -> Arrays:
     """Return the tangents of the arrays of one output."""
-    if not form.holes:
+    if not form.n_arrays:
         raise _extra_tangent(facts, output, member)
-    leaves = form.take(member)
+    leaves = form.match(member)
     if leaves is None:
         raise error(
             GradientError,
             f"{facts.spec.name}.jvp returned a tangent of another structure for output {output}",
             "tangent-structure",
             method=facts.spec.jvp,
-            expected=str(form.treedef),
-            got=str(flatten(member)[1]),
+            expected=str(form),
+            got=str(split(member)[1]),
             fix="return a container like the output, None in place of whatever has no tangent",
         )
     return leaves

@@ -19,12 +19,12 @@ from fnjax._primitives.trace import closed_over_values
 from fnjax._primitives.tree import (
     concrete_type,
     has_leaf,
-    in_order,
     is_array,
     is_inexact,
     is_ref,
     is_tensor,
     is_tracer,
+    iter_leaves,
     split,
     to_tensor,
 )
@@ -113,10 +113,9 @@ class _Residuals:
         if type(value) is concrete_type() or isinstance(value, jax.Array):
             index = self.add(value)
             return lambda residuals: residuals[index]
-        tree = in_order(value)  # of a dict JAX would sort the keys
-        if not has_leaf(tree, self._is_residual):
+        arrays, form = split(value, self._is_residual)
+        if not arrays:
             return lambda _: value
-        arrays, form = split(tree, self._is_residual)
         places = [self.add(x) for x in arrays]
         return lambda residuals: form.fill(residuals[i] for i in places)
 
@@ -213,7 +212,7 @@ def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Seque
     def is_of_this_run(value: Any) -> bool:
         return is_tracer(value) and any(same_trace(value, x) for x in operands)
 
-    for leaf in jax.tree.leaves(in_order(value)):
+    for leaf in iter_leaves(value):
         hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
         if isinstance(leaf, types.FunctionType):
             hidden += closed_over_values(leaf)

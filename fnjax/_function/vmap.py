@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Arguments
 from fnjax._function.forward import take_outputs
 from fnjax._function.spec import Spec
 from fnjax._primitives.rule import Arrays
+from fnjax._primitives.tree import split
 from fnjax.errors import BatchingError, describe, error
 
 
@@ -76,7 +75,7 @@ def call_vmap(
         )
     output, out_dims = returned
     arrays, form = take_outputs(spec, output)
-    counts = [member.holes for member in form.members]
+    counts = [member.n_arrays for member in form.members]
     given = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(counts)
     if len(given) != len(counts) or (form.make is None and isinstance(out_dims, tuple)):
         raise _incompatible(spec, out_dims, f"an output with {len(counts)} member(s)")
@@ -95,7 +94,7 @@ def call_vmap(
 
 
 def _axes(spec: Spec, member: Any, count: int) -> list[int | None]:
-    leaves = jax.tree.leaves(member, is_leaf=lambda x: x is None)
+    leaves, _ = split(member)
     if len(leaves) == 1:
         leaves *= count
     if len(leaves) != count or not all(leaf is None or isinstance(leaf, int) for leaf in leaves):

@@ -6,8 +6,6 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
 from fnjax._function.backward import gradient_for_static
 from fnjax._function.function import Function
 from fnjax._op.messages import (
@@ -18,6 +16,7 @@ from fnjax._op.messages import (
 )
 from fnjax._op.running import Implementation, run_operator
 from fnjax._op.schema import Parameter
+from fnjax._primitives.tree import iter_leaves
 
 Method = Callable[..., Any]
 # The keyword-only arguments are passed as one dictionary after the others, under a name that no parameter has.
@@ -35,7 +34,7 @@ def make_function(
         return run_operator(this, args[:-1], args[-1])
 
     def record(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        if setup_context is None or not any(jax.tree.leaves(list(ctx.needs_input_grad))):
+        if setup_context is None or not any(iter_leaves(list(ctx.needs_input_grad))):
             return
         needs, ctx.needs_input_grad = ctx.needs_input_grad, _needs(positional, ctx.needs_input_grad)
         more = {"keyword_only_inputs": inputs[-1]} if has_keywords else {}
@@ -78,7 +77,7 @@ def _needs(positional: Sequence[Parameter], needs: Sequence[Any]) -> list[Any]:
 def _refuse_numbers(this: Implementation, body: Method, needs: Sequence[Any]) -> None:
     entries = [*zip(this.schema.positional, needs, strict=False), *_keyword_needs(this, needs)]
     for p, need in entries:
-        if not p.type.is_tensor and any(jax.tree.leaves(need)):
+        if not p.type.is_tensor and any(iter_leaves(need)):
             raise number_differentiated(body, this.qualname, p.name, p.type.name)
 
 

@@ -16,7 +16,7 @@ from fnjax._op.schema import Schema
 from fnjax._primitives.jax_internals import varying
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
-from fnjax._primitives.tree import Split, is_array, is_tensor, is_tracer, split, to_tensor
+from fnjax._primitives.tree import Split, has_leaf, is_array, is_tensor, is_tracer, map_leaves, split, to_tensor
 from fnjax.errors import FnjaxError
 
 Method = Callable[..., Any]
@@ -74,7 +74,7 @@ class _Call(NamedTuple):
         args, keywords = self.arguments(arrays)
         returned = method(*args, **keywords)
         if who != "the body":  # a type is accepted for an array
-            returned = jax.tree.map(_as_array, returned)
+            returned = map_leaves(_as_array, returned)
         return take_results(self.this.schema, self.this.qualname, method, args, returned, who=who)
 
 
@@ -210,7 +210,7 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
             *zip(this.schema.positional, args, strict=True),
             *((p, keywords[p.name]) for p in this.schema.keyword_only),
         ]
-        numbers_traced = [p.name for p, a in given if not p.type.is_tensor and any(map(is_tracer, jax.tree.leaves(a)))]
+        numbers_traced = [p.name for p, a in given if not p.type.is_tensor and has_leaf(a, is_tracer)]
         if isinstance(e, NEEDS_CONCRETE_VALUES) or (numbers_traced and not isinstance(e, FnjaxError)):
             named = numbers_traced or [p.name for p, _ in given]
             raise fake_needs_numbers(fake, this.qualname, named) from e
@@ -230,7 +230,7 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
     def host(*arrays: Any) -> Arrays:
         found, got = split(call.run(kernel, [*map(to_tensor, arrays)]), _is_result)
         if got != structure:
-            raise other_than_fake(kernel, this.qualname, 0, f"{structure.holes} arrays", f"{got.holes} arrays")
+            raise other_than_fake(kernel, this.qualname, 0, f"{structure.n_arrays} arrays", f"{got.n_arrays} arrays")
         return [
             _take(kernel, this.qualname, i, t, value) for i, (t, value) in enumerate(zip(types, found, strict=True))
         ]

@@ -1,9 +1,15 @@
-"""Distinction of tensors from static values, and splitting of pytrees into arrays and the rest."""
+"""Distinction of tensors from static values, and splitting of pytrees into arrays and the rest.
+
+JAX sorts the keys of dictionaries and rebuilds containers that hold no array; PyTorch does neither. So users'
+containers are flattened here, and nowhere else: in insertion order, and a part without arrays stays the very object.
+"""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+import itertools
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -11,11 +17,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.ref import AbstractRef, Ref
-from jax.tree_util import PyTreeDef, keystr, tree_leaves_with_path
+from jax.tree_util import DictKey, KeyPath, PyTreeDef, keystr
 
 _TENSORS = (np.ndarray, np.generic)
 _REFS = (Ref, AbstractRef)
-_PLAIN = (bool, int, float, complex, str, bytes, type(None), type)
+_PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), type})
+_DICTS = frozenset({dict, OrderedDict, defaultdict})
 
 
 @functools.cache
@@ -80,89 +87,168 @@ def _is_inexact_dtype(dtype: Any) -> bool:
     return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
-def flatten(tree: Any) -> tuple[list[Any], PyTreeDef]:
-    """Flatten a pytree like `jax.tree.flatten`, with None as a leaf."""
-    return jax.tree.flatten(tree, is_leaf=lambda x: x is None)
+class _Keys(NamedTuple):
+    """Outermost level of a dictionary."""
+
+    kind: type[dict[Any, Any]]
+    keys: tuple[Any, ...]
+    default_factory: Callable[[], Any] | None
+
+    def unflatten(self, children: Iterable[Any]) -> Any:
+        """Return a dictionary of children."""
+        items = zip(self.keys, children, strict=True)
+        return self.kind(items) if self.kind is not defaultdict else defaultdict(self.default_factory, items)
+
+
+_Level = _Keys | PyTreeDef  # a treedef of the outermost level only: its leaves are the children
+
+
+def _open(tree: Any) -> tuple[_Level, list[Any]] | None:
+    """Return the outermost level of a pytree and its children, or None for a leaf; None is a leaf."""
+    kind = type(tree)
+    if kind in _PLAIN or is_array(tree):
+        return None
+    if kind in _DICTS:
+        return _Keys(kind, tuple(tree), getattr(tree, "default_factory", None)), list(tree.values())
+    children, treedef = jax.tree.flatten(tree, is_leaf=lambda x: x is not tree)
+    return None if len(children) == 1 and children[0] is tree else (treedef, children)
+
+
+def _children(level: _Level, tree: Any) -> list[Any] | None:
+    """Return the children of a pytree in the order of a level, or None if its own level is another one."""
+    opened = _open(tree)
+    if opened is None:
+        return None
+    other, children = opened
+    if isinstance(level, _Keys) and isinstance(other, _Keys):
+        same = level.kind is other.kind and len(level.keys) == len(other.keys) and all(k in tree for k in level.keys)
+        return [tree[k] for k in level.keys] if same else None
+    return children if type(level) is type(other) and level == other else None
+
+
+def iter_leaves(tree: Any) -> Iterator[Any]:
+    """Yield the leaves of a pytree, None not among them."""
+    opened = _open(tree)
+    if opened is not None:
+        for child in opened[1]:
+            yield from iter_leaves(child)
+    elif tree is not None:
+        yield tree
 
 
 def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
     """Return whether `pick` holds for a leaf of a container, or for a single leaf."""
-    if is_array(tree):
-        return pick(tree)
-    return not isinstance(tree, _PLAIN) and any(map(pick, jax.tree.leaves(tree)))
+    return type(tree) not in _PLAIN and any(map(pick, iter_leaves(tree)))
+
+
+def leaves_with_path(tree: Any) -> list[tuple[KeyPath, Any]]:
+    """Return the leaves of a pytree with their paths, like `jax.tree.leaves_with_path`."""
+    opened = _open(tree)
+    if opened is None:
+        return [] if tree is None else [((), tree)]
+    level, children = opened
+    paths: list[KeyPath] = (
+        [(DictKey(key),) for key in level.keys]
+        if isinstance(level, _Keys)
+        else [path for path, _ in jax.tree.leaves_with_path(tree, is_leaf=lambda x: x is not tree)]
+    )
+    return [
+        (path + rest, leaf)
+        for path, child in zip(paths, children, strict=True)
+        for rest, leaf in leaves_with_path(child)
+    ]
 
 
 def named_leaves(tree: Any) -> list[tuple[str, Any]]:
     """Return the leaves of a pytree with their paths: `.weight`, `[0].bias`; the path of a single array is empty."""
     return [
         ("".join(f"[{k.idx}]" if hasattr(k, "idx") else "." + keystr((k,), simple=True) for k in path), leaf)
-        for path, leaf in tree_leaves_with_path(tree)
+        for path, leaf in leaves_with_path(tree)
     ]
 
 
-class _InOrder(dict[Any, Any]):
-    """Dictionary that JAX flattens in insertion order and rebuilds as a dict; JAX sorts the keys of a plain dict."""
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
 
 
-def _entered(keys: Iterable[Any], values: Iterable[Any]) -> Any:
-    return dict(zip(keys, values, strict=True))
-
-
-jax.tree_util.register_pytree_node(_InOrder, lambda d: (tuple(d.values()), tuple(d)), _entered)
-
-
-def in_order(tree: Any) -> Any:
-    """Return a tree whose dictionaries keep their insertion order when `fill` rebuilds them."""
-    if type(tree) is dict:
-        return _InOrder((key, in_order(value)) for key, value in tree.items())
-    return type(tree)(map(in_order, tree)) if type(tree) in (list, tuple) else tree
-
-
-HOLE = object()
+_KEPT, _STAR = object(), _Star()
 
 
 class Split(NamedTuple):
     """Pytree without its arrays.
 
     Attributes:
-        treedef: the structure, None counting as a leaf.
-        rest: the leaves, `HOLE` in place of each array.
+        n_arrays: how many arrays were split off.
+        level: its outermost level; None for an array, and for a part without arrays.
+        parts: its children.
+        static: a part without arrays, the very object.
     """
 
-    treedef: PyTreeDef
-    rest: tuple[Any, ...]
+    n_arrays: int
+    level: _Level | None = None
+    parts: tuple[Split, ...] = ()
+    static: Any = None
 
-    def fill(self, arrays: Iterable[Any], otherwise: Any = HOLE) -> Any:
-        """Return the pytree with `arrays` in the holes; `otherwise`, if given, replaces all other leaves."""
+    def fill(self, arrays: Iterable[Any], otherwise: Any = _KEPT) -> Any:
+        """Return the pytree with `arrays` in their places; `otherwise`, if given, replaces all other leaves."""
         values = iter(arrays)
-        if self is ARRAY:
+        if self.level is not None:
+            return self.level.unflatten([part.fill(values, otherwise) for part in self.parts])
+        if self.n_arrays:
             return next(values)
-        return self.treedef.unflatten(
-            next(values) if leaf is HOLE else leaf if otherwise is HOLE else otherwise for leaf in self.rest
-        )
+        return self.static if otherwise is _KEPT else map_leaves(lambda _: otherwise, self.static)
 
-    def take(self, tree: Any) -> list[Any] | None:
-        """Return the leaves of another pytree at the positions of the arrays; None if its structure differs."""
-        leaves, treedef = flatten(tree)
-        if treedef != self.treedef:
+    def match(self, tree: Any) -> list[Any] | None:
+        """Return the leaves of another pytree at the positions of the arrays; None if its structure differs.
+
+        Dictionaries are matched by key. A part without arrays is matched by None, too.
+        """
+        if self.level is None and self.n_arrays:
+            return [tree] if _open(tree) is None else None
+        if self.level is None:
+            leaves, structure = split(self.static)
+            same = structure.match(tree) is not None if leaves else structure == split(tree)[1]
+            return [] if same or tree is None else None
+        children = _children(self.level, tree)
+        if children is None:
             return None
-        return [leaf for leaf, rest in zip(leaves, self.rest, strict=True) if rest is HOLE]
+        matched = [part.match(child) for part, child in zip(self.parts, children, strict=True)]
+        return None if None in matched else [leaf for leaves in matched for leaf in leaves or ()]
 
-    @property
-    def holes(self) -> int:
-        """The number of arrays that were taken out."""
-        return sum(leaf is HOLE for leaf in self.rest)
+    def __str__(self) -> str:
+        """Return the structure for messages, with `*` in place of all leaves: `{'w': *, 'b': [*, *]}`."""
+        try:
+            return repr(self.fill(itertools.repeat(_STAR), _STAR))
+        except Exception:  # noqa: BLE001 - a user's class may hold arrays only
+            return str(self.level)
 
 
-ARRAY = Split(jax.tree.structure(0), (HOLE,))  # an array by itself
+ARRAY = Split(1)  # an array by itself
 
 
-def split(tree: Any, pick: Callable[[Any], bool]) -> tuple[list[Any], Split]:
-    """Return the leaves of `tree` that `pick` accepts, and the tree without them."""
-    if is_array(tree) and pick(tree):  # the usual case, without the costs of a pytree
+def split(tree: Any, pick: Callable[[Any], bool] = lambda _: True) -> tuple[list[Any], Split]:
+    """Return the leaves of `tree` that `pick` accepts (all by default), and the tree without them."""
+    if is_array(tree) and pick(tree):  # the usual case
         return [tree], ARRAY
-    leaves, treedef = flatten(tree)
-    picked = [pick(leaf) for leaf in leaves]
-    taken = [leaf for leaf, p in zip(leaves, picked, strict=True) if p]
-    rest = tuple(HOLE if p else leaf for leaf, p in zip(leaves, picked, strict=True))
-    return taken, Split(treedef, rest)
+    picked: list[Any] = []
+    return picked, _split(tree, pick, picked)
+
+
+def _split(tree: Any, pick: Callable[[Any], bool], picked: list[Any]) -> Split:
+    opened = _open(tree)
+    if opened is not None:
+        n, (level, children) = len(picked), opened
+        parts = tuple([_split(child, pick, picked) for child in children])
+        if len(picked) > n:
+            return Split(len(picked) - n, level, parts)
+    elif pick(tree):
+        picked.append(tree)
+        return ARRAY
+    return Split(0, static=tree)
+
+
+def map_leaves(fun: Callable[[Any], Any], tree: Any, pick: Callable[[Any], bool] = lambda _: True) -> Any:
+    """Return a pytree with `fun` applied to the leaves that `pick` accepts, None among them."""
+    picked, rest = split(tree, pick)
+    return rest.fill(map(fun, picked))

@@ -17,7 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 from fnjax._primitives.identity import identify
 from fnjax._primitives.jax_internals import open_jaxpr, varying
 from fnjax._primitives.trace import trace
-from fnjax._primitives.tree import Split, flatten, is_inexact, is_ref, is_tensor, named_leaves, split
+from fnjax._primitives.tree import Split, is_inexact, is_ref, is_tensor, named_leaves, split
 from fnjax._split import messages
 from fnjax._split.control_flow import partition
 from fnjax._split.partition import Partitioned
@@ -133,8 +133,7 @@ class _Program:
 
     @functools.cached_property
     def _key(self) -> Any:
-        form = tuple(x.treedef for x in self.form)
-        return identify((self.first, self.second)), self.structure, self.types, self.perturbed, form
+        return identify((self.first, self.second)), self.structure, self.types, self.perturbed, tuple(self.form)
 
 
 class _Arrays:
@@ -181,8 +180,8 @@ class BackwardWeight(_Arrays):
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:
     """Return the arrays of a cotangent without those of integers; raise if it does not match the output."""
     whole = structure.unflatten(range(len(types)))
-    numbers, expected = flatten(whole)
-    leaves, got = flatten(cotangent)
+    numbers, expected = jax.tree.flatten(whole, is_leaf=lambda x: x is None)
+    leaves, got = jax.tree.flatten(cotangent, is_leaf=lambda x: x is None)
     if got != expected:
         raise messages.cotangent_structure(structure, jax.tree.structure(cotangent))
     paths = {i: path for path, i in named_leaves(whole)}
@@ -217,5 +216,5 @@ def _read_name(programs: Sequence[Any], form: Split, perturbed: Sequence[bool]) 
 
     It is for messages only: programs are not compared by it.
     """
-    text = re.sub(r"0x\w+", "", "".join(map(str, programs)) + f"{form.treedef} {list(perturbed)}")
+    text = re.sub(r"0x\w+", "", "".join(map(str, programs)) + f"{form} {list(perturbed)}")
     return f"program {hashlib.sha256(text.encode()).hexdigest()[:12]}"

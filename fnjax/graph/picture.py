@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
+from fnjax._primitives.tree import iter_leaves
 from fnjax.graph.dot import to_dot
 from fnjax.graph.drawing import Graph, draw
 from fnjax.graph.program import is_array
@@ -120,7 +119,7 @@ def make_dot(
     if order not in {1, 2}:
         raise ValueError(f"order must be 1 or 2, got {order!r}")
     given = {id(array): name for name, array in (params or {}).items()}
-    leaves = [x for x in jax.tree.leaves(list(args)) if is_array(x)]
+    leaves = [x for x in iter_leaves(list(args)) if is_array(x)]
     missing = set(given.values()) - {given.get(id(x)) for x in leaves}
     if missing:
         raise ValueError(f"params names {', '.join(sorted(map(repr, missing)))}, which is no array among the arguments")

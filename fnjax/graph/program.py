@@ -17,7 +17,7 @@ from jax.extend.core import Literal
 from fnjax._function.signature import refuse_torch
 from fnjax._primitives.jax_internals import open_jaxpr, read_branches, read_scan, read_while
 from fnjax._primitives.jaxprs import BACKWARD, CALLS, FORWARD, read_body
-from fnjax._primitives.tree import is_inexact, is_ref, is_tensor, named_leaves
+from fnjax._primitives.tree import is_inexact, is_ref, is_tensor, iter_leaves, named_leaves, split
 from fnjax.graph.calls import Call, read_backward, read_call
 
 
@@ -130,7 +130,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
         raise TypeError(f"expected a function of JAX arrays, like F.apply of a Function F, got {func!r:.80}")
     for i, arg in enumerate(args):
         refuse_torch(arg, f"argument {i}")
-    leaves, tree = jax.tree.flatten(list(args))
+    leaves, rest = split(list(args), lambda x: x is not None)
     where = [i for i, x in enumerate(leaves) if is_array(x)]
     names = [name_inputs(func, args)[i] for i in where]
     avals = [jax.eval_shape(lambda x: x, leaves[i]) for i in where]
@@ -148,7 +148,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
         full = list(leaves)
         for i, x in zip(where, arrays, strict=True):
             full[i] = x
-        outputs = named_leaves(func(*jax.tree.unflatten(tree, full)))
+        outputs = named_leaves(func(*rest.fill(full)))
         out_names[:] = ["output" + path for path, _ in outputs]
         return [x for _, x in outputs]
 
@@ -215,7 +215,7 @@ def _select_leaves(args: Sequence[Any], argnums: Any) -> list[bool]:
     if any(not -len(args) <= n < len(args) for n in numbers):
         raise ValueError(f"argnums {argnums} names an argument beyond the {len(args)} that are given")
     wanted = {n % len(args) for n in numbers}
-    return [i in wanted for i, arg in enumerate(args) for _ in jax.tree.leaves(arg)]
+    return [i in wanted for i, arg in enumerate(args) for _ in iter_leaves(arg)]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
