@@ -20,6 +20,7 @@ from fnjax._function.arguments import Argument, Arguments, bind_arguments
 from fnjax._function.backward import BackwardSpec, call_backward, in_backward
 from fnjax._function.forward import Outputs, call_forward, refuse_numbers, run_alone, run_eagerly, take_outputs
 from fnjax._function.jvp import call_jvp
+from fnjax._function.linear import linear_derivative
 from fnjax._function.residuals import save
 from fnjax._function.rule_errors import build_error
 from fnjax._function.signature import parameters_of
@@ -30,6 +31,7 @@ from fnjax._primitives.device_copies import DeviceCopies
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.rule import Arrays, Derivative, ErrorKind, ForwardResult, Needs, Rule
 from fnjax._primitives.sharding import manual_axes
+from fnjax._primitives.trace import closes_over_tracers
 from fnjax._primitives.tree import is_inexact, to_tensors
 from fnjax.errors import ArgumentError, FnjaxError, MissingMethodError, error, warn
 
@@ -108,6 +110,11 @@ class Call:
         # With a user's batching rule, forward returns outputs only, and setup_context is run on these.
         self.finishes = self.has_vmap and spec.setup_context is not None
 
+    @property
+    def linear_in(self) -> Needs:
+        """For each operand whether the Function is linear in it; empty without `linear = True`."""
+        return tuple(self._arguments.differentiable) if self._spec.options.linear else ()
+
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on a new ctx; return the outputs, the residuals and the derivative."""
         spec, arguments = self._spec, self._arguments
@@ -175,6 +182,8 @@ class Call:
             differentiable,
             saved,
         )
+        if spec.options.linear:
+            return ForwardResult(outputs, intermediates, linear_derivative(facts, sources, self._run))
         derivative = Derivative(
             sources,
             differentiable,
@@ -182,6 +191,12 @@ class Call:
             functools.partial(call_jvp, facts) if with_jvp else None,
         )
         return ForwardResult(outputs, intermediates, derivative)
+
+    def _run(self, operands: Sequence[Any]) -> Arrays:
+        """Run forward without derivatives, as a call if there is a batching rule: it applies to calls only."""
+        if self.has_vmap and not closes_over_tracers(self.functions):
+            return call(self, operands)
+        return self.forward((False,) * len(operands), operands).outputs
 
     def _warn_of_container(self, needs: Needs, index: int, argument: Argument) -> None:
         """Warn of arrays in a container that are being differentiated."""

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._function.ctx import FunctionCtx, arrays_of, map_arrays
+from fnjax._function.spec import ONCE
 from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax._primitives.tree import is_tensor, map_leaves, split, to_tensor
 from fnjax.errors import OnceDifferentiableError, error
@@ -46,6 +47,7 @@ def once_differentiable(fn: F) -> F:
     def backward(*args: Any, **kwargs: Any) -> Any:
         return _call_once(fn, args, kwargs)
 
+    setattr(backward, ONCE, True)
     return backward  # type: ignore[return-value]  # of the same signature
 
 

@@ -43,6 +43,10 @@ class Function(Options):
             (`jax.checkpoint_policies.save_only_these_names`); by default the name of the class.
         device_copies: set to True, as `fnjax port` does, if `backward` sums gradients over devices as PyTorch's
             processes do: inside `jax.shard_map` each device has its own copy of those outputs.
+        linear: set to True if forward is linear in its differentiable arguments, together, and backward is its
+            transpose. JAX then transposes and differentiates by these two: `jax.linear_transpose`, iterative solvers
+            and every derivative work, whatever forward is made of. Integers, static values and arrays in containers
+            are parameters of the linear map. What backward reads of ctx may depend on the parameters only.
         derive_jvp: deprecated; accepted, without effect. Without a `jvp` forward mode is always the transpose of
             `backward`.
     """

@@ -15,6 +15,7 @@ from fnjax.errors import (
     ArgumentError,
     BatchingError,
     ClosureError,
+    ContextError,
     DefinitionError,
     FnjaxError,
     GradientError,
@@ -54,6 +55,15 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "reverse mode) needs here, does not exist",
         "sums, products with saved values, indexing: operations that JAX can transpose",
         "take the derivative in reverse mode (jax.jacrev(f), jax.jacrev(jax.grad(f)) for a Hessian)",
+    ),
+    "linear residual": _Text(
+        ContextError,
+        "backward",
+        "linear",
+        "{name} says linear = True, and its ctx keeps a value that depends on an argument in which {name} is linear: "
+        "JAX transposes it here, where that argument has no value",
+        "a ctx that keeps shapes, static values, integers and what is computed from these",
+        "compute the value from the shape of the argument, or remove linear = True",
     ),
     "intermediate": _Text(
         IntermediateError,

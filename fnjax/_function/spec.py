@@ -23,6 +23,7 @@ class Options:
     derive_jvp: ClassVar[bool] = False  # deprecated: forward mode needs no option
     checkpoint_name: ClassVar[str | None] = None
     device_copies: ClassVar[bool] = False
+    linear: ClassVar[bool] = False
 
 
 class Spec(NamedTuple):
@@ -116,6 +117,8 @@ def check_class(cls: Any) -> None:
             method=find_method(cls, "vjp"),
             fix="remove one of them: vjp is another name for backward",
         )
+    if cls.linear is True and forward is not None:
+        _check_linear(cls)
     for option, default in vars(Options).items():
         value = getattr(cls, option)
         if isinstance(default, bool) and not isinstance(value, bool):
@@ -125,3 +128,31 @@ def check_class(cls: Any) -> None:
                 "class-flags",
                 fix=f"write {option} = True or False",
             )
+
+
+def _check_linear(cls: Any) -> None:
+    """Raise if a method or an option of a class contradicts its `linear = True`."""
+    name, jvp = cls.__name__, find_method(cls, "jvp")
+    backward = find_method(cls, "backward") or find_method(cls, "vjp")
+    if backward is None:
+        wrong, method, fix = "has no backward", cls.forward, "add backward, the transpose of forward"
+    elif jvp is not None:
+        wrong, method, fix = "has a jvp", jvp, "remove jvp: the tangents are those that forward computes"
+    elif hasattr(backward, ONCE):
+        wrong, method = "marks backward with @once_differentiable", backward
+        fix = "remove @once_differentiable: backward is not differentiated, its derivative is forward"
+    elif cls.device_copies:
+        wrong, method, fix = "device_copies = True", backward, "remove one of them"
+    else:
+        return
+    raise error(
+        DefinitionError,
+        f"{name} says linear = True and {wrong}",
+        "linear",
+        method=method,
+        expected="forward, linear in its arrays, and backward, its transpose; everything else is made of these two",
+        fix=f"{fix}; or remove linear = True if {name} is not linear",
+    )
+
+
+ONCE = "_once_differentiable"  # an attribute of what the decorator returns

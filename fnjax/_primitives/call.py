@@ -19,6 +19,7 @@ import jax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params, set_current_trace
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._primitives.batching import Batched
 from fnjax._primitives.checkify import check_with
@@ -47,7 +48,7 @@ from fnjax._primitives.jax_internals import (
 )
 from fnjax._primitives.jaxprs import FORWARD
 from fnjax._primitives.linear_transpose import transpose
-from fnjax._primitives.linearization import bind_linear, jvp_of_perturbed
+from fnjax._primitives.linearization import bind_linear, bind_transposed, jvp_of_perturbed
 from fnjax._primitives.memory_moves import move_to
 from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax._primitives.rule import (
@@ -234,10 +235,16 @@ def _jvp_of_intermediates(
 ) -> tuple[Arrays, Arrays]:
     """Return values and tangents of the intermediates; JAX differentiates the operations that compute them.
 
-    Operations that compute integers only are not differentiated: they may be callbacks.
+    Operations for integers, or for what depends on no perturbed operand, are not differentiated: they may be callbacks.
     """
     jaxpr, n_outputs = body.jaxpr, body.n_outputs
-    smooth = [is_inexact(a) for a in jaxpr.out_avals[n_outputs:]]
+    perturbed = [type(t) is not ad.Zero for t in tangents]
+
+    def depends(at: int) -> bool:
+        used = dce_jaxpr(open_jaxpr(jaxpr), [i == at for i in range(len(jaxpr.out_avals))])[1]
+        return any(select(used, perturbed))
+
+    smooth = [is_inexact(a) and depends(n_outputs + i) for i, a in enumerate(jaxpr.out_avals[n_outputs:])]
 
     def made(wanted: bool) -> Callable[..., Arrays]:
         # The run has already written to Refs, so values read from them may have changed.
@@ -246,7 +253,7 @@ def _jvp_of_intermediates(
             raise rule.error("intermediate")
         return lambda *args: jax.core.eval_jaxpr(part, jaxpr.consts, *args)
 
-    integers = iter([] if all(smooth) else made(False)(*primals))
+    constants = iter([] if all(smooth) else made(False)(*primals))
     values, dots = iter(()), iter(())
     try:
         if any(smooth):
@@ -255,7 +262,7 @@ def _jvp_of_intermediates(
         raise
     except Exception as e:  # any error of JAX about a callback or a kernel without a derivative
         raise rule.error("intermediate") from e
-    saved = [next(values if s else integers) for s in smooth]
+    saved = [next(values if s else constants) for s in smooth]
     return saved, [
         next(dots) if s else ad.Zero(jax.typeof(x).to_tangent_aval()) for s, x in zip(smooth, saved, strict=True)
     ]
@@ -330,7 +337,8 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
     be their derivative. For the same reason the result must not be differentiated further.
     """
     linear = [ad.is_undefined_primal(x) for x in operands]  # JAX's mark for what it transposes in
-
+    if rule.linear_in:
+        return _transpose_linear(cotangents, operands, linear, rule, body)
     wanted = [type(ct) is not ad.Zero for ct in cotangents]  # the other outputs need not be linear
 
     def fun(*vectors: Any) -> Arrays:
@@ -342,6 +350,28 @@ def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body
     grads = transpose(fun, types, select(cotangents, wanted), rule)
     others = [x for x, u in zip(operands, linear, strict=True) if not u]
     return merge(nondifferentiable(grads, others, lambda: rule.error("not linear")), linear)
+
+
+def _transpose_linear(
+    cotangents: Sequence[Any], operands: Sequence[Any], linear: Sequence[bool], rule: Rule, body: Body
+) -> list[Any]:
+    """Transpose a call of a linear Function: its backward, without a value of the operands to transpose in."""
+    n = body.n_closed_over
+    if any(linear[:n]):
+        raise rule.error("closure")
+    types = [x.aval for x in select(operands, linear)]
+    filled = [ad.zeros_like_aval(x.aval) if u else x for x, u in zip(operands, linear, strict=True)]
+    traced, closed, n_outputs, derivative = trace_run(rule, tuple(linear[n:]), filled[n:])
+    jaxpr = open_jaxpr(traced)
+    jaxpr = jaxpr.replace(eqns=[eqn.replace(effects=set()) for eqn in jaxpr.eqns])  # those of forward have happened
+    jaxpr, used = dce_jaxpr(jaxpr, [i >= n_outputs for i in range(len(jaxpr.outvars))])
+    if any(select(used[len(closed) :], linear[n:])):
+        raise rule.error("linear residual")
+    intermediates = jax.core.eval_jaxpr(jaxpr, (), *select([*closed, *filled[n:]], used))
+    values = {"operand": filled[n:], "intermediate": intermediates}
+    residuals = [values[source.source][source.at] for source in derivative.sources]
+    grads = bind_transposed(derivative, residuals, tuple(linear[n:]), types, cotangents[:n_outputs], rule)
+    return merge([*grads], linear)
 
 
 def _recompute(
@@ -372,12 +402,14 @@ class _WithResiduals(DerivedRule):
     def __init__(self, rule: Rule, derivative: Derivative, n: int) -> None:
         super().__init__(rule)
         self.has_vmap, self._n = rule.has_vmap, n
+        self.linear_in = (*([False] * n), *rule.linear_in) if rule.linear_in else ()
         vjp, jvp = derivative.vjp, derivative.jvp
         self._derivative = Derivative(
             tuple(ResidualSource("operand", i) for i in range(n)),
             derivative.differentiable,
             vjp and (lambda residuals, cotangents: [None] * n + vjp(residuals, cotangents)),
             jvp and (lambda residuals, tangents: jvp(residuals, tangents[n:])),
+            derivative.is_linear,
         )
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:

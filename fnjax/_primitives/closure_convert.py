@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
@@ -70,13 +71,16 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
         derivative.differentiable,
         vjp and (lambda residuals, cotangents: [None] * n + run_vjp(residuals, cotangents)),
         jvp and (lambda residuals, tangents: run_jvp(residuals, tangents[n:])),
+        derivative.is_linear,
     )
 
     def run(operands: Sequence[Any]) -> ForwardResult:
         results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
         return ForwardResult(results[:n_outputs], results[n_outputs:], closed)
 
-    bare = Derivative((*by_maps, *derivative.sources), derivative.differentiable, vjp and run_vjp, jvp and run_jvp)
+    bare = dataclasses.replace(
+        derivative, sources=(*by_maps, *derivative.sources), vjp=vjp and run_vjp, jvp=jvp and run_jvp
+    )
     return ClosureConverted(rule, run, n), closed_over, bare
 
 
@@ -85,6 +89,7 @@ class ClosureConverted(DerivedRule):
 
     def __init__(self, rule: Rule, run: Callable[[Sequence[Any]], ForwardResult], n_closed_over: int) -> None:
         self.name, self.residual_name, self._run = rule.name, rule.residual_name, run
+        self.linear_in = (*([False] * n_closed_over), *rule.linear_in) if rule.linear_in else ()
         self._n_closed_over = n_closed_over
         self._errors = {kind: rule.error(kind) for kind in get_args(ErrorKind)}  # `rule` refers to closed-over tracers
 

@@ -14,8 +14,8 @@ from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
 from fnjax._primitives.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan, without_writes
-from fnjax._primitives.jaxprs import BACKWARD, NONDIFFERENTIABLE, computes_its_body, read_body
-from fnjax._primitives.rule import Arrays, Rule
+from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, computes_its_body, read_body
+from fnjax._primitives.rule import Arrays, Rule, select
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer
 from fnjax.errors import FnjaxError
@@ -41,7 +41,7 @@ _PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
 # Operations that are linear in one or some operands, for any values of the others.
 _LINEAR_IN_SOME = _PRODUCTS | {
     *("div", "triangular_solve", "tridiagonal_solve", "ragged_dot_general", "scatter-mul", "scatter_mul"),
-    *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call", BACKWARD),
+    *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call"),
 }
 # Operations that return their first operands unchanged.
 _EACH = {"optimization_barrier", NONDIFFERENTIABLE, "fnjax_forward_only"}
@@ -132,6 +132,8 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
     name, n = eqn.primitive.name, len(eqn.outvars)
     if name in _EACH:
         return given[:n]
+    if name == BACKWARD or (name == FORWARD and eqn.params["rule"].linear_in):
+        return _mark_linear(eqn, given, mark_constant)
     if eqn.primitive is primitives.scan_p:
         return _mark_scan(eqn, given, mark_constant)
     if eqn.primitive is primitives.cond_p:
@@ -146,6 +148,22 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
         return [_ZERO] * n
     # An operation in no table is treated as a sum of its operands, so a constant among them counts.
     return [_join(perturbed if name in _LINEAR_IN_SOME else data) if perturbed else _CONSTANT] * n
+
+
+def _mark_linear(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+    """Mark the results of an equation that is linear in its vectors, together, for any values of its parameters."""
+    if eqn.primitive.name == FORWARD:
+        is_vector = (False,) * eqn.params["body"].n_closed_over + eqn.params["rule"].linear_in
+    else:
+        n_vectors = sum(eqn.params["needs"])
+        is_vector = (False,) * (len(given) - n_vectors) + (True,) * n_vectors
+    if any(m & _LINEAR and not v for m, v in zip(given, is_vector, strict=True)):
+        avals = [x.aval for x in eqn.invars]
+        program, closed_over, _ = trace(
+            eqn.params["rule"].name, functools.partial(eqn.primitive.impl, **eqn.params), *avals
+        )
+        return _mark(program, [*map(mark_constant, closed_over), *given], mark_constant)
+    return [_join(select(given, is_vector))] * len(eqn.outvars)
 
 
 def _join(marks: Iterable[int]) -> int:

@@ -5,6 +5,7 @@ It transposes into `backward`, and runs `jvp` or the transpose of `backward`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -39,20 +40,52 @@ def bind_linear(result: ForwardResult, residuals: Arrays, needs: Needs, tangents
     avals = [jax.typeof(x).to_tangent_aval() for x in result.outputs]
     dense = iter(())
     if any(differentiable):
-        dense = iter(
-            linear_p.bind(
-                *residuals,
-                *(t for t, need in zip(tangents, needs, strict=True) if need),
-                derivative=result.derivative,
-                needs=needs,
-                avals=tuple(a for a, d in zip(avals, differentiable, strict=True) if d),
-                rule=rule,
-                opened=any(map(is_ref, residuals)),
-                cache_anchor=make_cache_anchor(),
-                **PROGRAM,
-            )
-        )
+        given = [t for t, need in zip(tangents, needs, strict=True) if need]
+        types = [a for a, d in zip(avals, differentiable, strict=True) if d]
+        dense = iter(_bind(result.derivative, residuals, given, needs, types, rule))
     return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
+
+
+def bind_transposed(
+    derivative: Derivative,
+    residuals: Arrays,
+    needs: Needs,
+    types: Sequence[Any],
+    cotangents: Sequence[Any],
+    rule: Rule,
+) -> Arrays:
+    """Return the gradients of a linear Function by one equation, whose own transpose is forward again.
+
+    Args:
+        derivative: that of the Function.
+        residuals: its residuals.
+        needs: for each operand whether it is wanted.
+        types: the types of those wanted.
+        cotangents: those of all outputs, symbolic zeros among them.
+        rule: of the Function.
+    """
+    given = tuple([d and type(ct) is not ad.Zero for ct, d in zip(cotangents, derivative.differentiable, strict=True)])
+    if not any(given):
+        return [ad.Zero(t.to_ct_aval()) for t in types]
+    transposed = dataclasses.replace(derivative, differentiable=needs, vjp=derivative.jvp, jvp=derivative.vjp)
+    return _bind(transposed, residuals, select(cotangents, given), given, [t.to_ct_aval() for t in types], rule)
+
+
+def _bind(
+    derivative: Derivative, residuals: Arrays, vectors: Sequence[Any], needs: Needs, avals: Sequence[Any], rule: Rule
+) -> Arrays:
+    results: Arrays = linear_p.bind(
+        *residuals,
+        *vectors,
+        derivative=derivative,
+        needs=needs,
+        avals=tuple(avals),
+        rule=rule,
+        opened=any(map(is_ref, residuals)),
+        cache_anchor=make_cache_anchor(),
+        **PROGRAM,
+    )
+    return results
 
 
 def jvp_of_perturbed(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Arrays, Arrays]:
@@ -72,7 +105,11 @@ def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[
     n_residuals = len(derivative.sources)
     residuals, tangents = to_tensors(args[:n_residuals]), to_tensors(args[n_residuals:])
     if derivative.jvp is not None:  # the user's jvp takes precedence over the transpose of backward
-        results = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)(*tangents)
+        jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
+        if derivative.is_linear:  # which may be a transpose: a sum over the devices that share an argument
+            results = vjp_summed(jvp, tangents, [*map(jax.typeof, tangents)], avals, rule)
+        else:
+            results = jvp(*tangents)
         return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
     types = [jax.typeof(t).to_ct_aval() for t in tangents]
     vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
@@ -95,7 +132,11 @@ def _transpose(
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
-        if derivative.vjp is not None:
+        if derivative.is_linear:
+            present = iter(cotangents)
+            given = [next(present) if d else ad.Zero(None) for d in derivative.differentiable]
+            grads = bind_transposed(derivative, residuals, needs, types, given, rule)
+        elif derivative.vjp is not None:
             given = [None if type(ct) is ad.Zero else ct for ct in cotangents]
             given = [ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in given]
             vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)

@@ -14,15 +14,17 @@ Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
-# Error kinds, in this order: a closed-over array is being differentiated; a rule to transpose is not linear; JAX cannot
-# differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
-# user's batching rule returns outputs only; inside shard_map a gradient adds partial and reduced gradients; a callback
-# hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward
-# whose shardings JAX cannot infer closes over an array; operations with effects are differentiated after checkify
-# evaluated them; a Function that sums over devices is applied in a backward that is differentiated.
+# Error kinds, in this order: a closed-over array is being differentiated; a rule to transpose is not linear; a residual
+# of a linear rule depends on what it is linear in; JAX cannot differentiate an intermediate; a run returned other
+# outputs than an earlier one; an intermediate was saved, and the user's batching rule returns outputs only; inside
+# shard_map a gradient adds partial and reduced gradients; a callback hides that its result varies over the devices; a
+# Ref is being differentiated; on a mesh with Explicit axes, a backward whose shardings JAX cannot infer closes over an
+# array; operations with effects are differentiated after checkify evaluated them; a Function that sums over devices is
+# applied in a backward that is differentiated.
 ErrorKind = Literal[
     "closure",
     "not linear",
+    "linear residual",
     "intermediate",
     "outputs",
     "vmap intermediate",
@@ -53,12 +55,15 @@ class Derivative:
         differentiable: for each output whether it carries a gradient.
         vjp: (residuals, cotangents of all outputs or None) → gradients of all operands or None.
         jvp: (residuals, tangents of all operands or None) → tangents of all outputs or None.
+        is_linear: whether the Function is linear: `jvp` is forward itself, `vjp` its transpose, and no residual depends
+            on an operand that can be differentiated.
     """
 
     sources: tuple[ResidualSource, ...]
     differentiable: tuple[bool, ...]
     vjp: LinearMap | None
     jvp: LinearMap | None = None
+    is_linear: bool = False
 
 
 class ForwardResult(NamedTuple):
@@ -78,6 +83,8 @@ class Rule(Protocol):
         functions: the user's methods and static arguments, which may close over tracers.
         has_vmap: whether `vmap` is the user's own batching rule; without it JAX batches `forward`.
         finishes: whether `finish` computes the derivative from the outputs; if not, `forward` must run for it.
+        linear_in: for each operand whether the rule is linear in it, together with the others of these; empty if its
+            derivative says nothing of that.
     """
 
     name: str
@@ -85,6 +92,7 @@ class Rule(Protocol):
     functions: Sequence[Any]
     has_vmap: bool
     finishes: bool
+    linear_in: Needs
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward under the current trace; `needs` says which operands are being differentiated."""
@@ -112,6 +120,7 @@ class DerivedRule:
 
     def __init__(self, rule: Rule) -> None:
         self.rule, self.name, self.residual_name, self.functions = rule, rule.name, rule.residual_name, rule.functions
+        self.linear_in = rule.linear_in
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         raise NotImplementedError
