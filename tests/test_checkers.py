@@ -80,8 +80,7 @@ def test_cotangents_are_not_the_inputs(check, seed):
 
         @staticmethod
         def backward(ctx, g):
-            if not is_traced(g):
-                seen.append(np.asarray(g))
+            jax.debug.callback(lambda g: seen.append(np.asarray(g)), g)
             return 2 * ctx.saved_tensors[0] * g
 
     if check == "opcheck":
@@ -92,6 +91,7 @@ def test_cotangents_are_not_the_inputs(check, seed):
         assert fnjax.gradgradcheck(Spy.apply, x, seed=seed)
     else:
         opcheck(Spy.apply, x, test_utils="test_against_forward", seed=seed)
+    jax.effects_barrier()
     random = [g for g in seen if np.unique(np.abs(g)).size > 1]
     assert random
     for g in random:

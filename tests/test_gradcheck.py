@@ -1189,6 +1189,28 @@ def test_compiled_steps_are_confirmed(monkeypatch):
     np.testing.assert_allclose(matrix, np.cos(X)[:, None] * [[1, 1], [1, 0]], 1e-6)
 
 
+@pytest.mark.parametrize(("check", "most"), [(gradcheck, 3), (gradgradcheck, 15)])
+def test_runs_share_one_compiled_program(check, most, caplog):
+    """Outside jit only the function itself is run, a program for each operation: its derivatives are one program."""
+
+    class Layer(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return jnp.tanh(x @ w)
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            g = g * (1 - jnp.tanh(x @ w) ** 2)
+            return g @ w.T, x.T @ g
+
+    rng = np.random.default_rng(0)
+    with jax.log_compiles():
+        assert check(Layer.apply, (rng.normal(size=(3, 5)), rng.normal(size=(5, 4))))
+    assert sum("Finished XLA compilation" in record.message for record in caplog.records) <= most
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     shapes=st.lists(st.lists(st.integers(0, 3), max_size=2).map(tuple), min_size=1, max_size=3),

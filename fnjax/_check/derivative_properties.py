@@ -74,15 +74,22 @@ def check_undefined_grads(problem: Problem) -> None:
     if n < 2:  # if no output is used JAX does not call backward
         return
     cases = [[j for j in range(n) if j != i] for i in range(n)] + [[i] for i in range(n)]
+    cases = cases if n > 2 else cases[:n]
     rng = make_stream("cotangents of used outputs", 0)
-    for used in cases if n > 2 else cases[:n]:
-        parts = [p for j in used for p in problem.outputs[j].parts]
-        random = [
-            rng.normal(size=shape) if p in parts else np.zeros(shape) for p, shape in enumerate(problem.out_shapes)
-        ]
+    given = [
+        {p: rng.normal(size=problem.out_shapes[p]) for j in used for p in problem.outputs[j].parts} for used in cases
+    ]
+    zeros = [{p: np.zeros_like(ct) for p, ct in some.items()} for some in given]
+    run = problem.compile(lambda args, cts: [_vjp_of_some(problem, args, some) for some in cts], problem.parts, given)
+    compiled = None if run is None else [run(problem.parts, cts) for cts in (zeros, given)]
+    for i, (used, some) in enumerate(zip(cases, given, strict=True)):
         unused = ", ".join(y.name for j, y in enumerate(problem.outputs) if j not in used)
         try:
-            for_zeros, for_random = _vjp_of_some(problem, parts, random)
+            for_zeros, for_random = (
+                [grads[i] for grads in compiled]
+                if compiled
+                else [_vjp_of_some(problem, problem.parts, cts) for cts in (zeros[i], some)]
+            )
         except RuntimeError as e:
             raise failure(
                 f"Expected backward function to handle undefined output grads. {UNDEFINED}",
@@ -96,7 +103,7 @@ def check_undefined_grads(problem: Problem) -> None:
                 "its grad_output is None. check_undefined_grad=False leaves this out."
             )
             raise
-        explicit = problem.vjp(random)
+        explicit = problem.vjp([some.get(p, np.zeros(shape)) for p, shape in enumerate(problem.out_shapes)])
         for x in problem.inputs:
             for p in x.parts:
                 zero, symbolic, full = (np.asarray(g[p]) for g in (for_zeros, for_random, explicit))
@@ -110,12 +117,11 @@ def check_undefined_grads(problem: Problem) -> None:
                     )
 
 
-def _vjp_of_some(problem: Problem, parts: Sequence[int], random: Sequence[Array]) -> tuple[list[Any], list[Any]]:
-    """Return the gradients from some of the outputs only: for zeros, and for a direction."""
-    primals = list(map(jnp.asarray, problem.parts))
-    some, pullback = jax.vjp(lambda *xs: [y for p, y in enumerate(problem.real(*xs)) if p in parts], *primals)
-    given = [jnp.asarray(random[p], y.dtype) for p, y in zip(parts, some, strict=True)]
-    return list(pullback([jnp.zeros_like(y) for y in some])), list(pullback(given))
+def _vjp_of_some(problem: Problem, args: Sequence[Any], cotangents: dict[int, Any]) -> list[Any]:
+    """Return the gradients from those parts of the outputs for which there are cotangents."""
+    primals = map(jnp.asarray, args)
+    some, pullback = jax.vjp(lambda *xs: [y for p, y in enumerate(problem.real(*xs)) if p in cotangents], *primals)
+    return list(pullback([jnp.asarray(cotangents[p], y.dtype) for p, y in zip(sorted(cotangents), some, strict=True)]))
 
 
 def check_undefined_tangents(problem: Problem, seed: int) -> None:
@@ -155,6 +161,7 @@ def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
     """Raise unless `jax.vmap` over a derivative agrees with a loop."""
     rng = make_stream("batched directions", seed)
     run: Callable[[Sequence[Any]], list[Any]] = problem.jvp if forward else problem.vjp
+    traced: Callable[..., list[Any]] = (lambda *ds: problem.jvp(ds)) if forward else problem.vjp_traced
     batched, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
     shapes = problem.in_shapes if forward else problem.out_shapes
     for leaf in batched:
@@ -162,7 +169,7 @@ def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
         loop = [run([b[k] for b in batch]) for k in range(2)]
         expected = [np.stack([np.asarray(one[p]) for one in loop]) for p in range(len(loop[0]))]
         try:
-            got = jax.vmap(lambda *ds: run(ds))(*map(jnp.asarray, batch))
+            got = jax.vmap(traced)(*map(jnp.asarray, batch))
         except Exception as e:
             raise failure(
                 f"While computing batched gradients, got: {e}\n\n"

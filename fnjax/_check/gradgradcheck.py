@@ -11,7 +11,7 @@ import numpy as np
 
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, double_precision, refuse_class, refuse_numbers, select_inputs
-from fnjax._check.problem import Selection, is_differentiable, name_arguments
+from fnjax._check.problem import Selection, is_differentiable, name_arguments, transfer
 from fnjax._check.streams import make_stream
 from fnjax._primitives.tree import iter_leaves, to_tensor
 
@@ -89,7 +89,7 @@ def gradgradcheck(
     selected = select_inputs(func, args, argnums)
     given = None if grad_outputs is None else as_tuple(grad_outputs)
     with double_precision([*args, *(given or ())]):
-        outputs = _inexact_outputs(func, args)
+        outputs = _inexact_outputs(func, transfer(args))
         if given is None:
             rng = make_stream("grad_outputs", seed)
             given = tuple(_uniform(rng, y) for y in outputs)

@@ -8,11 +8,13 @@ step at a time outside jit, for few steps and for functions that need concrete v
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib
 import itertools
 import math
 import sys
+import timeit
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -25,12 +27,13 @@ from fnjax._check.streams import make_stream
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
+Traced = tuple[Any, Callable[[list[Any]], list[Any]]]
 Blocks = list[list[Array]]  # one for each input and output: a row for each element of the input, as in PyTorch
 
 CHUNK_BYTES = 128 * 2**20  # the memory limit of the steps that are computed at once
 CHUNK_STEPS = 1024
-COMPILE_SECONDS = 0.15  # the approximate cost of jax.jit; a step outside jit costs EQUATION_SECONDS for each operation
-EQUATION_SECONDS = 4e-5
+COMPILE_SECONDS = 0.3  # the approximate cost of jax.jit; a step outside jit costs EQUATION_SECONDS for each operation
+EQUATION_SECONDS = 8e-5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,20 +94,20 @@ class Program:
 
     Attributes:
         name: for the progress bar.
-        respond: directions → responses, outside jit and concrete.
+        respond: directions → responses, concrete.
         ins: shapes of the parts of the inputs.
         outs: shapes of the parts of the outputs.
-        traced: the program that `staged` runs (for finite differences, the function itself), without calls; None
-            if it cannot be traced.
-        staged: as `respond`, to be traced; runs `traced`.
+        trace: returns the program of the function or of its derivative, without calls, or None if it cannot be
+            traced, and `respond` as a function to be traced, which runs that program.
+        compiled: whether `respond` runs a compiled program; otherwise it runs one operation after the other.
     """
 
     name: str
     respond: Callable[[Arrays], Arrays]
     ins: list[tuple[int, ...]]
     outs: list[tuple[int, ...]]
-    traced: Any = None
-    staged: Callable[[list[Any]], list[Any]] | None = None
+    trace: Callable[[], Traced]
+    compiled: bool = False
 
 
 def compute_jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> Blocks:
@@ -127,15 +130,21 @@ def compute_jacobian(program: Program, *, by_rows: bool, again: float | None = N
 
 def _take_steps(program: Program, steps: list[tuple[int, int]], again: float | None) -> Array:
     """Return the responses of all outputs, a row for each step (part of the inputs, index of the element)."""
-    if again is None and program.traced is not None and program.staged is not None:
-        operations, held = _running.measure_cost(program.traced)
-        if len(steps) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
-            # After any failure here, the loop below is correct, and its errors are the user's own.
-            try:
-                return _compile_steps(program, steps, held)
-            except Exception:  # noqa: BLE001 - see above
-                pass
+    if again is None and not (program.compiled and len(steps) * _measure_step(program) < COMPILE_SECONDS):
+        traced, staged = program.trace()
+        if traced is not None:
+            operations, held = _running.measure_cost(traced)
+            if program.compiled or len(steps) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
+                # After any failure here, the loop below is correct, and its errors are the user's own.
+                with contextlib.suppress(Exception):
+                    return _compile_steps(program, steps, held, staged, batched=_running.is_jax_own(traced))
     return _loop_steps(program, steps, again)
+
+
+def _measure_step(program: Program) -> float:
+    """Return the time of one step in seconds, the shortest of three."""
+    zeros = [np.zeros(shape) for shape in program.ins]
+    return min(timeit.repeat(lambda: program.respond(zeros), number=1, repeat=3))
 
 
 def _loop_steps(program: Program, steps: list[tuple[int, int]], again: float | None) -> Array:
@@ -171,9 +180,15 @@ def _measure_distance(x: Array, y: Array) -> float:
     return float(np.max(np.where(np.isnan(distance), np.inf, distance), initial=0.0))
 
 
-def _compile_steps(program: Program, steps: list[tuple[int, int]], held: int) -> Array:
-    staged, total = program.staged, len(steps)
-    assert staged is not None
+def _compile_steps(
+    program: Program,
+    steps: list[tuple[int, int]],
+    held: int,
+    staged: Callable[[list[Any]], list[Any]],
+    *,
+    batched: bool,
+) -> Array:
+    total = len(steps)
     ends = list(itertools.accumulate(map(math.prod, program.ins)))
 
     def one(j: jax.Array) -> jax.Array:
@@ -181,13 +196,13 @@ def _compile_steps(program: Program, steps: list[tuple[int, int]], held: int) ->
         directions = [part.reshape(shape) for part, shape in zip(parts, program.ins, strict=True)]
         return jnp.concatenate([jnp.ravel(r).astype(float) for r in staged(directions)])
 
-    run = jax.jit(jax.vmap(one) if _running.is_jax_own(program.traced) else lambda js: jax.lax.map(one, js))
+    run = jax.jit(jax.vmap(one) if batched else lambda js: jax.lax.map(one, js))
     chunk = max(1, min(total, CHUNK_STEPS, CHUNK_BYTES // max(1, held + 8 * total)))
     responses = np.zeros((total, sum(map(math.prod, program.outs))))
     for start in show_progress(range(0, total, chunk), program.name):
         js = np.minimum(np.arange(start, start + chunk), total - 1)
         responses[start : start + chunk] = run(js)[: total - start]
-    # Confirm some of the steps outside jit.
+    # Confirm some of the steps one by one.
     rng = make_stream("steps to confirm", 0)
     for part, end in enumerate(ends):
         size = math.prod(program.ins[part])

@@ -15,7 +15,8 @@ import numpy as np
 from jax.tree_util import keystr
 
 from fnjax._check import running as _running
-from fnjax._check.jacobian import Array, Arrays, Program, StepError
+from fnjax._check.compiled import Results, compile_reproducible, compile_vjp
+from fnjax._check.jacobian import Array, Arrays, Program, StepError, Traced
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
 from fnjax._function.signature import refuse_torch
@@ -102,7 +103,7 @@ class Problem:
     """
 
     def __init__(self, func: Callable[..., Any], inputs: Sequence[Any], argnums: Sequence[int]) -> None:
-        self._func, self._selection = func, Selection(inputs, argnums)
+        self._func, self._selection = func, Selection(transfer(inputs), argnums)
         self._vjps: dict[tuple[int, int], tuple[Arrays, Arrays]] = {}
         self.inputs: list[Leaf] = []
         names = name_arguments(func, len(inputs))
@@ -129,8 +130,10 @@ class Problem:
             plain = keystr(path) in ("", f"[{j}]")
             if j in self._picked:
                 self._add(self.outputs, position, f"output {position}" + ("" if plain else f" ({keystr(path)})"), y)
-        self.values = [_fetch(p) for j in self._picked for p in self._out_parts(paths[j][1])]
-        self._out_dtypes = [p.dtype for j in self._picked for p in self._out_parts(paths[j][1])]
+        parts = [p for j in self._picked for p in self._out_parts(paths[j][1])]
+        self.values = [_fetch(p) for p in parts]
+        self._types_plain = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in parts]
+        self._zeros = [np.zeros(p.shape, p.dtype) for p in parts]
 
     @staticmethod
     def _add(leaves: list[Leaf], position: int, name: str, x: Any) -> None:
@@ -160,8 +163,10 @@ class Problem:
         return self._selection.fill(values)
 
     def run(self, parts: Arrays) -> list[Any]:
-        """Return the parts of the outputs, outside jit."""
-        return self.real(*map(jnp.asarray, parts))
+        """Return the parts of the outputs, compiled where that makes no difference, else outside jit."""
+        if self._compiled is None:
+            return self.real(*map(jnp.asarray, parts))
+        return self._compiled(parts, self._zeros).values
 
     @property
     def in_shapes(self) -> list[tuple[int, ...]]:
@@ -190,7 +195,7 @@ class Problem:
         """
         plus, minus = self.run(self.shifted(directions, eps)), self.run(self.shifted(directions, -eps))
         for what, of in (("shape", operator.attrgetter("shape")), ("dtype", operator.attrgetter("dtype"))):
-            expected = self.out_shapes if what == "shape" else self._out_dtypes
+            expected = map(of, self._types_plain)
             for p, m, e in zip(plus, minus, expected, strict=True):
                 if of(p) != of(m):
                     raise StepError(what, eps, of(p), of(m))
@@ -201,21 +206,25 @@ class Problem:
 
     def numerical(self, eps: float) -> Program:
         """Return the program of central differences."""
-        closed = trace_inlined(self.real, self.types_in, self.out_shapes)
 
-        def staged(directions: list[Any]) -> list[Any]:
-            moves = [(eps * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
-            plus = _running.evaluate(closed, [p + m for p, m in zip(self.parts, moves, strict=True)])
-            minus = _running.evaluate(closed, [p - m for p, m in zip(self.parts, moves, strict=True)])
-            return [(p.astype(float) - m.astype(float)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
+        def trace() -> Traced:
+            closed = trace_inlined(self.real, self.types_in, self.out_shapes)
+
+            def staged(directions: list[Any]) -> list[Any]:
+                moves = [(eps * d).astype(p.dtype) for p, d in zip(self.parts, directions, strict=True)]
+                plus = _running.evaluate(closed, [p + m for p, m in zip(self.parts, moves, strict=True)])
+                minus = _running.evaluate(closed, [p - m for p, m in zip(self.parts, moves, strict=True)])
+                return [(p.astype(float) - m.astype(float)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
+
+            return closed, staged
 
         return Program(
             "numerical Jacobian",
             lambda directions: self.difference(directions, eps),
             self.in_shapes,
             self.out_shapes,
-            closed,
-            staged,
+            trace,
+            self._compiled is not None,
         )
 
     @functools.cached_property
@@ -230,25 +239,54 @@ class Problem:
     # --- its derivatives
 
     @functools.cached_property
+    def _compiled(self) -> Callable[[Sequence[Any], Sequence[Any]], Results] | None:
+        """The function and its vjp as one program; None where only runs outside jit show what they do.
+
+        That is where the program is not reproducible, or its values are others than those outside jit.
+        """
+        compiled = compile_vjp(self.real, self.types_in, self._types_plain)
+        if compiled is None:
+            return None
+        return compiled if all(map(agree, map(_fetch, compiled(self.parts, self._zeros).values), self.values)) else None
+
+    def compile(self, fun: Callable[..., Any], *types: Any) -> Callable[..., Any] | None:
+        """Compile what calls the function; return None where only runs outside jit show what it does."""
+        return None if self._compiled is None else compile_reproducible(fun, *types)
+
+    def _as_outputs(self, xs: Sequence[Any]) -> list[Any]:
+        """Return NumPy arrays in the dtypes of the outputs."""
+        return [x.astype(t.dtype, copy=False) for x, t in zip(xs, self._types_plain, strict=True)]
+
+    @functools.cached_property
     def _vjp(self) -> tuple[list[Any], Callable[[list[Any]], Any]]:
         return jax.vjp(self.real, *map(jnp.asarray, self.parts))
 
     @property
     def values_differentiated(self) -> Arrays:
         """The parts of the outputs while the function is being differentiated."""
+        if self._compiled is not None:
+            return [_fetch(y) for y in self._compiled(self.parts, self._zeros).values_differentiated]
         return [_fetch(y) for y in self._vjp[0]]
 
     @property
     def types_out(self) -> list[jax.ShapeDtypeStruct]:
-        """The types of the parts of the outputs."""
+        """The types of the parts of the outputs while the function is being differentiated."""
+        if self._compiled is not None:
+            return self._types_plain
         return [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
 
     def vjp_traced(self, *cotangents: Any) -> Any:
-        """Compute the vjp of arrays, which may be tracers."""
-        return self._vjp[1](list(cotangents))
+        """Compute the vjp of arrays, which may be tracers, by the rules of the function."""
+        pullback = self._vjp[1] if self._compiled is None else jax.vjp(self.real, *map(jnp.asarray, self.parts))[1]
+        return pullback([jnp.asarray(ct, t.dtype) for ct, t in zip(cotangents, self.types_out, strict=True)])
 
     def vjp(self, cotangents: Sequence[Any]) -> list[Any]:
-        """Compute the vjp outside jit: cotangents of the parts of the outputs → gradients of those of the inputs."""
+        """Compute the vjp of NumPy arrays: cotangents of the parts of the outputs → gradients of those of the inputs.
+
+        It is compiled where that makes no difference.
+        """
+        if self._compiled is not None:
+            return self._compiled(self.parts, self._as_outputs(cotangents)).gradients
         return list(self._vjp[1]([_cast(y.dtype, ct) for ct, y in zip(cotangents, self._vjp[0], strict=True)]))
 
     def random_vjp(self, seed: int, draw: int) -> tuple[Arrays, Arrays]:
@@ -265,7 +303,9 @@ class Problem:
 
     def backward(self) -> Program:
         """Return the vjp as a program of the cotangents."""
-        return _make_linear("analytical Jacobian", self.vjp, self.vjp_traced, self.types_out, self.in_shapes)
+        return _make_linear(
+            "analytical Jacobian", self.vjp, self.vjp_traced, self.types_out, self.in_shapes, self._compiled
+        )
 
     def forward(self) -> Program:
         """Return the jvp as a program of the tangents."""
@@ -298,6 +338,11 @@ class Problem:
         return [c or (any(connected) and getattr(self._func, "every_output_counts", False)) for c in connected]
 
 
+def transfer(args: Sequence[Any]) -> list[Any]:
+    """Return arguments with NumPy arrays on the device; `jnp.asarray` would compile a program for each type."""
+    return [jax.device_put(x) if type(x) is np.ndarray and is_inexact(x) else x for x in args]
+
+
 def draw_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
     """Return numbers whose size is uniform in [1, 2], with random signs."""
     return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
@@ -318,15 +363,18 @@ def _make_linear(
     fun: Callable[..., Any],
     types: Sequence[Any],
     outs: list[tuple[int, ...]],
+    compiled: Any = None,
 ) -> Program:
-    closed = trace_inlined(fun, types, outs)
+    def trace() -> Traced:
+        closed = trace_inlined(fun, types, outs)
 
-    def staged(directions: list[Any]) -> list[Any]:
-        return _running.evaluate(closed, [d.astype(t.dtype) for d, t in zip(directions, types, strict=True)])
+        def staged(directions: list[Any]) -> list[Any]:
+            return _running.evaluate(closed, [d.astype(t.dtype) for d, t in zip(directions, types, strict=True)])
 
-    return Program(
-        name, lambda directions: [_fetch(y) for y in run(directions)], [t.shape for t in types], outs, closed, staged
-    )
+        return closed, staged
+
+    shapes = [t.shape for t in types]
+    return Program(name, lambda ds: [_fetch(y) for y in run(ds)], shapes, outs, trace, compiled is not None)
 
 
 def _split_complex(x: Any) -> list[Any]:

@@ -8,10 +8,13 @@ from typing import Any
 import jax
 import jax.extend.core as jex
 import numpy as np
-from jax.extend.core.primitives import jit_p
+from jax.extend.core import primitives
 
 from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, computes_its_body, iter_equations, read_body
+
+# Primitives that jax.lax does not have under their names.
+_OWN = {primitives.jit_p, primitives.add_jaxvals_p, primitives.name_p, primitives.random_bits_p}
 
 
 def inline(closed: Any, args: Sequence[Any]) -> Any:
@@ -61,7 +64,12 @@ def is_jax_own(closed: Any) -> bool:
 
 def _is_own(primitive: Any) -> bool:
     name = f"{primitive.name}_p"
-    return primitive is jit_p or any(getattr(module, name, None) is primitive for module in (jax.lax, jax.lax.linalg))
+    return primitive in _OWN or any(getattr(module, name, None) is primitive for module in (jax.lax, jax.lax.linalg))
+
+
+def is_loop(eqn: Any) -> bool:
+    """Return whether an equation runs a program several times."""
+    return eqn.primitive.name in ("scan", "while")
 
 
 def measure_cost(closed: Any) -> tuple[int, int]:

@@ -1,0 +1,75 @@
+"""One compiled program in place of runs outside jit, where each operation would be compiled by itself."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._check import running
+from fnjax._primitives.identity import identify
+from fnjax._primitives.jaxprs import iter_equations
+
+SHORT_BYTES = 2**20  # the results of all operations of a program that is not worth optimizing
+
+
+class Results(NamedTuple):
+    """Results of one run of a function and of its vjp.
+
+    Attributes:
+        values: what the function returns.
+        values_differentiated: what it returns while it is being differentiated.
+        gradients: those of its arguments.
+    """
+
+    values: list[Any]
+    values_differentiated: list[Any]
+    gradients: list[Any]
+
+
+def compile_vjp(
+    fun: Callable[..., list[Any]], ins: Sequence[Any], outs: Sequence[Any]
+) -> Callable[..., Results] | None:
+    """Compile a function together with its vjp: (arguments, cotangents) → results.
+
+    Args:
+        fun: function of arrays.
+        ins: types of its arguments.
+        outs: types of its results.
+
+    Returns:
+        The compiled function; None under the conditions of `compile_reproducible`.
+    """
+
+    def run(parts: Sequence[Any], cotangents: Sequence[Any]) -> Results:
+        values, pullback = jax.vjp(fun, *parts)
+        return Results(fun(*parts), values, list(pullback(cotangents)))
+
+    return compile_reproducible(run, list(ins), list(outs))
+
+
+def compile_reproducible(fun: Callable[..., Any], *types: Any) -> Callable[..., Any] | None:
+    """Compile a function of trees of arrays.
+
+    Returns:
+        The compiled function; None if it cannot be traced, has operations that are not JAX's own (callbacks for
+        example), or if a second trace, which runs the user's methods again, is another program.
+    """
+    try:
+        traced = [
+            jax.make_jaxpr(functools.partial(fun), return_shape=True)(*types) for _ in range(2)
+        ]  # a new object is traced
+        program, again = (running.inline(closed, jax.tree.leaves(types)) for closed, _ in traced)
+    except Exception:  # noqa: BLE001 - outside jit the function may work, or raise a clearer error
+        return None
+    if not running.is_jax_own(program) or identify(program) != identify(again):
+        return None
+    # A short program takes longer to compile than to run a thousand times.
+    loops = any(eqn.primitive.name in ("scan", "while") for eqn in iter_equations(program))
+    short = running.measure_cost(program)[1] < SHORT_BYTES and not loops and jax.default_backend() == "cpu"
+    options = {"xla_backend_optimization_level": 0} if short else None
+    run = jax.jit(lambda *leaves: running.evaluate(program, leaves), compiler_options=options)
+    structure = jax.tree.structure(traced[0][1])
+    return lambda *args: jax.tree.unflatten(structure, run(*jax.tree.leaves(args)))
