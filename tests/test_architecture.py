@@ -199,6 +199,7 @@ USES_JAX_TREE = {
     "_primitives.sharding": "lists of cotangents",
     "_primitives.jaxprs": "parameters of equations",
     "_split.vjp": "a transformation, whose pytrees are sorted like those of jax.vjp, under jax.jit and without it",
+    "_check.compiled": "the arguments and results of its own programs",
     "_check.opcheck": "lists of results",
     "collectives": "results of the branches that a port passes to cond",
 }
