@@ -189,7 +189,10 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 
 def type_of_number(value: Any) -> type:
     """Return the type by which a Python number promotes; subclasses of int count as int."""
-    return next(kind for kind in (bool, int, float, complex) if isinstance(value, kind))
+    found = next((kind for kind in (bool, int, float, complex) if isinstance(value, kind)), None)
+    if found is None:
+        raise TypeError(f"expected a number, got {value}")  # a stand-in raises its reason here
+    return found
 
 
 def check_castable(found: dtype, own: dtype) -> None:

@@ -26,7 +26,7 @@ from fnjax.torch._operator_bodies import (
 )
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import FORWARD, Mode, compute, set_mode
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.loading.errors import NoSuchNameError, NotSupported
 
 OPERATORS: dict[str, CustomOpDef] = {}  # by `namespace::name`
 _IGNORED = {"MPS", "XPU", "HPU", "HIP", "PrivateUse1", "AutocastCPU", "AutocastCUDA", "BackendSelect", "Functionalize"}
@@ -259,7 +259,7 @@ def _find(op: Any) -> CustomOpDef:
     if name not in OPERATORS and name in registry.OPERATORS:
         return CustomOpDef(registry.OPERATORS[name])
     if name not in OPERATORS:
-        raise NotSupported(f"the operator {name} is not defined", "load the file that defines it first")
+        raise NoSuchNameError(f"the operator {name} is not defined", "load the file that defines it first")
     return OPERATORS[name]
 
 

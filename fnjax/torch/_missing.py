@@ -9,22 +9,31 @@ from typing import Any
 
 from fnjax.torch.loading.errors import NotSupported
 
-_loading: ContextVar[int] = ContextVar("_loading", default=0)
+_state: ContextVar[str] = ContextVar("_state", default="")
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Mark that a file's top level is executed: names that are not there stand in for themselves."""
-    token = _loading.set(_loading.get() + 1)
+def loading(*, feature_test: bool = False) -> Iterator[None]:
+    """Mark that a file's top level is executed: names that are not there stand in for themselves.
+
+    Args:
+        feature_test: a statement that asks what is there is executed, a `try`: such names raise.
+    """
+    token = _state.set("feature test" if feature_test else "loading")
     try:
         yield
     finally:
-        _loading.reset(token)
+        _state.reset(token)
 
 
 def is_loading() -> bool:
-    """Return whether a file's top level is executed."""
-    return bool(_loading.get())
+    """Return whether a file's top level is executed, and stand-ins may be made."""
+    return _state.get() == "loading"
+
+
+def is_feature_test() -> bool:
+    """Return whether a statement of a file's top level is executed that asks what is there."""
+    return _state.get() == "feature test"
 
 
 class Reason(Exception):  # noqa: N818 - it is never raised
@@ -35,14 +44,16 @@ class Reason(Exception):  # noqa: N818 - it is never raised
         self.remedy = remedy
 
 
+def _home(value: object) -> str:
+    return str(getattr(value, "__module__", ""))
+
+
 class Missing:
     """Stand-in for a value that does not exist.
 
-    At a file's top level it may be called (a decorator returns its function), subscripted, put into annotations and
-    made a base class; used later it raises.
+    At a file's top level it may be called, subscripted, put into annotations and made a base class; all other uses
+    raise, and these do later.
     """
-
-    __iter__ = None
 
     def __init__(self, name: str, cause: BaseException | None = None, instead: Any = None) -> None:
         """Make the stand-in of a name; `instead` is the gradient where one of two branches returned None."""
@@ -62,43 +73,44 @@ class Missing:
         error.__cause__ = cause
         return error
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def _check_loading(self) -> None:
         if not is_loading():
             raise self.refuse()
-        if len(args) == 1 and not kwargs and (callable(args[0]) or isinstance(args[0], (staticmethod, classmethod))):
-            return args[0]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self._check_loading()
         return Missing(vars(self)["_name"], vars(self)["_cause"])
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if not is_loading():
-            raise self.refuse()
+        self._check_loading()
         return Missing(f"{vars(self)['_name']}.{name}", vars(self)["_cause"])
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._check_loading()
+
     def __getitem__(self, index: Any) -> Missing:
-        if not is_loading():
-            raise self.refuse()
+        self._check_loading()
         return self
 
     def __or__(self, other: Any) -> Missing:
+        self._check_loading()
         return self
 
     __ror__ = __or__
 
+    def __hash__(self) -> int:
+        self._check_loading()
+        return id(self)
+
+    def __eq__(self, other: object) -> bool:
+        if is_loading() and (other is type(None) or "typing" in {type(other).__module__, _home(other)}):
+            return False  # typing.Optional[...] compares its argument
+        raise self.refuse()
+
     def __mro_entries__(self, bases: tuple[Any, ...]) -> tuple[type, ...]:
         return (type(vars(self)["_name"].rpartition(".")[2], (_MissingBase,), {"_missing": self}),)
-
-    def __instancecheck__(self, instance: object) -> bool:
-        return False
-
-    def __subclasscheck__(self, subclass: type) -> bool:
-        return False
-
-    def __bool__(self) -> bool:
-        if not is_loading():
-            raise self.refuse()
-        return False
 
     def __repr__(self) -> str:
         return f"<{vars(self)['_name']}, which is not available>"
@@ -122,12 +134,19 @@ class _MissingBase:
         return self._missing(*args, **kwargs)
 
 
+def decorator(value: Any) -> Any:
+    """Return what decorates a function or class at a file's top level: a stand-in leaves it as it is."""
+    return (lambda decorated: decorated) if isinstance(value, Missing) and is_loading() else value
+
+
 def _refuse(self: Missing, *_: Any) -> Any:
     raise self.refuse()
 
 
-for _name in ["add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "xor", "lshift", "rshift"]:
+_BINARY = "add and divmod floordiv lshift matmul mod mul pow rshift sub truediv xor"
+_UNARY = "abs bool bytes complex float format fspath index int invert iter len neg next pos reversed round str trunc"
+_OTHERS = "aenter aexit aiter anext await contains delattr delitem enter exit instancecheck setitem subclasscheck"
+for _name in f"{_BINARY} {_UNARY} {_OTHERS} ge gt le lt ne".split():
     setattr(Missing, f"__{_name}__", _refuse)
+for _name in _BINARY.split():
     setattr(Missing, f"__r{_name}__", _refuse)
-for _name in ["lt", "le", "gt", "ge", "len", "int", "float", "index", "neg", "abs", "setitem"]:
-    setattr(Missing, f"__{_name}__", _refuse)

@@ -10,11 +10,11 @@ from typing import Any
 from fnjax.torch import _views
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import check_castable
-from fnjax.torch._missing import Missing, Reason, is_loading
+from fnjax.torch._missing import Missing, Reason
 from fnjax.torch._support.trees import _tree_flatten, _tree_unflatten
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.loading.errors import NoSuchNameError
 
 KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that are not in a table
 
@@ -35,7 +35,7 @@ class Namespace(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = find_or_stand_in(f"{self.__name__}.{name}")
+        found = find_known(f"{self.__name__}.{name}")
         if not isinstance(found, Missing):
             setattr(self, name, found)
         return found
@@ -137,17 +137,15 @@ def write_out(out: Any, found: Any) -> Any:
     return out
 
 
-def find_or_stand_in(name: str) -> Any:
-    """Return the object of a qualified name; while a file is loaded, a stand-in for one that does not exist.
+def find_known(name: str) -> Any:
+    """Return the object of a qualified name; a stand-in with the reason for one that is known to be left out.
 
     Raises:
-        NotSupported: it is not there.
+        NoSuchNameError: it is not there.
     """
     found = find(name)
     if found is None and name not in KNOWN:
-        if not is_loading():
-            raise NotSupported(f"{name} is not a name that fnjax.torch has")
-        return Missing(name)
+        raise NoSuchNameError(f"{name} is not a name that fnjax.torch has")
     return found
 
 

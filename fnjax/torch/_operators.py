@@ -193,9 +193,6 @@ def install() -> None:
 
 
 def _get_attribute(self: Tensor, name: str) -> Any:
-    own = getattr(Tensor, name, None)
-    if isinstance(own, property):  # which raised NotSupported
-        return own.fget(self)  # type: ignore[misc] # it has one
     known = find_operation(f"torch.Tensor.{name}")
     if isinstance(known, Absent):
         raise NotSupported(f"torch.Tensor.{name} {known.reason}", known.remedy)

@@ -19,7 +19,7 @@ from fnjax.torch import (
 )
 from fnjax.torch._between import jax_view, torch_view
 from fnjax.torch._missing import Missing
-from fnjax.torch._namespace import find_or_stand_in
+from fnjax.torch._namespace import find_known
 from fnjax.torch._nn import _containers, _functional_call, _known_layers, _module, _parameter
 from fnjax.torch._nn._nnx import nnx
 from fnjax.torch._random import seed
@@ -55,5 +55,5 @@ def find_name(name: str) -> tuple[Any, bool]:
     """Return the object of `fnjax.torch.<name>`, and whether it can be cached: a stand-in for a missing name cannot."""
     if name in OWN:
         return OWN[name], True
-    value = find_or_stand_in(f"torch.{name}")
+    value = find_known(f"torch.{name}")
     return value, not isinstance(value, Missing)

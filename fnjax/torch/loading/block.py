@@ -4,29 +4,48 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.abc
 import linecache
 import re
 import sys
 import types
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
 from fnjax.torch._between import torch_view
-from fnjax.torch.loading.load import Loaded, Root, list_names
+from fnjax.torch.loading.changes import list_names
+from fnjax.torch.loading.load import find_root
+from fnjax.torch.loading.roots import Root
+from fnjax.torch.loading.statements import run
 
-_BLOCKS: dict[str, Loaded] = {}  # by the name of the module that holds the block
+_BLOCKS: dict[str, types.ModuleType] = {}  # by the name of the module that holds the block
 _TORCH = re.compile(r"^(import|from) torch\b", re.MULTILINE)
 
 
-class _Package(Root):
-    """Folder of a module with a block. Python imports other ports in it, and the block sees them as PyTorch."""
+class _BlockRoot(Root):
+    """Folder of modules with blocks. Python imports other ports in it, and a block sees them as PyTorch."""
 
-    def load(self, name: str) -> types.ModuleType:
-        """Return a module; of JAX source one whose functions take tensors."""
-        file = self.find_file(name)
-        if file is None or file.is_dir() or _TORCH.search(file.read_text(encoding="utf-8")):
-            return super().load(name)
-        return _View(importlib.import_module(name))  # a new one each time: the module may not be executed yet
+    kind = "block"
+
+    def find_spec(self, name: str, path: Sequence[str]) -> ModuleSpec | None:
+        """Return the specification of a module; one of JAX source is seen as one whose functions take tensors."""
+        found = super().find_spec(name, path)
+        if found is not None and found.origin and not _TORCH.search(Path(found.origin).read_text(encoding="utf-8")):
+            found.loader = _ViewLoader(self)
+        return found
+
+
+class _ViewLoader(importlib.abc.Loader):
+    def __init__(self, root: Root) -> None:
+        self.root = root
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        return _View(importlib.import_module(self.root.public_name(spec.name)))
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Do nothing: Python has executed it, or is about to."""
 
 
 class _View(types.ModuleType):
@@ -34,9 +53,17 @@ class _View(types.ModuleType):
 
     def __init__(self, module: types.ModuleType) -> None:
         super().__init__(module.__name__)
+        vars(self)["_fnjax_module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        module = vars(self)["_fnjax_module"]
         block = _BLOCKS.get(module.__name__)
         own = {n: v for n, v in vars(block).items() if not n.startswith("__")} if block else {}
-        vars(self).update({n: torch_view(v) for n, v in vars(module).items() if not n.startswith("__")} | own)
+        if name == "__all__":
+            return getattr(module, name, [n for n in {*vars(module), *own} if not n.startswith("_")])
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return own[name] if name in own else torch_view(getattr(module, name))
 
 
 def execute_block(space: dict[str, Any]) -> bool:
@@ -70,13 +97,17 @@ def execute_block(space: dict[str, Any]) -> bool:
     name = str(space.get("__name__"))
     depth = name.count(".") + (Path(file).stem == "__init__")
     folder = Path(file).resolve().parents[depth]
-    block = _BLOCKS[name] = Loaded(_Package(folder), name, Path(file))
+    root = find_root(folder, _BlockRoot)
+    root.asked.add(name.partition(".")[0])
+    block = _BLOCKS[name] = types.ModuleType(f"{root.name}.{name}")
+    package = block.__name__ if Path(file).stem == "__init__" else block.__name__.rpartition(".")[0]
+    vars(block).update(__file__=file, __package__=package)
     sys.modules[block.__name__] = block
     future = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
     body = ast.Module([*future, *found[0].body], [])
     bound = {n for s in body.body for n in list_names(s)}
     read = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)}
     vars(block).update({n: torch_view(space[n]) for n in read - bound if n in space})
-    block.run(body)
+    run(body, vars(block), root)
     space.update({n: vars(block)[n] for n in bound if n not in space and n in vars(block)})
     return False

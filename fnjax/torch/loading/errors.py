@@ -10,21 +10,26 @@ from types import FrameType
 _HERE = str(Path(__file__).parent.parent)
 
 
-class NotSupported(NotImplementedError, AttributeError):  # noqa: N818 - a public name, as PyTorch's users know it
+class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTorch's users know it
     """An operation of PyTorch that fnjax.torch does not have; the message says where, and what to do.
 
-    It is an AttributeError as well, so that `hasattr(tensor, name)` answers no.
-
     Attributes:
+        what: what is not supported.
         remedy: what to do.
     """
 
     __module__ = "fnjax.torch"
 
     def __init__(self, what: str, remedy: str = "", where: str = "") -> None:
-        self.remedy, where = remedy, where or find_line()
+        self.what, self.remedy, where = what, remedy, where or find_line()
         lines = [what, *([f"  fix: {remedy}"] if remedy else []), *([f"  at: {where}"] if where else [])]
         super().__init__("\n".join(lines))
+
+
+class NoSuchNameError(NotSupported, AttributeError):
+    """A name that a module of fnjax.torch does not have; in loaded files it is a NotSupported only."""
+
+    __module__ = "fnjax.torch"
 
 
 def find_line() -> str:

@@ -442,4 +442,4 @@ def __getattr__(name: str) -> Any:
     core = importlib.import_module("fnjax.triton.language._core")
     if name in core.NAMES:
         return getattr(core, name)
-    refuse(name, "triton.language")
+    return refuse(name, "triton.language")

@@ -1,0 +1,115 @@
+"""Imports of loaded files: torch, Triton and the root's own modules are private, all others Python's."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fnjax.torch._bridges import HOSTS, HostModule
+from fnjax.torch._missing import Missing, is_feature_test
+from fnjax.torch.loading.roots import Root
+from fnjax.torch.loading.torch_modules import LibraryModule
+from fnjax.triton.absent import Absent
+
+LIBRARIES = frozenset({"torch", "triton"})
+
+
+def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Callable[..., Any]:
+    """Return the `__import__` function for the code of a file.
+
+    A module or a name that is not there is a stand-in where the top level imports it, and in functions where it is one
+    of torch or Triton. A `try` that catches a failed import gets Python's ImportError.
+
+    Args:
+        root: of the file.
+        file: its path.
+        tries: first and last lines of such `try` statements.
+    """
+
+    def import_(
+        name: str,
+        globals: Mapping[str, Any] | None = None,  # noqa: A002 - __import__'s own
+        locals: Mapping[str, Any] | None = None,  # noqa: A002 - as above
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> Any:
+        frame = sys._getframe(1)
+        tried = is_feature_test() or (
+            frame.f_code.co_filename == file and any(a <= frame.f_lineno <= b for a, b in tries)
+        )
+        names, top = tuple(fromlist or ()), name.partition(".")[0]
+        is_library = not level and top in LIBRARIES
+        lenient = not tried and (is_library or locals is not None)  # in functions Python passes no locals
+
+        def stand_in(missing: str, error: ImportError) -> Missing:
+            if not lenient or root.is_faulty(error):
+                raise root.rename(error)
+            return Missing(missing, root.rename(error))
+
+        try:
+            if level:
+                with root.lock:
+                    found = importlib.__import__(name, globals, None, names, level)
+            else:
+                found = import_module(root, name, names)
+        except ImportError as e:
+            return stand_in(name if names else top, e)
+        if not names or "*" in names:
+            return found
+        values = {}
+        for each in names:
+            try:
+                values[each] = _import_name(root, found, each, tried=tried)
+            except ImportError as e:
+                values[each] = stand_in(f"{name}.{each}", e)
+        return types.SimpleNamespace(**values)
+
+    return import_
+
+
+def import_module(root: Root, name: str, names: Sequence[str] = ("*",)) -> Any:
+    """Return a module by its absolute name as a file of a root sees it; without `names` its top-level package."""
+    top = name.partition(".")[0]
+    if top in LIBRARIES:
+        found = root.find_library(name)
+        if found is None:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return found if names else root.find_library(top)
+    if name in root.modules:
+        return root.modules[name if names else top]
+    if top != root.name and not root.holds(top):
+        try:
+            found = importlib.__import__(name, None, None, names)
+        except ImportError:
+            raise
+        except Exception as e:
+            raise ImportError(f"{name}: {type(e).__name__}: {e}", name=name) from e
+        return HostModule(found) if top in HOSTS else found
+    full = name if top == root.name else f"{root.name}.{name}"
+    with root.lock:
+        if names:
+            return importlib.__import__(full, None, None, names)
+        importlib.import_module(full)
+        return sys.modules[".".join(full.split(".")[:2])]
+
+
+def _import_name(root: Root, module: Any, name: str, *, tried: bool) -> Any:
+    """Return what `from module import name` binds.
+
+    Raises:
+        ImportError: the module has no such name.
+    """
+    if not isinstance(module, LibraryModule) or module.has(name):
+        try:
+            return getattr(module, name)
+        except AttributeError:
+            found = sys.modules.get(f"{module.__name__}.{name}")
+            if found is not None and not (tried and isinstance(found, Absent)):
+                return found
+    home, file = module.__name__, getattr(module, "__file__", None) or "unknown location"
+    started = "partially initialized module " if home in root.executing else ""
+    reason = " (most likely due to a circular import)" if started else ""
+    raise ImportError(f"cannot import name {name!r} from {started}{home!r}{reason} ({file})", name=home, path=file)

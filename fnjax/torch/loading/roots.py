@@ -1,0 +1,202 @@
+"""Roots: folders whose files Python's own import machinery loads under private names, with fnjax.torch as torch."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.machinery
+import os
+import re
+import sys
+import threading
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from fnjax.torch.loading.torch_modules import TorchModule
+from fnjax.torch.loading.triton_modules import TritonModule, find_module
+
+_OWN = frozenset({"fnjax", "jax", "jaxlib", "numpy", "scipy", "torch", "triton"})  # never loaded as source
+_IMPORTS_TORCH = re.compile(r"^(?:import|from) (?:torch|triton)\b", re.MULTILINE)
+_ASIDE = frozenset({"test", "tests", "testing", "benchmarks", "array_api_compat"})  # no module of a package needs them
+
+
+class Root:
+    """A folder whose packages are loaded privately, each file once.
+
+    Python's import system does it: the modules are those of a package of a private name, so that locks, circular
+    imports, `__spec__`, relative imports, pickles and `sys.modules[__name__]` are as everywhere.
+
+    Attributes:
+        folder: it holds the top-level packages and modules.
+        name: of the private package; `pkg.part` is `{name}.pkg.part` in sys.modules.
+        lock: held while a file is executed: two threads that load files with circular imports get whole modules.
+        asked: the top-level names that were loaded by name.
+        executing: the names of the modules that are executed now.
+        files: those that were loaded.
+        torch: the module `torch` of its files.
+        triton: their module `triton`.
+        modules: their versions of modules of the standard library.
+        run: runs the statements of a file: (tree, the module's names, the root).
+    """
+
+    kind = "loaded"
+
+    def __init__(self, folder: Path, run: Callable[[ast.Module, dict[str, Any], Root], None]) -> None:
+        self.folder, self.run, self.lock = folder, run, threading.RLock()
+        digest = hashlib.sha256(os.fsencode(folder)).hexdigest()
+        self.name = f"fnjax_{self.kind}_{digest[:8]}"
+        self.asked, self.executing, self.files = set[str](), set[str](), dict[str, None]()
+        self.torch = TorchModule("torch", {})
+        self.triton = TritonModule("triton")
+        self.modules = dict[str, types.ModuleType]()
+        package = types.ModuleType(self.name, f"Files of {folder}, loaded by fnjax.torch.")
+        package.__path__ = [str(folder)]
+        sys.modules[self.name] = package
+        _FINDER.roots[self.name] = self
+
+    def load(self, name: str) -> types.ModuleType:
+        """Return a module by its name under the folder.
+
+        Raises:
+            ImportError: as Python's import.
+        """
+        with self.lock:
+            try:
+                return importlib.import_module(f"{self.name}.{name}")
+            except ImportError as e:
+                raise self.rename(e) from e.__cause__
+
+    def list_modules(self) -> list[types.ModuleType]:
+        """Return the modules that were loaded."""
+        return [
+            m for n, m in list(sys.modules.items()) if n.startswith(f"{self.name}.") and isinstance(m, types.ModuleType)
+        ]
+
+    def find_library(self, name: str) -> Any:
+        """Return the module of torch or Triton of a full name as this root's files see it, or None."""
+        return self.torch.find(name) if name.startswith("torch") else find_module(name, self.triton)
+
+    def is_faulty(self, error: Exception) -> bool:
+        """Return whether an error says that a file is no Python, or that imports are circular."""
+        if isinstance(error, SyntaxError):
+            return error.filename in self.files
+        if isinstance(error, AttributeError):
+            home = error.obj.__name__ if isinstance(error.obj, types.ModuleType) else None
+        else:
+            home = error.name if isinstance(error, ImportError) else None
+        return home is not None and not self.executing.isdisjoint((home, f"{self.name}.{home}"))
+
+    def rename(self, error: ImportError) -> ImportError:
+        """Return an error of Python's import without the private package's name."""
+        prefix = f"{self.name}."
+        error.name = error.name and error.name.removeprefix(prefix)
+        error.msg = error.msg and error.msg.replace(prefix, "")
+        error.args = tuple(a.replace(prefix, "") if isinstance(a, str) else a for a in error.args)
+        return error
+
+    def public_name(self, name: str) -> str:
+        """Return the name of a module without the private package's."""
+        return name.removeprefix(f"{self.name}.")
+
+    def holds(self, top: str) -> bool:
+        """Return whether a top-level module is loaded privately.
+
+        The folder's modules are; among installed packages those that are asked for, and those in pure Python that
+        import torch. An installed package precedes a folder without `__init__`.
+        """
+        if f"{self.name}.{top}" in sys.modules:
+            return True
+        if top in _OWN or top in sys.stdlib_module_names:
+            return False
+        found = self._find(f"{self.name}.{top}", [str(self.folder)])
+        installed = importlib.machinery.PathFinder.find_spec(top)
+        if found is None or found.origin is None:
+            is_installed = installed is not None and installed.origin is not None
+            return (found is not None and not is_installed) or (is_installed and _needs_torch(str(installed.origin)))
+        is_site = self.folder.name in {"site-packages", "dist-packages"}
+        return not is_site or top in self.asked or _needs_torch(found.origin)
+
+    def find_spec(self, name: str, path: Sequence[str]) -> importlib.machinery.ModuleSpec | None:
+        """Return the specification of a module by its private name, or None."""
+        found = self._find(name, path)
+        top = self.public_name(name)
+        if found is None and "." not in top:
+            installed = importlib.machinery.PathFinder.find_spec(top)
+            places = installed.submodule_search_locations if installed is not None else None
+            found = self._find(name, [str(Path(p).parent) for p in places or ()])
+        return found
+
+    def _find(self, name: str, path: Sequence[str]) -> importlib.machinery.ModuleSpec | None:
+        places: list[str] = []
+        for entry in path:  # a new finder each time: Python's own remember what a folder held
+            finder = importlib.machinery.FileFinder(entry, (functools.partial(Loader, self), [".py"]))  # type: ignore[arg-type] # a function of name and path
+            spec = finder.find_spec(name)
+            if spec is not None and spec.loader is not None:
+                return spec
+            places += (spec and spec.submodule_search_locations) or ()
+        if not any(any(Path(place).rglob("*.py")) for place in places):
+            return None
+        spec = importlib.machinery.ModuleSpec(name, None, is_package=True)
+        spec.submodule_search_locations = places
+        return spec
+
+
+@functools.cache
+def _needs_torch(origin: str) -> bool:
+    """Return whether an installed package is in pure Python, and imports torch or Triton wherever it is imported."""
+    file = Path(origin)
+    if file.name != "__init__.py":
+        return file.suffix == ".py" and bool(_IMPORTS_TORCH.search(file.read_text("utf-8", "replace")))
+    if any(any(file.parent.rglob(f"*{s}")) for s in (".so", ".pyd")):
+        return False
+    files = (f for f in file.parent.rglob("*.py") if _ASIDE.isdisjoint(f.relative_to(file.parent).parts))
+    return any(_IMPORTS_TORCH.search(f.read_text("utf-8", "replace")) for f in files)
+
+
+class Loader(importlib.machinery.SourceFileLoader):
+    """Loader of a file of PyTorch source: its statements run one by one (statements)."""
+
+    def __init__(self, root: Root, name: str, path: str) -> None:
+        super().__init__(name, path)
+        self.root = root
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Execute the file.
+
+        Raises:
+            SyntaxError: it is no Python.
+            ImportError: it imports a name from a module that is only being executed.
+        """
+        self.root.files[self.path] = None
+        tree = ast.parse(self.get_data(self.path), self.path)
+        self.root.executing.add(module.__name__)
+        try:
+            self.root.run(tree, vars(module), self.root)
+        finally:
+            self.root.executing.discard(module.__name__)
+
+
+class _Finder:
+    """Finder of the modules of all roots, in sys.meta_path."""
+
+    def __init__(self) -> None:
+        self.roots: dict[str, Root] = {}
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return the specification of a module of a root, None for all others."""
+        root = self.roots.get(name.partition(".")[0])
+        return root.find_spec(name, path or ()) if root is not None else None
+
+
+_FINDER = _Finder()
+sys.meta_path.insert(0, _FINDER)
+
+
+def list_roots() -> list[Root]:
+    """Return all roots."""
+    return list(_FINDER.roots.values())

@@ -1,0 +1,159 @@
+"""The top level of a loaded file, statement by statement: what cannot run leaves stand-ins with the reason."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import builtins
+import logging
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from fnjax.torch._missing import Missing, loading
+from fnjax.torch._tensor import Tensor
+from fnjax.torch.control import runtime
+from fnjax.torch.control.lowering import lower
+from fnjax.torch.control.syntax import RUNTIME
+from fnjax.torch.loading import changes, refusals
+from fnjax.torch.loading.imports import make_import
+from fnjax.torch.loading.roots import Root
+from fnjax.torch.loading.torch_modules import LibraryModule
+
+_FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
+_UNCHANGING = (Missing, logging.Logger, str, bytes, int, float, complex, tuple, frozenset, *_FUNCTIONS)
+_CATCHING = {"ImportError", "ModuleNotFoundError", "Exception", "BaseException"}
+
+
+def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
+    """Run the statements of a file.
+
+    Where one fails, the names that it binds and the objects that it would have changed become stand-ins.
+
+    Args:
+        tree: of the file.
+        space: the module's names.
+        root: of the file.
+
+    Raises:
+        SyntaxError: a file that it imports is no Python.
+        ImportError: it imports a name from a module that is only being executed.
+    """
+    refusals.let_refusals_pass(tree)
+    lower(tree)
+    file = space["__file__"]
+    tries = [(n.lineno, n.end_lineno or 0) for n in ast.walk(tree) if _catches_imports(n)]
+    own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
+    space["__builtins__"] = {**vars(builtins), **own}
+    space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
+    top_level = _TopLevel(tree, space, root)
+    with loading():
+        top_level.run(tree.body)
+
+
+def _hasattr(value: Any, name: str) -> bool:
+    """Return `hasattr(value, name)`; for a module of torch or Triton, whether fnjax has the name."""
+    return value.has(name) if isinstance(value, LibraryModule) else hasattr(value, name)
+
+
+def _getattr(value: Any, name: str, *default: Any) -> Any:
+    """Return `getattr(value, name, *default)`; the default for a name of torch or Triton that fnjax does not have."""
+    if default and isinstance(value, LibraryModule) and not value.has(name):
+        return default[0]
+    return getattr(value, name, *default)
+
+
+def _catches_imports(node: ast.AST) -> bool:
+    """Return whether a statement catches a failed import: a `try`, or a `with suppress(...)`."""
+    if isinstance(node, ast.Try):
+        kinds: list[ast.AST | None] = [h.type for h in node.handlers]
+    elif isinstance(node, ast.With):
+        calls = [item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call)]
+        kinds = [a for c in calls if ast.unparse(c.func) in {"suppress", "contextlib.suppress"} for a in c.args]
+    else:
+        return False
+    names = {n.id for kind in kinds if kind is not None for n in ast.walk(kind) if isinstance(n, ast.Name)}
+    return None in kinds or bool(names & _CATCHING)
+
+
+class _TopLevel:
+    """Statements of a file's top level."""
+
+    def __init__(self, tree: ast.Module, space: dict[str, Any], root: Root) -> None:
+        self.space, self.root = space, root
+        self.functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
+        futures = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
+        features = {alias.name for statement in futures for alias in statement.names}
+        self.flags = sum(getattr(__future__, name).compiler_flag for name in features)
+        self.docstring = tree.body[0] if tree.body else None
+
+    def run(self, statements: Sequence[ast.stmt]) -> None:
+        """Run statements one by one, of an `if` those of the branch that is taken."""
+        for statement in statements:
+            is_constant = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            if is_constant and statement is not self.docstring:  # compiled alone, a string becomes the docstring
+                continue
+            try:
+                if isinstance(statement, ast.If):
+                    taken = statement.body if self._evaluate(statement.test) else statement.orelse
+                else:
+                    self._execute(statement)
+                    continue
+            except Exception as e:
+                if self.root.is_faulty(e):
+                    raise
+                self._fail(statement, e)
+                continue
+            self.run(taken)
+
+    def _compile(self, tree: Any, mode: str) -> types.CodeType:
+        return compile(tree, self.space["__file__"], mode, self.flags, dont_inherit=True)  # type: ignore[no-any-return]
+
+    def _evaluate(self, test: ast.expr) -> bool:
+        return bool(eval(self._compile(ast.Expression(test), "eval"), self.space))
+
+    def _execute(self, statement: ast.stmt) -> None:
+        code = self._compile(ast.Module([statement], []), "exec")
+        if isinstance(statement, ast.Try) and statement.handlers:
+            with loading(feature_test=True):
+                exec(code, self.space)
+        else:
+            exec(code, self.space)
+
+    def _fail(self, statement: ast.stmt, error: Exception) -> None:
+        """Put stand-ins in place of what a statement would have bound or changed."""
+        for name in changes.list_names(statement):
+            self.space[name] = Missing(name, error)
+        for path, bound in changes.list_changed([statement], self.functions, set()):
+            self._poison(path, error, bound=bound)
+
+    def _poison(self, path: Sequence[str], error: Exception, *, bound: bool) -> None:
+        """Put a stand-in in place of an object, which may have been changed in part.
+
+        Args:
+            path: names that lead to it, `("module", "TABLE", "update")`: it is the first that is no module.
+            error: the reason.
+            bound: whether the statement assigns to it, or to an attribute or item of it.
+        """
+        place, last = self.space, len(path) - 1
+        for i, name in enumerate(path):
+            value = place.get(name)
+            if i < last and isinstance(value, types.ModuleType):
+                if not isinstance(value, LibraryModule) and not value.__name__.startswith(self.root.name):
+                    return
+                place = vars(value)
+                continue
+            if not bound and not self._may_change(value):
+                return
+            stand_in = Missing(".".join(path[: i + 1]), error)
+            place[name] = stand_in
+            for module in self.root.list_modules():
+                vars(module).update({n: stand_in for n, v in vars(module).items() if v is value and value is not None})
+            if isinstance(value, Tensor):
+                value.memory.value = stand_in  # type: ignore[assignment] # views and containers have it, too
+            return
+
+    def _may_change(self, value: Any) -> bool:
+        if isinstance(value, type):
+            return value.__module__.startswith(self.root.name)
+        return value is not None and not isinstance(value, (*_UNCHANGING, types.ModuleType))

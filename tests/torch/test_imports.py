@@ -1,0 +1,294 @@
+"""Loading is importing: what Python does with a module's file, it does with one that fnjax.torch loads."""
+
+import pickle
+import subprocess
+import sys
+import textwrap
+import threading
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax import torch
+
+
+def load(folder, files, main=None):
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+    return torch.load(folder / (main or [*files][-1]), root=folder)
+
+
+def test_a_package_runs_its_init_as_python_does(tmp_path):
+    """Each package around a file runs once, before it: an operator has the kernel that a submodule registers."""
+    files = {
+        "pkg/__init__.py": "LOG = ['pkg']\nfrom . import operators\nfrom .backends import default\nLOG.append('end')\n",
+        "pkg/operators.py": """
+            import torch
+            from pkg import LOG
+            LOG.append(__name__.rpartition(".")[2])
+            LIBRARY = torch.library.Library("test_imports", "DEF")
+            LIBRARY.define("double(Tensor x) -> Tensor")
+            """,
+        "pkg/backends/__init__.py": "import no_such_library\n",
+        "pkg/backends/default/__init__.py": "from . import ops\n",
+        "pkg/backends/default/ops.py": """
+            import torch
+            @torch.library.impl("test_imports::double", "cpu")
+            def double(x):
+                return x * 2
+            """,
+        "pkg/layers.py": """
+            import torch
+            from . import LOG
+            def f(x):
+                return torch.ops.test_imports.double(x)
+            """,
+    }
+    loaded = load(tmp_path, files)
+    assert loaded.LOG == ["pkg", "operators", "end"]
+    function = torch.jax_view(loaded.f)
+    np.testing.assert_array_equal(function(jnp.ones(2)), [2, 2])
+    np.testing.assert_array_equal(jax.jit(function)(jnp.ones(2)), [2, 2])
+
+
+def test_a_module_knows_itself(tmp_path):
+    """sys.modules, importlib, globals, inspect, typing, dataclasses, pickle and copy work on a loaded module."""
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/other.py": "VALUE = 1\n",
+        "pkg/main.py": '''
+            """The module's text."""
+            from __future__ import annotations
+            import copy, dataclasses, importlib, importlib.util, inspect, pickle, sys, typing
+            import torch
+            import pkg.other
+            from . import other
+            "No docstring."
+
+            SELF = sys.modules[__name__]
+            OTHER = importlib.import_module(__package__ + ".other")
+            RELATIVE = importlib.import_module(".other", __package__)
+            globals()["DYNAMIC"] = 5
+            number: int = 3
+
+            @dataclasses.dataclass
+            class Data:
+                size: int
+                shared: typing.ClassVar[int] = 2
+                tensor: torch.Tensor | None = None
+
+            class Plain:
+                def method(self, data: Data) -> torch.Tensor:
+                    return data
+
+            COPIES = pickle.loads(pickle.dumps(Data(1))), copy.deepcopy(Data(1)), copy.copy(Data(1))
+            NAMES = [name in sys.modules for name in ("torch", "torch.nn", "pkg.other", "numpy", "no_such_module")]
+            sys.modules["pkg.made"] = type(sys)("made")
+            from pkg import made
+            MADE = sys.modules.pop("pkg.made") is made
+
+            def late():
+                from .other import VALUE
+                return VALUE
+
+            def __getattr__(name):
+                if name == "lazy":
+                    return "found"
+                raise AttributeError(name)
+            ''',
+        "pkg/replaced.py": "import sys, types\nsys.modules[__name__] = types.SimpleNamespace(VALUE=7)\n",
+        "user.py": "from pkg.main import lazy\nimport pkg.replaced\nfrom pkg import replaced\n",
+    }
+    user = load(tmp_path, files)
+    main = sys.modules[user.lazy and user.pkg.__name__ + ".main"]
+    assert main.__doc__ == "The module's text."
+    assert main.SELF is main
+    assert main.OTHER is main.RELATIVE is main.other is main.pkg.other
+    assert main.late() == 1
+    assert main.MADE
+    assert (user.lazy, main.DYNAMIC, user.replaced.VALUE) == ("found", 5, 7)
+    assert main.NAMES == [True, True, True, True, False]
+    assert set(map(repr, main.COPIES)) == {repr(main.Data(1))}
+    assert pickle.loads(pickle.dumps(main.Plain)) is main.Plain
+    assert [field.name for field in main.dataclasses.fields(main.Data)] == ["size", "tensor"]
+    assert main.typing.get_type_hints(main.Plain.method) == {"data": main.Data, "return": torch.Tensor}
+    assert main.inspect.getsource(main.Plain).startswith("class Plain:\n    def method")
+    assert main.__file__ == main.__spec__.origin == str(tmp_path / "pkg" / "main.py")
+    assert main.__package__ == user.pkg.__name__
+    assert "pkg" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("files", "error", "text"),
+    [
+        ({"b.py": "from a import x\n", "a.py": "from b import y\nx = 1\n"}, ImportError, r"'x' from partially .* 'a' "),
+        ({"b.py": "import a\ny = a.x\n", "a.py": "import b\nx = 1\n"}, AttributeError, "partially .* circular import"),
+        ({"p/__init__.py": "from .a import f\nx = 1\n", "p/a.py": "from . import x\n"}, ImportError, "circular import"),
+        ({"b.py": "def f(:\n", "a.py": "import b\n"}, SyntaxError, r"b\.py, line 1"),
+        (
+            {"b.py": "x = 1\n y = 2\n", "a.py": "try: from b import y\nexcept ImportError: pass\n"},
+            SyntaxError,
+            "line 2",
+        ),
+        ({"p/__init__.py": "", "p/a.py": 'def f(): pass\nx = "\n'}, SyntaxError, r"a\.py, line 2"),
+    ],
+)
+def test_files_that_python_cannot_import(tmp_path, files, error, text):
+    """A file that is no Python, and circular imports, raise Python's errors; a second try, after a change, works."""
+    with pytest.raises(error, match=text):
+        load(tmp_path, files)
+    names = [*files]
+    repaired = {name: "x = y = 1\n" for name in names if name.endswith(("a.py", "b.py"))}
+    assert load(tmp_path, repaired, names[-1]).x == 1
+
+
+def test_circular_imports_that_python_allows(tmp_path):
+    """A module that is only being executed is imported; its names are read later."""
+    files = {"b.py": "import a\ndef f(): return a.x\n", "a.py": "import b\nx = 1\n"}
+    assert load(tmp_path, files).b.f() == 1
+
+
+def test_imports_in_functions_fail_as_in_python(tmp_path):
+    """What is not there raises ImportError where a function imports it; a missing name of torch when it is used."""
+    text = """
+        def module(): import no_such_module.part
+        def relative(): from . import no_such_part
+        def name():
+            from torch import no_such_name
+            return no_such_name()
+        def available():
+            try:
+                module()
+            except ImportError:
+                return False
+            return True
+    """
+    loaded = load(tmp_path, {"pkg/__init__.py": "", "pkg/main.py": text})
+    with pytest.raises(ModuleNotFoundError, match="No module named 'no_such_module'"):
+        loaded.module()
+    with pytest.raises(ImportError, match="cannot import name 'no_such_part' from 'pkg'"):
+        loaded.relative()
+    with pytest.raises(torch.NotSupported, match="no_such_name"):
+        loaded.name()
+    assert loaded.available() is False
+
+
+def test_files_whose_name_no_import_can_have(tmp_path):
+    """A file's name may hold dots, dashes and spaces; its encoding is what it declares."""
+    path = tmp_path / "my-layers v2.1.py"
+    path.write_bytes(
+        "# -*- coding: latin-1 -*-\nimport sys\nTEXT = 'é'\nSELF = sys.modules[__name__]\n".encode("latin-1")
+    )
+    loaded = torch.load(path)
+    assert loaded.TEXT == "é"
+    assert loaded.SELF is loaded is torch.load(path)
+
+
+def test_two_threads_get_whole_modules(tmp_path):
+    """Of two threads that load a file, or files that import each other, each gets them after they were executed."""
+    slow = "import time\n{}\ntime.sleep(0.2)\nVALUE = 1\ndef total(): return VALUE + {}\n"
+    files = {"a.py": slow.format("import b", "b.VALUE"), "b.py": slow.format("import a", "a.VALUE")}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    found = []
+    threads = [
+        threading.Thread(target=lambda name=name: found.append(torch.load(tmp_path / name).total()))
+        for name in [*files] * 2
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [2] * 4
+
+
+def test_what_a_file_sets_in_torch_stays_its_roots(tmp_path):
+    """Functions that a file puts into torch are seen by the files of its root, not by others and not by fnjax.torch."""
+    files = {
+        "other.py": "import torch.nn.functional as F\ndef g(x): return F.relu(x)\n",
+        "main.py": """
+            import torch
+            import torch.nn.functional as F
+            from torch import nn
+            import other
+            def mine(x): return 100 * x
+            F.relu = mine
+            torch.sigmoid = mine
+            def f(x):
+                from torch.nn.functional import relu
+                return F.relu(x) + relu(x) + torch.nn.functional.relu(x) + nn.functional.relu(x) + torch.sigmoid(x)
+            """,
+    }
+    x = torch.ones(1)
+    loaded = load(tmp_path / "first", files)
+    assert (loaded.f(x).item(), loaded.other.g(x).item()) == (500, 100)
+    second = load(tmp_path / "second", {"other.py": files["other.py"]})
+    assert second.g(x).item() == torch.nn.functional.relu(x).item() == 1
+    assert torch.sigmoid(x).item() < 1
+
+
+EINOPS = """
+import einops
+import torch
+from einops import rearrange, reduce
+from einops.layers.torch import EinMix, Rearrange, Reduce
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(
+            Rearrange("b (h k) -> b h k", k=2), Reduce("b h k -> b h", "max"), Rearrange("b h -> (h b)")
+        )
+        self.mix = EinMix("n -> m", weight_shape="n m", n=4, m=3)
+
+    def forward(self, x):
+        return self.mix(self.layers(x))
+
+def f(x):
+    y = rearrange(x, "a (b c) -> (c a) b", c=2)
+    return reduce(y * y, "a b -> b", "mean") + einops.einsum(x, x, "a b, a c -> b")[:1]
+"""
+
+
+def test_einops_and_its_layers(tmp_path):
+    """A package in pure Python that imports torch is loaded privately: it works on tensors, its layers are modules."""
+    pytest.importorskip("einops")
+    loaded = load(tmp_path, {"net.py": EINOPS})
+    x = jnp.arange(8.0).reshape(2, 4)
+    function = torch.jax_view(loaded.f)
+
+    def expected(x):
+        y = x.reshape(2, 2, 2).transpose(2, 0, 1).reshape(4, 2)
+        return (y * y).mean(0) + jnp.einsum("ab,ac->b", x, x)[:1]
+
+    for compiled in (lambda f: f, jax.jit):
+        np.testing.assert_allclose(compiled(function)(x), expected(x), rtol=1e-6)
+        gradient = compiled(jax.grad(lambda x: function(x).sum()))
+        np.testing.assert_allclose(gradient(x), jax.grad(lambda x: expected(x).sum())(x), rtol=1e-6)
+    with torch.seed(0):
+        net = loaded.Net()
+    assert isinstance(net.layers[0], torch.nn.Module)
+    weight = torch.jax_view(net.mix.weight)
+    rows = x.reshape(2, 2, 2).max(2).T.reshape(4)
+    np.testing.assert_allclose(torch.jax_view(net)(x), rows @ weight, rtol=1e-6)
+
+
+def test_import_module_of_a_package_that_needs_torch():
+    """A module of an installed package is loaded with what it imports beside it; the interpreter's own is another."""
+    pytest.importorskip("einops")
+    code = """if True:
+        import sys, einops, jax, jax.numpy as jnp
+        from fnjax import torch
+        layer = torch.import_module("einops.layers.torch").Rearrange("a b -> b a")
+        assert isinstance(layer, torch.nn.Module)
+        assert torch.import_module("einops") is not einops
+        assert not {"torch", "einops.layers"} & {*sys.modules}
+        x = jnp.arange(6.0).reshape(2, 3)
+        assert (jax.jit(torch.jax_view(layer))(x) == x.T).all()
+        assert (torch.import_module("einops").rearrange(torch.torch_view(x), "a b -> b a").array == x.T).all()
+        """
+    subprocess.run([sys.executable, "-c", code], check=True)
