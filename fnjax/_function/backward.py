@@ -18,7 +18,7 @@ from fnjax._function.signature import refuse_torch
 from fnjax._function.spec import Method, Spec
 from fnjax._primitives.rule import Arrays, Needs
 from fnjax._primitives.sharding import make_zeros
-from fnjax._primitives.tree import Split, is_array, is_ref, is_tensor, split, to_tensor
+from fnjax._primitives.tree import is_array, is_ref, is_tensor, split, to_tensor
 from fnjax.errors import GradientError, describe, error, location, type_name, warn
 
 
@@ -93,14 +93,13 @@ def _take_gradients(facts: BackwardSpec, returned: Any) -> Arrays:
         raise _wrong_number(facts, n, returned)
     # The user counts one gradient for each argument; a pytree argument is several operands, a static one none.
     result: Arrays = [None] * len(facts.operands)
-    for i, argument in enumerate(arguments.each):
-        grad = grads[i]
+    for i, (gradient, argument) in enumerate(zip(grads, arguments.each, strict=False)):
         if argument.kind == "tensor":
-            result[argument.start] = _take_gradient(facts, grad, argument.start, i, "")
-        elif argument.kind == "tree" and argument.split is not None and argument.split.n_arrays:
-            _take_tree(facts, grad, argument.split, argument.start, i, result)
-        elif grad is not None:
-            raise gradient_for_static(spec.backward, spec.name, arguments.name(i), i, grad)
+            result[argument.start] = _as_cotangent(gradient, _Target(facts, i, argument.start))
+        elif argument.kind == "tree" and argument.start < argument.stop:
+            result[argument.start : argument.stop] = _cotangents_of_tree(facts, gradient, i)
+        elif gradient is not None:
+            raise gradient_for_static(spec.backward, spec.name, arguments.name(i), i, gradient)
     if all(g is None for g in grads) and not any(map(is_ref, facts.operands)):  # a Ref may hold them
         _warn_of_no_gradients(facts)
     return result
@@ -158,100 +157,143 @@ def _warn_of_no_gradients(facts: BackwardSpec) -> None:
     )
 
 
-def _take_tree(facts: BackwardSpec, grad: Any, form: Split, start: int, index: int, result: Arrays) -> None:
-    """Put the gradients of a pytree argument into the result."""
-    if grad is None:
-        return
-    leaves = form.match(grad)
+class _Target(NamedTuple):
+    """Array to which a gradient belongs.
+
+    Attributes:
+        facts: of the run of forward.
+        index: the position of its argument.
+        operand: its position among the operands.
+        leaf: its position in its argument, for messages.
+    """
+
+    facts: BackwardSpec
+    index: int
+    operand: int
+    leaf: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the argument, and where the array is in it."""
+        return self.facts.arguments.name(self.index) + self.leaf
+
+    @property
+    def aval(self) -> Any:
+        """The type of the array."""
+        return self.facts.operands[self.operand]
+
+
+def _cotangents_of_tree(facts: BackwardSpec, gradient: Any, index: int) -> Arrays:
+    """Return the cotangents of the arrays of a pytree argument."""
+    argument = facts.arguments.each[index]
+    assert argument.split is not None
+    if gradient is None:
+        return [None] * argument.split.n_arrays
+    leaves = argument.split.match(gradient)
     if leaves is None:
-        name = facts.arguments.name(index)
         raise error(
             GradientError,
-            f"{facts.spec.name}.backward returned a gradient of another structure for {name}",
+            f"{facts.spec.name}.backward returned a gradient of another structure for {facts.arguments.name(index)}",
             "gradient-structure",
             method=facts.spec.backward,
-            expected=f"None, or {form}",
-            got=str(split(grad)[1]),
+            expected=f"None, or {argument.split}",
+            got=str(split(gradient)[1]),
             fix="return a container like the argument, None in place of whatever has no gradient",
         )
-    for i, leaf in enumerate(leaves):
-        result[start + i] = _take_gradient(facts, leaf, start + i, index, f", leaf {i}")
+    return [
+        _as_cotangent(leaf, _Target(facts, index, argument.start + i, f", leaf {i}")) for i, leaf in enumerate(leaves)
+    ]
 
 
-def _take_gradient(facts: BackwardSpec, grad: Any, operand: int, index: int, leaf: str) -> Any:
-    """Bring one gradient to the shape and dtype of its argument, as PyTorch's engine does."""
-    aval = facts.operands[operand]
-    if grad is None or not facts.needs[operand]:
-        if grad is not None and is_ref(aval):
-            raise _ref_gradient(facts, index, grad)
+def _as_cotangent(gradient: Any, target: _Target) -> Any:
+    """Return a gradient in the shape, dtype and convention of the cotangent of its array; None for zero.
+
+    The steps are those of PyTorch's `validate_outputs`.
+
+    Raises:
+        GradientError: if it cannot be one.
+    """
+    facts = target.facts
+    if gradient is None or not facts.needs[target.operand]:
+        if gradient is not None and is_ref(target.aval):
+            raise _ref_gradient(gradient, target)
         return None
-    spec, backward = facts.spec, facts.spec.backward
-    if not is_array(grad):
-        if not is_tensor(grad) or is_ref(grad):
-            name = f"{facts.arguments.name(index)}{leaf}"
-            refuse_torch(grad, f"the gradient for {name} of {spec.name}")
-            fix = "return an array; a number times jnp.ones_like(grad_output) is one"
-            if isinstance(grad, (list, tuple)):
-                fix = (
-                    "return a tuple with an array or None for each argument of forward, and no list or tuple inside it"
-                )
-            raise error(
-                GradientError,
-                f"{spec.name}.backward: expected Variable or None (got {type_name(grad)}) for {name}",
-                "gradient-type",
-                method=backward,
-                expected=f"an array of shape {aval.shape}, or None",
-                got=describe(grad),
-                fix=fix,
-            )
-        grad = to_tensor(grad)
-    if grad.shape != aval.shape:
-        grad = _sum_to_size(facts, grad, aval.shape, index, leaf)
+    aval = facts.operands[target.operand]
+    if not is_array(gradient):
+        gradient = _as_array(gradient, target)
+    if gradient.shape != aval.shape:
+        gradient = _sum_to_size(gradient, target)
     # JAX requires a cotangent of exactly the argument's type, and a weak type is a different one.
-    if grad.dtype == aval.dtype and not grad.weak_type:
-        return jnp.conj(grad) if jnp.issubdtype(aval.dtype, jnp.complexfloating) else grad
-    is_complex = jnp.issubdtype(aval.dtype, jnp.complexfloating)
-    if jnp.issubdtype(grad.dtype, jnp.complexfloating) and not is_complex:
-        raise error(
-            GradientError,
-            f"{spec.name}.backward returned a complex gradient for {facts.arguments.name(index)}{leaf}, which is real",
-            "complex-gradient",
-            method=backward,
-            expected=f"dtype {aval.dtype} (PyTorch: isFloatingType(grad) || (input_is_complex == grad_is_complex))",
-            got=f"dtype {grad.dtype}",
-            fix="return grad.real",
-        )
-    grad = grad.astype(aval.dtype)
-    return jnp.conj(grad) if is_complex else grad
+    if gradient.dtype != aval.dtype or gradient.weak_type:
+        gradient = _cast(gradient, target)
+    # PyTorch's gradient of a complex value is the conjugate of JAX's cotangent.
+    return jnp.conj(gradient) if jnp.issubdtype(aval.dtype, jnp.complexfloating) else gradient
 
 
-def _ref_gradient(facts: BackwardSpec, index: int, grad: object) -> GradientError:
-    return error(
+def _as_array(gradient: Any, target: _Target) -> Any:
+    """Return a gradient as an array of JAX's."""
+    if is_tensor(gradient) and not is_ref(gradient):
+        return to_tensor(gradient)
+    spec = target.facts.spec
+    refuse_torch(gradient, f"the gradient for {target.name} of {spec.name}")
+    fix = "return an array; a number times jnp.ones_like(grad_output) is one"
+    if isinstance(gradient, (list, tuple)):
+        fix = "return a tuple with an array or None for each argument of forward, and no list or tuple inside it"
+    raise error(
         GradientError,
-        f"{facts.spec.name}.backward returned a gradient different than None at position {index + 1}, but "
-        f"{facts.arguments.name(index)} is a Ref, which has no gradient",
-        "ref-gradient",
-        method=facts.spec.backward,
-        expected="None in its place",
-        got=describe(grad),
-        fix="write to the Ref in backward, as in ctx.ref[...] += gradient, and return None",
+        f"{spec.name}.backward: expected Variable or None (got {type_name(gradient)}) for {target.name}",
+        "gradient-type",
+        method=spec.backward,
+        expected=f"an array of shape {target.aval.shape}, or None",
+        got=describe(gradient),
+        fix=fix,
     )
 
 
-def _sum_to_size(facts: BackwardSpec, grad: Any, shape: tuple[int, ...], index: int, leaf: str) -> Any:
+def _sum_to_size(gradient: Any, target: _Target) -> Any:
     """Sum a gradient over the axes that broadcasting added, as PyTorch's sum_to_size does."""
-    extra = grad.ndim - len(shape)
-    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, grad.shape[extra:], strict=True)):
+    shape = target.aval.shape
+    extra = gradient.ndim - len(shape)
+    if extra < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[extra:], strict=True)):
         raise error(
             GradientError,
-            f"{facts.spec.name}.backward returned an invalid gradient at index {index} - got "
-            f"{list(grad.shape)} but expected shape compatible with {list(shape)}",
+            f"{target.facts.spec.name}.backward returned an invalid gradient at index {target.index} - got "
+            f"{list(gradient.shape)} but expected shape compatible with {list(shape)}",
             "gradient-shape",
-            method=facts.spec.backward,
-            expected=f"the shape of {facts.arguments.name(index)}{leaf}, {shape}, or one that it broadcasts to",
-            got=f"shape {grad.shape}",
+            method=target.facts.spec.backward,
+            expected=f"the shape of {target.name}, {shape}, or one that it broadcasts to",
+            got=f"shape {gradient.shape}",
             fix="sum over the axes that forward broadcast; jnp.broadcast_to(grad, shape) where it is smaller",
         )
     # A leading axis added by broadcasting is summed away, an expanded one is summed to size 1.
-    grown = [extra + i for i, n in enumerate(shape) if n == 1 and grad.shape[extra + i] != 1]
-    return grad.sum((*range(extra), *grown), keepdims=True).reshape(shape)
+    grown = [extra + i for i, n in enumerate(shape) if n == 1 and gradient.shape[extra + i] != 1]
+    return gradient.sum((*range(extra), *grown), keepdims=True).reshape(shape)
+
+
+def _cast(gradient: Any, target: _Target) -> Any:
+    """Cast a gradient to the dtype of its array."""
+    aval = target.aval
+    if jnp.issubdtype(gradient.dtype, jnp.complexfloating) > jnp.issubdtype(aval.dtype, jnp.complexfloating):
+        raise error(
+            GradientError,
+            f"{target.facts.spec.name}.backward returned a complex gradient for {target.name}, which is real",
+            "complex-gradient",
+            method=target.facts.spec.backward,
+            expected=f"dtype {aval.dtype} (PyTorch: isFloatingType(grad) || (input_is_complex == grad_is_complex))",
+            got=f"dtype {gradient.dtype}",
+            fix="return grad.real",
+        )
+    return gradient.astype(aval.dtype)
+
+
+def _ref_gradient(gradient: object, target: _Target) -> GradientError:
+    return error(
+        GradientError,
+        f"{target.facts.spec.name}.backward returned a gradient different than None at position {target.index + 1}, "
+        f"but {target.name} is a Ref, which has no gradient",
+        "ref-gradient",
+        method=target.facts.spec.backward,
+        expected="None in its place",
+        got=describe(gradient),
+        fix="write to the Ref in backward, as in ctx.ref[...] += gradient, and return None",
+    )
