@@ -79,3 +79,55 @@ def test_numbers_of_jax_are_arrays(wrap, number):
     ruled = jax.custom_jvp(lambda x: x**2)
     ruled.defjvp(lambda primals, tangents: (Square.apply(*primals), 2 * primals[0] * tangents[0]))
     np.testing.assert_allclose(wrap(jax.grad(ruled, holomorphic=holomorphic))(number), 2 * number)
+
+
+class StrongRule(fnjax.Function):
+    """x², with a backward and a jvp that compute with strong types."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.x = jnp.float32(2) * x
+        return x**2
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.x * grad_output
+
+    @staticmethod
+    def jvp(ctx, tangent):
+        return ctx.x * tangent
+
+
+DERIVATIVES = {
+    "grad": jax.grad,
+    "jit": lambda f: jax.jit(jax.grad(f)),
+    "of_jit": lambda f: jax.grad(jax.jit(f)),
+    "remat": lambda f: jax.grad(jax.checkpoint(f)),
+    "vmap": lambda f: jax.vmap(jax.grad(f), in_axes=None, axis_size=2, out_axes=None),
+    "jvp": lambda f: lambda x: jax.jvp(f, (x,), (1.0,))[1],
+    "second": lambda f: jax.grad(jax.grad(f)),
+    "jit_second": lambda f: jax.jit(jax.grad(jax.grad(f))),
+    "hessian": jax.hessian,
+}
+
+
+@pytest.mark.parametrize("name", DERIVATIVES)
+@pytest.mark.parametrize("Fn", [Square, StrongRule])
+def test_gradients_at_python_numbers_are_weak(Fn, name):
+    """Derivatives at Python numbers have a weak type, as those of plain JAX, and do not widen what they meet."""
+    derivative = DERIVATIVES[name]
+    got, expected = derivative(Fn.apply)(3.0), derivative(lambda x: x**2)(3.0)
+    assert got == expected
+    assert (got.dtype, got.weak_type) == (expected.dtype, expected.weak_type) == (jnp.asarray(3.0).dtype, True)
+    assert (got * jnp.bfloat16(1)).dtype == jnp.bfloat16
+
+
+def test_gradients_at_arrays_are_strong():
+    """A rule that computes with Python numbers alone gives an array's gradient the array's own type."""
+
+    class Three(Square):
+        @staticmethod
+        def backward(ctx, grad_output):
+            return jnp.asarray(3.0)
+
+    assert not jax.grad(Three.apply)(jnp.float32(3)).weak_type

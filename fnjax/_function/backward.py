@@ -16,6 +16,7 @@ from fnjax._function.forward import Outputs
 from fnjax._function.residuals import Saved
 from fnjax._function.signature import refuse_torch
 from fnjax._function.spec import Method, Spec
+from fnjax._primitives.jax_internals import cast_to_type
 from fnjax._primitives.rule import Arrays, Needs
 from fnjax._primitives.sharding import make_zeros
 from fnjax._primitives.tree import is_array, is_ref, is_tensor, split, to_tensor
@@ -223,8 +224,8 @@ def _as_cotangent(gradient: Any, target: _Target) -> Any:
         gradient = _as_array(gradient, target)
     if gradient.shape != aval.shape:
         gradient = _sum_to_size(gradient, target)
-    # JAX requires a cotangent of exactly the argument's type, and a weak type is a different one.
-    if gradient.dtype != aval.dtype or gradient.weak_type:
+    # JAX requires a cotangent of exactly the argument's type, weak where that is.
+    if gradient.dtype != aval.dtype or gradient.weak_type != aval.weak_type:
         gradient = _cast(gradient, target)
     # PyTorch's gradient of a complex value is the conjugate of JAX's cotangent.
     return jnp.conj(gradient) if jnp.issubdtype(aval.dtype, jnp.complexfloating) else gradient
@@ -283,7 +284,7 @@ def _cast(gradient: Any, target: _Target) -> Any:
             got=f"dtype {gradient.dtype}",
             fix="return grad.real",
         )
-    return gradient.astype(aval.dtype)
+    return cast_to_type(gradient, aval)
 
 
 def _ref_gradient(gradient: object, target: _Target) -> GradientError:

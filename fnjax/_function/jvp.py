@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from fnjax._function.annotated_errors import annotate
 from fnjax._function.backward import BackwardSpec
+from fnjax._primitives.jax_internals import cast_to_type
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.sharding import make_zeros
 from fnjax._primitives.tree import Split, is_inexact, is_tensor, split, to_tensor
@@ -113,7 +114,7 @@ def _take_tangent(facts: BackwardSpec, tangent: Any, leaf: int, output: int) -> 
             got=f"dtype {tangent.dtype}",
             fix="return tangent.real",
         )
-    return tangent.astype(aval.dtype)
+    return cast_to_type(tangent, aval)
 
 
 def _extra_tangent(facts: BackwardSpec, output: int, tangent: object) -> GradientError:

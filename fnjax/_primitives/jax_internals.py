@@ -47,6 +47,15 @@ def make_cache_anchor() -> Any:
     """Return an empty jaxpr, a cache anchor for an equation whose other parameters belong to the user.
 
     JAX caches what it infers about an equation under its parameters, and drops an entry only when a jaxpr among them
+def cast_to_type(array: Any, aval: Any) -> Any:
+    """Return an array in the dtype of a type, weak where that is; JAX has no function that makes a type weak."""
+    if array.dtype != aval.dtype or array.weak_type > aval.weak_type:
+        array = array.astype(aval.dtype)
+    if array.weak_type == aval.weak_type:
+        return array
+    return jax.lax.convert_element_type_p.bind(array, new_dtype=aval.dtype, weak_type=True, sharding=None)
+
+
     dies; without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
     Inside a Pallas kernel it is marked as high, see `is_in_kernel`.
     """
