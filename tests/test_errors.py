@@ -108,6 +108,17 @@ RAISES = {
     "keyword_only": (lambda: function(lambda ctx, *, x: x).apply(x=X), TypeError, "keyword-only argument 'x'"),
     "two_styles": (two_styles, TypeError, "missing a required argument: 'x'"),
     "torch": (lambda: function().apply(Tensor()), TypeError, "argument 0 ('x') of Fn.apply is a torch.Tensor"),
+    "text": (
+        lambda: function().apply(np.array(["a"])),
+        TypeError,
+        "argument 0 ('x') of Fn.apply is a NumPy array of dtype <U1, which JAX does not have",
+    ),
+    "objects": (lambda: function(pytree=True).apply(np.array([None])), TypeError, "argument 0 ('x') of Fn.apply is a"),
+    "date": (
+        jax.jit(lambda: function().apply(np.datetime64("2026-01-01"))),
+        TypeError,
+        "dtype datetime64[D]",
+    ),
     "torch_inside": (
         lambda: function().apply([Tensor()]),
         TypeError,
@@ -414,3 +425,27 @@ def test_apply_of_the_base_class():
     assert callable(fnjax.Function.apply)
     with pytest.raises(fnjax.errors.MissingMethodError, match="is the base class"):
         fnjax.Function.apply(jnp.ones(2))
+
+
+def test_arrays_of_dtypes_that_jax_lacks_are_static_in_containers():
+    """Text reaches forward as it is in a tuple, in a class with pytree = True too, and where it is a string itself."""
+    texts = np.array(["a", "b"])
+    for pytree in (False, True):
+        Fn = function(lambda ctx, x, pair, s: (x, pair[1], s), pytree=pytree)
+        for wrap in (lambda f: f, jax.jit):
+            seen = []
+            wrap(lambda x: seen.extend(Fn.apply(x, (1, texts), np.str_("c"))[1:]))(X)  # noqa: B023 - called in the turn
+            assert seen[0] is texts
+            assert seen[1] == "c"
+
+
+@pytest.mark.parametrize("pytree", [False, True])
+def test_errors_of_jax_name_the_argument(pytree):
+    """Where JAX says on which arguments a traced value depends, it names those of the Function."""
+
+    def forward(ctx, params, x):
+        return x if (params["w"] if pytree else params) + x > 0 else -x
+
+    Fn = function(forward, pytree=pytree)
+    with pytest.raises(jax.errors.TracerBoolConversionError, match=rf"the arguments params{'.w' * pytree} and x\."):
+        jax.jit(Fn.apply)({"w": X[0]} if pytree else X[0], X[0])

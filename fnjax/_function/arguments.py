@@ -13,6 +13,7 @@ from fnjax._primitives.tree import (
     Split,
     has_leaf,
     is_array,
+    is_foreign_array,
     is_inexact,
     is_ref,
     is_tensor,
@@ -21,7 +22,7 @@ from fnjax._primitives.tree import (
     split,
     to_tensor,
 )
-from fnjax.errors import ArgumentError, error
+from fnjax.errors import ArgumentError, describe, error
 
 Kind = Literal["tensor", "tree", "container", "static"]
 
@@ -75,6 +76,8 @@ class Arguments:
             elif is_tensor(arg):
                 kind = "tensor"
                 operands.append(to_tensor(arg))
+            elif is_foreign_array(arg):
+                raise _foreign_array(f"{self.name(i)} of {owner}.apply", arg)
             elif pytree:
                 kind = "tree"
                 arrays, rest = split(arg, is_tensor)
@@ -176,6 +179,17 @@ def _cannot_hold(name: str, leaves: Sequence[Any], e: Exception) -> ArgumentErro
 def _is_operand(leaf: Any) -> bool:
     """Return whether JAX must track a leaf of a container that is not traversed: a tracer or a Ref."""
     return is_tracer(leaf) or is_ref(leaf)
+def _foreign_array(name: str, array: Any) -> ArgumentError:
+    return error(
+        ArgumentError,
+        f"{name} is a NumPy array of dtype {array.dtype}, which JAX does not have",
+        "foreign-array",
+        expected="numbers or booleans",
+        got=describe(array),
+        fix="convert it to numbers, or pass it in a tuple, (array,), which reaches forward as it is",
+    )
+
+
 
 
 def bind_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Sequence[Any]]:

@@ -19,7 +19,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.ref import AbstractRef, Ref
 from jax.tree_util import DictKey, KeyPath, PyTreeDef, keystr
 
-_TENSORS = (np.ndarray, np.generic)
+_NUMPY = (np.ndarray, np.generic)
 _REFS = (Ref, AbstractRef)
 _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None), type})
 _DICTS = frozenset({dict, OrderedDict, defaultdict})
@@ -45,10 +45,22 @@ def is_ref(value: Any) -> bool:
 def is_tensor(value: object) -> bool:
     """Return whether a value is an operand: a JAX or NumPy array or scalar, a Ref, an object with `__jax_array__`."""
     # On the type: a config's own __getattr__ may return anything for any name.
-    if is_array(value) or isinstance(value, _TENSORS) or hasattr(type(value), "__jax_array__") or is_ref(value):
+    if is_array(value) or hasattr(type(value), "__jax_array__") or is_ref(value):
         return True
+    if isinstance(value, _NUMPY):
+        return _is_jax_dtype(value.dtype)
     # JAX's own numbers have no public type: what a derivative outside jit makes of Python's, which jit makes arrays of.
     return isinstance(value, float | complex) and hasattr(type(value), "aval")
+
+
+def is_foreign_array(value: object) -> bool:
+    """Return whether a value is a NumPy array or scalar whose dtype JAX lacks: text, objects, dates."""
+    return isinstance(value, _NUMPY) and not _is_jax_dtype(value.dtype) and not isinstance(value, str | bytes)
+
+
+@functools.cache
+def _is_jax_dtype(dtype: Any) -> bool:
+    return dtype in (np.bool_, jax.dtypes.float0) or bool(jnp.issubdtype(dtype, np.number))
 
 
 def to_tensor(value: Any) -> jax.Array:
