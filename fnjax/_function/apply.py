@@ -18,7 +18,15 @@ from fnjax._contexts import HOOKS
 from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Argument, Arguments, bind_arguments
 from fnjax._function.backward import BackwardSpec, call_backward, in_backward
-from fnjax._function.forward import Outputs, call_forward, refuse_numbers, run_alone, run_eagerly, take_outputs
+from fnjax._function.forward import (
+    ONE_ARRAY,
+    Outputs,
+    call_forward,
+    refuse_numbers,
+    run_alone,
+    run_eagerly,
+    take_outputs,
+)
 from fnjax._function.jvp import call_jvp
 from fnjax._function.linear import linear_derivative
 from fnjax._function.residuals import save
@@ -86,7 +94,7 @@ def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     sums_over_devices = spec.options.device_copies and spec.backward and manual_axes()
     rule: Rule = DeviceCopies(this) if sums_over_devices else this
     outputs = call(rule, operands)
-    return this.form.fill(outputs)
+    return outputs[0] if this.form is ONE_ARRAY else this.form.fill(outputs)
 
 
 class Call:
@@ -97,14 +105,17 @@ class Call:
             arrays only, so the structure is held here.
     """
 
-    __slots__ = ("_arguments", "_hooks", "_spec", "finishes", "form", "functions", "has_vmap", "name", "residual_name")
+    __slots__ = (
+        *("_arguments", "_hooks", "_spec", "finishes", "form", "functions", "has_vmap", "name", "operand_names"),
+        "residual_name",
+    )
     form: Outputs
     functions: Sequence[Any]
 
     def __init__(self, spec: Spec, arguments: Arguments) -> None:
         self._spec, self._arguments = spec, arguments
         self._hooks = HOOKS.value  # those of the call: when forward runs again, the block may have ended
-        self.name = spec.name
+        self.name, self.operand_names = spec.name, arguments.operand_names
         self.residual_name = spec.options.checkpoint_name or spec.name
         self.has_vmap = spec.vmap is not None
         # With a user's batching rule, forward returns outputs only, and setup_context is run on these.
@@ -216,10 +227,6 @@ class Call:
     def error(self, kind: ErrorKind) -> FnjaxError:
         """Build the exception for an error kind."""
         return build_error(kind, self._spec)
-
-    def operand_names(self) -> tuple[str, ...]:
-        """Return for each operand the name of its argument."""
-        return self._arguments.operand_names()
 
 
 def _check_backward(spec: Spec, n_outputs: int) -> None:

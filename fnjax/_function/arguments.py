@@ -99,9 +99,12 @@ class Arguments:
 
     def operand_names(self) -> tuple[str, ...]:
         """Return for each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
+        names, n = self.parameters.names, len(self.each)
+        if n <= len(names) and all(a.kind == "tensor" for a in self.each):  # the usual case
+            return names[:n]
         places = self._each(range(len(self.differentiable)), None, containers=True, unbuilt=list)
-        names = {at: self.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)}
-        return tuple(names[at] for at in sorted(names))
+        paths = {at: self.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)}
+        return tuple(paths[at] for at in sorted(paths))
 
     def fill(self, operands: Sequence[Any]) -> list[Any]:
         """Return the positional arguments with `operands` in place of the arrays."""
@@ -176,9 +179,6 @@ def _cannot_hold(name: str, leaves: Sequence[Any], e: Exception) -> ArgumentErro
     )
 
 
-def _is_operand(leaf: Any) -> bool:
-    """Return whether JAX must track a leaf of a container that is not traversed: a tracer or a Ref."""
-    return is_tracer(leaf) or is_ref(leaf)
 def _foreign_array(name: str, array: Any) -> ArgumentError:
     return error(
         ArgumentError,
@@ -190,6 +190,9 @@ def _foreign_array(name: str, array: Any) -> ArgumentError:
     )
 
 
+def _is_operand(leaf: Any) -> bool:
+    """Return whether JAX must track a leaf of a container that is not traversed: a tracer or a Ref."""
+    return is_tracer(leaf) or is_ref(leaf)
 
 
 def bind_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Sequence[Any]]:

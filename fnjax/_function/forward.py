@@ -124,27 +124,25 @@ class Outputs(NamedTuple):
 
     def fill(self, arrays: Sequence[Any]) -> Any:
         """Return the outputs with `arrays` in their places."""
-        if self is _ONE_ARRAY:
-            return arrays[0]
         values = iter(arrays)
         filled = [m.fill(values) for m in self.members]
         return filled[0] if self.make is None else self.make(filled)
 
     def gradients(self, gradients: Sequence[Any]) -> list[Any]:
         """Return the gradient of each member in its structure, from those of the arrays; None without arrays."""
-        if self is _ONE_ARRAY:
+        if self is ONE_ARRAY:
             return list(gradients)
         values = iter(gradients)
         return [m.fill(values, None) if m.n_arrays else None for m in self.members]
 
 
-_ONE_ARRAY = Outputs((ARRAY,), None)
+ONE_ARRAY = Outputs((ARRAY,), None)
 
 
 def take_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
     """Split what forward returned into its arrays, unconverted, and its structure."""
     if type(returned) is concrete_type() or isinstance(returned, jax.Array):
-        return [returned], _ONE_ARRAY
+        return [returned], ONE_ARRAY
     is_tuple = isinstance(returned, tuple)
     arrays: Arrays = []
     members = []

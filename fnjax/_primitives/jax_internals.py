@@ -29,12 +29,16 @@ def open_jaxpr(closed: Any) -> Any:
     return getattr(closed, "jaxpr", closed)
 
 
-def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tuple[ClosedJaxpr, list[Any]]:
+def trace_flat(
+    name: str, fun: Callable[..., Any], avals: Sequence[Any], arg_names: Sequence[str] = ()
+) -> tuple[ClosedJaxpr, list[Any]]:
     """Return the jaxpr of a function of flat arrays, (closed-over arrays, arrays) → results, and the former arrays.
 
+    JAX's errors call the arrays by `arg_names`, if there is one for each.
     `jax.make_jaxpr` costs several times as much as tracing a small Function does.
     """
-    info = DebugInfo("fnjax", name, tuple(f"array {i}" for i in range(len(avals))), ())
+    names = arg_names if len(arg_names) == len(avals) else [f"array {i}" for i in range(len(avals))]
+    info = DebugInfo("fnjax", name, tuple(names), ())
     jaxpr, _, closed_over = trace_to_jaxpr_dynamic(linear_util.wrap_init(fun, debug_info=info), avals)
     if closed_over:  # once more with these as inputs: constants in a jaxpr would outlive their trace
         body, n = jaxpr, len(closed_over)
@@ -43,10 +47,6 @@ def trace_flat(name: str, fun: Callable[..., Any], avals: Sequence[Any]) -> tupl
     return ClosedJaxpr(jaxpr, ()), list(closed_over)
 
 
-def make_cache_anchor() -> Any:
-    """Return an empty jaxpr, a cache anchor for an equation whose other parameters belong to the user.
-
-    JAX caches what it infers about an equation under its parameters, and drops an entry only when a jaxpr among them
 def cast_to_type(array: Any, aval: Any) -> Any:
     """Return an array in the dtype of a type, weak where that is; JAX has no function that makes a type weak."""
     if array.dtype != aval.dtype or array.weak_type > aval.weak_type:
@@ -56,6 +56,10 @@ def cast_to_type(array: Any, aval: Any) -> Any:
     return jax.lax.convert_element_type_p.bind(array, new_dtype=aval.dtype, weak_type=True, sharding=None)
 
 
+def make_cache_anchor() -> Any:
+    """Return an empty jaxpr, a cache anchor for an equation whose other parameters belong to the user.
+
+    JAX caches what it infers about an equation under its parameters, and drops an entry only when a jaxpr among them
     dies; without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
     Inside a Pallas kernel it is marked as high, see `is_in_kernel`.
     """

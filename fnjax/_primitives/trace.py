@@ -74,7 +74,8 @@ def trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> TracedRun:
         facts.append((len(outputs), derivative))
         return outputs + intermediates
 
-    jaxpr, closed_over = trace_flat(f"{rule.name}.forward", run, [*map(jax.typeof, operands)])
+    avals = [*map(jax.typeof, operands)]
+    jaxpr, closed_over = trace_flat(f"{rule.name}.forward", run, avals, rule.operand_names())
     return TracedRun(jaxpr, closed_over, *facts[0])
 
 
