@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -378,11 +379,9 @@ def _scan(subject: _Subject) -> None:
 
 
 def _remat(subject: _Subject) -> None:
-    plain = subject.func
-    remat = _Subject.__new__(_Subject)
-    vars(remat).update(vars(subject))
+    remat = copy.copy(subject)
     static = tuple(i for i, x in enumerate(subject.args) if not is_tensor(x) and i not in subject.selected)
-    remat.func = _rematerialised(plain, static)
+    remat.func = _rematerialised(subject.func, static)
     subject.same(remat.everything(*subject.arrays), subject.everything(*subject.arrays), "jax.checkpoint")
 
 

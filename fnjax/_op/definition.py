@@ -6,16 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
-from fnjax._op.messages import (
-    bad_name,
-    keyword_only_tensor,
-    other_mutates_args,
-    unknown_key,
-    unreadable_schema,
-)
 from fnjax._op.operator import CustomOpDef, Devices
 from fnjax._op.registry import OPERATORS, WAITING
-from fnjax._op.schema import infer, read_schema
+from fnjax._op.schema import infer, read_schema, unreadable_schema
+from fnjax.errors import MissingMethodError, OperatorError, SchemaError, error
 
 Method = Callable[..., Any]
 
@@ -99,10 +93,20 @@ def _define(
         schema = read_schema(text)
         mutated = {p.name for p in schema.mutated}
         if mutated != set(mutates_args):
-            raise other_mutates_args(mutates_args, text, mutated)
+            raise error(
+                SchemaError,
+                f"Attempted to create a custom op with `mutates_args={mutates_args}` and `schema={text}`. The schema "
+                f"suggests that the op mutates {mutated} which is different from what was provided to us in "
+                "`mutates_args`. Please make these consistent.",
+                "operator-schema",
+            )
     _check_name(namespace, own)
     if any(p.type.is_tensor for p in schema.keyword_only):
-        raise keyword_only_tensor(own + schema.text)
+        raise error(
+            MissingMethodError,
+            f"custom_op with kwarg-only Tensor args. Please make your tensors not kwarg-only. Got: {own + schema.text}",
+            "operator-schema",
+        )
     before = OPERATORS.get(name)
     operator = CustomOpDef(name, schema, fn)
     try:
@@ -121,7 +125,14 @@ def _check_name(namespace: str, name: str) -> None:
     for part in (namespace, *name.split(".", 1)):
         if not re.fullmatch(r"[A-Za-z_]\w*", part):
             found = re.sub(r"^[A-Za-z_]\w*", "", part)[:1] or "the end"
-            raise bad_name(f"{namespace}::{name}", found)
+            qualname = f"{namespace}::{name}"
+            raise error(
+                OperatorError,
+                f"expected ident but found {found!r} here: {qualname}",
+                "operator-schema",
+                expected="{namespace}::{name}, each of letters, digits and underscores",
+                got=repr(qualname),
+            )
 
 
 def triton_op(
@@ -224,7 +235,9 @@ class Library:
             raise TypeError(f"Input function is required to be a callable but found type {type(fn)}")
         key = dispatch_key or self.dispatch_key or "CompositeImplicitAutograd"
         if key != "Meta" and key not in _KEYS and not key.startswith(("CompositeImplicitAutograd", "Autograd")):
-            raise unknown_key(key, (*_KEYS, "Meta", "CompositeImplicitAutograd", "Autograd"))
+            keys = ", ".join((*_KEYS, "Meta", "CompositeImplicitAutograd", "Autograd"))
+            what = f"could not parse dispatch key: {key}"
+            raise error(OperatorError, what, "operator-schema", expected=f"one of {keys}", got=repr(key))
 
         def give_body(operator: CustomOpDef) -> None:
             if key == "Meta":

@@ -8,15 +8,10 @@ from typing import Any
 
 from fnjax._function.backward import gradient_for_static
 from fnjax._function.function import Function
-from fnjax._op.messages import (
-    no_autograd,
-    number_differentiated,
-    wrong_gradient_count,
-    wrong_gradient_structure,
-)
 from fnjax._op.running import Implementation, run_operator
 from fnjax._op.schema import Parameter
 from fnjax._primitives.tree import iter_leaves
+from fnjax.errors import GradientError, OperatorError, describe, error
 
 Method = Callable[..., Any]
 # The keyword-only arguments are passed as one dictionary after the others, under a name that no parameter has.
@@ -43,7 +38,12 @@ def make_function(
 
     def pullback(ctx: Any, *grads: Any) -> Any:
         if backward is None:
-            raise no_autograd(this.qualname)
+            raise error(
+                OperatorError,
+                f"Trying to backward through {this.qualname.replace('::', '.')}.default but no autograd formula was "
+                "registered. Please use register_autograd to add one.",
+                "operator-autograd",
+            )
         _refuse_numbers(this, body, ctx.needs_input_grad)
         ctx.needs_input_grad = _needs(positional, ctx.needs_input_grad)
         return (*_take_gradients(this, backward, backward(ctx, *grads), ctx.needs_input_grad), None)
@@ -78,7 +78,14 @@ def _refuse_numbers(this: Implementation, body: Method, needs: Sequence[Any]) ->
     entries = [*zip(this.schema.positional, needs, strict=False), *_keyword_needs(this, needs)]
     for p, need in entries:
         if not p.type.is_tensor and any(iter_leaves(need)):
-            raise number_differentiated(body, this.qualname, p.name, p.type.name)
+            raise error(
+                GradientError,
+                f"argument '{p.name}' of {this.qualname} is a {p.type.name}, which has no gradient, and is being "
+                "differentiated",
+                "operator-autograd",
+                method=body,
+                fix=f"annotate {p.name} as jax.Array, or pass jax.lax.stop_gradient({p.name})",
+            )
 
 
 def _keyword_needs(this: Implementation, needs: Sequence[Any]) -> list[tuple[Parameter, Any]]:
@@ -97,11 +104,26 @@ def _take_gradients(this: Implementation, backward: Method, returned: Any, needs
     n = len(positional)
     extra = next((i for i, g in enumerate(grads[n:], n) if g is not None), None)
     if len(grads) < n or extra is not None:
-        raise wrong_gradient_count(backward, qualname, [p.name for p in positional], len(grads))
+        names = ", ".join(p.name for p in positional)
+        raise error(
+            GradientError,
+            f"{qualname}.backward returned an incorrect number of gradients (expected {n}, got {len(grads)})",
+            "operator-autograd",
+            method=backward,
+            expected=f"one gradient for each positional argument ({names}), None where there is none",
+        )
     for i, (p, grad, need) in enumerate(zip(positional, grads, needs, strict=False)):
         if p.type.is_tensor and p.type.listed:
             if not isinstance(grad, list) or len(grad) != len(need):
-                raise wrong_gradient_structure(backward, qualname, p.name, len(need), grad)
+                raise error(
+                    GradientError,
+                    "Expected the return from backward to be of the same structure as the inputs. "
+                    f"Got: {describe(grad)} (return from backward), list of {len(need)} (inputs), for argument "
+                    f"'{p.name}' of {qualname}",
+                    "operator-autograd",
+                    method=backward,
+                    expected=f"a list of {len(need)}, each an array or None",
+                )
             grads[i] = grad or None  # a list without arrays has no gradient
         elif not p.type.is_tensor and grad is not None:
             raise gradient_for_static(backward, qualname, f"argument {i} ('{p.name}')", i, grad)

@@ -12,17 +12,11 @@ import jax
 from fnjax._function.function import Function
 from fnjax._op.binding import bind, take_results
 from fnjax._op.derivative import make_function
-from fnjax._op.messages import (
-    gone,
-    no_device_argument,
-    no_functional_schema,
-    no_kernel,
-    unknown_device,
-)
 from fnjax._op.registry import OPERATORS
-from fnjax._op.running import PLATFORMS, Implementation
+from fnjax._op.running import PLATFORMS, Implementation, no_kernel
 from fnjax._op.schema import Schema
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax.errors import OperatorError, SchemaError, error
 
 Method = Callable[..., Any]
 Devices = str | Sequence[str] | None
@@ -132,7 +126,9 @@ class CustomOpDef:
 
     def _change(self) -> None:
         if OPERATORS.get(self._qualname) is not self:
-            raise gone(self)
+            raise AssertionError(
+                f"Library object has been destroyed: {self} was defined again; register with the later definition"
+            )
         self._forget()
 
     def register_fake(self, fn: Method, /) -> Method:
@@ -162,7 +158,13 @@ class CustomOpDef:
             OperatorError: if the operator mutates arguments.
         """
         if self._schema_read.mutated:
-            raise no_functional_schema(self, self._qualname + self.schema)
+            raise error(
+                OperatorError,
+                f"Cannot register autograd formula for non-functional operator {self} with schema "
+                f"{self._qualname + self.schema}. Please create a functional operator and register an autograd formula "
+                "for that.",
+                "operator-autograd",
+            )
         self._change()
         self._backward, self._setup_context, self._autograd = backward, setup_context, None
 
@@ -179,7 +181,13 @@ class CustomOpDef:
         """
         platforms = _read_devices(device_types)
         if platforms != [None] and not any(p.type.base in ("Tensor", "Device") for p in self._schema_read.parameters):
-            raise no_device_argument(self._qualname)
+            raise error(
+                SchemaError,
+                "Functions without tensor inputs are required to have a `device: jax.Device` argument "
+                f"({self._qualname})",
+                "operator-schema",
+                fix="leave device_types out, or add the argument",
+            )
         if fn is None:
             return functools.partial(self.register_kernel, device_types)
         self._change()
@@ -235,7 +243,11 @@ def _read_devices(devices: Devices) -> list[str | None]:
     found: list[str | None] = []
     for device in [devices] if isinstance(devices, str) else devices:
         if device not in PLATFORMS:
-            raise unknown_device(device, list(PLATFORMS))
+            raise error(
+                OperatorError,
+                f"Expected one of {', '.join(PLATFORMS)} device type at start of device string: {device}",
+                "operator-kernel",
+            )
         found += PLATFORMS[device]
     return found
 

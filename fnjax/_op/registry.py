@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from fnjax._op.messages import unknown_operator
+from fnjax.errors import UnknownOperatorError, error
 
 OPERATORS: dict[str, Any] = {}  # name → CustomOpDef, which imports this module
 WAITING: dict[str, list[Any]] = {}  # name → functions that register bodies that came before the definition
+
+
+def _unknown_operator(namespace: str, name: str, known: Sequence[str]) -> UnknownOperatorError:
+    """Build the error for the lookup of an undefined operator."""
+    return error(
+        UnknownOperatorError,
+        f"'_OpNamespace' '{namespace}' object has no attribute '{name}'",
+        "operator-name",
+        expected=", ".join(known) or f"an operator: none of the namespace {namespace} is defined",
+        fix="import the module that defines it before you look it up",
+    )
 
 
 class _Namespace:
@@ -21,7 +33,7 @@ class _Namespace:
         if found is None and any(n.startswith(f"{name}.") for n in self.__dir__()):
             return _Overloads(f"{self._name}::{name}")
         if found is None:
-            raise unknown_operator(self._name, name, self.__dir__())
+            raise _unknown_operator(self._name, name, self.__dir__())
         return found
 
     def __dir__(self) -> list[str]:
@@ -47,7 +59,7 @@ class _Overloads:
         found = [op for n, op in OPERATORS.items() if n.startswith(f"{self._qualname}.")]
         if len(found) > 1:
             namespace, _, own = self._qualname.partition("::")
-            raise unknown_operator(namespace, own, sorted(n for n in OPERATORS if n.startswith(f"{self._qualname}.")))
+            raise _unknown_operator(namespace, own, sorted(n for n in OPERATORS if n.startswith(f"{self._qualname}.")))
         return found[0](*args, **kwargs)
 
 

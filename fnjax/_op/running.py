@@ -11,13 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._op.binding import take_results
-from fnjax._op.messages import empty_fake, fake_needs_numbers, no_fake, no_kernel, other_kernel, other_than_fake
 from fnjax._op.schema import Schema
 from fnjax._primitives.jax_internals import varying
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, has_leaf, is_array, is_tensor, is_tracer, map_leaves, split, to_tensor
-from fnjax.errors import FnjaxError
+from fnjax.errors import FnjaxError, MissingMethodError, OperatorError, error
 
 Method = Callable[..., Any]
 # JAX's errors where the value of a traced array is needed: only these make a body a callback.
@@ -135,6 +134,17 @@ def _platforms_of(this: Implementation, arrays: Sequence[Any], args: Sequence[An
     return PLATFORMS.get(jax.default_backend(), (jax.default_backend(),))
 
 
+def no_kernel(qualname: str, platform: str, known: Sequence[str]) -> MissingMethodError:
+    """Build the error for a call on a platform without a kernel."""
+    return error(
+        MissingMethodError,
+        f"Could not run '{qualname}' with arguments from the '{platform.upper()}' backend. "
+        f"'{qualname}' is only available for these backends: [{', '.join(k.upper() for k in known)}].",
+        "operator-kernel",
+        fix=f'register one with register_kernel("{platform}")',
+    )
+
+
 def _absent(this: Implementation, types: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Arrays]:
     """Return a callback that raises, for platforms without a kernel.
 
@@ -151,7 +161,13 @@ def _compare(this: Implementation, staged: Mapping[str | None, _Staged]) -> None
     (first, one), *others = staged.items()
     for platform, other in others:
         if (one.types, one.structure) != (other.types, other.structure):
-            raise other_kernel(this.qualname, str(first), _describe(one.types), str(platform), _describe(other.types))
+            raise error(
+                OperatorError,
+                f"the kernels of {this.qualname} disagree: {_describe(one.types)} for {first or 'all others'}, "
+                f"{_describe(other.types)} for {platform or 'all others'}",
+                "operator-kernel",
+                fix="let all kernels return the same shapes and dtypes",
+            )
 
 
 def _describe(types: Sequence[jax.ShapeDtypeStruct]) -> str:
@@ -182,7 +198,19 @@ def _check_fake(call: _Call, kernel: Method, arrays: Sequence[Any], types: Seque
     for i in range(max(len(promised), len(types))):
         fake, body = (_describe(ts[i : i + 1]) or "nothing" for ts in (promised, types))
         if fake != body:
-            raise other_than_fake(kernel, call.this.qualname, i, fake, body)
+            raise _other_than_fake(kernel, call.this.qualname, i, fake, body)
+
+
+def _other_than_fake(method: Method, qualname: str, index: int, fake: str, body: str) -> OperatorError:
+    """Build the error for a body whose results differ from those of the fake."""
+    return error(
+        OperatorError,
+        f"register_fake of {qualname} and its body disagree on output {index}: the fake says {fake}, the body gave "
+        f"{body}",
+        "operator-fake",
+        method=method,
+        fix="make register_fake return what the body returns",
+    )
 
 
 def _is_result(leaf: Any) -> bool:
@@ -213,7 +241,16 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
         numbers_traced = [p.name for p, a in given if not p.type.is_tensor and has_leaf(a, is_tracer)]
         if isinstance(e, NEEDS_CONCRETE_VALUES) or (numbers_traced and not isinstance(e, FnjaxError)):
             named = numbers_traced or [p.name for p, _ in given]
-            raise fake_needs_numbers(fake, this.qualname, named) from e
+            raise error(
+                OperatorError,
+                f"register_fake of {this.qualname} asks for the numbers of a traced array",
+                "operator-fake",
+                method=fake,
+                expected="shapes and dtypes that follow from those of the arguments, and from numbers that are not "
+                "traced",
+                got=f"traced: {', '.join(named)}",
+                fix="keep the number static (jax.jit(..., static_argnums=...)), or close over it",
+            ) from e
         raise
     return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals], structures[-1]
 
@@ -222,15 +259,31 @@ def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: E
     """Make a body a `jax.pure_callback`, with the shapes and dtypes of register_fake."""
     this = call.this
     if this.fake is None:
-        raise no_fake(this.operator, this.name, kernel, cause) from cause
+        raise error(
+            OperatorError,
+            f"There was no fake impl registered for {this.operator}. This is necessary for jax.jit and all tracing to "
+            f"work. Please use `{this.name}.register_fake` to add an fake impl. Its body asks for the numbers of a "
+            f"traced array ({type(cause).__name__}).",
+            "operator-fake",
+            method=kernel,
+            expected="a function of the same arguments that returns arrays of the shapes and dtypes of the results",
+        ) from cause
     types, structure = _fake_types(call, arrays, numbers=True)
     if this.schema.returns and not types:  # the body would never be called
-        raise empty_fake(this.fake, this.qualname, this.schema.text.rpartition(" -> ")[2])
+        wanted = this.schema.text.rpartition(" -> ")[2]
+        raise error(
+            OperatorError,
+            f"register_fake of {this.qualname} returned no array",
+            "operator-fake",
+            method=this.fake,
+            expected=f"arrays like the results: {wanted}",
+            fix="return them (jnp.empty_like(x))",
+        )
 
     def host(*arrays: Any) -> Arrays:
         found, got = split(call.run(kernel, [*map(to_tensor, arrays)]), _is_result)
         if got != structure:
-            raise other_than_fake(kernel, this.qualname, 0, f"{structure.n_arrays} arrays", f"{got.n_arrays} arrays")
+            raise _other_than_fake(kernel, this.qualname, 0, f"{structure.n_arrays} arrays", f"{got.n_arrays} arrays")
         return [
             _take(kernel, this.qualname, i, t, value) for i, (t, value) in enumerate(zip(types, found, strict=True))
         ]
@@ -252,5 +305,5 @@ def _take(kernel: Method, qualname: str, index: int, wanted: jax.ShapeDtypeStruc
     kind = jax.dtypes.canonicalize_dtype(array.dtype)
     if (array.shape, kind) != (wanted.shape, wanted.dtype):
         got = jax.ShapeDtypeStruct(array.shape, kind)
-        raise other_than_fake(kernel, qualname, index, _describe([wanted]), _describe([got]))
+        raise _other_than_fake(kernel, qualname, index, _describe([wanted]), _describe([got]))
     return array.astype(kind)

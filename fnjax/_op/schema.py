@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from fnjax._op.grammar import NAMED, TYPE, split_at_commas
-from fnjax._op.messages import bad_mutates_args, bad_schema, unreadable_schema
 from fnjax._op.types import Type
+from fnjax.errors import OperatorError, SchemaError, error
 
 UNKNOWN = "unknown"
 dtype = np.dtype
@@ -131,12 +131,20 @@ def infer(function: Callable[..., Any], mutates_args: str | Iterable[str]) -> Sc
     signature = inspect.signature(function)
 
     def refuse(what: str, fix: str = "") -> NoReturn:
-        raise bad_schema(what, signature, fix)
+        head = f"infer_schema(func): {what} Got func with signature {signature})"
+        raise error(SchemaError, head, "operator-schema", fix=fix)
 
     if not isinstance(mutates_args, str):
         mutates_args = tuple(mutates_args)
     elif mutates_args != UNKNOWN:
-        raise bad_mutates_args(mutates_args)
+        raise error(
+            SchemaError,
+            "mutates_args must either be a sequence of the names of the arguments that are mutated or the string "
+            "'unknown'. ",
+            "operator-schema",
+            got=repr(mutates_args),
+            fix="write mutates_args=() where nothing is mutated",
+        )
     parameters = []
     for name, given in signature.parameters.items():
         if given.kind not in _KINDS.values():
@@ -312,6 +320,17 @@ def read_schema(text: str) -> Schema:
         is_tuple, text = False, f"({found['parameters']}) -> {parts[0]}"
     kinds = tuple(_read_type(part.split(" ")[0] if "->" not in part else part, text)[0] for part in parts)
     return Schema(tuple(parameters), kinds, is_tuple and bool(kinds), text.strip(), is_view)
+
+
+def unreadable_schema(text: str, what: str) -> OperatorError:
+    """Build the error for a schema that cannot be parsed."""
+    return error(
+        OperatorError,
+        what,
+        "operator-schema",
+        expected="a schema like (Tensor x, float eps=1e-05) -> Tensor",
+        got=text,
+    )
 
 
 def _read_type(text: str, schema: str) -> tuple[Type, bool, bool]:
