@@ -15,6 +15,7 @@ import pytest
 import fnjax
 
 PACKAGE = pathlib.Path(fnjax.__file__).parent
+ROOT = pathlib.Path(__file__).parents[1]
 # From the ground up: a file imports files of its own layer and of those before it, and no cycle of files is allowed.
 # A name is a package or a file; where several fit (`torch._table`, `torch`), the longest counts.
 LAYERS = [
@@ -216,6 +217,20 @@ def test_users_containers_are_flattened_in_one_place():
         if any(re.match(r"jax\.(tree\.|tree_util\.tree_)", found) for found in (*used, *imports(path))):
             users.add(name)
     assert {name for name in users if not name.startswith(("port.", "torch.", "triton."))} == set(USES_JAX_TREE)
+
+
+def test_the_table_of_tests_is_complete():
+    """CONTRIBUTING.md's table names tests for each file of the package; all that it names exists, no test is absent."""
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("| Changed | Tests |")[2].partition("\n## ")[0]
+    rows = [[re.findall("`([^`]+)`", cell) for cell in line.split("|")[1:3]] for line in text.splitlines()[2:] if line]
+    files, tests = ([name for row in rows for name in row[at]] for at in (0, 1))
+    assert len(files) == len(set(files))
+    assert [name for name in files if not (ROOT / name).exists()] == []
+    assert [name for name in tests if not (ROOT / "tests" / name).exists()] == []
+    of_package = [path.relative_to(ROOT).as_posix() for path in PACKAGE.rglob("*.py")]
+    assert [path for path in of_package if not path.startswith(tuple(files))] == []
+    of_tests = [path.relative_to(ROOT / "tests").as_posix() for path in (ROOT / "tests").rglob("test_*.py")]
+    assert [path for path in of_tests if not path.startswith(tuple(tests))] == []
 
 
 def test_insides_of_jax_are_read_in_one_place():
