@@ -13,8 +13,8 @@ from fnjax._check.jacobian import Array
 from fnjax._check.precision import find_precision
 from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
 from fnjax._check.report import PAGE, failure
-from fnjax._function.arguments import take_arguments
-from fnjax._function.forward import call_forward, take_outputs
+from fnjax._function.arguments import split_arguments
+from fnjax._function.forward import call_forward, split_outputs
 from fnjax._function.function import Function
 from fnjax._function.spec import read_spec
 from fnjax._primitives.tree import is_tracer, to_tensor
@@ -170,11 +170,11 @@ def _without_backward(owner: type[Function]) -> Callable[..., Any]:
     spec = read_spec(owner)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        arguments, operands = take_arguments(spec, args, kwargs)
+        arguments, operands = split_arguments(spec, args, kwargs)
         needs = [d and is_tracer(x) for d, x in zip(arguments.differentiable, operands, strict=True)]
         ctx = spec.ctx(arguments.needs(needs), operands)
         returned = call_forward(spec, ctx, arguments.fill(operands), arguments.keywords)
-        arrays, form = take_outputs(spec, returned)
+        arrays, form = split_outputs(spec, returned)
         marked = {id(x) for x in ctx.non_differentiable}
         return form.fill([jax.lax.stop_gradient(to_tensor(x)) if id(x) in marked else to_tensor(x) for x in arrays])
 

@@ -25,7 +25,7 @@ from fnjax._function.forward import (
     refuse_numbers,
     run_alone,
     run_eagerly,
-    take_outputs,
+    split_outputs,
 )
 from fnjax._function.jvp import call_jvp
 from fnjax._function.linear import linear_derivative
@@ -85,9 +85,9 @@ def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     if not is_transformed():
         return run_eagerly(spec, args, kwargs)
-    arguments, given = bind_arguments(spec, args, kwargs)
+    arguments, positional = bind_arguments(spec, args, kwargs)
     this = Call(spec, arguments)
-    operands = arguments.take(this.name, given, pytree=spec.options.pytree)
+    operands = arguments.split(this.name, positional, pytree=spec.options.pytree)
     static = [a.static for a in arguments.each if a.kind == "static"]
     methods = (spec.forward, spec.setup_context, spec.backward, spec.jvp)
     this.functions = [*methods, *static, *arguments.keywords.values()]
@@ -136,7 +136,7 @@ class Call:
         args = arguments.fill(operands)
         if not any(needs):
             returned = run_alone(spec, args, arguments.keywords, arguments.needs(needs), operands)
-            originals, self.form = take_outputs(spec, returned)
+            originals, self.form = split_outputs(spec, returned)
             return ForwardResult(to_tensors(originals), [], Derivative((), (False,) * len(originals), None))
         if spec.backward is None and spec.jvp is None:
             raise error(
@@ -154,7 +154,7 @@ class Call:
         except Exception as e:
             annotate(e, spec, arguments, spec.forward, operands)
             raise
-        originals, self.form = take_outputs(spec, returned)
+        originals, self.form = split_outputs(spec, returned)
         if not originals:  # float(x.sum()) works on concrete arrays, and would silently train with zero gradients
             refuse_numbers(spec, returned)
         return self._record(ctx, needs, operands, originals)
@@ -183,7 +183,7 @@ class Call:
         differentiable = tuple([id(x) not in marked and is_inexact(y) for x, y in zip(originals, outputs, strict=True)])
         with_jvp = spec.jvp is not None
         saved, sources, intermediates = save(ctx, operands, originals, differentiable, self._hooks, with_jvp=with_jvp)
-        facts = BackwardSpec(
+        backward_spec = BackwardSpec(
             spec,
             self._arguments,
             needs,
@@ -194,12 +194,12 @@ class Call:
             saved,
         )
         if spec.options.linear:
-            return ForwardResult(outputs, intermediates, linear_derivative(facts, sources, self._run))
+            return ForwardResult(outputs, intermediates, linear_derivative(backward_spec, sources, self._run))
         derivative = Derivative(
             sources,
             differentiable,
-            None if spec.backward is None else functools.partial(call_backward, facts),
-            functools.partial(call_jvp, facts) if with_jvp else None,
+            None if spec.backward is None else functools.partial(call_backward, backward_spec),
+            functools.partial(call_jvp, backward_spec) if with_jvp else None,
         )
         return ForwardResult(outputs, intermediates, derivative)
 

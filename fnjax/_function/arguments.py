@@ -63,7 +63,7 @@ class Arguments:
         self.each: list[Argument] = []
         self.differentiable: list[bool] = []
 
-    def take(self, owner: str, args: Sequence[Any], *, pytree: bool) -> Arrays:
+    def split(self, owner: str, args: Sequence[Any], *, pytree: bool) -> Arrays:
         """Split the positional arguments into arrays and static parts; return the arrays, the operands."""
         operands: Arrays = []
         for i, arg in enumerate(args):
@@ -102,9 +102,13 @@ class Arguments:
         names, n = self.parameters.names, len(self.each)
         if n <= len(names) and all(a.kind == "tensor" for a in self.each):  # the usual case
             return names[:n]
-        places = self._each(range(len(self.differentiable)), None, containers=True, unbuilt=list)
-        paths = {at: self.parameters.name(i) + path for i, tree in enumerate(places) for path, at in named_leaves(tree)}
-        return tuple(paths[at] for at in sorted(paths))
+        places = self._each(range(len(self.differentiable)), None, containers=True, fallback=list)
+        paths = {
+            operand: self.parameters.name(i) + path
+            for i, tree in enumerate(places)
+            for path, operand in named_leaves(tree)
+        }
+        return tuple(paths[operand] for operand in sorted(paths))
 
     def fill(self, operands: Sequence[Any]) -> list[Any]:
         """Return the positional arguments with `operands` in place of the arrays."""
@@ -122,9 +126,9 @@ class Arguments:
     def needs(self, needs: Sequence[bool]) -> NeedsInputGrad:
         """Return `ctx.needs_input_grad`: a bool for each argument, in the structure of a pytree.
 
-        A pytree whose class cannot hold bools has one bool.
+        One bool stands for a pytree whose class cannot hold bools.
         """
-        return NeedsInputGrad(self._each(needs, False, containers=False, unbuilt=any))
+        return NeedsInputGrad(self._each(needs, False, containers=False, fallback=any))
 
     def needed(self, needs: Sequence[bool]) -> list[int]:
         """Return the positions of the arguments that need a gradient."""
@@ -139,7 +143,7 @@ class Arguments:
         return self._each(dims, None, containers=True)
 
     def _each(
-        self, values: Sequence[Any], nothing: Any, *, containers: bool, unbuilt: Callable[[Any], Any] | None = None
+        self, values: Sequence[Any], nothing: Any, *, containers: bool, fallback: Callable[[Any], Any] | None = None
     ) -> list[Any]:
         """Return the values of each argument, in its structure.
 
@@ -147,25 +151,25 @@ class Arguments:
             values: one for each operand.
             nothing: the value of static arguments, and of leaves that are not arrays.
             containers: whether containers that are not traversed have values, too.
-            unbuilt: what replaces the values of a pytree whose class cannot hold them.
+            fallback: what replaces the values of a pytree whose class cannot hold them.
 
         Raises:
-            ArgumentError: for such a pytree without `unbuilt`.
+            ArgumentError: for such a pytree without `fallback`.
         """
-        found = []
+        filled = []
         for i, a in enumerate(self.each):
             if a.kind == "static" or (a.kind == "container" and not containers):
-                found.append(nothing)
+                filled.append(nothing)
             elif a.split is None:
-                found.append(values[a.start])
+                filled.append(values[a.start])
             else:
                 try:
-                    found.append(a.split.fill(values[a.start :], nothing))
+                    filled.append(a.split.fill(values[a.start :], nothing))
                 except Exception as e:
-                    if unbuilt is None:
+                    if fallback is None:
                         raise _cannot_hold(self.name(i), values[a.start : a.stop], e) from e
-                    found.append(unbuilt(values[a.start : a.stop]))
-        return found
+                    filled.append(fallback(values[a.start : a.stop]))
+        return filled
 
 
 def _cannot_hold(name: str, leaves: Sequence[Any], e: Exception) -> ArgumentError:
@@ -199,11 +203,11 @@ def bind_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """Bind the arguments of `apply` to forward's parameters; return those that are keyword-only, and the others."""
     if not kwargs and len(args) in spec.parameters.direct:  # the usual case
         return Arguments(spec.parameters, {}), args
-    given, keywords = spec.parameters.bind(spec.name, args, kwargs)
-    return Arguments(spec.parameters, keywords), given
+    positional, keywords = spec.parameters.bind(spec.name, args, kwargs)
+    return Arguments(spec.parameters, keywords), positional
 
 
-def take_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
+def split_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
     """Bind the arguments of `apply` to forward's parameters; return their static parts and their arrays."""
-    arguments, given = bind_arguments(spec, args, kwargs)
-    return arguments, arguments.take(spec.name, given, pytree=spec.options.pytree)
+    arguments, positional = bind_arguments(spec, args, kwargs)
+    return arguments, arguments.split(spec.name, positional, pytree=spec.options.pytree)

@@ -55,20 +55,23 @@ def in_backward(is_one: bool) -> AbstractContextManager[None]:
     return IN_BACKWARD(is_one) if jax.sharding.get_abstract_mesh().manual_axes else nullcontext()
 
 
-def call_backward(facts: BackwardSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
+def call_backward(backward_spec: BackwardSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
     """Compute the vjp with the user's backward: residuals, cotangents → gradients of the operands; None means zero."""
-    spec = facts.spec
+    spec = backward_spec.spec
     assert spec.backward is not None
-    ctx = facts.saved.restore(spec, residuals)
-    given = [_grad_output(facts.saved, *c) for c in zip(cotangents, facts.outputs, facts.differentiable, strict=True)]
-    grad_outputs = facts.form.gradients(given)
+    ctx = backward_spec.saved.restore(spec, residuals)
+    gradients = [
+        _grad_output(backward_spec.saved, *c)
+        for c in zip(cotangents, backward_spec.outputs, backward_spec.differentiable, strict=True)
+    ]
+    grad_outputs = backward_spec.form.gradients(gradients)
     try:
         with in_backward(True):
             returned = spec.backward(ctx, *([grad_outputs] if spec.options.boxed_grads_call else grad_outputs))
     except Exception as e:
-        annotate(e, spec, facts.arguments, spec.backward, (), len(facts.saved.tensors))
+        annotate(e, spec, backward_spec.arguments, spec.backward, (), len(backward_spec.saved.tensors))
         raise
-    return _take_gradients(facts, returned)
+    return _validate_gradients(backward_spec, returned)
 
 
 def _grad_output(saved: Saved, ct: Any, aval: Any, differentiable: bool) -> Any:
@@ -85,30 +88,30 @@ def _grad_output(saved: Saved, ct: Any, aval: Any, differentiable: bool) -> Any:
     return make_zeros(aval)
 
 
-def _take_gradients(facts: BackwardSpec, returned: Any) -> Arrays:
+def _validate_gradients(backward_spec: BackwardSpec, returned: Any) -> Arrays:
     """Return the gradients of the operands from what backward returned."""
-    spec, arguments = facts.spec, facts.arguments
+    spec, arguments = backward_spec.spec, backward_spec.arguments
     grads = returned if isinstance(returned, tuple) else (returned,)
     n = len(arguments.each)
     if len(grads) < n or any(g is not None for g in grads[n:]):
-        raise _wrong_number(facts, n, returned)
+        raise _wrong_number(backward_spec, n, returned)
     # The user counts one gradient for each argument; a pytree argument is several operands, a static one none.
-    result: Arrays = [None] * len(facts.operands)
+    result: Arrays = [None] * len(backward_spec.operands)
     for i, (gradient, argument) in enumerate(zip(grads, arguments.each, strict=False)):
         if argument.kind == "tensor":
-            result[argument.start] = _as_cotangent(gradient, _Target(facts, i, argument.start))
+            result[argument.start] = _as_cotangent(gradient, _Target(backward_spec, i, argument.start))
         elif argument.kind == "tree" and argument.start < argument.stop:
-            result[argument.start : argument.stop] = _cotangents_of_tree(facts, gradient, i)
+            result[argument.start : argument.stop] = _cotangents_of_tree(backward_spec, gradient, i)
         elif gradient is not None:
             raise gradient_for_static(spec.backward, spec.name, arguments.name(i), i, gradient)
-    if all(g is None for g in grads) and not any(map(is_ref, facts.operands)):  # a Ref may hold them
-        _warn_of_no_gradients(facts)
+    if all(g is None for g in grads) and not any(map(is_ref, backward_spec.operands)):  # a Ref may hold them
+        _warn_of_no_gradients(backward_spec)
     return result
 
 
-def _wrong_number(facts: BackwardSpec, n: int, returned: Any) -> GradientError:
+def _wrong_number(backward_spec: BackwardSpec, n: int, returned: Any) -> GradientError:
     """Build the error for too few or too many gradients."""
-    spec, arguments = facts.spec, [facts.arguments.parameters.name(i) for i in range(n)]
+    spec, arguments = backward_spec.spec, [backward_spec.arguments.parameters.name(i) for i in range(n)]
     came = len(returned) if isinstance(returned, tuple) else 1
     fix = f"return a tuple of {n}" if n != 1 else "return the gradient by itself"
     if isinstance(returned, list) and len(returned) == n:
@@ -142,13 +145,13 @@ def gradient_for_static(method: Method | None, name: str, argument: str, index: 
     )
 
 
-def _warn_of_no_gradients(facts: BackwardSpec) -> None:
+def _warn_of_no_gradients(backward_spec: BackwardSpec) -> None:
     """Warn that backward returned None for every argument.
 
     A missing `return` would otherwise train silently, with zero gradients.
     """
-    spec, arguments = facts.spec, facts.arguments
-    needed = arguments.needed(facts.needs)
+    spec, arguments = backward_spec.spec, backward_spec.arguments
+    needed = arguments.needed(backward_spec.needs)
     assert spec.backward is not None
     warn(
         f"{spec.name}.backward returned None for every argument, and {' and '.join(map(arguments.name, needed))} "
@@ -162,13 +165,13 @@ class _Target(NamedTuple):
     """Array to which a gradient belongs.
 
     Attributes:
-        facts: of the run of forward.
+        backward_spec: of the run of forward.
         index: the position of its argument.
         operand: its position among the operands.
         leaf: its position in its argument, for messages.
     """
 
-    facts: BackwardSpec
+    backward_spec: BackwardSpec
     index: int
     operand: int
     leaf: str = ""
@@ -176,33 +179,35 @@ class _Target(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the argument, and where the array is in it."""
-        return self.facts.arguments.name(self.index) + self.leaf
+        return self.backward_spec.arguments.name(self.index) + self.leaf
 
     @property
     def aval(self) -> Any:
         """The type of the array."""
-        return self.facts.operands[self.operand]
+        return self.backward_spec.operands[self.operand]
 
 
-def _cotangents_of_tree(facts: BackwardSpec, gradient: Any, index: int) -> Arrays:
+def _cotangents_of_tree(backward_spec: BackwardSpec, gradient: Any, index: int) -> Arrays:
     """Return the cotangents of the arrays of a pytree argument."""
-    argument = facts.arguments.each[index]
+    argument = backward_spec.arguments.each[index]
     assert argument.split is not None
     if gradient is None:
         return [None] * argument.split.n_arrays
     leaves = argument.split.match(gradient)
     if leaves is None:
+        name = backward_spec.arguments.name(index)
         raise error(
             GradientError,
-            f"{facts.spec.name}.backward returned a gradient of another structure for {facts.arguments.name(index)}",
+            f"{backward_spec.spec.name}.backward returned a gradient of another structure for {name}",
             "gradient-structure",
-            method=facts.spec.backward,
+            method=backward_spec.spec.backward,
             expected=f"None, or {argument.split}",
             got=str(split(gradient)[1]),
             fix="return a container like the argument, None in place of whatever has no gradient",
         )
     return [
-        _as_cotangent(leaf, _Target(facts, index, argument.start + i, f", leaf {i}")) for i, leaf in enumerate(leaves)
+        _as_cotangent(leaf, _Target(backward_spec, index, argument.start + i, f", leaf {i}"))
+        for i, leaf in enumerate(leaves)
     ]
 
 
@@ -214,12 +219,12 @@ def _as_cotangent(gradient: Any, target: _Target) -> Any:
     Raises:
         GradientError: if it cannot be one.
     """
-    facts = target.facts
-    if gradient is None or not facts.needs[target.operand]:
+    backward_spec = target.backward_spec
+    if gradient is None or not backward_spec.needs[target.operand]:
         if gradient is not None and is_ref(target.aval):
             raise _ref_gradient(gradient, target)
         return None
-    aval = facts.operands[target.operand]
+    aval = backward_spec.operands[target.operand]
     if not is_array(gradient):
         gradient = _as_array(gradient, target)
     if gradient.shape != aval.shape:
@@ -235,7 +240,7 @@ def _as_array(gradient: Any, target: _Target) -> Any:
     """Return a gradient as an array of JAX's."""
     if is_tensor(gradient) and not is_ref(gradient):
         return to_tensor(gradient)
-    spec = target.facts.spec
+    spec = target.backward_spec.spec
     refuse_torch(gradient, f"the gradient for {target.name} of {spec.name}")
     fix = "return an array; a number times jnp.ones_like(grad_output) is one"
     if isinstance(gradient, (list, tuple)):
@@ -253,15 +258,15 @@ def _as_array(gradient: Any, target: _Target) -> Any:
 
 def _sum_to_size(gradient: Any, target: _Target) -> Any:
     """Sum a gradient over the axes that broadcasting added, as PyTorch's sum_to_size does."""
-    shape = target.aval.shape
+    spec, shape = target.backward_spec.spec, target.aval.shape
     extra = gradient.ndim - len(shape)
     if extra < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[extra:], strict=True)):
         raise error(
             GradientError,
-            f"{target.facts.spec.name}.backward returned an invalid gradient at index {target.index} - got "
+            f"{spec.name}.backward returned an invalid gradient at index {target.index} - got "
             f"{list(gradient.shape)} but expected shape compatible with {list(shape)}",
             "gradient-shape",
-            method=target.facts.spec.backward,
+            method=spec.backward,
             expected=f"the shape of {target.name}, {shape}, or one that it broadcasts to",
             got=f"shape {gradient.shape}",
             fix="sum over the axes that forward broadcast; jnp.broadcast_to(grad, shape) where it is smaller",
@@ -273,13 +278,13 @@ def _sum_to_size(gradient: Any, target: _Target) -> Any:
 
 def _cast(gradient: Any, target: _Target) -> Any:
     """Cast a gradient to the dtype of its array."""
-    aval = target.aval
+    spec, aval = target.backward_spec.spec, target.aval
     if jnp.issubdtype(gradient.dtype, jnp.complexfloating) > jnp.issubdtype(aval.dtype, jnp.complexfloating):
         raise error(
             GradientError,
-            f"{target.facts.spec.name}.backward returned a complex gradient for {target.name}, which is real",
+            f"{spec.name}.backward returned a complex gradient for {target.name}, which is real",
             "complex-gradient",
-            method=target.facts.spec.backward,
+            method=spec.backward,
             expected=f"dtype {aval.dtype} (PyTorch: isFloatingType(grad) || (input_is_complex == grad_is_complex))",
             got=f"dtype {gradient.dtype}",
             fix="return grad.real",
@@ -288,12 +293,13 @@ def _cast(gradient: Any, target: _Target) -> Any:
 
 
 def _ref_gradient(gradient: object, target: _Target) -> GradientError:
+    spec = target.backward_spec.spec
     return error(
         GradientError,
-        f"{target.facts.spec.name}.backward returned a gradient different than None at position {target.index + 1}, "
+        f"{spec.name}.backward returned a gradient different than None at position {target.index + 1}, "
         f"but {target.name} is a Ref, which has no gradient",
         "ref-gradient",
-        method=target.facts.spec.backward,
+        method=spec.backward,
         expected="None in its place",
         got=describe(gradient),
         fix="write to the Ref in backward, as in ctx.ref[...] += gradient, and return None",

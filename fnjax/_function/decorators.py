@@ -53,13 +53,13 @@ def once_differentiable(fn: F) -> F:
 
 def _call_once(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a backward under stop_gradient, like PyTorch's no_grad; a derivative of what it returns raises an error."""
-    given, form = split(list(args), lambda x: isinstance(x, jax.Array | FunctionCtx))
-    contexts = [x for x in given if isinstance(x, FunctionCtx)]
-    arrays = [x for x in given if not isinstance(x, FunctionCtx)]
+    leaves, rest = split(list(args), lambda x: isinstance(x, jax.Array | FunctionCtx))
+    contexts = [x for x in leaves if isinstance(x, FunctionCtx)]
+    arrays = [x for x in leaves if not isinstance(x, FunctionCtx)]
     kept = [leaf for ctx in contexts for leaf in arrays_of(ctx)]
     stop = jax.lax.stop_gradient
-    stopped = [map_arrays(stop, x) if isinstance(x, FunctionCtx) else stop(x) for x in given]
-    grads, result = split(fn(*form.fill(stopped), **kwargs), is_tensor)
+    stopped = [map_arrays(stop, x) if isinstance(x, FunctionCtx) else stop(x) for x in leaves]
+    grads, result = split(fn(*rest.fill(stopped), **kwargs), is_tensor)
     if not grads:
         return result.fill([])
     # The equation outlives this trace, so it holds names, not the ctx.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax._function.annotated_errors import annotate
-from fnjax._function.arguments import Arguments, take_arguments
+from fnjax._function.arguments import Arguments, split_arguments
 from fnjax._function.ctx import FunctionCtx, NeedsInputGrad
 from fnjax._function.signature import refuse_torch
 from fnjax._function.spec import Spec
@@ -36,12 +36,12 @@ def run_eagerly(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if not kwargs and _are_plain(spec, args):  # the usual case: nothing to bind, convert or split
         returned = run_alone(spec, args, {}, _no_needs(len(args)), args)
     else:
-        arguments, operands = take_arguments(spec, args, kwargs)
+        arguments, operands = split_arguments(spec, args, kwargs)
         needs = arguments.needs((False,) * len(operands))
         returned = run_alone(spec, arguments.fill(operands), arguments.keywords, needs, operands)
     if type(returned) is concrete_type():
         return returned
-    arrays, form = take_outputs(spec, returned)
+    arrays, form = split_outputs(spec, returned)
     return form.fill([to_tensor(x) for x in arrays])
 
 
@@ -82,7 +82,7 @@ def run_alone(
     except Exception as e:
         # The arguments are split only now, for the message: a call without an error does not pay for it.
         arguments = Arguments(spec.parameters, keywords)
-        operands = arguments.take(spec.name, args, pytree=spec.options.pytree)
+        operands = arguments.split(spec.name, args, pytree=spec.options.pytree)
         annotate(e, spec, arguments, spec.forward, operands)
         raise
 
@@ -139,7 +139,7 @@ class Outputs(NamedTuple):
 ONE_ARRAY = Outputs((ARRAY,), None)
 
 
-def take_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
+def split_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
     """Split what forward returned into its arrays, unconverted, and its structure."""
     if type(returned) is concrete_type() or isinstance(returned, jax.Array):
         return [returned], ONE_ARRAY
@@ -149,8 +149,8 @@ def take_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
     for i, member in enumerate(returned if is_tuple else (returned,)):
         where = f"output {i} of {spec.name}.forward"
         refuse_torch(member, where)
-        taken, rest = split(member, is_tensor)
-        if any(map(is_ref, taken)):
+        leaves, rest = split(member, is_tensor)
+        if any(map(is_ref, leaves)):
             raise error(
                 OutputError,
                 f"{where} is a Ref",
@@ -159,17 +159,17 @@ def take_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
                 expected="an array, or a tuple of arrays and static values",
                 fix="return its content, ref[...]; who called apply with the Ref has it already",
             )
-        if taken and not is_tensor(member) and not spec.options.pytree:
+        if leaves and not is_tensor(member) and not spec.options.pytree:
             raise error(
                 OutputError,
                 f"{where} is a {type_name(member)} that holds arrays; return a tuple",
                 "container-output",
                 method=spec.forward,
                 expected="an array, or a tuple of arrays and static values",
-                got=f"{type_name(member)} with {len(taken)} array(s); PyTorch would silently cut their gradients",
+                got=f"{type_name(member)} with {len(leaves)} array(s); PyTorch would silently cut their gradients",
                 fix="return a tuple, or set `pytree = True` on the class to have containers traversed",
             )
-        arrays += taken
+        arrays += leaves
         members.append(rest)
     # A named tuple takes its members one by one; its `_make` takes them as a tuple does.
     make = getattr(type(returned), "_make", tuple) if is_tuple else None

@@ -16,19 +16,19 @@ from fnjax._primitives.tree import Split, is_inexact, is_tensor, split, to_tenso
 from fnjax.errors import GradientError, describe, error, type_name
 
 
-def call_jvp(facts: BackwardSpec, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
+def call_jvp(backward_spec: BackwardSpec, residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
     """Compute the jvp with the user's method: residuals, tangents → tangents of the outputs; None means zero."""
-    spec, form = facts.spec, facts.form
+    spec, form = backward_spec.spec, backward_spec.form
     assert spec.jvp is not None
-    ctx = facts.saved.restore(spec, residuals, for_jvp=True)
-    given = [
-        make_zeros(aval) if t is None and facts.saved.materialize and is_inexact(aval) else t
-        for t, aval in zip(tangents, facts.operands, strict=True)
+    ctx = backward_spec.saved.restore(spec, residuals, for_jvp=True)
+    materialized = [
+        make_zeros(aval) if t is None and backward_spec.saved.materialize and is_inexact(aval) else t
+        for t, aval in zip(tangents, backward_spec.operands, strict=True)
     ]
     try:
-        returned = spec.jvp(ctx, *facts.arguments.tangents(given))
+        returned = spec.jvp(ctx, *backward_spec.arguments.tangents(materialized))
     except Exception as e:
-        annotate(e, spec, facts.arguments, spec.jvp, (), len(facts.saved.for_forward))
+        annotate(e, spec, backward_spec.arguments, spec.jvp, (), len(backward_spec.saved.for_forward))
         raise
     # A tuple is several tangents, unless forward returned one pytree, which may be a tuple itself.
     is_many = isinstance(returned, tuple) and (form.make is not None or not spec.options.pytree)
@@ -50,23 +50,23 @@ def call_jvp(facts: BackwardSpec, residuals: Sequence[Any], tangents: Sequence[A
         )
     result: Arrays = []
     for i, (member, rest) in enumerate(zip(members, form.members, strict=True)):
-        leaves = [None] * rest.n_arrays if member is None else _take_leaves(facts, member, rest, i)
+        leaves = [None] * rest.n_arrays if member is None else _match_tangents(backward_spec, member, rest, i)
         for leaf in leaves:
-            result.append(_take_tangent(facts, leaf, len(result), i))
+            result.append(_validate_tangent(backward_spec, leaf, len(result), i))
     return result
 
 
-def _take_leaves(facts: BackwardSpec, member: Any, form: Split, output: int) -> Arrays:
+def _match_tangents(backward_spec: BackwardSpec, member: Any, form: Split, output: int) -> Arrays:
     """Return the tangents of the arrays of one output."""
     if not form.n_arrays:
-        raise _extra_tangent(facts, output, member)
+        raise _extra_tangent(backward_spec, output, member)
     leaves = form.match(member)
     if leaves is None:
         raise error(
             GradientError,
-            f"{facts.spec.name}.jvp returned a tangent of another structure for output {output}",
+            f"{backward_spec.spec.name}.jvp returned a tangent of another structure for output {output}",
             "tangent-structure",
-            method=facts.spec.jvp,
+            method=backward_spec.spec.jvp,
             expected=str(form),
             got=str(split(member)[1]),
             fix="return a container like the output, None in place of whatever has no tangent",
@@ -74,13 +74,13 @@ def _take_leaves(facts: BackwardSpec, member: Any, form: Split, output: int) -> 
     return leaves
 
 
-def _take_tangent(facts: BackwardSpec, tangent: Any, leaf: int, output: int) -> Any:
+def _validate_tangent(backward_spec: BackwardSpec, tangent: Any, leaf: int, output: int) -> Any:
     """Check one tangent and cast it to the dtype of its output."""
-    aval, name, jvp = facts.outputs[leaf], facts.spec.name, facts.spec.jvp
+    aval, name, jvp = backward_spec.outputs[leaf], backward_spec.spec.name, backward_spec.spec.jvp
     if tangent is None:
         return None
-    if not facts.differentiable[leaf]:
-        raise _extra_tangent(facts, output, tangent)
+    if not backward_spec.differentiable[leaf]:
+        raise _extra_tangent(backward_spec, output, tangent)
     if not is_tensor(tangent):
         raise error(
             GradientError,
@@ -117,14 +117,14 @@ def _take_tangent(facts: BackwardSpec, tangent: Any, leaf: int, output: int) -> 
     return cast_to_type(tangent, aval)
 
 
-def _extra_tangent(facts: BackwardSpec, output: int, tangent: object) -> GradientError:
+def _extra_tangent(backward_spec: BackwardSpec, output: int, tangent: object) -> GradientError:
     """Build the error for a tangent of an output that has no derivative."""
     return error(
         GradientError,
-        f"{facts.spec.name}'s jvp returned a gradient at position {output}, but the corresponding forward "
+        f"{backward_spec.spec.name}'s jvp returned a gradient at position {output}, but the corresponding forward "
         "output is not a differentiable Tensor. You should return None at that position instead.",
         "tangent-for-constant",
-        method=facts.spec.jvp,
+        method=backward_spec.spec.jvp,
         expected="None",
         got=describe(tangent),
         fix="return None in its place",

@@ -108,7 +108,7 @@ class _Residuals:
             return False  # a closed-over Ref is the same object wherever it is used
         return is_array(leaf) or is_ref(leaf)
 
-    def take(self, value: Any) -> Restore:
+    def record(self, value: Any) -> Restore:
         """Add the arrays in a value to the residuals; return a function that restores the value from these."""
         if type(value) is concrete_type() or isinstance(value, jax.Array):
             index = self.add(value)
@@ -145,23 +145,23 @@ def save(
     residuals = _Residuals(type(ctx).__name__, operands, outputs, differentiable)
     for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
         _refuse_hidden(v, k, ctx, operands)
-    take = residuals.take if hooks is None else functools.partial(_take_packed, residuals, hooks)
-    tensors = [take(x) for x in ctx._to_save]
+    record = residuals.record if hooks is None else functools.partial(_record_packed, residuals, hooks)
+    tensors = [record(x) for x in ctx._to_save]
     saved = Saved(
         ctx._needs,
         ctx._materialize,
         ctx._materialize_non_diff_grads,
         tensors,
-        [residuals.take(x) for x in ctx._saved_for_forward] if with_jvp else (),
-        {k: residuals.take(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
-        {k: residuals.take(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
+        [residuals.record(x) for x in ctx._saved_for_forward] if with_jvp else (),
+        {k: residuals.record(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
+        {k: residuals.record(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
     )
     return saved, tuple(residuals.sources), residuals.intermediates
 
 
-def _take_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
+def _record_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
     if tensor is None or is_ref(tensor):
-        return residuals.take(tensor)
+        return residuals.record(tensor)
 
     def unpack(packed: Any) -> Any:
         array = hooks.unpack(packed)
@@ -177,18 +177,18 @@ def _take_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
         return array
 
     if not is_tracer(tensor):
-        packed = residuals.take(hooks.pack(tensor))
-        return lambda given: unpack(packed(given))
+        packed = residuals.record(hooks.pack(tensor))
+        return lambda values: unpack(packed(values))
     arrays, fill, moves = pack_to_stay(hooks.pack, tensor)
-    packed = residuals.take(arrays)
+    packed = residuals.record(arrays)
     # A move is differentiated as it is: the array that was saved would else stay on the device, next to its copy.
     if moves or not is_inexact(tensor):
-        return lambda given: unpack(fill(packed(given)))
+        return lambda values: unpack(fill(packed(values)))
     saved, saved_type = residuals.add(tensor), jax.typeof(tensor)
 
-    def restore(given: Sequence[Any]) -> Any:
+    def restore(values: Sequence[Any]) -> Any:
         # As in PyTorch what comes back counts as the array that was saved, whatever the hooks compute.
-        array = to_tensor(unpack(fill(packed(given))))
+        array = to_tensor(unpack(fill(packed(values))))
         if array.shape != saved_type.shape or not is_inexact(array):
             raise error(
                 ArgumentError,
@@ -199,7 +199,7 @@ def _take_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
                 got=f"{array.dtype}{list(array.shape)}",
                 fix="let unpack_hook undo what pack_hook does",
             )
-        return count_as(given[saved].astype(array.dtype), array)
+        return count_as(values[saved].astype(array.dtype), array)
 
     return restore
 

@@ -168,8 +168,8 @@ def build_error(kind: ErrorKind, spec: Spec) -> FnjaxError:
 
 def describe_closed_over(functions: Sequence[Any]) -> str:
     """Return names, shapes and dtypes of the traced arrays that functions take from closures and globals."""
-    found = {id(x): f"{name}, an {describe(x)}" for f in functions for name, x in _closed_over_tracers(f)}
-    return "; ".join(list(found.values())[:3])
+    arrays = {id(x): f"{name}, an {describe(x)}" for f in functions for name, x in _closed_over_tracers(f)}
+    return "; ".join(list(arrays.values())[:3])
 
 
 def _closed_over_tracers(function: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:

@@ -60,9 +60,9 @@ class Parameters:
         Raises:
             TypeError: for missing, unknown or extra arguments, in the wording of Python and PyTorch.
         """
-        given = list(args)
-        if len(given) > len(self.names) and self.variadic is None:
-            n, m = len(self.names) + self.takes_ctx, len(given) + self.takes_ctx
+        positional = list(args)
+        if len(positional) > len(self.names) and self.variadic is None:
+            n, m = len(self.names) + self.takes_ctx, len(positional) + self.takes_ctx
             raise self._error(
                 f"{owner}.forward() takes {n} positional argument{'s' * (n != 1)} but {m} were given",
                 owner,
@@ -81,18 +81,18 @@ class Parameters:
                     expected="a static value: keyword-only arguments are not differentiated",
                     fix=f"make '{k}' a positional parameter of forward",
                 )
-        for k in self.names[: len(given)]:
+        for k in self.names[: len(positional)]:
             if k in kwargs:
                 raise self._error(f"{owner}.forward() got multiple values for argument '{k}'", owner)
         last = max((i for i, k in enumerate(self.names) if k in kwargs), default=-1)
         first_default = len(self.names) - len(self.defaults)
         stop = max(last + 1, first_default) if self.takes_ctx else len(self.names)
         missing = []
-        for i in range(len(given), stop):
+        for i in range(len(positional), stop):
             if self.names[i] in kwargs:
-                given.append(kwargs[self.names[i]])
+                positional.append(kwargs[self.names[i]])
             elif i >= first_default:
-                given.append(self.defaults[i - first_default])
+                positional.append(self.defaults[i - first_default])
             else:
                 missing.append(self.names[i])
         missing += [k for k, required in self.keyword_only.items() if required and k not in named]
@@ -104,7 +104,7 @@ class Parameters:
                 owner,
                 "" if self.takes_ctx else f"missing a required argument: '{missing[0]}'",
             )
-        return given, named
+        return positional, named
 
     def _error(self, head: str, owner: str, note: str = "") -> ArgumentError:
         """Build the error for missing, unknown or extra arguments of apply, in Python's wording."""

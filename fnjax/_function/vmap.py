@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Arguments
-from fnjax._function.forward import take_outputs
+from fnjax._function.forward import split_outputs
 from fnjax._function.spec import Spec
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.tree import split
@@ -74,19 +74,19 @@ def call_vmap(
             fix="return output, out_dims; out_dims is the batch axis (a tuple of them for several outputs) or None",
         )
     output, out_dims = returned
-    arrays, form = take_outputs(spec, output)
+    arrays, form = split_outputs(spec, output)
     counts = [member.n_arrays for member in form.members]
-    given = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(counts)
-    if len(given) != len(counts) or (form.make is None and isinstance(out_dims, tuple)):
+    member_dims = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(counts)
+    if len(member_dims) != len(counts) or (form.make is None and isinstance(out_dims, tuple)):
         raise _incompatible(spec, out_dims, f"an output with {len(counts)} member(s)")
-    axes = [axis for member, n in zip(given, counts, strict=True) for axis in _axes(spec, member, n)]
+    axes = [axis for member, n in zip(member_dims, counts, strict=True) for axis in _axes(spec, member, n)]
     if any(axis is not None and not -x.ndim <= axis < x.ndim for x, axis in zip(arrays, axes, strict=True)):
         raise _incompatible(spec, out_dims, f"outputs of the shapes {[x.shape for x in arrays]}")
     axes = [axis if axis is None else axis % x.ndim for x, axis in zip(arrays, axes, strict=True)]
-    wanted = [(a.shape, a.dtype) for a in avals]
-    came_types = [(_without(x.shape, axis), x.dtype) for x, axis in zip(arrays, axes, strict=True)]
-    if came_types != wanted:
-        raise _incompatible(spec, out_dims, f"outputs of {came_types} for one example; forward gives {wanted}")
+    expected = [(a.shape, a.dtype) for a in avals]
+    got = [(_without(x.shape, axis), x.dtype) for x, axis in zip(arrays, axes, strict=True)]
+    if got != expected:
+        raise _incompatible(spec, out_dims, f"outputs of {got} for one example; forward gives {expected}")
     if any(axis is not None and x.shape[axis] != size for x, axis in zip(arrays, axes, strict=True)):
         shapes = [x.shape for x in arrays]
         raise _incompatible(spec, out_dims, f"outputs of the shapes {shapes}, where the batch has {size} example(s)")
