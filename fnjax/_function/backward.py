@@ -166,20 +166,20 @@ class _Target(NamedTuple):
 
     Attributes:
         backward_spec: of the run of forward.
-        index: the position of its argument.
+        position: that of its argument.
         operand: its position among the operands.
         leaf: its position in its argument, for messages.
     """
 
     backward_spec: BackwardSpec
-    index: int
+    position: int
     operand: int
     leaf: str = ""
 
     @property
     def name(self) -> str:
         """The name of the argument, and where the array is in it."""
-        return self.backward_spec.arguments.name(self.index) + self.leaf
+        return self.backward_spec.arguments.name(self.position) + self.leaf
 
     @property
     def aval(self) -> Any:
@@ -263,7 +263,7 @@ def _sum_to_size(gradient: Any, target: _Target) -> Any:
     if extra < 0 or any(n not in (1, m) for n, m in zip(shape, gradient.shape[extra:], strict=True)):
         raise error(
             GradientError,
-            f"{spec.name}.backward returned an invalid gradient at index {target.index} - got "
+            f"{spec.name}.backward returned an invalid gradient at index {target.position} - got "
             f"{list(gradient.shape)} but expected shape compatible with {list(shape)}",
             "gradient-shape",
             method=spec.backward,
@@ -296,7 +296,7 @@ def _ref_gradient(gradient: object, target: _Target) -> GradientError:
     spec = target.backward_spec.spec
     return error(
         GradientError,
-        f"{spec.name}.backward returned a gradient different than None at position {target.index + 1}, "
+        f"{spec.name}.backward returned a gradient different than None at position {target.position + 1}, "
         f"but {target.name} is a Ref, which has no gradient",
         "ref-gradient",
         method=spec.backward,

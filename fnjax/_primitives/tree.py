@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.ref import AbstractRef, Ref
-from jax.tree_util import DictKey, KeyPath, PyTreeDef, keystr
+from jax.tree_util import DictKey, keystr
 
 _NUMPY = (np.ndarray, np.generic)
 _REFS = (Ref, AbstractRef)
@@ -112,7 +112,8 @@ class _Keys(NamedTuple):
         return self.kind(items) if self.kind is not defaultdict else defaultdict(self.default_factory, items)
 
 
-_Level = _Keys | PyTreeDef  # a treedef of the outermost level only: its leaves are the children
+_Path = tuple[Any, ...]  # JAX's keys
+_Level = Any  # _Keys, or a treedef whose leaves are the children
 
 
 def _open(tree: Any) -> tuple[_Level, list[Any]] | None:
@@ -153,13 +154,13 @@ def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
     return type(tree) not in _PLAIN and any(map(pick, iter_leaves(tree)))
 
 
-def leaves_with_path(tree: Any) -> list[tuple[KeyPath, Any]]:
+def leaves_with_path(tree: Any) -> list[tuple[_Path, Any]]:
     """Return the leaves of a pytree with their paths, like `jax.tree.leaves_with_path`."""
     opened = _open(tree)
     if opened is None:
         return [] if tree is None else [((), tree)]
     level, children = opened
-    paths: list[KeyPath] = (
+    paths: list[_Path] = (
         [(DictKey(key),) for key in level.keys]
         if isinstance(level, _Keys)
         else [path for path, _ in jax.tree.leaves_with_path(tree, is_leaf=lambda x: x is not tree)]

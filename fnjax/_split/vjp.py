@@ -180,6 +180,7 @@ class BackwardWeight(_Arrays):
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:
     """Return the arrays of a cotangent without those of integers; raise if it does not match the output."""
     whole = structure.unflatten(range(len(types)))
+    expected: Any
     numbers, expected = jax.tree.flatten(whole, is_leaf=lambda x: x is None)
     leaves, got = jax.tree.flatten(cotangent, is_leaf=lambda x: x is None)
     if got != expected:
