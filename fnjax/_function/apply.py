@@ -35,7 +35,6 @@ from fnjax._function.signature import parameters_of
 from fnjax._function.spec import Spec, find_method, read_methods, read_spec
 from fnjax._function.vmap import call_vmap
 from fnjax._primitives.call import call
-from fnjax._primitives.device_copies import DeviceCopies
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.rule import Arrays, Derivative, ErrorKind, ForwardResult, Needs, Rule
 from fnjax._primitives.sharding import manual_axes
@@ -91,8 +90,11 @@ def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     static = [a.static for a in arguments.each if a.kind == "static"]
     methods = (spec.forward, spec.setup_context, spec.backward, spec.jvp)
     this.functions = [*methods, *static, *arguments.keywords.values()]
-    sums_over_devices = spec.options.device_copies and spec.backward and manual_axes()
-    rule: Rule = DeviceCopies(this) if sums_over_devices else this
+    rule: Rule = this
+    if spec.options.device_copies and spec.backward and manual_axes():
+        from fnjax.collectives.device_copies import DeviceCopies  # other classes need no collectives
+
+        rule = DeviceCopies(this)
     outputs = call(rule, operands)
     return outputs[0] if this.form is ONE_ARRAY else this.form.fill(outputs)
 

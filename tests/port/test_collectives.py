@@ -81,7 +81,7 @@ def test_a_rank_that_the_caller_passes_cuts_a_part_of_one_size():
     """The caller's rank is traced, and the size of its part is not."""
     ported = port_source(SLICED)
     assert not [f for f in ported.findings if f.severity == "error"]
-    assert "return collectives.window(g, ctx.size * ctx.rank, ctx.size), None, None" in ported.code
+    assert "return collectives.varying.window(g, ctx.size * ctx.rank, ctx.size), None, None" in ported.code
 
 
 RETURNED = """\

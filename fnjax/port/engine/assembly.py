@@ -96,8 +96,8 @@ def share_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Ported]:
         constants = _write_axis_constants(ports[name].axes)
         head, _, body = ports[name].code.partition(constants)
         reads = rf"(?<![\w.\"'])(?:{'|'.join(ports[name].axes)})\b"
-        body = re.sub(reads, lambda found: f'collectives.shared("{mark}", "{found[0]}")', body)
-        joined = f'collectives.join("{mark}", globals())  # set in one module, known in all'
+        body = re.sub(reads, lambda found: f'collectives.modules.shared("{mark}", "{found[0]}")', body)
+        joined = f'collectives.modules.join("{mark}", globals())  # set in one module, known in all'
         made[name] = replace(ports[name], code=f"{head}{constants}\n{joined}{body}")
     return made
 
@@ -187,4 +187,4 @@ class _ChoiceOfDevice(Rewriter):
         """Replace `jax.lax.cond`."""
         if unparse(updated_node.func) != "jax.lax.cond":
             return updated_node
-        return replace_parts(updated_node, func=cst.Attribute(cst.Name("collectives"), cst.Name("cond")))
+        return replace_parts(updated_node, func=cst.parse_expression("collectives.varying.cond"))

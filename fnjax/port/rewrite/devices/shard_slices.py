@@ -3,7 +3,7 @@
 What: a slice between bounds that differ between devices has a size that the text shows, in reading and in writing; an
 entry of a list at the rank is chosen among arrays of one shape.
 Before: `x[rank * n : (rank + 1) * n]`, `x.chunk(size)[rank]`
-After: `collectives.window(x, rank * n, n)`, `collectives.entry(chunks, rank)`
+After: `collectives.varying.window(x, rank * n, n)`, `collectives.varying.entry(chunks, rank)`
 Safety: the size is the difference of the bounds, worked out with the variables that are given once.
 Limits: a size that depends on the rank is a finding; lists of different shapes are an error when the port runs.
 """
@@ -41,7 +41,7 @@ def port_slice_by_rank(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     if window is None:
         return None
     known = Value("tensor", base.value.dtype, base.value.rank, memref=ev.make_memref(node))
-    return Expr(fill("collectives.window(A, START, SIZE, *DIM)", **window), known)
+    return Expr(fill("collectives.varying.window(A, START, SIZE, *DIM)", **window), known)
 
 
 def _find_window(ev: Evaluator, node: cst.Subscript, base: Expr) -> dict[str, cst.BaseExpression] | None:
@@ -72,7 +72,7 @@ def _port_entry_by_rank(ev: Evaluator, node: cst.Subscript, base: Expr, index: c
         return None
     one = value.element or (value.parts[0] if value.parts else Value("tensor"))
     ev.diagnostics.imports.add("collectives")
-    made = fill("collectives.entry(A, RANK)", A=base.node, RANK=at.node)
+    made = fill("collectives.varying.entry(A, RANK)", A=base.node, RANK=at.node)
     return Expr(made, Value("tensor", one.dtype, one.rank, memref=ev.make_memref(node)))
 
 
@@ -90,7 +90,7 @@ def port_set_by_rank(ev: Evaluator, node: cst.Assign) -> Statements | None:
         return None
     new = ev.port(node.value)
     ev.diagnostics.imports.add("collectives")
-    made = fill("collectives.with_entry(L, RANK, A)", L=held, RANK=port_argument(ev, index.value), A=new.node)
+    made = fill("collectives.varying.with_entry(L, RANK, A)", L=held, RANK=port_argument(ev, index.value), A=new.node)
     element = Value("tensor", new.value.dtype, new.value.rank, memref=ev.make_memref(node))
     ev.bind_name(unparse(held), Value("static", name=LIST, element=element), node)
     return [make_assignment(unparse(held), made)]
@@ -111,7 +111,7 @@ def port_set_window(ev: Evaluator, node: cst.Assign | cst.AugAssign) -> Statemen
         symbol = unparse(node.operator).strip().removesuffix("=")
         value = fill(f"A {symbol} B", A=target, B=value)
     check_not_owned(node, base)
-    made = fill("collectives.with_window(A, START, SIZE, NEW, *DIM)", NEW=ev.port(value).node, **window)
+    made = fill("collectives.varying.with_window(A, START, SIZE, NEW, *DIM)", NEW=ev.port(value).node, **window)
     write_memory(ev, node, base, made, replace(base.value, kind="tensor", number=""))
     return []
 
