@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.interpreters import ad
+from jax.interpreters import ad, batching
 
-from fnjax._primitives.jax_internals import vmap
-from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, ForwardResult, Needs, Rule
+from fnjax._primitives.jax_internals import find_batch_axes, vmap
+from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, ForwardResult, Needs, Rule, select
+
+
+def batch(
+    fun: Callable[[Sequence[Any]], Arrays], axis: Any, operands: Sequence[Any], dims: Sequence[int | None]
+) -> tuple[Arrays, list[int | None]]:
+    """Apply a function of one example to a batch.
+
+    Returns:
+        Its results, and for each of them its batch axis: 0, or None if it does not depend on the batch.
+    """
+    shared: Arrays = []
+    axes: list[int | None] = []
+
+    def run_one(operands: Sequence[Any]) -> Arrays:
+        results = fun(operands)
+        values, found = find_batch_axes(results)
+        shared[:] = values
+        axes[:] = [None if dim is None else 0 for dim in found]
+        return select(results, [dim is not None for dim in axes])
+
+    batched = iter(vmap(run_one, axis, (list(dims),))(list(operands)))
+    return [value if dim is None else next(batched) for value, dim in zip(shared, axes, strict=True)], axes
 
 
 class Batched(DerivedRule):
-    """Rule under `jax.vmap`: every output and intermediate is batched along axis 0.
+    """Rule under `jax.vmap`: outputs and intermediates that depend on the batch are batched along axis 0.
 
     Under a second vmap JAX batches it: the user's rule handles one axis, and finish none.
+
+    Attributes:
+        output_dims: the batch axes of the outputs, once forward has run.
     """
+
+    output_dims: list[int | None]
 
     def __init__(self, rule: Rule, axis: Any, dims: Sequence[int | None]) -> None:
         super().__init__(rule)
@@ -25,18 +52,21 @@ class Batched(DerivedRule):
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on all examples at once."""
-        derivatives: list[Derivative] = []
+        facts: list[tuple[int, Derivative]] = []
 
-        def run_one(operands: Sequence[Any]) -> tuple[Arrays, Arrays]:
+        def run_one(operands: Sequence[Any]) -> Arrays:
             outputs, intermediates, derivative = self.rule.forward(needs, operands)
-            derivatives.append(derivative)
-            return outputs, intermediates
+            facts.append((len(outputs), derivative))
+            return outputs + intermediates
 
-        # Operands that are residuals are not results of the vmap: it would batch those that are not batched.
-        axis, dims = self._axis, self._dims
-        outputs, intermediates = vmap(run_one, axis, (dims,))(list(operands))
-        residual_dims = [dims[k.at] if k.source == "operand" else 0 for k in derivatives[0].sources]
-        return ForwardResult(outputs, intermediates, batched_derivative(derivatives[0], axis, residual_dims, dims))
+        # Operands that are residuals are not results of `run_one`: their batch axes are known.
+        values, axes = batch(run_one, self._axis, operands, self._dims)
+        ((n, derivative),) = facts
+        self.output_dims = axes[:n]
+        dims = {"operand": self._dims, "output": self.output_dims, "intermediate": axes[n:]}
+        residuals = [dims[source.source][source.at] for source in derivative.sources]
+        derivative = batched_derivative(derivative, self._axis, residuals, self._dims, self.output_dims)
+        return ForwardResult(values[:n], values[n:], derivative)
 
 
 def _sum(grads: Any) -> Any:
@@ -46,23 +76,41 @@ def _sum(grads: Any) -> Any:
     return jax.lax.scan(lambda total, grad: (ad.add_jaxvals(total, grad), None), grads[0], grads[1:])[0]
 
 
+def _to_first(cotangent: Any, axis: Any) -> Any:
+    """Return a batch of cotangents with the given one at the first example, zero at the others."""
+    batch = batching.bdim_at_front(cotangent, None, axis.size, axis.explicit_mesh_axis)
+    sharding = jax.typeof(batch).sharding
+    example = jax.lax.broadcasted_iota(jax.numpy.int32, batch.shape, 0, out_sharding=sharding)
+    return jax.numpy.where(example == 0, batch, ad.zeros_like_aval(jax.typeof(batch)))
+
+
 def batched_derivative(
-    derivative: Derivative, axis: Any, dims: Sequence[int | None], operands: Sequence[int | None]
+    derivative: Derivative,
+    axis: Any,
+    residual_dims: Sequence[int | None],
+    operand_dims: Sequence[int | None],
+    output_dims: Sequence[int | None],
 ) -> Derivative:
-    """Return a derivative under `jax.vmap`: residuals are batched as `dims` says, and operands as `operands` does."""
+    """Return a derivative under `jax.vmap`, given the batch axes of residuals, operands and outputs."""
 
     def vjp(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert derivative.vjp is not None
-        # An unbatched operand gets the sum of the examples' gradients.
-        grads = vmap(derivative.vjp, axis, (list(dims), 0))(list(residuals), list(cotangents))
+        # An unbatched output is that of every example, and of all of them together: its cotangent counts once. An
+        # unbatched operand gets the sum of the examples' gradients.
+        cotangents = [
+            ct if ct is None or dim is not None else _to_first(ct, axis)
+            for ct, dim in zip(cotangents, output_dims, strict=True)
+        ]
+        grads = vmap(derivative.vjp, axis, (list(residual_dims), 0))(list(residuals), cotangents)
         return [
             None if g is None else _sum(g) if dim is None else jax.numpy.moveaxis(g, 0, dim)
-            for g, dim in zip(grads, operands, strict=True)
+            for g, dim in zip(grads, operand_dims, strict=True)
         ]
 
     def jvp(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
         assert derivative.jvp is not None
-        given = [None if t is None else dim for t, dim in zip(tangents, operands, strict=True)]
-        return list(vmap(derivative.jvp, axis, (list(dims), given))(list(residuals), list(tangents)))
+        given = [None if t is None else dim for t, dim in zip(tangents, operand_dims, strict=True)]
+        dots = vmap(derivative.jvp, axis, (list(residual_dims), given))(list(residuals), list(tangents))
+        return [t if t is None or dim is not None else t[0] for t, dim in zip(dots, output_dims, strict=True)]
 
     return dataclasses.replace(derivative, vjp=derivative.vjp and vjp, jvp=derivative.jvp and jvp)

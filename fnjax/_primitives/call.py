@@ -21,7 +21,7 @@ from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_para
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from fnjax._primitives.batching import Batched
+from fnjax._primitives.batching import Batched, batch
 from fnjax._primitives.checkify import check_with
 from fnjax._primitives.closure_convert import closure_convert
 from fnjax._primitives.jax_internals import (
@@ -43,7 +43,6 @@ from fnjax._primitives.jax_internals import (
     opened_by,
     split_linearizing,
     under_primal_trace,
-    vmap,
     without_writes,
 )
 from fnjax._primitives.jaxprs import FORWARD
@@ -64,7 +63,7 @@ from fnjax._primitives.rule import (
     unique,
 )
 from fnjax._primitives.sharding import any_varies, hides_varying
-from fnjax._primitives.trace import closes_over_tracers, trace_run
+from fnjax._primitives.trace import closes_over_tracers, trace, trace_run
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensors
 from fnjax.errors import ClosureError, FnjaxError
 
@@ -292,10 +291,17 @@ def _batch(
         if len(jaxpr.out_avals) > body.n_outputs:
             raise rule.error("vmap intermediate")
         return rule.vmap(axis.size, operands[n:], dims[n:], jaxpr.out_avals)
-    run = vmap(lambda operands: jaxpr_as_fun(jaxpr)(*operands), axis, (list(dims),))
-    body = body._replace(jaxpr=jax.make_jaxpr(lambda *operands: run(list(operands)))(*operands))
-    results = _bind(body, operands, rule=Batched(rule, axis, dims[n:]), cache_anchor=cache_anchor, **params)
-    return results, [0] * len(results)
+    axes: list[int | None] = []
+
+    def run(*operands: Any) -> Arrays:
+        results, axes[:] = batch(lambda xs: jaxpr_as_fun(jaxpr)(*xs), axis, operands, dims)
+        return results
+
+    # The constants of a batched program, such as the permutation of a ppermute, are closed-over arrays.
+    batched = trace(f"{rule.name}.vmap", run, *operands)
+    body = Body(batched.jaxpr, len(batched.closed_over) + n, body.n_outputs)
+    operands = [*batched.closed_over, *operands]
+    return _bind(body, operands, rule=Batched(rule, axis, dims[n:]), cache_anchor=cache_anchor, **params), axes
 
 
 def _batch_unstaged(
@@ -309,10 +315,11 @@ def _batch_unstaged(
         if unbatched and is_unnamed(axis):
             results = call(rule, operands)
             return results, [None] * len(results)
-        results = call(Batched(rule, axis, dims), operands)
+        batched = Batched(rule, axis, dims)
+        outputs = call(batched, operands)
     except (jax.errors.UnexpectedTracerError, ClosureError) as e:  # a tracer of this axis in an undetected closure
         raise _BodyNeededError from e
-    return results, [0] * len(results)
+    return outputs, batched.output_dims
 
 
 def _names_axis(jaxpr: Any, name: Any) -> bool:

@@ -440,6 +440,16 @@ def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[
     return jax.vmap(fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name)
 
 
+def find_batch_axes(values: Sequence[Any]) -> tuple[list[Any], list[int | None]]:
+    """Return values that a function under the current `jax.vmap` computed as whole batches, and their batch axes.
+
+    A value that does not depend on the batch has the axis None, and is returned as it is.
+    """
+    trace = find_top_trace(())
+    pairs = [trace.to_batch_info(x) for x in values]
+    return [x for x, _ in pairs], [dim for _, dim in pairs]
+
+
 def varying(aval: Any) -> frozenset[Any]:
     """Return the mesh axes on which a value of this type varies inside shard_map."""
     return aval.mat.varying if hasattr(aval, "mat") else frozenset()

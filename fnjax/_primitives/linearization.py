@@ -14,11 +14,12 @@ import jax
 from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
 
-from fnjax._primitives.batching import batched_derivative
+from fnjax._primitives.batching import batch, batched_derivative
 from fnjax._primitives.checkify import check_with
 from fnjax._primitives.jax_internals import (
     PROGRAM,
     is_in_kernel,
+    is_transformed,
     is_unnamed,
     keeps_kernel,
     make_cache_anchor,
@@ -26,7 +27,7 @@ from fnjax._primitives.jax_internals import (
 )
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
-from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Needs, Rule, select
+from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Needs, Rule, merge, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 
@@ -220,20 +221,29 @@ def _batch(
     if all(dim is None for dim in dims) and is_unnamed(axis):
         results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
         return results, [None] * len(results)
-    n_residuals = len(derivative.sources)
-    mesh_axis = axis.explicit_mesh_axis  # over which the batch is sharded
-    given = zip(args[n_residuals:], dims[n_residuals:], strict=True)
-    vectors = [batching.bdim_at_front(x, dim, axis.size, mesh_axis) for x, dim in given]
-    operands = [0 if need else None for need in needs]
-    tangents = linear_p.bind(
-        *args[:n_residuals],
-        *vectors,
-        derivative=batched_derivative(derivative, axis, dims[:n_residuals], operands),
+    n_residuals, axes = len(derivative.sources), [0] * len(avals)
+
+    def run() -> Arrays:
+        call = functools.partial(_evaluate, derivative=derivative, needs=needs, avals=avals, **params)
+        results, axes[:] = batch(lambda xs: call(*xs), axis, args, dims)
+        return results
+
+    if not is_transformed():
+        return run(), axes
+    # A tangent of a batch of residuals may still not depend on the batch: that of an output which is unbatched itself.
+    if None in dims[n_residuals:] or not is_unnamed(axis):
+        jax.eval_shape(run)
+    vector_dims, output_dims = merge(dims[n_residuals:], needs), merge(axes, derivative.differentiable)
+    results = linear_p.bind(
+        *args,
+        derivative=batched_derivative(derivative, axis, dims[:n_residuals], vector_dims, output_dims),
         needs=needs,
-        avals=tuple(unmapped_aval(axis.size, 0, aval, mesh_axis) for aval in avals),
+        avals=tuple(
+            unmapped_aval(axis.size, dim, a, axis.explicit_mesh_axis) for dim, a in zip(axes, avals, strict=True)
+        ),
         **params,
     )
-    return tangents, [0] * len(tangents)
+    return results, axes
 
 
 linear_p.def_impl(_evaluate)
