@@ -145,6 +145,15 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "derivatives inside of checkify, where their errors are found too",
         "write checkify.checkify(jax.grad(f)) for jax.grad of a function that calls checkify.checkify(f)",
     ),
+    "ordered effect": _Text(
+        GradientError,
+        "backward",
+        "ordered-effect",
+        "{name} has an ordered effect in its jvp (or in the backward that forward mode transposes), and it is compiled",
+        "under jit, scan, while_loop or cond, forward mode without ordered effects",
+        "write jax.debug.print(..., ordered=False) or io_callback(..., ordered=False) there, or take the derivative "
+        "outside jit; forward, and backward in reverse mode, may have ordered effects",
+    ),
 }
 
 

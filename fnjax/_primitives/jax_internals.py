@@ -15,7 +15,16 @@ from typing import Any, NamedTuple
 
 import jax
 from jax.extend import linear_util
-from jax.extend.core import ClosedJaxpr, DebugInfo, Literal, Primitive, find_top_trace, primitives, set_current_trace
+from jax.extend.core import (
+    ClosedJaxpr,
+    DebugInfo,
+    Effect,
+    Literal,
+    Primitive,
+    find_top_trace,
+    primitives,
+    set_current_trace,
+)
 from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr, trace_to_jaxpr_dynamic
 
@@ -210,6 +219,11 @@ def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence
     )
     ctx.set_tokens_out(tokens)
     return results
+
+
+def lacks_token(error: Exception) -> bool:
+    """Return whether lowering failed because the surrounding program does not know of an ordered effect."""
+    return isinstance(error, KeyError) and isinstance(error.args[0], Effect)
 
 
 def can_call_host(ctx: mlir.LoweringRuleContext) -> bool:

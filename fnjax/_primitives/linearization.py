@@ -22,6 +22,7 @@ from fnjax._primitives.jax_internals import (
     is_transformed,
     is_unnamed,
     keeps_kernel,
+    lacks_token,
     make_cache_anchor,
     opened_by,
 )
@@ -246,6 +247,20 @@ def _batch(
     return results, axes
 
 
+_lower_evaluate = mlir.lower_fun(_evaluate, multiple_results=True)
+
+
+def _lower(ctx: mlir.LoweringRuleContext, *args: Any, rule: Rule, **params: Any) -> Any:
+    # The effects of jvp are not among those of the equation: to know them, jvp would have to be traced wherever a call
+    # is differentiated, in reverse mode too. So there is no token for an ordered one; the others need none.
+    try:
+        return _lower_evaluate(ctx, *args, rule=rule, **params)
+    except KeyError as e:
+        if lacks_token(e):
+            raise rule.error("ordered effect") from e
+        raise
+
+
 linear_p.def_impl(_evaluate)
 opened_by(linear_p, _evaluate)
 check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.sources) + sum(needs))
@@ -253,4 +268,4 @@ linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose
 ad.primitive_jvps[linear_p] = _jvp
 batching.fancy_primitive_batchers[linear_p] = _batch
-mlir.register_lowering(linear_p, mlir.lower_fun(_evaluate, multiple_results=True), cacheable=False)
+mlir.register_lowering(linear_p, _lower, cacheable=False)

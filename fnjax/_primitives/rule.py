@@ -20,7 +20,7 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 # shard_map a gradient adds partial and reduced gradients; a callback hides that its result varies over the devices; a
 # Ref is being differentiated; on a mesh with Explicit axes, a backward whose shardings JAX cannot infer closes over an
 # array; operations with effects are differentiated after checkify evaluated them; a Function that sums over devices is
-# applied in a backward that is differentiated.
+# applied in a backward that is differentiated; forward mode under jit has an ordered effect.
 ErrorKind = Literal[
     "closure",
     "not linear",
@@ -34,6 +34,7 @@ ErrorKind = Literal[
     "explicit axes",
     "checked",
     "copies in backward",
+    "ordered effect",
 ]
 
 
