@@ -220,6 +220,9 @@ class Call:
                 "them as arguments of their own, or set `pytree = True` on the class."
             )
 
+    def __repr__(self) -> str:
+        return self.name
+
     def vmap(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
     ) -> tuple[Arrays, list[int | None]]:

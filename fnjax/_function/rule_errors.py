@@ -154,6 +154,15 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "write jax.debug.print(..., ordered=False) or io_callback(..., ordered=False) there, or take the derivative "
         "outside jit; forward, and backward in reverse mode, may have ordered effects",
     ),
+    "transformation": _Text(
+        MissingMethodError,
+        "forward",
+        "transformation",
+        "{name} is called under a transformation that has no rule for Functions, such as jax.experimental.jet",
+        "jit, grad, jvp, linearize, vmap, checkpoint, shard_map, checkify, and what is made of these",
+        "nest jax.jvp or jax.jacfwd for higher derivatives, or let that transformation see the operations of "
+        "{name}.forward in a plain function",
+    ),
 }
 
 

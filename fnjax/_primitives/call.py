@@ -12,8 +12,9 @@ whose derivative is that of the body.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
@@ -25,8 +26,8 @@ from fnjax._primitives.batching import Batched, batch
 from fnjax._primitives.checkify import check_with
 from fnjax._primitives.closure_convert import closure_convert
 from fnjax._primitives.jax_internals import (
-    PROGRAM,
     Linearizing,
+    as_call,
     belongs_above,
     checkpoint_traces,
     effects_of,
@@ -38,7 +39,6 @@ from fnjax._primitives.jax_internals import (
     keeps_kernel,
     lower_in_place,
     make_cache_anchor,
-    must_be_opened,
     open_jaxpr,
     opened_by,
     split_linearizing,
@@ -71,16 +71,18 @@ call_p = Primitive(FORWARD)
 call_p.multiple_results = True
 
 
-class Body(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Body:
     """Operations of forward.
 
     Attributes:
         jaxpr: (closed-over arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
+            The equation has it as a parameter of its own, too, where JAX's calls have theirs.
         n_closed_over: how many of the equation's operands are closed-over arrays; they come first.
         n_outputs: how many of its results are outputs.
     """
 
-    jaxpr: ClosedJaxpr
+    jaxpr: ClosedJaxpr = dataclasses.field(repr=False)
     n_closed_over: int
     n_outputs: int
 
@@ -169,7 +171,7 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
                 closed = distinct[n:]
                 jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = _bind(body, [*closed, *given], rule=converted, cache_anchor=make_cache_anchor(), **PROGRAM)
+        results = _bind(body, [*closed, *given], rule=converted, cache_anchor=make_cache_anchor())
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finishes:
@@ -179,8 +181,8 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
 
 def _bind(body: Body, operands: Sequence[Any], **params: Any) -> Arrays:
     """Bind an equation with a body, which JAX must see before it lowers if it has Refs: only operations have rules."""
-    opened = must_be_opened(body.jaxpr) or any(map(is_ref, body.jaxpr.in_avals))
-    results: Arrays = call_p.bind(*operands, body=body, opened=opened, **params)
+    call = as_call(body.jaxpr, opened=any(map(is_ref, body.jaxpr.in_avals)))
+    results: Arrays = call_p.bind(*operands, body=body, **call, **params)
     return results
 
 
@@ -285,7 +287,6 @@ def _batch(
     if unbatched and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
         results = call_p.bind(*operands, rule=rule, body=body, cache_anchor=cache_anchor, **params)
         return results, [None] * len(results)
-    del params["opened"]
     n, jaxpr = body.n_closed_over, body.jaxpr
     if rule.has_vmap:
         if len(jaxpr.out_avals) > body.n_outputs:
@@ -301,7 +302,7 @@ def _batch(
     batched = trace(f"{rule.name}.vmap", run, *operands)
     body = Body(batched.jaxpr, len(batched.closed_over) + n, body.n_outputs)
     operands = [*batched.closed_over, *operands]
-    return _bind(body, operands, rule=Batched(rule, axis, dims[n:]), cache_anchor=cache_anchor, **params), axes
+    return _bind(body, operands, rule=Batched(rule, axis, dims[n:]), cache_anchor=cache_anchor), axes
 
 
 def _batch_unstaged(
@@ -432,7 +433,13 @@ class _WithResiduals(DerivedRule):
 
 call_p.def_impl(_impl)
 opened_by(call_p, _impl)
-check_with(call_p, _impl, lambda body, **_: len(body.jaxpr.in_avals), _recompute)
+check_with(
+    call_p,
+    _impl,
+    lambda body, **_: len(body.jaxpr.in_avals),
+    lambda body, opened, **_: as_call(body.jaxpr, opened=opened),
+    _recompute,
+)
 call_p.def_effectful_abstract_eval(_abstract_eval)
 ad.primitive_jvps[call_p] = _jvp
 ad.primitive_transposes[call_p] = _transpose

@@ -20,14 +20,16 @@ def check_with(
     primitive: Primitive,
     evaluate: Callable[..., Arrays],
     count: Callable[..., int],
+    call: Callable[..., dict[str, Any]],
     recompute: Callable[..., Any] | None = None,
 ) -> None:
-    """Let checkify evaluate the equations of a primitive that has the parameters `rule` and `PROGRAM`.
+    """Let checkify evaluate the equations of a primitive, which have a `rule` and are calls to checkify.
 
     Args:
         primitive: the primitive.
         evaluate: operands, with the parameters → the results of an equation.
         count: the parameters → the number of operands of an equation.
+        call: the parameters → those by which checkify takes an equation for a call, which it removed.
         recompute: see `bound_by`.
     """
 
@@ -36,9 +38,9 @@ def check_with(
         errors, operands = args[:n_errors], args[n_errors:]
         # The errors are those of the operations; the results and their derivatives are those of the equation.
         constant = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
-        program = trace("checked", functools.partial(evaluate, **params), *constant)
-        jaxpr = open_jaxpr(program.jaxpr)
-        found = run(jaxpr, *errors, *program.closed_over, *constant)
+        traced = trace("checked", functools.partial(evaluate, **params), *constant)
+        jaxpr = open_jaxpr(traced.jaxpr)
+        found = run(jaxpr, *errors, *traced.closed_over, *constant)
         n_errors = len(found) - len(jaxpr.outvars)
         if has_effects(jaxpr):  # effects must not happen twice
             arrays = [x for x in operands if not is_ref(x)]
@@ -46,6 +48,6 @@ def check_with(
                 *found[:n_errors],
                 *nondifferentiable(found[n_errors:], arrays, lambda: params["rule"].error("checked")),
             ]
-        return [*found[:n_errors], *primitive.bind(*operands, **params)]
+        return [*found[:n_errors], *primitive.bind(*operands, **{**params, **call(**params)})]
 
     bound_by(primitive, check, recompute)

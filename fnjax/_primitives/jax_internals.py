@@ -90,25 +90,42 @@ def opened_by(primitive: Primitive, evaluate: Callable[..., Any]) -> None:
     primitive.to_lojax = evaluate  # type: ignore[method-assign]
 
 
-class _Program:
-    """Program of an equation, visible to checkify only while the equation is evaluated."""
+class _Checked:
+    """Program of an equation while checkify evaluates it; otherwise a program without equations."""
 
     debug_info = DebugInfo("fnjax", "checked", (), ())
+    jaxpr = property(lambda self: self)  # it is closed and open
     seen: ContextVar[Any] = ContextVar("seen", default=None)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.seen.get(), name)
+        return getattr(self.seen.get() or _empty_jaxpr(), name)
+
+    def __repr__(self) -> str:
+        return repr(self.seen.get() or _empty_jaxpr())
 
 
-# A parameter for equations that checkify must evaluate: it treats those with a `call_jaxpr` as calls.
-PROGRAM = {"call_jaxpr": _Program()}
+# The parameter by which checkify, and other readers of programs, take an equation for a call, if its program is not
+# known before it is evaluated.
+UNKNOWN_PROGRAM = {"call_jaxpr": _Checked()}
+
+
+def as_call(program: ClosedJaxpr, *, opened: bool) -> dict[str, Any]:
+    """Return the parameters by which checkify, and other readers of programs, take an equation for a call.
+
+    Args:
+        program: that of the equation.
+        opened: whether JAX must replace the equation by its program before it lowers; also if that has high operations
+            or internal Refs, which JAX replaces.
+    """
+    has_refs = any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in program.effects)
+    return {"call_jaxpr": program, "opened": opened or program.is_high or has_refs}
 
 
 def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callable[..., Any] | None = None) -> None:
     """Let `check` and `recompute` compute an equation where JAX's own interpretation of it would not do.
 
     Args:
-        primitive: the primitive.
+        primitive: the primitive; its equations have a parameter `rule`.
         check: computes the errors and results of an equation under `jax.experimental.checkify`. It receives a function
             (program, error values, operands of the program) → errors and results of the program; the error values and
             operands of the equation; and its parameters. Checkify binds the primitive to these values, without its
@@ -131,18 +148,23 @@ def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callabl
                 if True in ours and (found := recompute(here, saves, values, again, **params)):
                     make = type(args[ours.index(True)])
                     return [make(here, value, other) for value, other in zip(*found, strict=True)]
-            return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
+            try:
+                return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
+            except KeyError as e:
+                if e.args == (primitive,):  # jet's, or that of another interpreter with a table of rules
+                    raise params["rule"].error("transformation") from e
+                raise
         (checked,) = params.pop("subfuns")
 
         def run(jaxpr: Any, *values: Any) -> Any:
-            token = _Program.seen.set(jaxpr)
+            token = _Checked.seen.set(jaxpr)
             try:
                 return checked.call_wrapped(*values)
             finally:
-                _Program.seen.reset(token)
+                _Checked.seen.reset(token)
 
         with set_current_trace(here):
-            return check(run, args, **params, **PROGRAM)
+            return check(run, args, **params)
 
     primitive.def_bind_with_trace(bind)
 
@@ -157,11 +179,6 @@ def _saves(trace: Any, name: str) -> Any:
 def checkpoint_traces(trace: Any) -> tuple[Any, Any]:
     """Return the traces of the first computation of a `jax.checkpoint` and of the recomputation."""
     return trace.parent_trace, trace.jaxpr_trace
-
-
-def must_be_opened(jaxpr: Any) -> bool:
-    """Return whether a program has operations that JAX replaces before it lowers: high ones, or internal Refs."""
-    return jaxpr.is_high or any(type(effect).__name__ == "InternalMutableArrayEffect" for effect in jaxpr.effects)
 
 
 def has_effects(jaxpr: Any) -> bool:

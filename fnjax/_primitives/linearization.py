@@ -17,7 +17,7 @@ from jax.interpreters import ad, batching, mlir
 from fnjax._primitives.batching import batch, batched_derivative
 from fnjax._primitives.checkify import check_with
 from fnjax._primitives.jax_internals import (
-    PROGRAM,
+    UNKNOWN_PROGRAM,
     is_in_kernel,
     is_transformed,
     is_unnamed,
@@ -85,7 +85,7 @@ def _bind(
         rule=rule,
         opened=any(map(is_ref, residuals)),
         cache_anchor=make_cache_anchor(),
-        **PROGRAM,
+        **UNKNOWN_PROGRAM,
     )
     return results
 
@@ -263,7 +263,12 @@ def _lower(ctx: mlir.LoweringRuleContext, *args: Any, rule: Rule, **params: Any)
 
 linear_p.def_impl(_evaluate)
 opened_by(linear_p, _evaluate)
-check_with(linear_p, _evaluate, lambda derivative, needs, **_: len(derivative.sources) + sum(needs))
+check_with(
+    linear_p,
+    _evaluate,
+    lambda derivative, needs, **_: len(derivative.sources) + sum(needs),
+    lambda **_: UNKNOWN_PROGRAM,
+)
 linear_p.def_abstract_eval(lambda *_, avals, **__: avals)
 ad.primitive_transposes[linear_p] = _transpose
 ad.primitive_jvps[linear_p] = _jvp

@@ -21,13 +21,23 @@ def nondifferentiable(values: Sequence[Any], depends_on: Sequence[Any], make_err
 
     The error is built when that happens, so it must not hold an array of this trace.
     """
-    params = {"n_values": len(values), "make_error": make_error, "cache_anchor": make_cache_anchor()}
+    params = {"n_values": len(values), "error": _Error(make_error), "cache_anchor": make_cache_anchor()}
     arrays: Arrays = nondifferentiable_p.bind(*values, *depends_on, **params)
     return arrays
 
 
-def _raise(*_: Any, make_error: Callable[[], Exception], **__: Any) -> Any:
-    raise make_error()
+class _Error:
+    """Function that builds an error, printed without an address."""
+
+    def __init__(self, make: Callable[[], Exception]) -> None:
+        self.make = make
+
+    def __repr__(self) -> str:
+        return "..."
+
+
+def _raise(*_: Any, error: _Error, **__: Any) -> Any:
+    raise error.make()
 
 
 def _impl(*args: Any, n_values: int, **_: Any) -> Arrays:

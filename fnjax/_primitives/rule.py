@@ -20,7 +20,8 @@ LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 # shard_map a gradient adds partial and reduced gradients; a callback hides that its result varies over the devices; a
 # Ref is being differentiated; on a mesh with Explicit axes, a backward whose shardings JAX cannot infer closes over an
 # array; operations with effects are differentiated after checkify evaluated them; a Function that sums over devices is
-# applied in a backward that is differentiated; forward mode under jit has an ordered effect.
+# applied in a backward that is differentiated; forward mode under jit has an ordered effect; a
+# transformation has no rule for Functions.
 ErrorKind = Literal[
     "closure",
     "not linear",
@@ -35,6 +36,7 @@ ErrorKind = Literal[
     "checked",
     "copies in backward",
     "ordered effect",
+    "transformation",
 ]
 
 
@@ -62,8 +64,8 @@ class Derivative:
 
     sources: tuple[ResidualSource, ...]
     differentiable: tuple[bool, ...]
-    vjp: LinearMap | None
-    jvp: LinearMap | None = None
+    vjp: LinearMap | None = dataclasses.field(repr=False)
+    jvp: LinearMap | None = dataclasses.field(default=None, repr=False)
     is_linear: bool = False
 
 
@@ -122,6 +124,9 @@ class DerivedRule:
     def __init__(self, rule: Rule) -> None:
         self.rule, self.name, self.residual_name, self.functions = rule, rule.name, rule.residual_name, rule.functions
         self.linear_in = rule.linear_in
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.name})"
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         raise NotImplementedError
