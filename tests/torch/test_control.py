@@ -149,6 +149,151 @@ def selected(x):
             total = found.mul(c + total)
         return x.clone().masked_scatter_(small, total.sub_(3))
     return x.masked_scatter(~small, x.masked_select(~small))
+
+
+class Base:
+    def scale(self, x):
+        return x * 2
+
+
+class Derived(Base):
+    near = math.isclose
+
+    def scale(self, x):
+        if x.sum() > 0:
+            return super().scale(x) + self.__extra(x)
+        return x
+
+    def __extra(self, x):
+        __sum = 0
+        for __i in range(2):
+            if x[__i] > 0.4:
+                __sum = __sum + x[__i]
+        return __sum
+
+
+def methods(x):
+    return Derived().scale(x), float(Derived().near(x.sum().item(), 3.5, rel_tol=1e-3))
+
+
+def test_binds(x):
+    n = 0
+    while (s := x.sum()) < 20:
+        x = x + 1
+        n = n + s
+    return x, n, s
+
+
+def loop_counts_tests(x):
+    asked = torch.zeros(())
+
+    def test():
+        asked.add_(1)
+        return x.sum() < 10
+
+    while test():
+        x = x + 1
+    return x, asked
+
+
+def any_and_all(x):
+    seen = torch.zeros(3)
+
+    def test(i):
+        seen[i] += 1
+        return x[i] > 1
+
+    return x * any(test(i) for i in range(3)), seen, x * all(v > 0 for v in x), any([x[0] > 3, 1])
+
+
+def keyed(x):
+    return max([x[0], x[1], x[2]], key=lambda v: -v), min(x[0].item(), x[1].item(), key=lambda v: v * v)
+
+
+def try_else(x):
+    try:
+        if x.sum() > 0:
+            return x * 2
+    except ValueError:
+        pass
+    else:
+        x = x * 10
+    return x
+
+
+def within_with(x):
+    with torch.no_grad():
+        for i in range(3):
+            if x.max() > 4:
+                return x
+            x = x + 1
+            with torch.no_grad():
+                if x.min() > 0:
+                    continue
+                x = x * 2
+        else:
+            x = -x
+    return x + 1
+
+
+def traced_bound(x):
+    i = 0
+    for i in range(int(x.max().item())):
+        if i == 2:
+            continue
+        x = x + i
+        if x.sum() > 30:
+            break
+    else:
+        x = x - 100
+    return x, i
+
+
+def matched(x):
+    for k in range(3):
+        match k:
+            case 0:
+                x = x + 1
+            case 1:
+                if x.sum() > 5:
+                    return x * 2
+            case _:
+                x = x - 3
+    return x
+
+
+factor = 1.0
+
+
+def global_and_nonlocal(x):
+    global factor
+    factor, n = 1.0, x.new_zeros(())
+
+    def count(v):
+        nonlocal n
+        if v > 0:
+            n = n + v
+        else:
+            n = n - 1
+
+    for i in range(3):
+        count(x[i])
+    if x.sum() > 0:
+        factor = 2.0
+    result, factor = x * factor, 1.0
+    return result, n
+
+
+def in_generator(x):
+    def items():
+        for i in range(3):
+            if x[i] > 1:
+                z = x[i]
+            else:
+                z = -x[i]
+            yield z
+
+    return [*items()]
 """
 INPUTS = [[1.0, 0.5, 2.0], [0.1, 0.2, 0.3], [-1.0, -2.0, 0.5], [5.0, 0.0, 7.0]]
 NAMES = [
@@ -166,6 +311,17 @@ NAMES = [
     "deleted",
     "writes_in_logic",
     "selected",
+    "methods",
+    "test_binds",
+    "loop_counts_tests",
+    "any_and_all",
+    "keyed",
+    "try_else",
+    "within_with",
+    "traced_bound",
+    "matched",
+    "global_and_nonlocal",
+    "in_generator",
 ]
 
 

@@ -18,18 +18,8 @@ from fnjax.torch.control.either import Either
 from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch.loading.errors import NotSupported
 
-State = tuple[Any, ...]
 NUMBERS = (bool, int, float, complex)
-
-
-class _Undefined:
-    """Placeholder for a variable that has not been assigned."""
-
-    def __repr__(self) -> str:
-        return "<a variable without a value>"
-
-
-UNDEFINED = _Undefined()
+UNBOUND = object()  # in place of the value of a variable that has none
 BRANCH = "branch"  # of a value's origin, before the test and the values of both branches
 
 
@@ -45,29 +35,62 @@ class _Start(NamedTuple):
     shared: set[int]
 
 
-def get(read: Callable[[], Any]) -> Any:
-    """Return the value of a variable, UNDEFINED where it has none."""
-    try:
-        return read()
-    except NameError:
-        return UNDEFINED
+class Variables:
+    """Variables of a function that its closures write; one without a value reads as UNBOUND.
+
+    Args:
+        state: a function that reads them. It is not called: its cells are the variables.
+        own: another one, of variables that no source has.
+    """
+
+    def __init__(self, state: Callable[[], Any], own: Callable[[], Any] = lambda: None) -> None:
+        code = state.__code__
+        self._cells = [*(own.__closure__ or ()), *(state.__closure__ or ())]
+        self._globals, self._global_names = state.__globals__, code.co_names
+        names = [*own.__code__.co_freevars, *code.co_freevars, *code.co_names]
+        self.names = [n if "__fnjax_" not in n else "what a function returns" for n in names]
+
+    def read(self) -> list[Any]:
+        """Return the values."""
+        found = []
+        for cell in self._cells:
+            try:
+                found.append(cell.cell_contents)
+            except ValueError:  # the cell is empty
+                found.append(UNBOUND)
+        return found + [self._globals.get(name, UNBOUND) for name in self._global_names]
+
+    def write(self, values: Sequence[Any]) -> None:
+        """Set the values."""
+        for cell, value in zip(self._cells, values, strict=False):
+            if value is not UNBOUND:
+                cell.cell_contents = value
+            else:
+                del cell.cell_contents
+        for name, value in zip(self._global_names, values[len(self._cells) :], strict=True):
+            if value is not UNBOUND:
+                self._globals[name] = value
+            else:
+                self._globals.pop(name, None)
 
 
-def returned(value: Any, flag: Any) -> Any:
+def returned(state: Callable[[], Any], flag: Any) -> Any:
     """Return the value that a function returns: None if no return was executed.
 
     Args:
-        value: the value of the last return.
+        state: the variable that a return has set.
         flag: whether a return was executed; traced if only one of two branches returns.
     """
-    if value is UNDEFINED:
+    (value,), decided = Variables(state).read(), to_bool(flag)
+    if value is UNBOUND or decided is False:
         return None
-    decided = to_bool(flag)
-    return value if isinstance(decided, bool) else _merge(decided, value, None, "what a function returns")
+    return value if decided is True else _merge(decided, value, None, "what a function returns")
 
 
 def to_bool(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
+    if value is True or value is False:
+        return value  # type: ignore[no-any-return]
     if isinstance(value, HostValue) and not value.is_known:
         value = value.to_tensor()
     if not isinstance(value, Tensor) or is_known(value.array) or value.layout.size != 1:
@@ -76,8 +99,11 @@ def to_bool(value: Any) -> bool | Tensor:
     return value if value.dtype.kind == "bool" else value != 0
 
 
-def guard(changed: Any) -> None:
-    """Raise if a branch that may not be taken changes an object in a way that cannot be undone.
+def guard(changed: Any) -> Any:
+    """Return an object that is changed.
+
+    Raises:
+        NotSupported: a branch that may not be taken changes it, in a way that cannot be undone.
 
     Tensors and ctx are taken back (journal).
     """
@@ -86,6 +112,7 @@ def guard(changed: Any) -> None:
             f"a {type(changed).__name__} is changed in a branch or loop that depends on a traced value",
             "assign a new value to a variable instead, or decide outside of jax.jit",
         )
+    return changed
 
 
 # ---------------------------------------------------------------------------------- branches
@@ -103,22 +130,28 @@ def _speculate(run: Callable[[], Any]) -> tuple[Any, Any, Exception | None]:
     return result, journal.take_back(), error
 
 
-def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: State, names: Sequence[str]) -> State:
-    """Run one of two blocks; if the test is traced, run both and select between their results and writes.
+def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any], state: Callable[[], Any] = lambda: ()) -> Any:
+    """Run one of two closures; if the test is traced, run both and select between their results and what they write.
 
     Args:
         test: the condition.
-        yes: the block if it is true: the variables' values → their values after the block.
-        no: the block if it is false.
-        values: the values of the variables that the blocks write.
-        names: the names of these variables.
+        yes: the closure if it is true.
+        no: the closure if it is false.
+        state: the variables that the closures write (`Variables`).
     """
     decided = to_bool(test)
     if isinstance(decided, bool):
-        return yes(*values) if decided else no(*values)
-    start = next_serial()
-    first, wrote_first, failed = _speculate(lambda: yes(*values))
-    second, wrote_second, failed_too = _speculate(lambda: no(*values))
+        return yes() if decided else no()
+    variables, start = Variables(state), next_serial()
+    before = variables.read()
+
+    def run(branch: Callable[[], Any]) -> list[Any]:
+        return [branch(), *variables.read()]
+
+    first, wrote_first, failed = _speculate(lambda: run(yes))
+    variables.write(before)
+    second, wrote_second, failed_too = _speculate(lambda: run(no))
+    variables.write(before)
     if failed is not None and failed_too is not None:
         raise failed
     if failed is not None or failed_too is not None:  # an `if ...: raise`, an assertion: the way that does not raise
@@ -126,15 +159,14 @@ def if_(test: Any, yes: Callable[..., State], no: Callable[..., State], values: 
         if isinstance(error, NotSupported):
             raise error
         _redo(wrote_first if failed is None else wrote_second)
-        return first if failed is None else second
-    _merge_writes(decided, wrote_first, wrote_second)
-    entry = _Start(start, find_shared(first) | find_shared(second))
-    return tuple(_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True))
-
-
-def conditional(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """Return one of two values: `yes() if test else no()`."""
-    return if_(test, lambda _: (yes(),), lambda _: (no(),), (None,), ("a conditional expression",))[0]
+        merged = first if failed is None else second
+    else:
+        _merge_writes(decided, wrote_first, wrote_second)
+        entry = _Start(start, find_shared(first) | find_shared(second))
+        names = ["a conditional expression", *variables.names]
+        merged = [_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True)]
+    variables.write(merged[1:])
+    return merged[0]
 
 
 def run_where(test: Tensor, run: Callable[[], Any], otherwise: Any) -> Any:
@@ -171,9 +203,7 @@ def _merge_writes(test: Tensor, first: Any, second: Any) -> None:
         ctx = (first[1].get(key) or second[1][key])[0]
         a, b = (side[1][key][1] if key in side[1] else dict(vars(ctx)) for side in (first, second))
         note_context(ctx)
-        merged = {
-            k: _merge(test, a.get(k, UNDEFINED), b.get(k, UNDEFINED), f"ctx.{k}") for k in {**a, **b} if k != "_own"
-        }
+        merged = {k: _merge(test, a.get(k, UNBOUND), b.get(k, UNBOUND), f"ctx.{k}") for k in {**a, **b} if k != "_own"}
         merged["_own"] = ctx.merge(a["_own"], b["_own"], lambda x, y: _merge(test, x, y, "a saved tensor"))
         vars(ctx).clear()
         vars(ctx).update(merged)
@@ -202,14 +232,14 @@ def _choose(test: Tensor, a: Value, b: Value) -> Value:
 
 def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     """Return the value of a variable after two branches."""
-    if a is b or b is UNDEFINED:
+    if a is b or b is UNBOUND:
         return a
-    if a is UNDEFINED:
+    if a is UNBOUND:
         return b
     if isinstance(a, HostValue) or isinstance(b, HostValue):
         return choose(test, a, b)
     if isinstance(a, Either) or isinstance(b, Either):
-        return Either(name, NotSupported(f"{name}, whose shape depends on traced values"), conditional, (test, a, b))
+        return Either(name, NotSupported(f"{name}, whose shape depends on traced values"), if_, (test, a, b))
     kinds = (Tensor, *NUMBERS)
     if isinstance(a, kinds) and isinstance(b, kinds):
         if not isinstance(a, Tensor) and not isinstance(b, Tensor) and type(a) is type(b) and a == b:
@@ -259,7 +289,7 @@ def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: _Start | None
             cause = NotSupported(
                 f"{name} has the shape {tuple(a.shape)} in one branch and {tuple(b.shape)} in the other"
             )
-            return Either(name, cause, conditional, (test, a, b))
+            return Either(name, cause, if_, (test, a, b))
     both = [a, b]
     tensors = [x for x in both if isinstance(x, Tensor)]
     plain = [x for x in tensors if not x.number]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
-import functools
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,8 +12,9 @@ from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
-from fnjax.torch.control.branches import NUMBERS, conditional, run_where, to_bool
+from fnjax.torch.control.branches import NUMBERS, if_, run_where, to_bool
 from fnjax.torch.control.either import Either
+from fnjax.torch.loading.errors import NotSupported
 
 
 class TracedRange:
@@ -23,41 +23,32 @@ class TracedRange:
     def __init__(self, *bounds: Any) -> None:
         self.start, self.stop, self.step = (0, bounds[0], 1) if len(bounds) == 1 else (*bounds, 1)[:3]
 
-
-def and_(*parts: Callable[[], Any]) -> Any:
-    """Return `a and b`, traced where a is; then what the rest writes counts only if a is true."""
-    for i, part in enumerate(parts):
-        value = part()
-        if i == len(parts) - 1:
-            return value
-        decided = to_bool(value)
-        if not isinstance(decided, bool):
-            other = run_where(decided, functools.partial(and_, *parts[i + 1 :]), value)
-            return _combine(jnp.logical_and, decided, value, other, other, value)
-        if not decided:
-            return value
-    return True
+    def __iter__(self) -> Iterator[Any]:
+        raise NotSupported("items of a range with a traced bound", "write `for i in range(n)`")
 
 
-def or_(*parts: Callable[[], Any]) -> Any:
-    """Return `a or b`, traced where a is; then what the rest writes counts only if a is false."""
-    for i, part in enumerate(parts):
-        value = part()
-        if i == len(parts) - 1:
-            return value
-        decided = to_bool(value)
-        if not isinstance(decided, bool):
-            other = run_where(decided.logical_not(), functools.partial(or_, *parts[i + 1 :]), value)
-            return _combine(jnp.logical_or, decided, value, other, value, other)
-        if decided:
-            return value
-    return False
+def and_(value: Any, rest: Callable[[], Any]) -> Any:
+    """Return `value and rest()`, traced where the value is; then what the rest writes counts only if it is true."""
+    decided = to_bool(value)
+    if isinstance(decided, bool):
+        return rest() if decided else value
+    other = run_where(decided, rest, value)
+    return _combine(jnp.logical_and, decided, value, other, other, value)
+
+
+def or_(value: Any, rest: Callable[[], Any]) -> Any:
+    """Return `value or rest()`, traced where the value is; then what the rest writes counts only if it is false."""
+    decided = to_bool(value)
+    if isinstance(decided, bool):
+        return value if decided else rest()
+    other = run_where(decided.logical_not(), rest, value)
+    return _combine(jnp.logical_or, decided, value, other, value, other)
 
 
 def _combine(function: Any, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
     """Return `value and other`, or `value or other`: of two bools a bool, else one of the operands."""
     if isinstance(other, (Tensor, *NUMBERS)) and not (_is_bool(value) and _is_bool(other)):
-        return conditional(decided, lambda: yes, lambda: no)
+        return if_(decided, lambda: yes, lambda: no)
     rest = to_bool(other)
     return number(function(decided.array, rest.array if isinstance(rest, Tensor) else rest))
 
@@ -72,11 +63,9 @@ def not_(value: Any) -> Any:
     return not decided if isinstance(decided, bool) else number(jnp.logical_not(decided.array))
 
 
-def assert_(test: Any, message: Callable[[], Any]) -> None:
-    """Raise AssertionError if a known test is false; a traced one is assumed to be true."""
-    decided = to_bool(test)
-    if decided is False:
-        raise AssertionError(*([message()] if message() is not None else []))
+def assume(value: Any) -> bool:
+    """Return whether an asserted value is true; a traced one is assumed to be."""
+    return to_bool(value) is not False
 
 
 def is_traced(value: Any) -> bool:
@@ -114,16 +103,45 @@ def _isinstance(value: Any, kinds: Any) -> bool:
     return isinstance(value, kinds)
 
 
-def _extreme(function: Any, name: str) -> Callable[..., Any]:
-    def choose(*args: Any, **kwargs: Any) -> Any:
-        values: list[Any] = list(args[0]) if len(args) == 1 else list(args)
-        if kwargs or not any(map(is_traced, values)):
-            return function(values, **kwargs)
-        return functools.reduce(
-            lambda a, b: conditional(b > a if name == "max" else b < a, lambda: b, lambda: a), values
-        )
+def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def choose(*args: Any, key: Any = None, **kwargs: Any) -> Any:
+        values: list[Any] = [*args[0]] if len(args) == 1 else [*args]
+        keys = values if key is None else [*map(key, values)]
+        if not any(map(is_traced, keys)):
+            known = iter(keys)
+            by_key = {} if key is None else {"key": lambda _: next(known)}
+            return function(*([values] if len(args) == 1 else args), **by_key, **kwargs)
+        best, best_key = values[0], keys[0]
+        for value, its_key in zip(values[1:], keys[1:], strict=True):
+            taken = is_better(its_key, best_key)
+            best, best_key = (if_(taken, lambda a=a: a, lambda b=b: b) for a, b in ((value, best), (its_key, best_key)))
+        return best
 
     return choose
+
+
+def _any(values: Iterable[Any]) -> Any:
+    items = iter(values)
+    for value in items:
+        decided = to_bool(value)
+        if decided is not False:
+            return decided if decided is True else or_(number(decided.array), lambda: _any(items))
+    return False
+
+
+def _all(values: Iterable[Any]) -> Any:
+    items = iter(values)
+    for value in items:
+        decided = to_bool(value)
+        if decided is not True:
+            return decided if decided is False else and_(number(decided.array), lambda: _all(items))
+    return True
+
+
+def _round(number: Any, ndigits: Any = None) -> Any:
+    if not is_traced(number):
+        return round(number, ndigits)
+    return number.round() if ndigits is None else number.round(decimals=ndigits)
 
 
 def _sort(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
@@ -136,23 +154,21 @@ def _sort(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
     return [number(x) for x in (found[::-1] if reverse else found)]
 
 
-def builtin(function: Any, name: str) -> Any:
-    """Return the replacement of a builtin: itself for known values, a function of tensors for traced ones."""
-    if function is not getattr(builtins, name):
-        return function
-    return _BUILTINS.get(name, function)
+def builtin(function: Any) -> Any:
+    """Return the replacement of a builtin, for known values itself and for traced ones a function of tensors."""
+    return _BUILTINS.get(id(function), function)
 
 
-_BUILTINS: dict[str, Any] = {
-    "int": lambda *args, **kwargs: _to_number(int, *args) if len(args) == 1 and not kwargs else int(*args, **kwargs),
-    "float": lambda *args: _to_number(float, *args) if args else 0.0,
-    "bool": lambda *args: _to_number(bool, *args) if args else False,
-    "range": lambda *bounds: TracedRange(*bounds) if any(map(is_traced, bounds)) else range(*bounds),
-    "isinstance": _isinstance,
-    "max": _extreme(max, "max"),
-    "min": _extreme(min, "min"),
-    "sorted": _sort,
-    "any": lambda values: or_(*[lambda v=v: v for v in values]) if values is not None else False,
-    "all": lambda values: and_(*[lambda v=v: v for v in values]),
-    "round": lambda x, *digits: x.round() if is_traced(x) and not digits else round(x, *digits),
+_BUILTINS: dict[int, Any] = {
+    id(int): lambda *args, **kwargs: _to_number(int, *args) if len(args) == 1 and not kwargs else int(*args, **kwargs),
+    id(float): lambda *args: _to_number(float, *args) if len(args) == 1 else float(*args),
+    id(bool): lambda *args: _to_number(bool, *args) if len(args) == 1 else bool(*args),
+    id(range): lambda *bounds: TracedRange(*bounds) if any(map(is_traced, bounds)) else range(*bounds),
+    id(isinstance): _isinstance,
+    id(max): _extreme(max, operator.gt),
+    id(min): _extreme(min, operator.lt),
+    id(sorted): _sort,
+    id(any): _any,
+    id(all): _all,
+    id(round): _round,
 }

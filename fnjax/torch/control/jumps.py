@@ -10,7 +10,7 @@ import ast
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from fnjax.torch.control.syntax import SCOPES, assign, load, walk
+from fnjax.torch.control.syntax import LOOPS, SCOPES, assign, list_blocks, load, walk
 
 Kinds = tuple[type[ast.stmt], ...]
 
@@ -25,21 +25,14 @@ def has_loop_jump(body: Sequence[ast.stmt], kind: Any) -> bool:
     for statement in body:
         if isinstance(statement, kind):
             return True
-        if isinstance(statement, (ast.For, ast.While, *SCOPES)):
-            if isinstance(statement, (ast.For, ast.While)) and has_loop_jump(statement.orelse, kind):
+        if isinstance(statement, (*LOOPS, *SCOPES)):
+            if isinstance(statement, LOOPS) and has_loop_jump(statement.orelse, kind):
                 return True
             continue
         for block in list_blocks(statement):
             if has_loop_jump(block, kind):
                 return True
     return False
-
-
-def list_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
-    """Return the blocks of a compound statement."""
-    found = [getattr(statement, name) for name in ("body", "orelse", "finalbody") if getattr(statement, name, None)]
-    found += [h.body for h in getattr(statement, "handlers", ())]
-    return [b for b in found if isinstance(b, list)]
 
 
 def ends(body: Sequence[ast.stmt], kinds: Kinds) -> bool:

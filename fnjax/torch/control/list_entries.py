@@ -79,7 +79,7 @@ def get_entry(container: Any, index: Any) -> Any:
         found = container[-1]
         for i, x in reversed([*enumerate(container[:-1])]):
             here = (index == i) | (index == i - len(container))
-            found = if_(here, lambda _, x=x: (x,), lambda _, x=found: (x,), (None,), ("an entry of a list",))[0]
+            found = if_(here, lambda x=x: x, lambda x=found: x)
         return found
     raise NotSupported(
         "an entry of a list by a traced number, of entries that are not of one kind",
@@ -87,11 +87,11 @@ def get_entry(container: Any, index: Any) -> Any:
     )
 
 
-def set_entry(container: Any, index: Any, new: Any) -> None:
+def set_entry(new: Any, container: Any, index: Any) -> None:
     """Run `container[index] = new`; for a list, the index may be a traced integer."""
     if not isinstance(container, list) or not _is_traced(index):
         container[index] = new
         return
     for i, old in enumerate(container):
         here = (index == i) | (index == i - len(container))
-        container[i] = if_(here, lambda _: (new,), lambda _, old=old: (old,), (None,), ("an entry of a list",))[0]
+        container[i] = if_(here, lambda: new, lambda old=old: old)

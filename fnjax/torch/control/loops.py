@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -15,85 +15,106 @@ from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch._values import Mode, Node, Value, get_mode, set_mode, watch
 from fnjax.torch.control.aliases import list_roots
-from fnjax.torch.control.branches import NUMBERS, UNDEFINED, State, are_equal, describe, if_, to_bool
+from fnjax.torch.control.branches import NUMBERS, UNBOUND, Variables, are_equal, describe, if_, to_bool
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.loading.errors import NotSupported
 
 
-def while_(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:
-    """Run a while loop, as a JAX loop from the iteration on whose test is traced; return the variables' values."""
-    while True:
-        decided = to_bool(test(*values))
-        if not isinstance(decided, bool):
-            return _traced_while(test, body, values, names)
-        if not decided:
-            return values
-        values = body(*values)
+def iterate(iterable: Any) -> Any:
+    """Return `iter(iterable)`; a range with a traced bound as it is."""
+    return iterable if isinstance(iterable, TracedRange) else iter(iterable)
 
 
-def for_(iterable: Any, body: Callable[..., State], values: State, names: Sequence[str], broken: int | None) -> State:
+def is_traced_range(items: Any) -> bool:
+    """Return whether items are those of a range with a traced bound."""
+    return isinstance(items, TracedRange)
+
+
+Test = Callable[[], Any]
+
+
+def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broken: Test | None) -> None:
+    """Run a while loop, as a JAX loop from the iteration on whose test is traced.
+
+    Args:
+        decided: the traced test, where it has been evaluated already; or None.
+        test: the condition.
+        body: an iteration.
+        state: the variables that both write (`Variables`).
+        broken: returns the flag that says that the loop is over; None if there is none.
+    """
+
+    def ask() -> Any:
+        return to_bool(test() if broken is None else and_(not_(broken()), test))
+
+    def run() -> None:  # the test belongs to the iteration before it: it may write to variables, too
+        nonlocal decided
+        body()
+        decided = ask()
+
+    decided = ask() if decided is None else decided
+    while decided is True:
+        run()
+    if decided is not False:
+        _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+
+
+def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | None) -> None:
     """Run a for loop; from the iteration on where a traced flag may end it, it becomes a JAX loop.
 
     Args:
         iterable: the items.
-        body: (item, variables' values) → their values after the iteration.
-        values: the values of the variables that the body writes.
-        names: the names of these variables.
-        broken: the index of the variable that says that the loop is over; None if there is none.
+        body: an iteration.
+        state: the variables that it writes (`Variables`).
+        broken: returns the flag that says that the loop is over; None if there is none.
     """
     if isinstance(iterable, TracedRange):
-        return _count(iterable.start, iterable.stop, iterable.step, body, values, names, broken)
-    items = iterable if isinstance(iterable, range) else iter(iterable)
-    if isinstance(items, range):
-        for at, item in enumerate(items):
-            values = body(item, *values)
-            over = False if broken is None else to_bool(values[broken])
-            if not isinstance(over, bool):
-                rest = items[at + 1 :]
-                if len(rest) <= 4:
-                    return _unroll(rest, body, values, names, broken)
-                return _count(rest.start, rest.stop, rest.step, body, values, names, broken)
-            if over:
-                break
-        return values
-    for item in items:
-        values = body(item, *values)
-        over = False if broken is None else to_bool(values[broken])
-        if not isinstance(over, bool):
-            return _unroll(items, body, values, names, broken)
-        if over:
-            break
-    return values
+        return _count(iterable, body, state, broken)
+    items = iter(iterable)
+    over = False if broken is None else to_bool(broken())
+    while over is False:
+        try:
+            item = next(items)
+        except StopIteration:
+            return None
+        body(item)
+        over = False if broken is None else to_bool(broken())
+    if over is not True:
+        rest = _list_rest(items)
+        if isinstance(rest, range) and len(rest) > 4:
+            return _count(rest, body, state, broken)
+        for item in rest:
+            if_(broken(), lambda: None, lambda item=item: body(item), state)
+    return None
 
 
-def _unroll(items: Any, body: Callable[..., State], values: State, names: Sequence[str], broken: int | None) -> State:
-    assert broken is not None
-    for item in items:
-        values = if_(values[broken], lambda *v: v, lambda *v, item=item: body(item, *v), values, names)
-    return values
+def _list_rest(items: Iterator[Any]) -> Iterator[Any] | range:
+    """Return the items that remain, a range's as a range."""
+    if type(items) not in _RANGES:
+        return items
+    _, (over,), state = items.__reduce__()
+    return over[state or 0 :]
 
 
-def _count(
-    start: Any,
-    stop: Any,
-    step: Any,
-    body: Callable[..., State],
-    values: State,
-    names: Sequence[str],
-    broken: int | None,
-) -> State:
-    """Run a loop over the numbers from start to stop as a while loop."""
+_RANGES = {type(iter(range(2))), type(iter(range(2**70)))}
 
-    def test(at: Any, *state: Any) -> Any:
-        go_on = at < stop if isinstance(step, Tensor) or step > 0 else at > stop
-        return go_on if broken is None else and_(lambda: not_(state[broken]), lambda: go_on)
 
-    def step_once(at: Any, *state: Any) -> State:
-        return (at + step, *body(at, *state))
+def _count(over: TracedRange | range, body: Callable[[Any], Any], state: Test, broken: Test | None) -> None:
+    """Run a loop over a range as a while loop."""
+    step, stop = over.step, over.stop
+    at = over.start if isinstance(over.start, Tensor) else number(jnp.asarray(over.start, DTYPES["int64"].array))
 
-    first = start if isinstance(start, Tensor) else number(jnp.asarray(start, DTYPES["int64"].array))
-    return _traced_while(test, step_once, (first, *values), ("the loop's number", *names))[1:]
+    def test() -> Any:
+        goes_on = at < stop if isinstance(step, Tensor) or step > 0 else at > stop
+        return goes_on if broken is None else and_(not_(broken()), lambda: goes_on)
+
+    def run() -> None:
+        nonlocal at
+        body(at)
+        at = at + step
+
+    _traced_while(test, run, Variables(state, lambda: at))
 
 
 class _Carry:
@@ -105,7 +126,7 @@ class _Carry:
             not be written to.
     """
 
-    def __init__(self, values: State, names: Sequence[str]) -> None:
+    def __init__(self, values: Sequence[Any], names: Sequence[str]) -> None:
         self.names, self.values, self.storages = names, values, list[Any]()
         flat = [jax.tree.flatten(v, is_leaf=_is_leaf) for v in values]
         self.trees: list[Any] = [tree for _, tree in flat]
@@ -145,7 +166,7 @@ class _Carry:
         for value, kinds in zip(state, self.kinds, strict=True):
             leaves = jax.tree.leaves(value, is_leaf=_is_leaf)
             if len(leaves) != len(kinds):
-                leaves = [UNDEFINED] * len(kinds)
+                leaves = [UNBOUND] * len(kinds)
             for leaf, kind in zip(leaves, kinds, strict=True):
                 if kind is not None:
                     array = leaf.array if isinstance(leaf, Tensor) else jnp.asarray(leaf)
@@ -185,7 +206,7 @@ class _Carry:
                 original = self.leaves[at][i]
                 if not isinstance(leaf, Tensor) or not isinstance(original, Tensor) or self.kinds[at][i] is None:
                     continue
-                if not leaf.memory.version or self.values[at] is UNDEFINED:
+                if not leaf.memory.version or self.values[at] is UNBOUND:
                     continue
                 if not isinstance(new, Tensor) or new.memory is not leaf.memory:
                     raise NotSupported(
@@ -206,7 +227,7 @@ class _Carry:
             leaves: list[Any]
             tree: Any
             leaves, tree = jax.tree.flatten(value, is_leaf=_is_leaf)
-            if self.values[at] is UNDEFINED and self.leaves[at] == [UNDEFINED] and value is not UNDEFINED:
+            if self.values[at] is UNBOUND and self.leaves[at] == [UNBOUND] and value is not UNBOUND:
                 # It is not read before it is set, so zeros will do.
                 self.trees[at], self.kinds[at] = tree, [_kind_of(leaf) for leaf in leaves]
                 self.leaves[at] = [_zeros_of(leaf) for leaf in leaves]
@@ -249,7 +270,7 @@ class _Carry:
 
 
 def _is_leaf(value: Any) -> bool:
-    return is_node(value) or isinstance(value, (HostValue, Missing)) or value is UNDEFINED or value is None
+    return is_node(value) or isinstance(value, (HostValue, Missing)) or value is UNBOUND or value is None
 
 
 def _kind_of(leaf: Any) -> tuple[Any, bool] | None:
@@ -270,14 +291,17 @@ def _zeros_of(leaf: Any) -> Any:
     return type(leaf)() if isinstance(leaf, NUMBERS) else leaf
 
 
-def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: State, names: Sequence[str]) -> State:
+def _traced_while(test: Test, body: Test, variables: Variables) -> None:
     """Run a loop as jax.lax.while_loop: variables and storages that it writes are carried."""
-    carry = _Carry(values, names)
+    before = variables.read()
+    carry = _Carry(before, variables.names)
 
     def run(arrays: Sequence[Any], found: dict[str, Any]) -> list[Any]:
         with Journal() as journal:
             entered = carry.enter(arrays)
-            state = body(*entered)
+            variables.write(entered)
+            body()
+            state = variables.read()
             found |= {"state": state, "entered": entered, "start": journal.start}
             found["written"] = [s for s, _ in journal.storages.values()]
             result = carry.leave(state)
@@ -286,7 +310,8 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
 
     def ask(arrays: Sequence[Any]) -> Any:
         with Journal() as journal:
-            decided = to_bool(test(*carry.enter(arrays)))
+            variables.write(carry.enter(arrays))
+            decided = to_bool(test())
         journal.take_back()
         return jnp.asarray(decided.array if isinstance(decided, Tensor) else decided)
 
@@ -301,7 +326,8 @@ def _traced_while(test: Callable[..., Any], body: Callable[..., State], values: 
             if not carry.update(found["state"], found["written"], found["entered"], found["start"]):
                 break
         end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
-    result = tuple(carry.enter(end))
+    result = carry.enter(end)
+    variables.write(result)
     if mode.enabled:  # JAX differentiates the loop as it can; PyTorch's autograd in the source cannot
         parents = [v for v in (*leaves, *read) if v.requires_grad]
         for leaf in jax.tree.leaves(result, is_leaf=_is_leaf) if parents else ():

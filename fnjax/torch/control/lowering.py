@@ -1,60 +1,44 @@
-"""Control flow as calls: `if`, `while` and `for` that decide when they run.
+"""Functions whose control flow asks when it runs whether a test is traced.
 
-Two passes over a function's tree. The first takes the jumps out (return, break, continue, the else of loops): what
-follows a statement that may jump is guarded by a flag, or moves into its other branch. The second makes each statement
-a call of `if_`, `while_` or `for_` with its blocks as functions of the variables that they write; `and`, `or`, `not`,
-conditional expressions and builtins such as `int` become calls as well. The calls go to one object, `RUNTIME`; this
-file knows nothing of tensors.
+A test that is known runs Python's own statement, with its jumps, exceptions and variables: `if test:` becomes
+
+    test = run.to_bool(...)
+    if test is True: ...
+    elif test is False: ...
+    else: traced("branch", test)
+
+Where it is traced, what follows runs as closures over the function's variables, up to the end of the function or of the
+loop if it may jump (`closures`). This file knows nothing of tensors.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
-from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from collections.abc import Callable, Sequence
 
-from fnjax.torch.control.jumps import LoopJumps, Returns, ends, has, has_loop_jump, list_blocks
-from fnjax.torch.control.syntax import (
-    BUILTINS,
-    RUNTIME,
-    SCOPES,
-    Closure,
-    Names,
-    assign,
-    call,
-    list_closures,
-    load,
-    negate,
-    walk,
+from fnjax.torch.control.calls import Calls, list_made
+from fnjax.torch.control.closures import Block, Closures
+from fnjax.torch.control.scope import (
+    UNFLAGGED,
+    Loop,
+    Scope,
+    has_jumps,
+    has_traceable,
+    is_traceable,
+    may_leave,
+    reads_frame,
 )
+from fnjax.torch.control.syntax import LOOPS, SCOPES, assign, bind, call, compare, delay, list_blocks, load, map_parts
 
-# Methods that change lists, dictionaries and sets.
-_CHANGING = frozenset(
-    [
-        "append",
-        "extend",
-        "insert",
-        "pop",
-        "remove",
-        "clear",
-        "update",
-        "setdefault",
-        "add",
-        "discard",
-        "popitem",
-        "sort",
-        "reverse",
-        "appendleft",
-        "popleft",
-    ]
-)
+TRACED = "__fnjax_traced__"
+Leave = Callable[[], Block]
 
 
 def lower(tree: ast.AST) -> ast.AST:
-    """Return the tree with the control flow of all its functions as calls.
+    """Return the tree with the control flow of its functions lowered.
 
-    Functions whose decorators speak of Triton stay as they are: their own interpreter reads them.
+    Functions whose decorators speak of Triton stay as they are: their own interpreter reads them. So do those that call
+    `locals()`.
     """
     return ast.fix_missing_locations(_Functions().visit(tree))
 
@@ -62,364 +46,167 @@ def lower(tree: ast.AST) -> ast.AST:
 class _Functions(ast.NodeTransformer):
     """Rewriter of function definitions, inner ones first."""
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         if any("triton" in ast.unparse(d) for d in node.decorator_list):
             return node
         self.generic_visit(node)
-        if any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in walk(node.body)):
-            return node
-        names = Names()
-        node.body = _lower_returns(node.body, names)
-        outer = {n for s in walk(node.body) if isinstance(s, (ast.Global, ast.Nonlocal)) for n in s.names}
-        node.body = _Statements(names, outer, list_closures(node.body)).visit_block(node.body)
+        if not reads_frame(node.body):
+            node.body = _Statements(Scope(node)).run()
         return node
 
-
-# ------------------------------------------------------------------------------------------- one return
-
-
-def _lower_returns(body: list[ast.stmt], names: Names) -> list[ast.stmt]:
-    """Return a function's body with one return at its end."""
-    inner = [s for s in body if not isinstance(s, ast.Return)]
-    if not has(inner, ast.Return) or not any(_may_lower(s) for s in body if has([s], ast.Return)):
-        return body
-    value, flag = names.new("value"), names.new("returned")
-    always = ends(body, (ast.Return,)) or _is_endless(body[-1])
-
-    def leave(statement: ast.Return) -> list[ast.stmt]:
-        return [assign(value, statement.value or ast.Constant(None)), assign(flag, ast.Constant(True))]
-
-    block = Returns(leave, lambda: load(flag)).lower(body, in_loop=False)
-    undefined = ast.Attribute(load(RUNTIME), "UNDEFINED", ast.Load())
-    begin = [assign(value, undefined), assign(flag, ast.Constant(False))]
-    return [*begin, *block, ast.Return(call("returned", load(value), ast.Constant(True) if always else load(flag)))]
-
-
-def _is_endless(statement: ast.stmt) -> bool:
-    """Return whether a statement is a `while True` that nothing but a return or a raise ends."""
-    is_true = (
-        isinstance(statement, ast.While) and isinstance(statement.test, ast.Constant) and bool(statement.test.value)
-    )
-    return is_true and not has_loop_jump(list_blocks(statement)[0], ast.Break)
-
-
-def _may_lower(statement: ast.stmt) -> bool:
-    return isinstance(statement, (ast.If, ast.For, ast.While, ast.With, ast.Return))
-
-
-# ---------------------------------------------------------------------------------- statements as calls
-
-
-def _is_statement(node: ast.AST) -> TypeGuard[ast.If | ast.While | ast.For]:
-    return isinstance(node, (ast.If, ast.While, ast.For))
-
-
-def _list_written(body: Iterable[ast.AST]) -> list[str]:
-    """Return the names that statements bind, in order."""
-    found: dict[str, None] = {}
-    for node in body:
-        for inner in walk([node]):
-            if isinstance(inner, ast.Name) and isinstance(inner.ctx, (ast.Store, ast.Del)):
-                found[inner.id] = None
-            elif isinstance(inner, (ast.FunctionDef, ast.ClassDef)):
-                found[inner.name] = None
-            elif isinstance(inner, (ast.Import, ast.ImportFrom)):
-                found |= {(a.asname or a.name).partition(".")[0]: None for a in inner.names}
-            elif isinstance(inner, ast.ExceptHandler) and inner.name:
-                found[inner.name] = None
-    comprehended = {
-        n.id
-        for node in body
-        for inner in walk([node])
-        if isinstance(inner, ast.comprehension)
-        for n in ast.walk(inner.target)
-        if isinstance(n, ast.Name)
-    }
-    return sorted(n for n in found if n not in comprehended or _is_bound_outside(body, n))
-
-
-def _is_bound_outside(body: Iterable[ast.AST], name: str) -> bool:
-    """Return whether a name is bound by anything but comprehensions."""
-    inside = {
-        id(n)
-        for node in body
-        for inner in walk([node])
-        if isinstance(inner, ast.comprehension)
-        for n in ast.walk(inner.target)
-    }
-    return any(
-        isinstance(n, ast.Name) and n.id == name and isinstance(n.ctx, ast.Store) and id(n) not in inside
-        for node in body
-        for n in walk([node])
-    )
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - a name of ast
 
 
 class _Statements:
-    """Rewriter of `if`, `while` and `for` statements into calls of the runtime.
+    """Rewriter of the statements of a function where they are Python's own."""
 
-    Args:
-        names: the generator of new names.
-        outer: the names that the function declares `global` or `nonlocal`.
-        closures: the functions defined in it.
-    """
+    def __init__(self, scope: Scope) -> None:
+        self.scope, self.closures = scope, Closures(scope)
+        self._calls = Calls(scope.names, inline=True)
 
-    def __init__(self, names: Names, outer: set[str], closures: Sequence[Closure]) -> None:
-        self.names, self.outer, self.closures = names, outer, closures
-        self.made: list[set[str]] = []  # for each block around the names of containers that it makes itself
+    def run(self) -> Block:
+        """Return the function's new body."""
+        scope, body = self.scope, self.scope.node.body
+        at = 1 if ast.get_docstring(scope.node, clean=False) is not None else 0
+        made = self._block(body[at:], None, self._return)
+        if not self.closures.functions:
+            return [*body[:at], *made]
+        names: list[ast.expr | None] = [ast.Constant(f.name) for f in self.closures.functions]
+        chosen = ast.Subscript(
+            ast.Dict(names, [load(f.name) for f in self.closures.functions]), load("name"), ast.Load()
+        )
+        call_it = ast.Return(ast.Call(chosen, [ast.Starred(load("args"), ast.Load())], []))
+        arguments = ast.arguments([], [ast.arg("name")], ast.arg("args"), [], [], None, [])
+        flags = [scope.value, *(f for loop in scope.loops.values() for f in loop.flags)]
+        begin: Block = [  # makes them the function's own variables, without values
+            ast.AnnAssign(ast.Name(f, ast.Store()), ast.Constant(None), None, 1) for f in flags
+        ]
+        begin += [
+            ast.FunctionDef(TRACED, arguments, [*self.closures.functions, call_it], []),
+            assign(scope.returned, ast.Constant(False)),
+        ]
+        return [*body[:at], *(ast.copy_location(s, body[0]) for s in begin), *made]
 
-    def visit_block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
-        for statement in body:
-            found += self.visit(statement)
+    def _return(self) -> Block:
+        ended = ast.Constant(True) if self.scope.always_returns else load(self.scope.returned)
+        return [ast.Return(call("returned", delay(ast.Tuple([load(self.scope.value)], ast.Load())), ended))]
+
+    def _block(self, body: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None = None) -> Block:
+        """Return the statements of a block.
+
+        Args:
+            body: the block.
+            loop: the loop around it.
+            leave: makes the statements that end the block where closures have run what is left of it. Without them the
+                block ends by itself, and what follows the statement that it belongs to asks the flags.
+        """
+        found: Block = []
+        for i, node in enumerate(body):
+            rest = body[i + 1 :]
+            made, known = self._statement(node, rest, loop, leave)
+            found += [ast.copy_location(s, node) for s in made]
+            # The rest of a block whose own `if` is traced has run.
+            jumped = self._jumped([*node.body, *node.orelse] if isinstance(node, ast.If) else [node], loop)
+            if leave is None and rest and (known or jumped):
+                following = self._block(rest, loop)
+                if jumped is not None:
+                    following = [ast.If(jumped, self._run(self.closures.rest(rest, loop)), following)]
+                if known is not None:
+                    following = [ast.If(known, following, [])]
+                return [*found, *(ast.copy_location(s, node) for s in following)]
+            if leave is not None and jumped is not None:
+                after = self._run(self.closures.rest(rest, loop)) if rest else []
+                found.append(ast.copy_location(ast.If(jumped, [*after, *leave()], []), node))
         return found
 
-    def visit(self, statement: ast.stmt) -> list[ast.stmt]:
-        """Return the statements that replace a statement."""
-        if isinstance(statement, SCOPES):
-            return [statement]
-        if _is_statement(statement) and self._may_convert(statement):
-            if isinstance(statement, ast.If):
-                made = self._convert_if(statement)
-            elif isinstance(statement, ast.While):
-                made = self._convert_while(statement)
-            else:
-                made = self._convert_for(statement)
-            for each in made:
-                ast.copy_location(each, statement)
-                for node in ast.walk(each):
-                    if not hasattr(node, "lineno") and isinstance(node, (ast.stmt, ast.expr, ast.arg, ast.keyword)):
-                        ast.copy_location(node, statement)
-            return made
-        if isinstance(statement, ast.Delete) and self.made:  # the block's function still returns the variable
-            undefined = ast.Attribute(load(RUNTIME), "UNDEFINED", ast.Load())
-            names = [t.id for t in statement.targets if isinstance(t, ast.Name)]
-            statement.targets = [t for t in statement.targets if not isinstance(t, ast.Name)]
-            unset = [ast.copy_location(assign(n, undefined), statement) for n in names]
-            return unset + ([statement] if statement.targets else [])
-        for name in ("body", "orelse", "finalbody"):
-            if getattr(statement, name, None) and isinstance(getattr(statement, name), list):
-                setattr(statement, name, self.visit_block(getattr(statement, name)))
-        for handler in getattr(statement, "handlers", ()):
-            handler.body = self.visit_block(handler.body)
-        guards = [ast.copy_location(ast.Expr(call("guard", r)), statement) for r in self._list_changed(statement)]
-        return [*guards, _Expressions().visit(statement)]
+    def _inner(self, body: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None = None) -> Block:
+        """Return a block that may be one of two: what it changes is guarded."""
+        before, self._calls.made = self._calls.made, list_made(body)
+        made = self._block(body, loop, leave)
+        self._calls.made = before
+        return made
 
-    def _list_changed(self, statement: ast.stmt) -> list[ast.expr]:
-        """Return the objects that a statement changes: `x` of `x.append(1)`, `x[0] = 1` and `x.name = 1`."""
-        if not self.made or list_blocks(statement):
-            return []
-        found: list[ast.expr] = []
-        for node in walk([statement]):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
-                found.append(node.func.value)
-            elif isinstance(node, (ast.Attribute, ast.Subscript)) and isinstance(node.ctx, ast.Store):
-                found.append(node.value)
-        plain = [
-            f for f in found if all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(f))
-        ]
-        return [copy.deepcopy(f) for f in plain if not (isinstance(f, ast.Name) and f.id in self.made[-1])]
+    def _run(self, closure: str, *args: ast.expr) -> Block:
+        return [ast.Expr(ast.Call(load(TRACED), [ast.Constant(closure), *args], []))]
 
-    def _may_convert(self, statement: ast.stmt) -> bool:
-        for node in walk([statement]):
-            if isinstance(
-                node, (ast.Return, ast.Yield, ast.YieldFrom, ast.Await, ast.Global, ast.Nonlocal, ast.AsyncFor)
-            ):
-                return False
-            if isinstance(node, ast.Name) and node.id in {"super", "locals", "__class__"}:
-                return False
-        jumps = (ast.Break, ast.Continue)
-        if isinstance(statement, ast.While) and any(isinstance(n, ast.NamedExpr) for n in ast.walk(statement.test)):
-            return False
-        if isinstance(statement, ast.If) and has_loop_jump([statement], jumps):
-            return False
-        return not self._shares_variables(statement)
+    def _jumped(self, body: Sequence[ast.stmt], loop: Loop | None) -> ast.expr | None:
+        """Return whether closures have taken a jump out of statements, or not decided that; None if none can."""
+        if not any(may_leave(s, loop) for s in body) or not has_traceable(body):
+            return None
+        asked: list[ast.expr] = [compare(f, ast.IsNot(), False) for f in self.scope.list_flags(loop)]
+        return asked[0] if len(asked) == 1 else ast.BoolOp(ast.Or(), asked) if asked else None
 
-    def _shares_variables(self, statement: ast.stmt) -> bool:
-        """Return whether a statement writes a variable that a function defined outside of it, and called in it, has.
+    def _statement(
+        self, node: ast.stmt, rest: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None
+    ) -> tuple[Block, ast.expr | None]:
+        """Return the statements of one, and the condition under which no closure has run the rest of the block."""
+        if isinstance(node, ast.If):
+            return self._if(node, rest, loop, leave)
+        if isinstance(node, LOOPS):
+            return self._loop(node, loop), None
+        if isinstance(node, SCOPES) or not list_blocks(node):
+            return [self._calls.rewrite(node)], None
+        made = map_parts(node, lambda body: self._block(body, loop), self._calls.rewrite)
+        if isinstance(made, (ast.Try, ast.TryStar)) and isinstance(node, (ast.Try, ast.TryStar)) and node.orelse:
+            jumped = self._jumped(node.body, loop)
+            if jumped is not None:
+                made.orelse = [ast.If(jumped, self._run(self.closures.rest(node.orelse, loop)), made.orelse)]
+        return [made], None
 
-        As a call, the statement would write a variable of its own.
-        """
-        inside = {id(n) for n in walk([statement])}
-        outside = [c for c in self.closures if id(c.node) not in inside]
-        waiting = {n.id for n in ast.walk(statement) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-        called = list[Closure]()
-        while found := [c for c in outside if c.name in waiting and c not in called]:
-            called += found
-            waiting |= {name for c in found for name in c.captured}
-        written = {*_list_written([statement])}
-        return any(written & c.captured for c in called)
+    def _if(
+        self, node: ast.If, rest: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None
+    ) -> tuple[Block, ast.expr | None]:
+        yes, no = self._inner(node.body, loop), self._inner(node.orelse, loop)
+        test = self._calls.rewrite(node.test)
+        if not is_traceable(node) or not self.scope.is_closable(node, loop):
+            return [ast.If(test, yes, no)], None
+        name = self.scope.names.new("test")
+        leaves = may_leave(node, loop)
+        traced = self._run(self.closures.branch(node, rest, loop), load(name))
+        traced += leave() if leaves and leave is not None else []
+        no = [ast.If(compare(name, ast.Is(), False), no or [ast.Pass()], traced)]
+        made: Block = [assign(name, call("to_bool", test)), ast.If(compare(name, ast.Is(), True), yes, no)]
+        if not leaves or leave is not None:
+            return made, None
+        return made, ast.BoolOp(ast.Or(), [compare(name, ast.Is(), known) for known in (True, False)])
 
-    def _state(self, body: Iterable[ast.AST]) -> list[str]:
-        return [n for n in _list_written(body) if n not in self.outer]
-
-    def _function(self, name: str, args: Sequence[str], body: list[ast.stmt], outer: Sequence[str]) -> ast.stmt:
-        scope: list[ast.stmt] = [ast.Global([n]) for n in sorted(self.outer & set(outer))]
-        arguments = ast.arguments([], [ast.arg(a) for a in args], None, [], [], None, [])
-        return ast.FunctionDef(name, arguments, [*scope, *body], [])
-
-    def _values(self, state: Sequence[str]) -> ast.expr:
-        return ast.Tuple([self._read(n) for n in state], ast.Load())
-
-    def _assign(self, state: Sequence[str], call: ast.expr) -> ast.stmt:
-        if not state:
-            return ast.Expr(call)
-        return ast.Assign([ast.Tuple([ast.Name(n, ast.Store()) for n in state], ast.Store())], call)
-
-    def _read(self, name: str) -> ast.expr:
-        return call("get", ast.Lambda(ast.arguments([], [], None, [], [], None, []), load(name)))
-
-    def _result(self, state: Sequence[str], body: Sequence[ast.stmt]) -> ast.Return:
-        unset = {n.name for n in walk(body) if isinstance(n, ast.ExceptHandler)}  # Python deletes `e` of `except as e`
-        return ast.Return(ast.Tuple([self._read(n) if n in unset else load(n) for n in state], ast.Load()))
-
-    def _block(self, name: str, args: Sequence[str], state: Sequence[str], body: Sequence[ast.stmt]) -> ast.stmt:
-        written = _list_written(body)
-        self.made.append({
-            t.id
-            for s in body
-            if isinstance(s, ast.Assign)
-            and isinstance(s.value, (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call))
-            for t in s.targets
-            if isinstance(t, ast.Name)
-        })  # fmt: skip
-        result = self._result(state, body)
-        made = [*self.visit_block(body), result]
-        self.made.pop()
-        return self._function(name, args, made, written)
-
-    def _convert_if(self, statement: ast.If) -> list[ast.stmt]:
-        state = self._state([*statement.body, *statement.orelse])
-        yes, no = self.names.new("if"), self.names.new("else")
-        test = _Expressions().visit(statement.test)
-        texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
-        return [
-            self._block(yes, state, state, statement.body),
-            self._block(no, state, state, statement.orelse or [ast.Pass()]),
-            self._assign(state, call("if_", test, load(yes), load(no), self._values(state), texts)),
-        ]
-
-    def _loop(self, statement: ast.While | ast.For) -> tuple[list[ast.stmt], list[ast.stmt], str | None]:
-        """Return a loop's body without jumps, the statements that initialise its flags, and the flag of break."""
-        kinds = {"broken": ast.Break, "skipped": ast.Continue}
-        flags = {w: self.names.new(w) if has_loop_jump(statement.body, kind) else "" for w, kind in kinds.items()}
-        body = LoopJumps(**flags).lower(statement.body)
-        before: list[ast.stmt] = [assign(flag, ast.Constant(False)) for flag in flags.values() if flag]
-        if flags["skipped"]:
-            body.insert(0, assign(flags["skipped"], ast.Constant(False)))
-        return body, before, flags["broken"] or None
-
-    def _finish(self, statement: ast.While | ast.For, flag: str | None) -> list[ast.stmt]:
-        """Return the else of a loop, guarded by its flag."""
-        if not statement.orelse:
-            return []
-        if flag is None:
-            return self.visit_block(statement.orelse)
-        return self.visit(ast.copy_location(ast.If(negate(flag), statement.orelse, []), statement))
-
-    def _convert_while(self, statement: ast.While) -> list[ast.stmt]:
-        body, before, flag = self._loop(statement)
-        test: ast.expr = statement.test
-        if flag is not None:
-            test = ast.BoolOp(ast.And(), [negate(flag), test])
-        state = self._state([*body, ast.Expr(test)])
-        asks, does = self.names.new("test"), self.names.new("while")
-        texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
-        asking = self._function(asks, state, [ast.Return(_Expressions().visit(test))], [])
-        return [
-            *before,
-            asking,
-            self._block(does, state, state, body),
-            self._assign(state, call("while_", load(asks), load(does), self._values(state), texts)),
-            *self._finish(statement, flag),
-        ]
-
-    def _convert_for(self, statement: ast.For) -> list[ast.stmt]:
-        body, before, flag = self._loop(statement)
-        item = self.names.new("item")
-        first = ast.Assign([statement.target], load(item))
-        state = self._state([first, *body])
-        does = self.names.new("for")
-        texts = ast.Tuple([ast.Constant(n) for n in state], ast.Load())
-        iterable = _Expressions().visit(statement.iter)
-        broken = ast.Constant(None) if flag is None else ast.Constant(state.index(flag))
-        return [
-            *before,
-            self._block(does, [item, *state], state, [first, *body]),
-            self._assign(state, call("for_", iterable, load(does), self._values(state), texts, broken)),
-            *self._finish(statement, flag),
-        ]
-
-
-class _Expressions(ast.NodeTransformer):
-    """Rewriter of expressions that need the bool of a value, and of builtins that need numbers, into calls."""
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        return node
-
-    def _lazily(self, node: ast.expr) -> ast.Lambda:
-        return ast.Lambda(ast.arguments([], [], None, [], [], None, []), node)
-
-    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
-        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(node)):
-            return node
-        self.generic_visit(node)
-        name = "and_" if isinstance(node.op, ast.And) else "or_"
-        return ast.copy_location(call(name, *map(self._lazily, node.values)), node)
-
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.op, ast.Not):
-            return node
-        return ast.copy_location(call("not_", node.operand), node)
-
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        if any(isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield)) for n in ast.walk(node)):
-            return node
-        self.generic_visit(node)
-        return ast.copy_location(
-            call("conditional", node.test, self._lazily(node.body), self._lazily(node.orelse)), node
-        )
-
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        self.generic_visit(node)
-        if len(node.ops) == 1 or any(isinstance(n, ast.NamedExpr) for n in ast.walk(node)):
-            return node
-        sides = [node.left, *node.comparators]
-        parts = [ast.Compare(a, [op], [b]) for a, op, b in zip(sides, node.ops, sides[1:], strict=False)]
-        return ast.copy_location(call("and_", *map(self._lazily, parts)), node)
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        self.generic_visit(node)
-        if not isinstance(node.ctx, ast.Load) or not _may_be_traced(node.slice):
-            return node
-        return ast.copy_location(call("get_entry", node.value, node.slice), node)
-
-    def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        target = node.targets[0]
-        self.generic_visit(node)
-        if len(node.targets) > 1 or not isinstance(target, ast.Subscript) or not _may_be_traced(target.slice):
-            return node
-        return ast.copy_location(ast.Expr(call("set_entry", target.value, target.slice, node.value)), node)
-
-    def visit_Assert(self, node: ast.Assert) -> ast.AST:
-        self.generic_visit(node)
-        message = self._lazily(node.msg or ast.Constant(None))
-        return ast.copy_location(ast.Expr(call("assert_", node.test, message)), node)
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        if isinstance(node.func, ast.Name) and node.func.id in BUILTINS:
-            return ast.copy_location(
-                ast.Call(call("builtin", node.func, ast.Constant(node.func.id)), node.args, node.keywords), node
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, outer: Loop | None) -> Block:
+        is_closable = self.scope.is_closable(node, outer)
+        is_asked = is_closable and is_traceable(node)
+        is_flagged = is_closable and has_traceable(node.body) and has_jumps(node)
+        if isinstance(node, ast.AsyncFor) or not (is_asked or is_flagged):
+            made = map_parts(
+                node, lambda body: self._inner(body, outer if body is node.orelse else UNFLAGGED), self._calls.rewrite
             )
-        return node
+            return [made]
+        loop = self.scope.enter(node, outer)
+        name = self.scope.names.new("items" if isinstance(node, ast.For) else "test")
 
+        def go_on(given: ast.expr) -> Block:
+            return self._run(self.closures.loop(node, outer), given)
 
-def _may_be_traced(index: ast.expr) -> bool:
-    """Return whether an index may be a traced integer."""
-    if isinstance(index, ast.UnaryOp):
-        index = index.operand
-    return not isinstance(index, (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Starred))
+        def leave() -> Block:
+            again: Block = [ast.Continue()]
+            if not loop.broken:
+                return again
+            given = load(name) if isinstance(node, ast.For) else ast.Constant(None)
+            return [ast.If(compare(loop.broken, ast.Is(), False), again, []), *go_on(given), ast.Break()]
+
+        begin: Block = [assign(loop.broken, ast.Constant(False))] if loop.broken else []
+        body: Block = [assign(loop.skipped, ast.Constant(False))] if loop.skipped else []
+        body += self._inner(node.body, loop if is_flagged else UNFLAGGED, leave)
+        ending = self._inner(node.orelse, outer)
+        if isinstance(node, ast.For):
+            items: ast.expr = load(name)
+            if is_asked:  # a traced range has no items here
+                asked = call("is_traced_range", load(name))
+                items = ast.IfExp(asked, ast.Tuple([], ast.Load()), items)
+                ending = [ast.If(asked, go_on(load(name)), ending)]
+            made = ast.For(self._calls.rewrite(node.target), items, body, ending)
+            begin.append(assign(name, call("iterate", self._calls.rewrite(node.iter))))
+            return [*begin, made, assign(name, ast.Constant(None))]
+        test = self._calls.rewrite(node.test)
+        if is_asked:
+            test = ast.Compare(bind(name, call("to_bool", test)), [ast.Is()], [ast.Constant(True)])
+            ending = [ast.If(compare(name, ast.IsNot(), False), go_on(load(name)), ending)]
+        return [*begin, ast.While(test, body, ending)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections.abc import Callable
@@ -13,26 +14,48 @@ import jax.numpy as jnp
 from fnjax.torch._tensor import Tensor, is_known, number
 from fnjax.torch.loading.errors import NotSupported
 
-_OTHERS = {"pow": jnp.float_power, "fabs": jnp.abs, "fmod": jnp.fmod, "erf": jax.scipy.special.erf}
+
+
+def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
+    near = jnp.abs(a - b) <= jnp.maximum(rel_tol * jnp.maximum(jnp.abs(a), jnp.abs(b)), abs_tol)
+    return (a == b) | (near & jnp.isfinite(a) & jnp.isfinite(b))
+
+
+_OTHERS: dict[str, Any] = {
+    "pow": jnp.float_power,
+    "fabs": jnp.abs,
+    "erf": jax.scipy.special.erf,
+    "isclose": _is_close,
+    "log": lambda x, base=None: jnp.log(x) if base is None else jnp.log(x) / jnp.log(base),
+    "remainder": None,  # NumPy's is another one
+    "modf": None,
+    "frexp": None,
+}
 _INTEGERS = {"ceil", "floor", "trunc"}
 
 
-def _wrap(name: str) -> Callable[..., Any]:
-    function = getattr(math, name)
-    on_arrays: Any = _OTHERS.get(name, getattr(jnp, name, None))
+class _Function:
+    """A function of `math`. As an attribute of a class it is no method, as a builtin function is none."""
 
-    def call(*args: Any) -> Any:
-        if not any(isinstance(a, Tensor) and not is_known(a.array) for a in args):
-            return function(*args)
-        if on_arrays is None:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        name = function.__name__
+        self._function, self._on_arrays = function, _OTHERS.get(name, getattr(jnp, name, None))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not any(isinstance(a, Tensor) and not is_known(a.array) for a in (*args, *kwargs.values())):
+            return self._function(*args, **kwargs)
+        name = self._function.__name__
+        if self._on_arrays is None:
             raise NotSupported(f"math.{name} of a traced number", "use the function of torch")
-        found = on_arrays(*(a.array if isinstance(a, Tensor) else a for a in args))
+        arrays = [a.array if isinstance(a, Tensor) else a for a in args]
+        named = {k: a.array if isinstance(a, Tensor) else a for k, a in kwargs.items()}
+        found = self._on_arrays(*arrays, **named)
         return number(found.astype(int)) if name in _INTEGERS else number(found)
-
-    return call
 
 
 MATH = types.ModuleType("math")
 vars(MATH).update({
-    name: _wrap(name) if callable(value) else value for name, value in vars(math).items() if not name.startswith("_")
+    name: _Function(value) if callable(value) else value
+    for name, value in vars(math).items() if not name.startswith("_")
 })  # fmt: skip

@@ -1,0 +1,262 @@
+"""Expressions as calls of the runtime: `and`, `or`, `not`, conditional expressions, comparisons, builtins, entries.
+
+Where an operand's truth is known the expression is Python's own; where it is traced, the operands that may not count
+are functions that the runtime calls. Some expressions cannot be moved into functions, such as `yield`; they are left as
+they are, and a traced operand raises there.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load
+
+BUILTINS = frozenset({"int", "float", "bool", "range", "isinstance", "max", "min", "round", "any", "all", "sorted"})
+# Builtins that return bools of Python.
+_DECIDED = frozenset({"isinstance", "issubclass", "hasattr", "callable"})
+# Functions that read the frame that calls them.
+FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec"})
+# Methods that change lists, dictionaries and sets.
+_CHANGING = frozenset({
+    "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort",
+    "reverse", "appendleft", "popleft",
+})  # fmt: skip
+
+
+def may_be_traced(test: ast.expr) -> bool:
+    """Return whether a test may be a traced value: not what Python itself makes a bool."""
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return may_be_traced(test.operand)
+    if isinstance(test, ast.BoolOp):
+        return any(map(may_be_traced, test.values))
+    if isinstance(test, ast.Compare):
+        return not all(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in test.ops)
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Name):
+        return test.func.id not in _DECIDED
+    return not isinstance(test, ast.Constant)
+
+
+def is_range(node: ast.expr) -> bool:
+    """Return whether an expression is a range whose bounds may be traced."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "range"
+        and not all(isinstance(a, ast.Constant) for a in node.args)
+    )
+
+
+def list_made(body: Sequence[ast.stmt]) -> set[str]:
+    """Return the names that a block assigns containers of its own to."""
+    kinds = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
+    assigned = [s for s in body if isinstance(s, ast.Assign) and isinstance(s.value, kinds)]
+    return {t.id for s in assigned for t in s.targets if isinstance(t, ast.Name)}
+
+
+class Calls(ast.NodeTransformer):
+    """Rewriter of expressions, in copies of them.
+
+    Args:
+        names: the generator of new names.
+        inline: whether known operands are evaluated where they are, with variables for what is evaluated once.
+        receiver: the function's first parameter, for `super()` in closures; or None where these are left as they are.
+
+    Attributes:
+        made: the names of containers that the block around makes itself; None outside of blocks. Other objects that
+            the block changes are guarded.
+    """
+
+    def __init__(self, names: Names, *, inline: bool, receiver: str | None = None) -> None:
+        self.names, self.inline, self.receiver = names, inline, receiver
+        self.made: set[str] | None = None
+
+    def rewrite(self, node: Any) -> Any:
+        """Return a copy of a node of the function's own scope."""
+        if not self.inline:
+            return self.visit(_copy_without_columns(node))
+        is_scope = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        return node if is_scope else self.visit(copy.deepcopy(node))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        """Leave an inner function: it was lowered before."""
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        """Leave an inner function."""
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Leave a class: its methods were lowered before."""
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """Lower all but the annotation."""
+        node.target = self.visit(node.target)
+        node.value = self.visit(node.value) if node.value else None
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> ast.AST:
+        """Lower a comprehension, in which new variables cannot be bound."""
+        before, self.inline = self.inline, False
+        self.generic_visit(node)
+        self.inline = before
+        return node
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # noqa: N815 - names of ast
+
+    def _delayed(self, node: ast.expr) -> ast.Lambda:
+        """Return a function that returns an expression which is still as it was."""
+        before, self.inline = self.inline, False
+        made = delay(self.visit(_copy_without_columns(node)))
+        self.inline = before
+        return made
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
+        """Lower `a and b`, `a or b`."""
+        first, *others = node.values
+        if not any(map(may_be_traced, node.values[:-1])) or any(map(_is_bound_to_frame, others)):
+            return self.generic_visit(node)
+        rest = others[0] if len(others) == 1 else ast.copy_location(ast.BoolOp(node.op, others), node)
+        is_and = isinstance(node.op, ast.And)
+        name = "and_" if is_and else "or_"
+        if not may_be_traced(first):
+            return ast.copy_location(ast.BoolOp(node.op, [self.visit(first), self.visit(rest)]), node)
+        if not self.inline:
+            return ast.copy_location(call(name, self.visit(first), self._delayed(rest)), node)
+        test, value = self.names.new("test"), self.names.new("value")
+        delayed = self._delayed(rest)
+        decided = ast.Compare(
+            bind(test, call("to_bool", bind(value, self.visit(first)))), [ast.Is()], [ast.Constant(is_and)]
+        )
+        # The variable does not keep the operand alive: it is None when the rest runs, and after the operand is taken.
+        forget = ast.Compare(bind(value, ast.Constant(None)), [ast.Is()], [ast.Constant(None)])
+        taken = ast.Subscript(
+            ast.Tuple([load(value), bind(value, ast.Constant(None))], ast.Load()), ast.Constant(0), ast.Load()
+        )
+        made = ast.IfExp(
+            ast.BoolOp(ast.And(), [decided, forget]),
+            self.visit(rest),
+            ast.IfExp(compare(test, ast.Is(), not is_and), taken, call(name, load(value), delayed)),
+        )
+        return ast.copy_location(made, node)
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
+        """Lower `a if test else b`."""
+        if not may_be_traced(node.test) or _is_bound_to_frame(node.body) or _is_bound_to_frame(node.orelse):
+            return self.generic_visit(node)
+        yes, no = self._delayed(node.body), self._delayed(node.orelse)
+        if not self.inline:
+            return ast.copy_location(call("if_", self.visit(node.test), yes, no), node)
+        test = self.names.new("test")
+        decided = ast.Compare(bind(test, call("to_bool", self.visit(node.test))), [ast.Is()], [ast.Constant(True)])
+        traced = call("if_", load(test), yes, no)
+        made = ast.IfExp(
+            decided,
+            self.visit(node.body),
+            ast.IfExp(compare(test, ast.Is(), False), self.visit(node.orelse), traced),
+        )
+        return ast.copy_location(made, node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        """Lower `not a`."""
+        is_lowered = isinstance(node.op, ast.Not) and may_be_traced(node.operand)
+        self.generic_visit(node)
+        return ast.copy_location(call("not_", node.operand), node) if is_lowered else node
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        """Lower `a < b < c` to `(lambda x, y: and_(x < y, lambda: y < c))(a, b)`."""
+        if len(node.ops) == 1 or not may_be_traced(node) or any(map(_is_bound_to_frame, node.comparators[1:])):
+            return self.generic_visit(node)
+        first, second, *rest = [node.left, *node.comparators]
+        left, middle = self.names.new("left"), self.names.new("middle")
+        begin = ast.Compare(load(left), [node.ops[0]], [load(middle)])
+        end = ast.copy_location(ast.Compare(load(middle), node.ops[1:], rest), node)
+        both = delay(call("and_", begin, self._delayed(end)), left, middle)
+        return ast.copy_location(ast.Call(both, [self.visit(first), self.visit(second)], []), node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Lower `a[i]`; guard `a` of `a[i] = b`."""
+        is_lowered = isinstance(node.ctx, ast.Load) and _may_be_index(node.slice)
+        value = node.value
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Store):
+            node.value = self._guard(value, node.value)
+        return ast.copy_location(call("get_entry", node.value, node.slice), node) if is_lowered else node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        """Guard `a` of `a.name = b`."""
+        value = node.value
+        self.generic_visit(node)
+        if isinstance(node.ctx, ast.Store):
+            node.value = self._guard(value, node.value)
+        return node
+
+    def _guard(self, receiver: ast.expr, made: ast.expr) -> ast.expr:
+        """Return an object that is changed, in a block that may be one of two that are traced."""
+        plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(receiver))
+        if self.made is None or not plain or (isinstance(receiver, ast.Name) and receiver.id in self.made):
+            return made
+        return ast.copy_location(call("guard", made), made)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.AST:
+        """Lower `a[i] = b`."""
+        target = node.targets[0]
+        is_lowered = len(node.targets) == 1 and isinstance(target, ast.Subscript) and _may_be_index(target.slice)
+        self.generic_visit(node)
+        if not is_lowered:
+            return node
+        assert isinstance(target, ast.Subscript)
+        # Python evaluates the value first.
+        return ast.copy_location(ast.Expr(call("set_entry", node.value, target.value, target.slice)), node)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        """Lower the test of an assertion."""
+        if may_be_traced(node.test):
+            node.test = ast.copy_location(call("assume", self.visit(node.test)), node.test)
+        node.msg = self.visit(node.msg) if node.msg else None
+        return node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        """Lower calls of builtins and of `super`; guard `a` of `a.append(b)`."""
+        function = node.func
+        self.generic_visit(node)
+        if isinstance(function, ast.Attribute) and function.attr in _CHANGING:
+            assert isinstance(node.func, ast.Attribute)
+            node.func.value = self._guard(function.value, node.func.value)
+        elif isinstance(function, ast.Name):
+            if function.id in BUILTINS:
+                node.func = ast.copy_location(call("builtin", function), function)
+            elif function.id == "super" and self.receiver and not node.args:
+                node.args = [ast.copy_location(load(n), node) for n in ("__class__", self.receiver)]
+        return node
+
+
+def _copy_without_columns(node: Any) -> Any:
+    """Return a copy whose functions are others to Python than those of the original: it compares their positions.
+
+    Of two that are equal it keeps the one that it compiles first, with the qualified name of that one.
+    """
+    made = copy.deepcopy(node)
+    for inner in ast.walk(made):
+        if isinstance(inner, (ast.stmt, ast.expr)):
+            inner.col_offset = inner.end_col_offset = -1
+    return made
+
+
+def _is_bound_to_frame(node: ast.AST) -> bool:
+    """Return whether an expression cannot be moved into a function: it yields, binds a name, or reads the frame."""
+    return any(
+        isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom))
+        or (isinstance(n, ast.Name) and n.id in FRAMES)
+        for n in ast.walk(node)
+    )
+
+
+def _may_be_index(index: ast.expr) -> bool:
+    """Return whether an index may be a traced integer."""
+    if isinstance(index, ast.UnaryOp):
+        index = index.operand
+    return not isinstance(index, (ast.Constant, ast.Slice, ast.Tuple, ast.List, ast.Starred))
