@@ -166,7 +166,7 @@ def test_only_declared_packages_are_imported():
 
 
 def test_only_the_porter_imports_from_torch():
-    """Nothing in the core imports fnjax.torch; the porter reads its table, lowers jumps by it, compares with it."""
+    """Nothing in the core imports fnjax.torch; the porter reads its table, compares with it and shares facts of trees."""
     importers = {}
     for name, path in FILES.items():
         found = {full.removeprefix("fnjax.") for full in imports(path) if full.startswith("fnjax.torch")}
@@ -174,7 +174,7 @@ def test_only_the_porter_imports_from_torch():
             importers[name] = {part for full in found for part in full.split(".")[1:2]}
     assert {name.split(".")[0] for name in importers} == {"port"}
     assert importers.pop("port.compare.in_fnjax_torch")
-    assert importers.pop("port.rewrite.control.jumps") == {"control"}
+    assert importers.pop("port.rewrite.control.jumps") == importers.pop("port.rewrite.control.flags") == {"control"}
     assert set().union(*importers.values()) == {"_table"}
 
 

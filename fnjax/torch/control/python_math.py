@@ -15,7 +15,6 @@ from fnjax.torch._tensor import Tensor, is_known, number
 from fnjax.torch.loading.errors import NotSupported
 
 
-
 def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:
     near = jnp.abs(a - b) <= jnp.maximum(rel_tol * jnp.maximum(jnp.abs(a), jnp.abs(b)), abs_tol)
     return (a == b) | (near & jnp.isfinite(a) & jnp.isfinite(b))

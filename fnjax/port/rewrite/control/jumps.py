@@ -21,6 +21,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, find_names, place_at
 from fnjax.port.analysis.registry import block
 from fnjax.port.analysis.traces import Made
+from fnjax.port.rewrite.control.flags import LoopJumps, Returns, move_rest
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
 from fnjax.port.rewrite.control.regions import find_last_return, make_line
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
@@ -28,7 +29,6 @@ from fnjax.port.rewrite.values.conditions import negate, put_blocks_on_lines, sp
 from fnjax.port.torch import bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 from fnjax.port.tree.skeleton import Kept, close_blocks, list_jumps, list_lines, open_blocks
-from fnjax.torch.control.jumps import LoopJumps, Returns, move_rest
 from fnjax.torch.control.syntax import assign, load
 
 Loop = cst.For | cst.While
