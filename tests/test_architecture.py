@@ -166,7 +166,7 @@ def test_only_declared_packages_are_imported():
 
 
 def test_only_the_porter_imports_from_torch():
-    """Nothing in the core imports fnjax.torch; the porter reads its table, compares with it and shares facts of trees."""
+    """Nothing in the core imports fnjax.torch; the porter shares its table and its facts of trees, compares with it."""
     importers = {}
     for name, path in FILES.items():
         found = {full.removeprefix("fnjax.") for full in imports(path) if full.startswith("fnjax.torch")}

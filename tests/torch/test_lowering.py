@@ -382,6 +382,28 @@ def f():
     while b: pass
     return a.n, b.n, x, (a and b) is b, (b or a) is a, not a
 """,
+    "class_is_not_asked": """
+import math
+def f():
+    asked = []
+    class Strange:
+        def __getattribute__(self, name):
+            asked.append(name)
+            return object.__getattribute__(self, name)
+        def __bool__(self): return True
+        def __getitem__(self, i): return self
+        def __setitem__(self, i, v): pass
+        def __index__(self): return 1
+        def __iter__(self): return iter([1, 2])
+        def __floor__(self): return 0
+    s, i = Strange(), 1
+    if s and (not s or s[i]): s[i] = 2
+    for _ in range(s):
+        if s: break
+    for _ in s:
+        if s: continue
+    return asked, any(s), max(s), int(s), math.floor(s), bool(s)
+""",
     "lambdas_and_comprehensions": """
 def f():
     g = lambda n: n and (n > 1 or n < 0) and 'y' or 'n'

@@ -91,9 +91,9 @@ def to_bool(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
     if value is True or value is False:
         return value  # type: ignore[no-any-return]
-    if isinstance(value, HostValue) and not value.is_known:
+    if issubclass(type(value), HostValue) and not value.is_known:  # isinstance asks objects for their __class__
         value = value.to_tensor()
-    if not isinstance(value, Tensor) or is_known(value.array) or value.layout.size != 1:
+    if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
     value = value if value.ndim == 0 else value.reshape(())
     return value if value.dtype.kind == "bool" else value != 0

@@ -70,11 +70,11 @@ def assume(value: Any) -> bool:
 
 def is_traced(value: Any) -> bool:
     """Return whether a value is a traced tensor or number."""
-    return isinstance(value, Tensor) and not is_known(value.array)
+    return issubclass(type(value), Tensor) and not is_known(value.array)
 
 
 def _to_number(kind: type, value: Any) -> Any:
-    if isinstance(value, HostValue) and not value.is_known:
+    if issubclass(type(value), HostValue) and not value.is_known:
         value = value.to_tensor()
     if not is_traced(value):
         return kind(value)
@@ -94,11 +94,12 @@ def _to_number(kind: type, value: Any) -> Any:
 
 
 def _isinstance(value: Any, kinds: Any) -> bool:
-    if isinstance(value, HostValue):
+    own = type(value)
+    if issubclass(own, HostValue):
         return isinstance(value.sample, kinds)
-    if isinstance(value, Either):
+    if issubclass(own, Either):
         return isinstance(value.first, kinds)  # both are tensors
-    if isinstance(value, Tensor) and value.number:
+    if issubclass(own, Tensor) and value.number:
         return issubclass(value.dtype.number, kinds)
     return isinstance(value, kinds)
 

@@ -58,7 +58,7 @@ class _Selected(Derived):
 
 
 def _is_traced(index: Any) -> bool:
-    return isinstance(index, Tensor) and not is_known(index.array) and index.layout.size == 1
+    return issubclass(type(index), Tensor) and not is_known(index.array) and index.layout.size == 1
 
 
 def get_entry(container: Any, index: Any) -> Any:
@@ -67,9 +67,9 @@ def get_entry(container: Any, index: Any) -> Any:
     Raises:
         NotSupported: its entries are neither numbers nor tensors of one shape and dtype.
     """
-    if isinstance(container, np.ndarray) and any(map(is_traced, index if isinstance(index, tuple) else (index,))):
+    if issubclass(type(container), np.ndarray) and any(map(is_traced, index if type(index) is tuple else (index,))):
         return record(operator.getitem, (container, index), {}, "an entry")
-    if not isinstance(container, (list, tuple)) or not _is_traced(index):
+    if not _is_traced(index) or not isinstance(container, (list, tuple)):
         return container[index]
     if all(isinstance(x, Tensor) for x in container):
         if len({(*x.layout.shape, x.dtype.name) for x in container}) == 1 and container:
@@ -89,7 +89,7 @@ def get_entry(container: Any, index: Any) -> Any:
 
 def set_entry(new: Any, container: Any, index: Any) -> None:
     """Run `container[index] = new`; for a list, the index may be a traced integer."""
-    if not isinstance(container, list) or not _is_traced(index):
+    if not _is_traced(index) or not isinstance(container, list):
         container[index] = new
         return
     for i, old in enumerate(container):

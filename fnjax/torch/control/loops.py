@@ -23,12 +23,12 @@ from fnjax.torch.loading.errors import NotSupported
 
 def iterate(iterable: Any) -> Any:
     """Return `iter(iterable)`; a range with a traced bound as it is."""
-    return iterable if isinstance(iterable, TracedRange) else iter(iterable)
+    return iterable if type(iterable) is TracedRange else iter(iterable)
 
 
 def is_traced_range(items: Any) -> bool:
     """Return whether items are those of a range with a traced bound."""
-    return isinstance(items, TracedRange)
+    return type(items) is TracedRange
 
 
 Test = Callable[[], Any]
@@ -69,7 +69,7 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
         state: the variables that it writes (`Variables`).
         broken: returns the flag that says that the loop is over; None if there is none.
     """
-    if isinstance(iterable, TracedRange):
+    if is_traced_range(iterable):
         return _count(iterable, body, state, broken)
     items = iter(iterable)
     over = False if broken is None else to_bool(broken())

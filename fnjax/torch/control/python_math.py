@@ -11,7 +11,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._tensor import Tensor, is_known, number
+from fnjax.torch._tensor import Tensor, number
+from fnjax.torch.control.expressions import is_traced
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -42,7 +43,7 @@ class _Function:
         self._function, self._on_arrays = function, _OTHERS.get(name, getattr(jnp, name, None))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not any(isinstance(a, Tensor) and not is_known(a.array) for a in (*args, *kwargs.values())):
+        if not any(map(is_traced, (*args, *kwargs.values()))):
             return self._function(*args, **kwargs)
         name = self._function.__name__
         if self._on_arrays is None:
