@@ -313,6 +313,54 @@ def test_jax_sorts_the_keys_of_its_own_arguments():
         assert grad(params) == {"w": 6, "b": 10}
 
 
+class Config(dict):
+    """A dictionary of a class that JAX does not know."""
+
+
+UNKNOWN = {
+    "dict": lambda x: Config(y=x),
+    "list": lambda x: type("List", (list,), {})([x]),
+    "deque": lambda x: collections.deque([x]),
+}
+
+
+@pytest.mark.parametrize("pytree", [False, True])
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_arrays_in_containers_that_jax_does_not_know(name, pytree):
+    """As an output, and on ctx in a trace, they are an error: their derivatives would be zero, or their trace over."""
+
+    class Returned(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return 3 * x, [UNKNOWN[name](2 * x)][0]
+
+        @staticmethod
+        def backward(ctx, grad_output, grad_container):
+            return 3 * grad_output
+
+    class Kept(fnjax.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.kept = UNKNOWN[name](2 * x)
+            return 3 * x
+
+        @staticmethod
+        def backward(ctx, grad_output):
+            return 3 * grad_output
+
+    Returned.pytree = Kept.pytree = pytree
+    for wrap in (lambda f: f, jax.jit, jax.grad):
+        with pytest.raises(
+            TypeError, match=r"output 1 of Returned.forward is a .* that holds arrays, where JAX cannot"
+        ):
+            wrap(lambda x: Returned.apply(x)[0])(jnp.ones(()))
+    with pytest.raises(
+        fnjax.errors.ContextError, match=r"ctx.kept is a .* that holds an array where JAX cannot see it"
+    ):
+        jax.jit(jax.grad(Kept.apply))(1.0)
+    assert jax.grad(Kept.apply)(1.0) == 3.0
+
+
 def test_signature_is_found_with_any_keys():
     """A torch.Tensor or an array inside of a container whose keys do not sort is refused by name."""
 

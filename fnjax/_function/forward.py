@@ -18,10 +18,13 @@ from fnjax._primitives.tree import (
     ARRAY,
     Split,
     concrete_type,
+    has_leaf,
     is_array,
     is_inexact,
     is_ref,
     is_tensor,
+    items_of_unknown_container,
+    iter_leaves,
     new_object,
     split,
     to_tensor,
@@ -169,6 +172,17 @@ def split_outputs(spec: Spec, returned: Any) -> tuple[Arrays, Outputs]:
                 got=f"{type_name(member)} with {len(leaves)} array(s); PyTorch would silently cut their gradients",
                 fix="return a tuple, or set `pytree = True` on the class to have containers traversed",
             )
+        for leaf in () if leaves and rest is ARRAY else iter_leaves(member):
+            if has_leaf(items_of_unknown_container(leaf), is_tensor):
+                raise error(
+                    OutputError,
+                    f"{where} is a {type_name(leaf)} that holds arrays, where JAX cannot see them",
+                    "container-output",
+                    method=spec.forward,
+                    expected="arrays, and tuples, lists and dicts themselves",
+                    got=describe(leaf),
+                    fix="return a tuple; or register the class as a pytree, and set `pytree = True` on the Function",
+                )
         arrays += leaves
         members.append(rest)
     # A named tuple takes its members one by one; its `_make` takes them as a tuple does.

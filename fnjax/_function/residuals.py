@@ -24,6 +24,7 @@ from fnjax._primitives.tree import (
     is_ref,
     is_tensor,
     is_tracer,
+    items_of_unknown_container,
     iter_leaves,
     split,
     to_tensor,
@@ -213,7 +214,9 @@ def _refuse_hidden(value: Any, attribute: str, ctx: FunctionCtx, operands: Seque
         return is_tracer(value) and any(same_trace(value, x) for x in operands)
 
     for leaf in iter_leaves(value):
-        hidden = list(vars(leaf).values()) if hasattr(leaf, "__dict__") and not isinstance(leaf, type) else []
+        hidden = items_of_unknown_container(leaf)
+        if hasattr(leaf, "__dict__") and not isinstance(leaf, type):
+            hidden += vars(leaf).values()
         if isinstance(leaf, types.FunctionType):
             hidden += closed_over_values(leaf)
         if not isinstance(leaf, types.ModuleType) and has_leaf(hidden, is_of_this_run):

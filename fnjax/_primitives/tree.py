@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections import OrderedDict, defaultdict
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -141,12 +141,21 @@ def _children(level: _Level, tree: Any) -> list[Any] | None:
 
 def iter_leaves(tree: Any) -> Iterator[Any]:
     """Yield the leaves of a pytree, None not among them."""
-    opened = _open(tree)
-    if opened is not None:
-        for child in opened[1]:
-            yield from iter_leaves(child)
-    elif tree is not None:
-        yield tree
+    pending = [tree]
+    while pending:
+        subtree = pending.pop()
+        opened = _open(subtree)
+        if opened is not None:
+            pending += reversed(opened[1])
+        elif subtree is not None:
+            yield subtree
+
+
+def items_of_unknown_container(leaf: Any) -> list[Any]:
+    """Return the items of a leaf that is a container to Python and not to JAX: a subclass of dict or list, a deque."""
+    if isinstance(leaf, dict):
+        return list(leaf.values())
+    return list(leaf) if isinstance(leaf, list | tuple | set | frozenset | deque) else []
 
 
 def has_leaf(tree: object, pick: Callable[[Any], bool]) -> bool:
