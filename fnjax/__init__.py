@@ -1,7 +1,6 @@
 """PyTorch's custom autograd Functions for JAX."""
 
 import typing as _typing
-import warnings as _warnings
 
 from fnjax._lazy import import_after as _import_after
 from fnjax._lazy import lazy as _lazy
@@ -71,15 +70,4 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax.graph import saved_report as saved_report
 else:
     __all__ = list(_HOMES)
-    _find, __dir__ = _lazy(__name__, _HOMES, ("collectives", "errors", "graph", "port", "torch", "triton"))
-
-    def __getattr__(name):
-        """Return a public name, or, with a warning, an exception that moved to `fnjax.errors`."""
-        if name[:1].isupper() and name not in _HOMES and name in (errors := _find("errors")).__all__:
-            _warnings.warn(
-                f"fnjax.{name} is now fnjax.errors.{name}; the old name goes with the next release",
-                DeprecationWarning,
-                stacklevel=2,
-            )
-            return getattr(errors, name)
-        return _find(name)
+    __getattr__, __dir__ = _lazy(__name__, _HOMES, ("collectives", "errors", "graph", "port", "torch", "triton"))

@@ -298,16 +298,6 @@ def test_exceptions_are_unpickled_where_fnjax_is_not_imported():
     assert run.stdout == "GradientError('two')\n"
 
 
-@pytest.mark.parametrize("name", fnjax.errors.__all__)
-def test_exceptions_are_found_under_their_former_names(name):
-    """`fnjax.ClosureError` is `fnjax.errors.ClosureError`, with a warning at the line that asks for it."""
-    with pytest.warns(DeprecationWarning, match=rf"fnjax\.{name} is now fnjax\.errors\.{name}") as caught:
-        assert getattr(fnjax, name) is getattr(fnjax.errors, name)
-    assert caught[0].filename == __file__
-    assert name not in dir(fnjax)
-    assert name not in fnjax.__all__
-
-
 def test_public_classes_show_their_public_module():
     """Tracebacks show `fnjax.errors.GradientError`, not a private file; so do the classes of the top namespace."""
     errors = [getattr(fnjax.errors, name) for name in fnjax.errors.__all__]

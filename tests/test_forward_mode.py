@@ -8,7 +8,7 @@ import pytest
 
 import fnjax
 from tests.wrappers import eager, once_in_fori_loop, once_in_scan, scanned, vmapped
-from tests.zoo import CASES, FalseRule, SavedInput, arrays
+from tests.zoo import CASES, FalseRule, arrays
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -225,13 +225,6 @@ def test_once_differentiable_raises_in_forward_mode(f):
 
     with pytest.raises(fnjax.errors.OnceDifferentiableError):
         jax.jvp(f(Once.apply), (2.0,), (1.0,))
-
-
-def test_derive_jvp_changes_nothing():
-    """The option of earlier versions is accepted, whatever it says."""
-    for says in (True, False):
-        Fn = type("Fn", (SavedInput,), {"derive_jvp": says})
-        assert jax.jvp(Fn.apply, (0.7,), (1.0,))[1] == jax.grad(Fn.apply)(0.7)
 
 
 class Sine(fnjax.Function):

@@ -47,8 +47,6 @@ class Function(Options):
             transpose. JAX then transposes and differentiates by these two: `jax.linear_transpose`, iterative solvers
             and every derivative work, whatever forward is made of. Integers, static values and arrays in containers
             are parameters of the linear map. What backward reads of ctx may depend on the parameters only.
-        derive_jvp: deprecated; accepted, without effect. Without a `jvp` forward mode is always the transpose of
-            `backward`.
     """
 
     __module__ = "fnjax"

@@ -20,7 +20,6 @@ class Options:
     clear_saved_tensors_on_access: ClassVar[bool] = False
     boxed_grads_call: ClassVar[bool] = False
     generate_vmap_rule: ClassVar[bool] = False
-    derive_jvp: ClassVar[bool] = False  # deprecated: forward mode needs no option
     checkpoint_name: ClassVar[str | None] = None
     device_copies: ClassVar[bool] = False
     linear: ClassVar[bool] = False
