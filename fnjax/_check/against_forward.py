@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from fnjax._check.arguments import Leaf, name_arguments
 from fnjax._check.jacobian import Array
 from fnjax._check.precision import find_precision
-from fnjax._check.problem import Leaf, Problem, name_arguments, trace_inlined
+from fnjax._check.problem import Problem, trace_inlined
 from fnjax._check.report import PAGE, failure
 from fnjax._function.arguments import split_arguments
 from fnjax._function.forward import call_forward, split_outputs

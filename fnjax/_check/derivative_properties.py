@@ -9,8 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._check.arguments import Leaf
 from fnjax._check.jacobian import Array
-from fnjax._check.problem import Leaf, Problem, agree, measure_resolution, trace_inlined
+from fnjax._check.problem import Problem, agree, measure_resolution, trace_inlined
 from fnjax._check.report import failure
 from fnjax._check.streams import make_stream
 from fnjax._primitives.jax_internals import open_jaxpr

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._check.arguments import Selection, is_differentiable, name_arguments, transfer
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.inputs import as_tuple, double_precision, refuse_class, refuse_numbers, select_inputs
-from fnjax._check.problem import Selection, is_differentiable, name_arguments, transfer
 from fnjax._check.streams import make_stream
 from fnjax._primitives.tree import iter_leaves, to_tensor
 

@@ -10,8 +10,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from fnjax._check.arguments import is_differentiable, name_arguments
 from fnjax._check.precision import FINITE_DIFFERENCES
-from fnjax._check.problem import Problem, is_differentiable, name_arguments
+from fnjax._check.problem import Problem
 from fnjax._check.report import PAGE
 from fnjax._function.function import Function
 from fnjax._function.signature import refuse_torch

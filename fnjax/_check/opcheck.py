@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._check.against_forward import TOLERANCES, check_against_forward
+from fnjax._check.arguments import Selection, name_arguments
 from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
@@ -19,7 +20,7 @@ from fnjax._check.inputs import as_tuple, double_precision, refuse_class, refuse
 from fnjax._check.jacobian import show_progress
 from fnjax._check.operators import OPERATOR_TESTS, OperatorSubject
 from fnjax._check.precision import Precision, find_precision
-from fnjax._check.problem import Problem, Selection, name_arguments
+from fnjax._check.problem import Problem
 from fnjax._check.results import SKIPPED, SUCCESS, OpcheckError, OpcheckResults, join_failures
 from fnjax._check.streams import make_stream
 from fnjax._op.operator import CustomOpDef

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import inspect
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -15,12 +13,13 @@ import numpy as np
 from jax.tree_util import keystr
 
 from fnjax._check import running as _running
+from fnjax._check.arguments import Leaf, Selection, name_arguments, transfer
 from fnjax._check.compiled import Results, compile_reproducible, compile_vjp
 from fnjax._check.jacobian import Array, Arrays, Program, StepError, Traced
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
 from fnjax._function.signature import refuse_torch
-from fnjax._primitives.tree import Split, is_inexact, is_tensor, iter_leaves, leaves_with_path, split, to_tensor
+from fnjax._primitives.tree import is_inexact, is_tensor, iter_leaves, leaves_with_path, to_tensor
 from fnjax.errors import OutputError, type_name
 
 
@@ -30,67 +29,6 @@ class NoArrayError(OutputError, AttributeError):
 
 NoArrayError.__name__ = NoArrayError.__qualname__ = "OutputError"
 NoArrayError.__module__ = "fnjax"
-
-
-@dataclasses.dataclass(frozen=True)
-class Leaf:
-    """Array among the inputs or outputs.
-
-    Attributes:
-        position: the index of the input or output.
-        name: its name in messages: `input 0 ('x')`.
-        shape: its shape.
-        dtype: its dtype.
-        parts: the indices of its parts: one, or the real and the imaginary one.
-    """
-
-    position: int
-    name: str
-    shape: tuple[int, ...]
-    dtype: Any
-    parts: tuple[int, ...]
-
-    @property
-    def is_complex(self) -> bool:
-        """True if it has two parts."""
-        return len(self.parts) == 2
-
-
-class Selection:
-    """Arrays to be differentiated among the arguments of a function.
-
-    Attributes:
-        args: the arguments, tensors as JAX arrays.
-        arrays: the arrays.
-    """
-
-    def __init__(self, args: Sequence[Any], selected: Sequence[int]) -> None:
-        self.args = [to_tensor(x) if is_tensor(x) else x for x in args]
-        self.arrays: list[Any] = []
-        self._leaves: list[tuple[int, str]] = []
-        self._splits: list[tuple[int, int, Split | None]] = []  # argument, index of its first array, its structure
-        for i in selected:
-            arg, start = self.args[i], len(self.arrays)
-            if is_tensor(arg):
-                self.arrays.append(arg)
-                self._leaves.append((i, ""))
-                self._splits.append((i, start, None))
-            else:
-                arrays, rest = split(arg, is_differentiable)
-                self.arrays += map(to_tensor, arrays)
-                self._leaves += [(i, keystr(path)) for path, leaf in leaves_with_path(arg) if is_differentiable(leaf)]
-                self._splits.append((i, start, rest))
-
-    def leaves(self) -> Iterator[tuple[Any, int, str]]:
-        """Yield for each array the array, its argument, and its path in that."""
-        return ((array, *leaf) for array, leaf in zip(self.arrays, self._leaves, strict=True))
-
-    def fill(self, arrays: Sequence[Any]) -> list[Any]:
-        """Return the arguments with other arrays."""
-        args = list(self.args)
-        for i, start, rest in self._splits:
-            args[i] = arrays[start] if rest is None else rest.fill(arrays[start:])
-        return args
 
 
 class Problem:
@@ -132,7 +70,7 @@ class Problem:
                 self._add(self.outputs, position, f"output {position}" + ("" if plain else f" ({keystr(path)})"), y)
         parts = [p for j in self._picked for p in self._out_parts(paths[j][1])]
         self.values = [_fetch(p) for p in parts]
-        self._types_plain = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in parts]
+        self._out_types = [jax.ShapeDtypeStruct(p.shape, p.dtype) for p in parts]
         self._zeros = [np.zeros(p.shape, p.dtype) for p in parts]
 
     @staticmethod
@@ -195,7 +133,7 @@ class Problem:
         """
         plus, minus = self.run(self.shifted(directions, eps)), self.run(self.shifted(directions, -eps))
         for what, of in (("shape", operator.attrgetter("shape")), ("dtype", operator.attrgetter("dtype"))):
-            expected = map(of, self._types_plain)
+            expected = map(of, self._out_types)
             for p, m, e in zip(plus, minus, expected, strict=True):
                 if of(p) != of(m):
                     raise StepError(what, eps, of(p), of(m))
@@ -244,7 +182,7 @@ class Problem:
 
         That is where the program is not reproducible, or its values are others than those outside jit.
         """
-        compiled = compile_vjp(self.real, self.types_in, self._types_plain)
+        compiled = compile_vjp(self.real, self.types_in, self._out_types)
         if compiled is None:
             return None
         return compiled if all(map(agree, map(_fetch, compiled(self.parts, self._zeros).values), self.values)) else None
@@ -255,7 +193,7 @@ class Problem:
 
     def _as_outputs(self, xs: Sequence[Any]) -> list[Any]:
         """Return NumPy arrays in the dtypes of the outputs."""
-        return [x.astype(t.dtype, copy=False) for x, t in zip(xs, self._types_plain, strict=True)]
+        return [x.astype(t.dtype, copy=False) for x, t in zip(xs, self._out_types, strict=True)]
 
     @functools.cached_property
     def _vjp(self) -> tuple[list[Any], Callable[[list[Any]], Any]]:
@@ -272,7 +210,7 @@ class Problem:
     def types_out(self) -> list[jax.ShapeDtypeStruct]:
         """The types of the parts of the outputs while the function is being differentiated."""
         if self._compiled is not None:
-            return self._types_plain
+            return self._out_types
         return [jax.ShapeDtypeStruct(y.shape, y.dtype) for y in self._vjp[0]]
 
     def vjp_traced(self, *cotangents: Any) -> Any:
@@ -338,11 +276,6 @@ class Problem:
         return [c or (any(connected) and getattr(self._func, "every_output_counts", False)) for c in connected]
 
 
-def transfer(args: Sequence[Any]) -> list[Any]:
-    """Return arguments with NumPy arrays on the device; `jnp.asarray` would compile a program for each type."""
-    return [jax.device_put(x) if type(x) is np.ndarray and is_inexact(x) else x for x in args]
-
-
 def draw_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]]) -> Arrays:
     """Return numbers whose size is uniform in [1, 2], with random signs."""
     return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
@@ -390,11 +323,6 @@ def _fetch(x: Any) -> Array:
     return np.asarray(x).astype(np.float64)
 
 
-def is_differentiable(x: Any) -> bool:
-    """Return whether a value is an array of floating point or complex numbers."""
-    return is_tensor(x) and is_inexact(x if hasattr(x, "dtype") else to_tensor(x))
-
-
 def measure_resolution(dtype: Any) -> float:
     """Return the distance from 1 to the next number."""
     return float(jnp.finfo(dtype).eps)  # type: ignore[no-untyped-call]  # NumPy's does not know bfloat16
@@ -413,19 +341,3 @@ def agree(got: Any, expected: Any, resolution: float = 0.0) -> bool:
     unit = max(resolution, measure_resolution(got.dtype)) if is_inexact(got) else 0.0
     rounding = 64 * unit * float(finite.max(initial=0))
     return np.allclose(got, expected, 1e-5, max(1e-8, rounding), equal_nan=True)
-
-
-def name_arguments(func: Callable[..., Any], count: int) -> list[str | None]:
-    """Return the names of the positional parameters; None for those without one."""
-    known = getattr(func, "argument_names", None)
-    if isinstance(known, list) and len(known) == count:
-        return known
-    try:
-        parameters = list(inspect.signature(func).parameters.values())
-    except (TypeError, ValueError):
-        return [None] * count
-    names: list[str | None] = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    rest = next((p.name for p in parameters if p.kind == p.VAR_POSITIONAL), None)
-    while len(names) < count:
-        names.append(f"{rest}[{len(names) - sum(n is not None and '[' not in n for n in names)}]" if rest else None)
-    return names[:count]

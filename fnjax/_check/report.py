@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from fnjax._check.arguments import Leaf
 from fnjax._check.jacobian import Array, Blocks, Mismatch
-from fnjax._check.problem import Leaf, measure_resolution
+from fnjax._check.problem import measure_resolution
 from fnjax.errors import FnjaxError, message
 
 PAGE = "fnjax explain gradcheck"
