@@ -34,7 +34,7 @@ class Leaf:
 
     @property
     def is_complex(self) -> bool:
-        """True if it has two parts."""
+        """True if its numbers are complex: it then has a real and an imaginary part."""
         return len(self.parts) == 2
 
 

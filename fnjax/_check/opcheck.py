@@ -207,8 +207,8 @@ class _Subject:
         return [*outputs, *others], list(pullback(cotangents))
 
     @property
-    def elsewhere(self) -> list[Any]:
-        """The operands at another point."""
+    def scaled(self) -> list[Any]:
+        """The operands at another point: those that are differentiated scaled, as in the second example of a batch."""
         return [_examples(x)[1] if at in self.perturbed else x for at, x in enumerate(self.arrays)]
 
     def fill(self, arrays: Sequence[Any]) -> list[Any]:
@@ -273,7 +273,7 @@ def _gradcheck(subject: _Subject) -> None:
     # A backward that keeps a value of the first call, in a global say, is right at the first point only.
     gradcheck(
         subject.func,
-        subject.fill(subject.elsewhere),
+        subject.fill(subject.scaled),
         argnums=subject.selected,
         seed=subject.seed,
         fast_mode=True,
@@ -320,7 +320,7 @@ def _forward_ad(subject: _Subject) -> str | None:
 def _determinism(subject: _Subject) -> None:
     first = subject.everything(*subject.arrays)
     subject.same(subject.everything(*subject.arrays), first, "a second run", exact=True)
-    late = subject.everything(*subject.arrays, between=lambda: subject.everything(*subject.elsewhere))
+    late = subject.everything(*subject.arrays, between=lambda: subject.everything(*subject.scaled))
     subject.same(late, first, "a run with another between its forward and its backward", exact=True)
 
 

@@ -143,7 +143,7 @@ class Problem:
             return [(_fetch(p) - _fetch(m)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
 
     def numerical(self, eps: float) -> Program:
-        """Return the program of central differences."""
+        """Return the Jacobian by central differences: a program that takes steps of the inputs."""
 
         def trace() -> Traced:
             closed = trace_inlined(self.real, self.types_in, self.out_shapes)
@@ -240,13 +240,13 @@ class Problem:
         return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
     def backward(self) -> Program:
-        """Return the vjp as a program of the cotangents."""
+        """Return the Jacobian by the vjp: a program that takes cotangents of the outputs."""
         return _make_linear(
             "analytical Jacobian", self.vjp, self.vjp_traced, self.types_out, self.in_shapes, self._compiled
         )
 
     def forward(self) -> Program:
-        """Return the jvp as a program of the tangents."""
+        """Return the Jacobian by the jvp: a program that takes tangents of the inputs."""
         primals = tuple(map(jnp.asarray, self.parts))
         return _make_linear(
             "forward-mode Jacobian",

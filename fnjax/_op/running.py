@@ -59,7 +59,10 @@ class _Call(NamedTuple):
     rest: Split
 
     def arguments(self, arrays: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments with these arrays; a traced number that is concrete now becomes a number again."""
+        """Return positional and keyword arguments with `arrays` in their places.
+
+        A number that was traced and is concrete in this run becomes a Python number again.
+        """
         args, keywords = self.rest.fill(arrays)
         schema = self.this.schema
         args = [p.type.take(a) if a is not p.default else a for p, a in zip(schema.positional, args, strict=True)]

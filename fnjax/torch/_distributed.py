@@ -144,7 +144,7 @@ def all_reduce(tensor: Tensor, op: str = "sum", group: Any = None) -> None:
 
 
 def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None) -> None:
-    """Write the devices' tensors into those of a list."""
+    """Write the tensor of each device into that of the list at the device's index."""
     for target, value in zip(tensor_list, _gathered(tensor, group), strict=True):
         write(target, value)
 

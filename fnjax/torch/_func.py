@@ -94,7 +94,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = F
 
 @known("torch.func.grad")
 def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """Return a function that gives the gradients of a scalar function, and what it returns beside its value."""
+    """Return a function that computes the gradients of a scalar function, and its auxiliary output with has_aux."""
     both = grad_and_value(func, argnums, has_aux)
 
     def call(*args: Any, **kwargs: Any) -> Any:

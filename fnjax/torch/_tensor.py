@@ -198,7 +198,7 @@ class Tensor:
         self.requires_grad_(flag)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Make it a leaf whose gradient is computed, or not."""
+        """Set whether the gradient of this leaf is computed."""
         value = self.value
         if value.requires_grad == requires_grad:
             return self

@@ -109,8 +109,8 @@ class LaunchSwitch:
 
     outputs = property(lambda self: self.launch.stored)
 
-    def everywhere(self, *operands: Any) -> Any:
-        """Return the result of the translation, for platforms other than a GPU.
+    def on_others(self, *operands: Any) -> Any:
+        """Run the translated kernel, on platforms other than a GPU.
 
         Raises:
             KernelError: the original kernel is demanded.
@@ -123,7 +123,7 @@ class LaunchSwitch:
         return self.launch.translated(*operands)
 
     def differentiated(self, *operands: Any) -> Any:
-        """Return the result of the translation, for differentiation: jax-triton has no derivatives.
+        """Run the translated kernel, which JAX differentiates: jax-triton has no derivatives.
 
         Raises:
             KernelError: the original kernel is demanded.
@@ -136,7 +136,7 @@ class LaunchSwitch:
         return self.launch.translated(*operands)
 
     def on_gpu(self, *operands: Any) -> Any:
-        """Return the result of the original kernel; that of the translation, with a warning, where it cannot run.
+        """Run the original kernel; the translated one, with a warning, where the original cannot run.
 
         jax-triton is imported here first.
 

@@ -31,7 +31,7 @@ class PlatformSwitch(Protocol):
     def outputs(self) -> Sequence[int]:
         """For each result the index of the operand whose type it has."""
 
-    def everywhere(self, *operands: Any) -> Arrays:
+    def on_others(self, *operands: Any) -> Arrays:
         """Run the program for all platforms but GPUs."""
 
     def on_gpu(self, *operands: Any) -> Arrays:
@@ -62,7 +62,7 @@ def _staged(*operands: Any, switch: PlatformSwitch) -> Any:
 
 def _impl(*operands: Any, switch: PlatformSwitch) -> Any:
     on_gpu = next(iter(operands[0].devices())).platform in ("gpu", *GPUS)
-    return _staged(*operands, switch=switch) if on_gpu else switch.everywhere(*operands)
+    return _staged(*operands, switch=switch) if on_gpu else switch.on_others(*operands)
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, switch: PlatformSwitch) -> tuple[Arrays, Arrays]:
@@ -83,8 +83,8 @@ class _Batched:
     def outputs(self) -> Sequence[int]:
         return self.one.outputs
 
-    def everywhere(self, *operands: Any) -> Arrays:
-        return jax.vmap(self.one.everywhere, self._axes)(*operands)
+    def on_others(self, *operands: Any) -> Arrays:
+        return jax.vmap(self.one.on_others, self._axes)(*operands)
 
     def differentiated(self, *operands: Any) -> Arrays:
         return jax.vmap(self.one.differentiated, self._axes)(*operands)
@@ -123,6 +123,6 @@ platform_switch_p.def_impl(_impl)
 platform_switch_p.def_abstract_eval(lambda *operands, switch: [operands[i] for i in switch.outputs])
 ad.primitive_jvps[platform_switch_p] = _jvp
 batching.primitive_batchers[platform_switch_p] = _batch
-mlir.register_lowering(platform_switch_p, _lower("everywhere"))
+mlir.register_lowering(platform_switch_p, _lower("on_others"))
 for _platform in GPUS:
     mlir.register_lowering(platform_switch_p, _lower("on_gpu"), platform=_platform)

@@ -93,5 +93,5 @@ class PReLU(Module):
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
-        """Return the number of slopes."""
+        """Return the text that print shows of the module: its number of slopes."""
         return f"num_parameters={self.num_parameters}"

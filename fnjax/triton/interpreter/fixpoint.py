@@ -199,7 +199,10 @@ class Fixpoint:
         raise TypeError("what a loop carries changes its type with every iteration")
 
     def _reshaped(self) -> dict[Any, Any]:
-        """Return memory that the loop does not write, reshaped before its first iteration, by buffer and layout."""
+        """Return the buffers that the loop only reads in the shapes in which it reads them, by (buffer, layout).
+
+        They are reshaped once, before the loop.
+        """
         here = [key for key in sorted(self.layouts) if key[0] not in self.carry.buffers]
         return {(i, layout): (self.buffers[i], views.as_rows(self.buffers[i], layout)) for i, layout in here}
 
