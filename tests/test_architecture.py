@@ -35,7 +35,7 @@ LAYERS = [
     "torch",
     "torch.loading.changes torch.loading.refusals torch.loading.torch_modules torch.loading.triton_modules",
     "torch.loading.roots",
-    "torch.loading.imports torch.loading.library_modules torch.loading.statements",
+    "torch.loading.imports torch.loading.library_modules torch.loading.statements torch.loading.sys_modules",
     "torch.loading",
     "torch.__init__ torch._start",
     "port.result port.tree port.torch port.known",

@@ -25,7 +25,7 @@ def list_names(node: ast.AST) -> Iterator[str]:
             yield from list_names(child)
 
 
-def _walk(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
+def walk(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """Return the nodes of statements, without those of functions and classes that they define."""
     waiting = list(body)
     while waiting:
@@ -63,18 +63,18 @@ def list_changed(
         functions: those that the file defines, by name: what they change counts where they are called.
         seen: the functions that were looked at.
     """
-    for node in _walk(body):
+    for node in walk(body):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
             yield _find_path(node), True
         elif isinstance(node, ast.Expr) or (isinstance(node, ast.Call) and _changes(node)):
-            yield from ((_find_path(n), False) for n in _walk([node]) if isinstance(n, (ast.Name, ast.Attribute)))
+            yield from ((_find_path(n), False) for n in walk([node]) if isinstance(n, (ast.Name, ast.Attribute)))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {*functions} - seen:
             seen.add(node.func.id)
             function = functions[node.func.id]
-            outer = {n for s in _walk(function.body) if isinstance(s, ast.Global) for n in s.names}
+            outer = {n for s in walk(function.body) if isinstance(s, ast.Global) for n in s.names}
             yield from (((n,), True) for n in outer)
             own = {n for s in function.body for n in list_names(s)} | {
-                a.arg for a in _walk([function.args]) if isinstance(a, ast.arg)
+                a.arg for a in walk([function.args]) if isinstance(a, ast.arg)
             }
             yield from (
                 (path, bound)

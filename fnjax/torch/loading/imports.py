@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
@@ -10,11 +11,9 @@ from typing import Any
 
 from fnjax.torch._bridges import HOSTS, HostModule
 from fnjax.torch._missing import Missing, is_feature_test
-from fnjax.torch.loading.roots import Root
+from fnjax.torch.loading.roots import LIBRARIES, Root
 from fnjax.torch.loading.torch_modules import LibraryModule
 from fnjax.triton.absent import Absent
-
-LIBRARIES = frozenset({"torch", "triton"})
 
 
 def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Callable[..., Any]:
@@ -42,7 +41,7 @@ def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Call
         )
         names, top = tuple(fromlist or ()), name.partition(".")[0]
         is_library = not level and top in LIBRARIES
-        lenient = not tried and (is_library or locals is not None)  # in functions Python passes no locals
+        lenient = not tried and (is_library or not frame.f_code.co_flags & inspect.CO_OPTIMIZED)  # not in a function
 
         def stand_in(missing: str, error: ImportError) -> Missing:
             if not lenient or root.is_faulty(error):
@@ -81,12 +80,7 @@ def import_module(root: Root, name: str, names: Sequence[str] = ("*",)) -> Any:
     if name in root.modules:
         return root.modules[name if names else top]
     if top != root.name and not root.holds(top):
-        try:
-            found = importlib.__import__(name, None, None, names)
-        except ImportError:
-            raise
-        except Exception as e:
-            raise ImportError(f"{name}: {type(e).__name__}: {e}", name=name) from e
+        found = importlib.__import__(name, None, None, names)
         return HostModule(found) if top in HOSTS else found
     full = name if top == root.name else f"{root.name}.{name}"
     with root.lock:
@@ -102,6 +96,8 @@ def _import_name(root: Root, module: Any, name: str, *, tried: bool) -> Any:
     Raises:
         ImportError: the module has no such name.
     """
+    if module is sys and name == "modules":
+        return root.sys_modules
     if not isinstance(module, LibraryModule) or module.has(name):
         try:
             return getattr(module, name)

@@ -20,6 +20,7 @@ from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.library_modules import make_modules
 from fnjax.torch.loading.roots import Loader, Root, list_roots
 from fnjax.torch.loading.statements import run
+from fnjax.torch.loading.sys_modules import Modules
 
 _LOCK = threading.Lock()
 
@@ -30,7 +31,7 @@ def find_root(folder: Path, kind: type[Root] = Root) -> Root:
         found = next((r for r in list_roots() if r.folder == folder and type(r) is kind), None)
         if found is None:
             found = kind(folder, run)
-            found.modules = make_modules(found)
+            found.modules, found.sys_modules = make_modules(found), Modules(found)
         return found
 
 

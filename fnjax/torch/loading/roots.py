@@ -18,7 +18,8 @@ from typing import Any
 from fnjax.torch.loading.torch_modules import TorchModule
 from fnjax.torch.loading.triton_modules import TritonModule, find_module
 
-_OWN = frozenset({"fnjax", "jax", "jaxlib", "numpy", "scipy", "torch", "triton"})  # never loaded as source
+LIBRARIES = frozenset({"torch", "triton"})
+_OWN = LIBRARIES | {"fnjax", "jax", "jaxlib", "numpy", "scipy"}  # never loaded as source
 _IMPORTS_TORCH = re.compile(r"^(?:import|from) (?:torch|triton)\b", re.MULTILINE)
 _ASIDE = frozenset({"test", "tests", "testing", "benchmarks", "array_api_compat"})  # no module of a package needs them
 
@@ -39,6 +40,7 @@ class Root:
         torch: the module `torch` of its files.
         triton: their module `triton`.
         modules: their versions of modules of the standard library.
+        sys_modules: their `sys.modules`.
         run: runs the statements of a file: (tree, the module's names, the root).
     """
 
@@ -52,6 +54,7 @@ class Root:
         self.torch = TorchModule("torch", {})
         self.triton = TritonModule("triton")
         self.modules = dict[str, types.ModuleType]()
+        self.sys_modules: Any = sys.modules
         package = types.ModuleType(self.name, f"Files of {folder}, loaded by fnjax.torch.")
         package.__path__ = [str(folder)]
         sys.modules[self.name] = package

@@ -6,6 +6,7 @@ import __future__
 import ast
 import builtins
 import logging
+import sys
 import types
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from fnjax.torch._tensor import Tensor
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering import lower
 from fnjax.torch.control.syntax import RUNTIME
-from fnjax.torch.loading import changes, refusals
+from fnjax.torch.loading import changes, refusals, sys_modules
 from fnjax.torch.loading.imports import make_import
 from fnjax.torch.loading.roots import Root
 from fnjax.torch.loading.torch_modules import LibraryModule
@@ -39,6 +40,7 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
         SyntaxError: a file that it imports is no Python.
         ImportError: it imports a name from a module that is only being executed.
     """
+    sys_modules.rewrite(tree)
     refusals.let_refusals_pass(tree)
     lower(tree)
     file = space["__file__"]
@@ -46,6 +48,9 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
     space["__builtins__"] = {**vars(builtins), **own}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
+    space[sys_modules.NAME] = root.sys_modules.of
+    if sys.version_info < (3, 14) and any(isinstance(n, ast.AnnAssign) for n in changes.walk(tree.body)):
+        space.setdefault("__annotations__", {})  # before the first statement, as for a whole module
     top_level = _TopLevel(tree, space, root)
     with loading():
         top_level.run(tree.body)
