@@ -231,6 +231,32 @@ def test_vmap(Fn, spec):
     check(both(Fn.apply), both(jnp.matmul), (spec, P()), args=(RNG.normal(size=(4, 8, 4)), W))
 
 
+class Scaled(fnjax.Function):
+    """The second output does not depend on the example."""
+
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(x, w)
+        return x * w.sum(), w * 2
+
+    @staticmethod
+    def backward(ctx, scaled, doubled):
+        x, w = ctx.saved_tensors
+        return scaled * w.sum(), (scaled * x).sum() + doubled * 2
+
+
+@pytest.mark.parametrize("spmd", [None, "d"])
+def test_unbatched_outputs(spmd):
+    """The cotangent of an output that does not depend on the examples is sharded as the batch is."""
+
+    def quantity(f):
+        batched = jax.vmap(f, (0, None), (0, None), spmd_axis_name=spmd)
+        return gradients(lambda x, w: sum(jnp.sum(jnp.sin(y)) for y in batched(x, w)))
+
+    plain = lambda x, w: (x * w.sum(), w * 2)
+    check(quantity(Scaled.apply), quantity(plain), (P("d"), P()), args=(RNG.normal(size=(4, 4)), W))
+
+
 SPECS = [
     (P("d"), P(None, "m")),
     (P("d", "m"), P()),
