@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ import numpy as np
 from jax.extend.core import primitives
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, computes_its_body, iter_equations, read_body
+from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, Marks, computes_its_body, iter_equations, propagate, read_body
 
 # Primitives that jax.lax does not have under their names.
 _OWN = {primitives.jit_p, primitives.add_jaxvals_p, primitives.name_p, primitives.random_bits_p}
@@ -80,9 +80,9 @@ def measure_cost(closed: Any) -> tuple[int, int]:
 
 def find_dependent(closed: Any) -> list[bool]:
     """Return for each output of a program whether it depends on an input."""
-    jaxpr = open_jaxpr(closed)
-    known = set(jaxpr.invars)
-    for eqn in jaxpr.eqns:
-        if any(not isinstance(atom, jex.Literal) and atom in known for atom in eqn.invars):
-            known.update(eqn.outvars)
-    return [not isinstance(atom, jex.Literal) and atom in known for atom in jaxpr.outvars]
+
+    def mark(eqn: Any, given: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
+        found = inside(given)
+        return [any(given)] * len(eqn.outvars) if found is None else found
+
+    return propagate(closed, [True] * len(open_jaxpr(closed).invars), mark, lambda _: False)

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 from jax.ad_checkpoint import checkpoint_name
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, jaxprs_in_params, set_current_trace
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, set_current_trace
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -45,7 +45,7 @@ from fnjax._primitives.jax_internals import (
     under_primal_trace,
     without_writes,
 )
-from fnjax._primitives.jaxprs import FORWARD
+from fnjax._primitives.jaxprs import FORWARD, iter_equations
 from fnjax._primitives.linear_transpose import transpose
 from fnjax._primitives.linearization import bind_linear, bind_transposed, jvp_of_perturbed
 from fnjax._primitives.memory_moves import move_to
@@ -284,7 +284,7 @@ def _batch(
     if body is None:
         return _batch_unstaged(axis, operands, dims, rule, unbatched=unbatched)
     # A collective over the axis returns batched results for unbatched operands.
-    if unbatched and not _names_axis(open_jaxpr(body.jaxpr), axis.name):
+    if unbatched and not _names_axis(body.jaxpr, axis.name):
         results = call_p.bind(*operands, rule=rule, body=body, cache_anchor=cache_anchor, **params)
         return results, [None] * len(results)
     n, jaxpr = body.n_closed_over, body.jaxpr
@@ -323,19 +323,11 @@ def _batch_unstaged(
     return outputs, batched.output_dims
 
 
-def _names_axis(jaxpr: Any, name: Any) -> bool:
-    """Return whether a collective in `jaxpr` refers to the axis `name`."""
-    return any(
-        any(
-            _is_axis(p, name) for param in eqn.params.values() for p in (param if isinstance(param, tuple) else [param])
-        )
-        or any(_names_axis(sub, name) for sub in jaxprs_in_params(eqn.params))
-        for eqn in jaxpr.eqns
-    )
-
-
-def _is_axis(param: Any, name: Any) -> bool:
-    return type(param) is type(name) and bool(param == name)  # other parameters may not support ==
+def _names_axis(program: Any, name: Any) -> bool:
+    """Return whether a collective in a program refers to the axis `name`."""
+    params = (param for eqn in iter_equations(program) for param in eqn.params.values())
+    values = (x for param in params for x in (param if isinstance(param, tuple) else [param]))
+    return any(type(x) is type(name) and bool(x == name) for x in values)  # others may not support ==
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, **_: Any) -> list[Any]:

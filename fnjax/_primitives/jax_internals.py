@@ -312,9 +312,10 @@ def read_scan(eqn: Any) -> Scan:
     return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, how)
 
 
-def read_while(eqn: Any) -> tuple[Any, int, int]:
-    """Return the body of a `jax.lax.while_loop`, and the numbers of constants of its condition and of its body."""
-    return eqn.params["body_jaxpr"], eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+def read_while(eqn: Any) -> tuple[Any, Any, int, int]:
+    """Return the condition and the body of a `jax.lax.while_loop`, and the numbers of their constants."""
+    params = eqn.params
+    return params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
 
 
 def read_branches(eqn: Any) -> Sequence[Any]:

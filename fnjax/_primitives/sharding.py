@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Literal, jaxprs_in_params
 from jax.interpreters import ad
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
@@ -19,6 +18,7 @@ from fnjax._primitives.jax_internals import (
     open_jaxpr,
     varying,
 )
+from fnjax._primitives.jaxprs import Marks, iter_equations, programs_in, propagate
 from fnjax._primitives.rule import Arrays, LinearMap, Rule
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
@@ -104,27 +104,18 @@ def hides_varying(jaxpr: Any) -> bool:
     `jax.pure_callback` carries no mesh axes, so JAX takes its result to be replicated, and would sum its gradient over
     the devices. A `jax.lax.pcast` of the result marks it as varying.
     """
-    return any(_find_hidden(jaxpr))
+    nothing: frozenset[Any] = frozenset()
 
+    def mark(eqn: Any, given: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
+        """Return for each result the axes on which it varies through a callback, unknown to JAX."""
+        found = inside(given)
+        if found is None:
+            calls_back = is_callback(eqn) or any(is_callback(e) for p in programs_in(eqn) for e in iter_equations(p))
+            seen = (varying(x.aval) for x in eqn.invars if calls_back)
+            found = [nothing.union(*given, *seen)] * len(eqn.outvars)
+        return [axes - varying(v.aval) for v, axes in zip(eqn.outvars, found, strict=True)]
 
-def _find_hidden(jaxpr: Any) -> list[frozenset[Any]]:
-    """Return for each result of a jaxpr the axes on which it varies through a callback, unknown to JAX."""
-    hidden: dict[Any, frozenset[Any]] = {}
-    none: frozenset[Any] = frozenset()
-
-    def of(atom: Any) -> frozenset[Any]:
-        return none if isinstance(atom, Literal) else hidden.get(atom, none)
-
-    for eqn in jaxpr.eqns:
-        given = none.union(*map(of, eqn.invars))
-        if is_callback(eqn):
-            given = given.union(*(varying(x.aval) for x in eqn.invars))
-        inside = [given] * len(eqn.outvars)
-        for found in map(_find_hidden, jaxprs_in_params(eqn.params)):  # a loop or a call: results in the same order
-            fits = len(found) == len(inside)
-            inside = [axes | (found[i] if fits else none.union(*found)) for i, axes in enumerate(inside)]
-        hidden.update((v, axes - varying(v.aval)) for v, axes in zip(eqn.outvars, inside, strict=True))
-    return [of(v) for v in jaxpr.outvars]
+    return any(propagate(jaxpr, [nothing] * len(jaxpr.invars), mark, lambda _: nothing))
 
 
 # --- Explicit axes

@@ -254,7 +254,7 @@ def _read_bodies(eqn: Any) -> Iterator[_Body]:
         times = how["length"]
         yield _Body(open_jaxpr(body), range(n), f"scan, {times} times", times, fixed + carry, (fixed, carry))
     elif name == "while":
-        body, skipped, fixed = read_while(eqn)
+        _, body, skipped, fixed = read_while(eqn)
         yield _Body(body, range(skipped, n), "while", carried=(fixed, n - skipped - fixed))
     elif name == "cond":
         for i, branch in enumerate(read_branches(eqn)):

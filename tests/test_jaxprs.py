@@ -1,0 +1,56 @@
+"""Analysis of programs: marks go through calls, loops and branches."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from fnjax._primitives.jaxprs import propagate
+from tests.zoo import SavedInput
+
+
+def dependence(f, *args):
+    """Return for each result of a function the names of the arguments on which it depends."""
+
+    def mark(eqn, given, inside):
+        found = inside(given)
+        return [frozenset().union(*given)] * len(eqn.outvars) if found is None else found
+
+    names = [frozenset(name) for name in "abcd"[: len(args)]]
+    marks = propagate(jax.make_jaxpr(f)(*args), names, mark, lambda _: frozenset())
+    return ["".join(sorted(m)) for m in marks]
+
+
+TABLE = np.arange(3.0)
+PROGRAMS = {
+    "operations": (lambda a, b, c, d: (a + b, c * 2, 1.0), ["ab", "c", ""]),
+    "constant": (lambda a, b, c, d: (jnp.asarray(TABLE) * a, jnp.asarray(TABLE) * 2), ["a", ""]),
+    "jit": (lambda a, b, c, d: jax.jit(lambda x, y: (x, y * c))(a, b), ["a", "bc"]),
+    "function": (lambda a, b, c, d: (SavedInput.apply(a), b), ["a", "b"]),
+    "remat": (lambda a, b, c, d: jax.checkpoint(lambda x, y: (jnp.sin(x), y))(a, b), ["a", "b"]),
+    "custom_jvp": (lambda a, b, c, d: (jax.nn.relu(a), b), ["a", "b"]),
+    "cond": (lambda a, b, c, d: lax.cond(d > 0, lambda: (a, b), lambda: (c, 2 * b)), ["acd", "bd"]),
+    # What the third carries reaches the first after two more iterations.
+    "scan": (
+        lambda a, b, c, d: lax.scan(lambda s, x: ((s[1], s[2], s[2]), (x, s[0])), (a, b, c), jnp.stack([d, d])),
+        ["abc", "bc", "c", "d", "abc"],
+    ),
+    "while_loop": (
+        lambda a, b, c, d: lax.while_loop(lambda s: s[0] < d, lambda s: (s[0] + 1, s[2], s[2] * b), (a, b, c)),
+        ["ad", "abcd", "abcd"],
+    ),
+    "nested": (
+        lambda a, b, c, d: lax.scan(
+            lambda s, _: (jax.jit(lambda x: lax.cond(x > 0, lambda: x * b, lambda: a))(s), c), d, None, 2
+        ),
+        ["abd", "c"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_dependence(name):
+    """A result depends on what it is computed from, on the index of a branch, and on the condition of a loop."""
+    f, expected = PROGRAMS[name]
+    assert dependence(f, 1.0, 2.0, 3.0, 4.0) == expected
