@@ -10,7 +10,8 @@ from typing import Any
 import jax
 from jax.extend.core import Literal, primitives
 
-from fnjax._primitives.jax_internals import open_jaxpr, read_branches, read_scan, read_while
+from fnjax._primitives.jax_equations import read_branches, read_scan, read_while
+from fnjax._primitives.jax_internals import open_jaxpr
 
 # Our primitives: a call of a Function, its derivative, and values that must not be differentiated.
 FORWARD, BACKWARD, NONDIFFERENTIABLE = "fnjax_call", "fnjax_linear", "fnjax_nondifferentiable"

@@ -13,7 +13,8 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Literal, jaxpr_as_fun, primitives
 from jax.interpreters import ad
 
-from fnjax._primitives.jax_internals import is_sharding_error, open_jaxpr, read_branches, read_scan, without_writes
+from fnjax._primitives.jax_equations import read_branches, read_scan
+from fnjax._primitives.jax_internals import is_sharding_error, open_jaxpr, without_writes
 from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, computes_its_body, read_body
 from fnjax._primitives.rule import Arrays, Rule, select
 from fnjax._primitives.trace import trace

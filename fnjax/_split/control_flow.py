@@ -11,14 +11,8 @@ from jax.extend.core import jaxpr_as_fun, primitives
 from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from fnjax._primitives.jax_internals import (
-    bind_remat,
-    open_jaxpr,
-    read_branches,
-    read_scan,
-    read_shard_map,
-    varying,
-)
+from fnjax._primitives.jax_equations import bind_remat, read_branches, read_scan, read_shard_map
+from fnjax._primitives.jax_internals import open_jaxpr, varying
 from fnjax._primitives.jaxprs import read_body
 from fnjax._primitives.rule import Arrays, select
 from fnjax._primitives.trace import trace

@@ -15,7 +15,8 @@ import jax
 from jax.extend.core import Literal
 
 from fnjax._function.signature import refuse_torch
-from fnjax._primitives.jax_internals import open_jaxpr, read_branches, read_scan, read_while
+from fnjax._primitives.jax_equations import read_branches, read_scan, read_while
+from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import BACKWARD, CALLS, FORWARD, read_body
 from fnjax._primitives.tree import is_inexact, is_ref, is_tensor, iter_leaves, named_leaves, split
 from fnjax.graph.calls import Call, read_backward, read_call

@@ -1,0 +1,77 @@
+"""Parameters of JAX's own equations, which change with its version: loops, branches, shard_map, remat."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from fnjax._primitives.jax_internals import open_jaxpr
+
+
+class Scan(NamedTuple):
+    """Parsed `jax.lax.scan` equation: fixed, carried and scanned operands → carried and stacked results.
+
+    Attributes:
+        body: one iteration, on one slice of the scanned operands.
+        n_fixed: how many operands are fixed.
+        n_carried: how many are carried.
+        how: length, reverse and unroll.
+    """
+
+    body: Any
+    n_fixed: int
+    n_carried: int
+    how: dict[str, Any]
+
+
+def read_scan(eqn: Any) -> Scan:
+    """Return the parts of a scan equation."""
+    params, body = eqn.params, open_jaxpr(eqn.params["jaxpr"])
+    # The names of these numbers change with JAX; scanned operands have one more dimension outside.
+    n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, body.invars, strict=True))
+    n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, body.outvars, strict=True))
+    how = {name: params[name] for name in ("length", "reverse", "unroll")}
+    return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, how)
+
+
+def read_while(eqn: Any) -> tuple[Any, Any, int, int]:
+    """Return the condition and the body of a `jax.lax.while_loop`, and the numbers of their constants."""
+    params = eqn.params
+    return params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
+
+
+def read_branches(eqn: Any) -> Sequence[Any]:
+    """Return the branches of a `jax.lax.cond` or `switch`, in the order of the index operand."""
+    return list(eqn.params["branches"])
+
+
+class ShardMap(NamedTuple):
+    """Parsed `jax.shard_map` equation.
+
+    Attributes:
+        body: the program of each device.
+        in_specs: how the operands are split.
+        out_specs: how the results are assembled.
+        axes: the mesh axes over which it splits, in the order of the mesh.
+        how: its other arguments.
+    """
+
+    body: Any
+    in_specs: Sequence[Any]
+    out_specs: Sequence[Any]
+    axes: Sequence[Any]
+    how: dict[str, Any]
+
+
+def read_shard_map(eqn: Any) -> ShardMap:
+    """Return the parts of a shard_map equation."""
+    params = eqn.params
+    mesh, axes = params["mesh"], params["newly_manual_axes"]
+    how = {"mesh": mesh, "axis_names": set(axes), "check_vma": params["check_vma"]}
+    ordered = [name for name in mesh.axis_names if name in axes]
+    return ShardMap(open_jaxpr(params["jaxpr"]), params["in_specs"], params["out_specs"], ordered, how)
+
+
+def bind_remat(eqn: Any, body: Any, args: Sequence[Any]) -> list[Any]:
+    """Evaluate another body under the `jax.checkpoint` of an equation, with the same policy."""
+    return list(eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(body)}))
