@@ -352,6 +352,8 @@ def f():
     a = [1 < 2 < 3, 1 < 3 < 2, 1 < 2 > 1 == 1, 0 in [0] in [[0]], 'a' < 'b' < 'c' != 'd']
     def t(v): a.append(v); return v
     t(3) < t(2) < t(5)
+    try: a.append(0 < t(1) < t(2) < late)
+    except UnboundLocalError: late = None
     return a, (1 < 2) < 3
 """,
     "assertions": """

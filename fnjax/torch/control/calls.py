@@ -167,13 +167,16 @@ class Calls(ast.NodeTransformer):
         return ast.copy_location(call("not_", node.operand), node) if is_lowered else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        """Lower `a < b < c` to `(lambda x, y: and_(x < y, lambda: y < c))(a, b)`."""
+        """Lower `a < b < c` to `a < (x := b) and x < c`, or to `(lambda x, y: and_(x < y, lambda: y < c))(a, b)`."""
         if len(node.ops) == 1 or not may_be_traced(node) or any(map(_is_bound_to_frame, node.comparators[1:])):
             return self.generic_visit(node)
         first, second, *rest = [node.left, *node.comparators]
         left, middle = self.names.new("left"), self.names.new("middle")
-        begin = ast.Compare(load(left), [node.ops[0]], [load(middle)])
         end = ast.copy_location(ast.Compare(load(middle), node.ops[1:], rest), node)
+        if self.inline:
+            begin = ast.copy_location(ast.Compare(first, [node.ops[0]], [bind(middle, second)]), node)
+            return self.visit(ast.copy_location(ast.BoolOp(ast.And(), [begin, end]), node))
+        begin = ast.Compare(load(left), [node.ops[0]], [load(middle)])
         both = delay(call("and_", begin, self._delayed(end)), left, middle)
         return ast.copy_location(ast.Call(both, [self.visit(first), self.visit(second)], []), node)
 
