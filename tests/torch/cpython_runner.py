@@ -7,6 +7,7 @@ runs outside and then inside `jax.make_jaxpr`.
 """
 
 import contextlib
+import gc
 import importlib
 import json
 import sys
@@ -82,6 +83,7 @@ def run_loaded(name):
     folder = Path(importlib.import_module("test").__file__).parent
     fnjax.torch.load(folder / "support" / "__init__.py").use_resources = ()
     file = folder / f"{name}.py"
+    gc.freeze()  # tests that collect garbage, some a hundred times, would search all that JAX has
     module = fnjax.torch.load(file if file.is_file() else folder / name / "__init__.py")
     found = [run(module)]
 
