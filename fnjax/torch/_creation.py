@@ -15,7 +15,7 @@ import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch import _views
-from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, result_type, type_of_number
+from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, result_type, type_of_number
 from fnjax.torch._host import enter_host
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
@@ -95,7 +95,7 @@ def _guess(leaves: list[Any]) -> dtype:
     tensors = [x for x in leaves if isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array))]
     numbers = [type_of_number(x) for x in leaves if not isinstance(x, (Tensor, np.ndarray, np.generic, jax.Array))]
     if not leaves:
-        return DEFAULT
+        return default_dtype()
     return result_type([(as_dtype(t.dtype), 1) for t in tensors], numbers)
 
 
@@ -119,7 +119,7 @@ def _filled(number: Any) -> Callable[..., Tensor]:
 
     def fill(*size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, **named: Any) -> Tensor:
         sizes = _views._sizes(size or [named.get("size", named.get("shape", ()))])
-        own = DEFAULT if dtype is None else as_dtype(dtype)
+        own = default_dtype() if dtype is None else as_dtype(dtype)
         library = np if math.prod(sizes) <= SMALL else jnp  # a few numbers stay known under jit
         value = uninitialised.get() if number is None else number
         return _options(own, requires_grad, library.full(sizes, value, own.array), own)
@@ -193,7 +193,7 @@ def arange(
     own = (
         as_dtype(dtype)
         if dtype is not None
-        else DEFAULT
+        else default_dtype()
         if any(isinstance(b, float) for b in given)
         else DTYPES["int64"]
     )
@@ -206,7 +206,7 @@ def arange(
 @known("torch.range")
 def range_with_end(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, **named: Any) -> Tensor:
     """Return equally spaced numbers, the last of them included."""
-    own = DEFAULT if dtype is None else dtype
+    own = default_dtype() if dtype is None else dtype
     if any(isinstance(b, Tensor) for b in (start, end, step)):
         raise NotSupported("torch.range of tensors", "pass Python numbers")
     return arange(start, start + (int((end - start) / step) + 0.5) * step, step, dtype=own, **named)
@@ -215,7 +215,7 @@ def range_with_end(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any
 @known("torch.scalar_tensor")
 def scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Tensor:
     """Return a tensor without axes."""
-    return tensor(s, dtype=DEFAULT if dtype is None else dtype)
+    return tensor(s, dtype=default_dtype() if dtype is None else dtype)
 
 
 for _name in [

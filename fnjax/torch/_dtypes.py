@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax.torch._root_settings import RootSettings, find_settings
+
 _BITS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64")
 
 
@@ -114,10 +116,17 @@ _NAMES = {
     "cdouble": "complex128",
 }
 DTYPES = {name: dtype(full) for name, full in _NAMES.items()}
-DEFAULT = dtype("float32")
+FLOAT32 = dtype("float32")
 _NUMBERS: dict[str, type] = {"bool": bool, "int": int, "float": float, "complex": complex}
 _PYTHON = {bool: dtype("bool"), int: dtype("int64"), float: dtype("float64"), complex: dtype("complex128")}
 _ORDER = ("bool", "int", "float", "complex")
+
+
+def default_dtype() -> dtype:
+    """Return the dtype of numbers that say no other: that of torch.set_default_dtype in the file that runs."""
+    found = find_settings() if RootSettings.any_is_set else None
+    own: dtype | None = found.default_dtype if found is not None else None
+    return FLOAT32 if own is None else own
 
 
 def as_dtype(given: Any) -> dtype:
@@ -169,12 +178,12 @@ def result_type(tensors: Iterable[tuple[dtype, int]], numbers: Iterable[type] = 
         found = groups[at]
         groups[at] = own if found is None else promote(found, own)
     for kind in numbers:
-        own = {float: DEFAULT, complex: DEFAULT.to_complex()}.get(kind, _PYTHON[kind])
+        own = {float: default_dtype(), complex: default_dtype().to_complex()}.get(kind, _PYTHON[kind])
         groups[2] = own if groups[2] is None else promote(groups[2], own)
     result: dtype | None = None
     for low in (groups[2], groups[1], groups[0]):
         result = _combine(low, result)
-    return DEFAULT if result is None else result
+    return default_dtype() if result is None else result
 
 
 def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:

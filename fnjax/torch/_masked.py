@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype
+from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype
 from fnjax.torch._methods import to
 from fnjax.torch._namespace import find_function, known
 from fnjax.torch._operations import iinfo
@@ -113,7 +113,7 @@ def median(
     mask: Tensor | None = None,
 ) -> Tensor:
     """Return the lower median of the entries that a mask selects."""
-    wide = input if input.dtype.kind == "float" else to(input, DEFAULT)
+    wide = input if input.dtype.kind == "float" else to(input, default_dtype())
     found = _call("nanmedian", _fill(wide, mask, np.nan), dim, keepdim)[0]
     return found if wide is input else to(found, input.dtype if dtype is None else dtype)
 
@@ -176,7 +176,7 @@ def _make_spread(name: str) -> None:
         mask: Tensor | None = None,
     ) -> Tensor:
         own = as_dtype(dtype) if dtype is not None else input.dtype
-        own = own if own.kind in {"float", "complex"} else DEFAULT
+        own = own if own.kind in {"float", "complex"} else default_dtype()
         less = correction if correction is not None else 1 if unbiased is None else int(unbiased)
         count = _count(input, mask, dim, True)
         middle = _call("sum", _fill(input, mask, 0), dim, True, dtype=own) / count

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from fnjax.torch._call import run
 from fnjax.torch._creation import with_out
-from fnjax.torch._dtypes import DEFAULT, DTYPES
+from fnjax.torch._dtypes import DTYPES, FLOAT32
 from fnjax.torch._methods import to
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor, make
@@ -64,7 +64,7 @@ def _follow(x: Tensor, mean: Tensor | None, var: Tensor | None, momentum: Any, d
     if not x.layout.size:
         return
     with set_mode(switch(False)):
-        x = to(x, DEFAULT) if x.dtype.itemsize == 2 else x
+        x = to(x, FLOAT32) if x.dtype.itemsize == 2 else x
         for running, name, options in ((mean, "mean", {}), (var, "var", {"correction": 1})):
             if running is not None:
                 own = run(f"torch.{name}", (x, dims), options)
@@ -105,7 +105,7 @@ def native_batch_norm(
     saved = (make(jnp.zeros(0, own.array), own),) * 2
     if training:
         dims = (0, *range(2, input.ndim))
-        wide = to(input, DEFAULT) if input.dtype.itemsize == 2 else input
+        wide = to(input, FLOAT32) if input.dtype.itemsize == 2 else input
         variance = run("torch.var", (wide, dims), {"correction": 0})
         saved = (to(run("torch.mean", (wide, dims), {}), own), to(run("torch.rsqrt", (variance + eps,), {}), own))
     return (batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps), *saved)
@@ -161,7 +161,7 @@ def native_group_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return group_norm with mean and reciprocal standard deviation of each group."""
-    wide = to(input, DEFAULT) if input.dtype.itemsize == 2 else input
+    wide = to(input, FLOAT32) if input.dtype.itemsize == 2 else input
     wide = wide.reshape(N, group, C // group * HxW)
     own = input.dtype if weight is None else weight.dtype
     variance = run("torch.var", (wide, 2), {"correction": 0})

@@ -10,12 +10,15 @@ import numpy as np
 
 from fnjax.torch import _views
 from fnjax.torch._call import run
-from fnjax.torch._creation import with_out
-from fnjax.torch._dtypes import DEFAULT, DTYPES, as_dtype, dtype, promote, result_type, type_of_number
+from fnjax.torch._creation import TYPES, with_out
+from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
+from fnjax.torch._missing import is_feature_test, is_loading
 from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._root_settings import RootSettings, find_settings
 from fnjax.torch._selection import find_indices, select
 from fnjax.torch._tensor import Size, Tensor, is_known, make
 from fnjax.torch._values import Value, compute
+from fnjax.torch.loading.errors import NotSupported
 
 for _name, _own in DTYPES.items():
     KNOWN[f"torch.{_name}"] = _own
@@ -34,10 +37,25 @@ class _Info:
             self.smallest_normal = self.tiny
 
 
+@known("torch.set_default_dtype", "torch.set_default_tensor_type")
+def set_default_dtype(d: Any, /) -> None:
+    """Set the dtype of numbers that say no other, for the files of the root whose file is being loaded.
+
+    Unlike PyTorch, it is for these files only, and raises later: JAX would go on running what it traced before.
+    """
+    settings = find_settings()
+    if settings is None or not (is_loading() or is_feature_test()):
+        raise NotSupported("torch.set_default_dtype outside of the top level of a loaded file", "pass dtype=...")
+    own = getattr(d, "own", None) or (TYPES[d.removeprefix("torch.")] if isinstance(d, str) else as_dtype(d))
+    if not own.is_floating_point:
+        raise TypeError(f"only floating-point types are supported as the default type, got {own}")
+    settings.default_dtype, RootSettings.any_is_set = own, True
+
+
 @known("torch.finfo")
-def finfo(type: Any = DEFAULT) -> _Info:  # noqa: A002 - PyTorch's name
+def finfo(type: Any = None) -> _Info:  # noqa: A002 - PyTorch's name
     """Return the limits of a floating-point dtype, as Python numbers."""
-    own = as_dtype(type).to_real()
+    own = (default_dtype() if type is None else as_dtype(type)).to_real()
     return _Info(own, jnp.finfo(own.numpy))  # type: ignore[no-untyped-call] # of ml_dtypes
 
 
@@ -51,7 +69,7 @@ def iinfo(type: Any) -> _Info:  # noqa: A002 - PyTorch's name
 KNOWN["torch.is_tensor"] = lambda obj: isinstance(obj, Tensor)
 KNOWN["torch.numel"] = lambda x: x.layout.size
 KNOWN["torch.promote_types"] = lambda a, b: promote(as_dtype(a), as_dtype(b))
-KNOWN["torch.get_default_dtype"] = lambda: DEFAULT
+KNOWN["torch.get_default_dtype"] = default_dtype
 KNOWN["torch.is_floating_point"] = lambda x: x.dtype.is_floating_point
 KNOWN["torch.is_complex"] = lambda x: x.dtype.is_complex
 KNOWN["torch.clone"] = lambda x, *, memory_format=None: x.clone()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +15,14 @@ from fnjax.torch import _views
 from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
-from fnjax.torch._dtypes import DEFAULT, check_castable, dtype
+from fnjax.torch._dtypes import check_castable, default_dtype, dtype
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._recording import HostValue
+from fnjax.torch._root_settings import find_tensor_attribute
 from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
@@ -193,6 +195,9 @@ def install() -> None:
 
 
 def _get_attribute(self: Tensor, name: str) -> Any:
+    with contextlib.suppress(KeyError):
+        own = find_tensor_attribute(name)
+        return own.__get__(self, type(self)) if hasattr(own, "__get__") else own
     known = find_operation(f"torch.Tensor.{name}")
     if isinstance(known, Absent):
         raise NotSupported(f"torch.Tensor.{name} {known.reason}", known.remedy)
@@ -201,7 +206,7 @@ def _get_attribute(self: Tensor, name: str) -> Any:
 
 _PROTOCOLS: dict[str, Any] = {
     "__getattr__": _get_attribute,
-    "__new__": lambda cls, *data, **_: construct(DEFAULT, *data),
+    "__new__": lambda cls, *data, **_: construct(default_dtype(), *data),
     "__init__": lambda self, *_, **__: None,
     "__index__": _convert(operator.index),
     "__getitem__": get_item,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnjax.torch._binding import BoundCall
-from fnjax.torch._dtypes import DEFAULT, as_dtype, dtype, result_type, type_of_number
+from fnjax.torch._dtypes import FLOAT32, as_dtype, default_dtype, dtype, result_type, type_of_number
 from fnjax.torch._table import Overload
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import Value
@@ -35,9 +35,11 @@ def find_result_dtype(
 
 
 def find_same(value: Value, tensors: Sequence[Tensor]) -> dtype | None:
-    """Return the first tensor's dtype if the array is of it: without 64 bits, int32 may be torch's int64."""
-    own = tensors[0].dtype if tensors else None
-    return own if own is not None and own.array == value.array.dtype else None
+    """Return the first tensor's dtype, else the default one, if the array is of it: int32 may be torch's int64."""
+    candidates = [tensors[0].dtype] if tensors else []
+    if (default := default_dtype()) is not FLOAT32 and all(t.dtype.kind in {"bool", "int"} for t in tensors):
+        candidates += [default, default.to_complex()]
+    return next((own for own in candidates if own.array == value.array.dtype), None)
 
 
 def name_of(call: BoundCall) -> str:
@@ -68,7 +70,7 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
     given = values.get("dtype")
     if given is not None:
         own = as_dtype(given)
-        cast = DEFAULT if first.precise and own.name in _HALVES else own
+        cast = FLOAT32 if first.precise and own.name in _HALVES else own
         return (cast if "input" in values and overload.result in {"same", "float"} else None), own
     if not tensors and not numbers:
         return None, _creation_dtype(call, values)
@@ -85,16 +87,16 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
         if halves:  # PyTorch multiplies by the number in float32
             return dtype("float32"), common
         if first.quotient and common.kind in {"bool", "int"} and not values.get("rounding_mode"):
-            return DEFAULT, DEFAULT
+            return default_dtype(), default_dtype()
         return same, common
     precise = first.precise and common.name in _HALVES
     if kind == "float":
-        target = common if common.kind in {"float", "complex"} or first.integers else DEFAULT
-        return DEFAULT if precise else target, common if precise or first.integers else None
+        target = common if common.kind in {"float", "complex"} or first.integers else default_dtype()
+        return FLOAT32 if precise else target, common if precise or first.integers else None
     if kind == "complex" and common.kind in {"bool", "int"}:
-        return DEFAULT, None
+        return default_dtype(), None
     if kind == "list" and first.quotient:
-        return (DEFAULT if common.kind in {"bool", "int"} else None), None
+        return (default_dtype() if common.kind in {"bool", "int"} else None), None
     if kind == "int":
         return None, dtype("int32" if values.get("out_int32") else "int64")
     if kind == "same" and tensors:
@@ -105,7 +107,7 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
             return dtype("int64"), dtype("int64")
         if len(tensors) > 1 and any(t.dtype is not own for t in tensors):
             own = result_type([(t.dtype, t.ndim) for t in tensors])
-        return DEFAULT if precise else None, own
+        return FLOAT32 if precise else None, own
     return None, None
 
 
@@ -113,7 +115,7 @@ def _creation_dtype(call: BoundCall, values: Mapping[str, Any]) -> dtype | None:
     kinds = [type_of_number(v) for v in values.values() if isinstance(v, (bool, int, float, complex))]
     result = call.overload.result
     if result == "float":
-        return DEFAULT
+        return default_dtype()
     if result == "int":
-        return DEFAULT if float in kinds else dtype("int64")
+        return default_dtype() if float in kinds else dtype("int64")
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,6 +11,7 @@ import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
 from fnjax.torch._values import Storage, Value, compute, compute_view, get_mode, overwrite
 from fnjax.torch.control.journal import note_storage
 from fnjax.torch.loading.errors import NotSupported
@@ -29,7 +31,29 @@ class Detached:
         self.lost = False
 
 
-class Tensor:
+class _TensorType(type):
+    """Type of Tensor: what a loaded file sets in it, the files of its root see."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        settings = sys._getframe(1).f_globals.get(NAME)
+        if settings is None or cls is not Tensor:  # fnjax itself, or a subclass
+            super().__setattr__(name, value)
+        elif hasattr(Tensor, name) and name not in settings.tensor_attributes:
+            error = NotSupported(f"another torch.Tensor.{name}, which all files would get,", "call a function instead")
+            error.ends_loading = True
+            raise error
+        else:
+            settings.tensor_attributes[name] = value
+            RootSettings.any_is_set = True
+
+    def __getattr__(cls, name: str) -> Any:
+        try:
+            return find_tensor_attribute(name)
+        except KeyError:
+            raise AttributeError(f"type object {cls.__name__!r} has no attribute {name!r}") from None
+
+
+class Tensor(metaclass=_TensorType):
     """A tensor of torch whose numbers are a JAX array.
 
     It shows a part of a storage, which other tensors may show as well: what is written through one, the others read.

@@ -292,3 +292,65 @@ def test_import_module_of_a_package_that_needs_torch():
         assert (torch.import_module("einops").rearrange(torch.torch_view(x), "a b -> b a").array == x.T).all()
         """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_attributes_that_a_file_gives_tensors(tmp_path):
+    """A new method of torch.Tensor is one in the files of the root; replacing one of PyTorch's ends loading."""
+    text = """
+        import torch
+        torch.Tensor.twice = lambda self: self * 2
+        torch.Tensor.halved = property(lambda self: self / 2)
+        torch.Tensor.LIMIT = 3
+        def f(x): return x.twice() + x.halved + x.LIMIT
+        def has(x): return hasattr(x, "twice"), hasattr(torch.Tensor, "twice")
+        class Sub(torch.Tensor): pass
+        Sub.twice = 1
+        torch.Tensor.thrice = torch.Tensor.twice
+        """
+    loaded = load(tmp_path / "first", {"main.py": text})
+    x = torch.ones(2)
+    function = torch.jax_view(loaded.f)
+    for compiled in (function, jax.jit(function)):
+        np.testing.assert_array_equal(compiled(jnp.ones(2)), [5.5, 5.5])
+    assert loaded.has(x) == (True, True)
+    other = load(tmp_path / "second", {"main.py": "import torch\n" + "def has(x): return hasattr(x, 'twice')\n"})
+    assert not other.has(x)
+    assert not hasattr(x, "twice")
+    assert not hasattr(torch.Tensor, "thrice")
+    with pytest.raises(torch.NotSupported, match=r"another torch\.Tensor\.relu"):
+        load(tmp_path / "third", {"main.py": "import torch\ntorch.Tensor.relu = lambda self: self * 100\n"})
+    np.testing.assert_array_equal(x.relu().numpy(), [1, 1])
+
+
+def test_default_dtype_of_a_root(tmp_path):
+    """torch.set_default_dtype at the top level holds for what the root's files make, and for no other file."""
+    text = """
+        import torch
+        {}
+        WEIGHT = torch.ones(2)
+        def dtypes():
+            i = torch.tensor([1, 2])
+            made = torch.zeros(2), torch.tensor(0.5), torch.tensor([1.0]), torch.arange(0.0, 2.0)
+            computed = torch.linspace(0, 1, 2), i * 0.5, i / 2, i.sqrt(), torch.where(i > 1, 1.0, 0.0), WEIGHT.exp()
+            layers = torch.nn.Linear(1, 1).weight, torch.nn.BatchNorm1d(1).running_mean
+            kept = torch.ones(2, dtype=torch.float32) * 0.5, torch.ones(2, dtype=torch.float16) * 2.0
+            return {{t.dtype for t in (*made, *computed, *layers)}}, [t.dtype for t in kept], (i * 1j).dtype
+        def scaled(x): return x * 0.5
+        def late():
+            torch.set_default_dtype(torch.float32)
+        """
+    for i, setting in enumerate(
+        ["torch.set_default_dtype(torch.float64)", "torch.set_default_tensor_type(torch.DoubleTensor)"]
+    ):
+        loaded = load(
+            tmp_path / str(i), {"other.py": "import torch\n" + setting, "main.py": text.format("import other")}
+        )
+        with torch.seed(0):
+            assert loaded.dtypes() == ({torch.float64}, [torch.float32, torch.float16], torch.complex128)
+            assert jax.jit(torch.jax_view(loaded.scaled))(jnp.arange(2)).dtype == jnp.zeros(1, float).dtype
+        with pytest.raises(torch.NotSupported, match="set_default_dtype outside of the top level"):
+            loaded.late()
+    plain = load(tmp_path / "plain", {"main.py": text.format("")})
+    with torch.seed(0):
+        assert plain.dtypes() == ({torch.float32}, [torch.float32, torch.float16], torch.complex64)
+    assert torch.get_default_dtype() is torch.ones(1).dtype is torch.float32

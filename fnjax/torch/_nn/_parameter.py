@@ -7,7 +7,7 @@ from typing import Any, Self
 import jax
 
 from fnjax.torch._creation import TYPES, construct
-from fnjax.torch._dtypes import DEFAULT
+from fnjax.torch._dtypes import default_dtype
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
 from fnjax.torch._values import Storage, Value
@@ -23,7 +23,7 @@ def name_type(value: Any) -> str:
 
 def _take(cls: type, data: Any) -> Any:
     """Return a tensor of a subclass with the memory of another, or with memory of its own where that is a part."""
-    source: Any = construct(DEFAULT) if data is None else data
+    source: Any = construct(default_dtype()) if data is None else data
     if not isinstance(source, Tensor):
         source = make(jax.numpy.asarray(source))
     made: Any = object.__new__(cls)

@@ -249,4 +249,4 @@ class Transformer(Module):
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
         """Return a mask that lets each place attend to those before it."""
-        return torch.full((sz, sz), -math.inf, dtype=dtype or torch.float32).triu(1)
+        return torch.full((sz, sz), -math.inf, dtype=dtype).triu(1)

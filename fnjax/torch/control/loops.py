@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._dtypes import DEFAULT, DTYPES, result_type, type_of_number
+from fnjax.torch._dtypes import DTYPES, default_dtype, result_type, type_of_number
 from fnjax.torch._missing import Missing
 from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
@@ -361,4 +361,6 @@ def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, An
 
 def dtype_of_number(value: Any) -> Any:
     """Return torch's dtype of a Python number."""
-    return {bool: DTYPES["bool"], int: DTYPES["int64"], float: DTYPES["float64"]}.get(type_of_number(value), DEFAULT)
+    return {bool: DTYPES["bool"], int: DTYPES["int64"], float: DTYPES["float64"]}.get(
+        type_of_number(value), default_dtype()
+    )

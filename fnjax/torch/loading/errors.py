@@ -16,9 +16,11 @@ class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTor
     Attributes:
         what: what is not supported.
         remedy: what to do.
+        ends_loading: whether a file that raises it at its top level is not loaded at all.
     """
 
     __module__ = "fnjax.torch"
+    ends_loading = False
 
     def __init__(self, what: str, remedy: str = "", where: str = "") -> None:
         self.what, self.remedy, where = what, remedy, where or find_line()

@@ -54,7 +54,7 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
 
     Raises:
         FileNotFoundError: the file does not exist.
-        NotSupported: it is a file of tensors.
+        NotSupported: it is a file of tensors, or replaces a method of torch.Tensor.
         ValueError: the file is not under `root`.
         SyntaxError: it, or a file that it imports, is no Python.
         ImportError: it imports a name from a file that imports it.

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from fnjax.torch._root_settings import RootSettings
+from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.torch_modules import TorchModule
 from fnjax.torch.loading.triton_modules import TritonModule, find_module
 
@@ -39,6 +41,7 @@ class Root:
         files: those that were loaded.
         torch: the module `torch` of its files.
         triton: their module `triton`.
+        settings: what they set for torch.
         modules: their versions of modules of the standard library.
         sys_modules: their `sys.modules`.
         run: runs the statements of a file: (tree, the module's names, the root).
@@ -53,6 +56,7 @@ class Root:
         self.asked, self.executing, self.files = set[str](), set[str](), dict[str, None]()
         self.torch = TorchModule("torch", {})
         self.triton = TritonModule("triton")
+        self.settings = RootSettings()
         self.modules = dict[str, types.ModuleType]()
         self.sys_modules: Any = sys.modules
         package = types.ModuleType(self.name, f"Files of {folder}, loaded by fnjax.torch.")
@@ -83,7 +87,9 @@ class Root:
         return self.torch.find(name) if name.startswith("torch") else find_module(name, self.triton)
 
     def is_faulty(self, error: Exception) -> bool:
-        """Return whether an error says that a file is no Python, or that imports are circular."""
+        """Return whether an error ends loading: a file that is no Python, circular imports, a refused patch."""
+        if isinstance(error, NotSupported):
+            return error.ends_loading
         if isinstance(error, SyntaxError):
             return error.filename in self.files
         if isinstance(error, AttributeError):

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnjax.torch._missing import Missing, loading
+from fnjax.torch._root_settings import NAME
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering import lower
@@ -39,6 +40,7 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     Raises:
         SyntaxError: a file that it imports is no Python.
         ImportError: it imports a name from a module that is only being executed.
+        NotSupported: it replaces a method of torch.Tensor.
     """
     sys_modules.rewrite(tree)
     refusals.let_refusals_pass(tree)
@@ -48,7 +50,7 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
     space["__builtins__"] = {**vars(builtins), **own}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
-    space[sys_modules.NAME] = root.sys_modules.of
+    space[sys_modules.NAME], space[NAME] = root.sys_modules.of, root.settings
     if sys.version_info < (3, 14) and any(isinstance(n, ast.AnnAssign) for n in changes.walk(tree.body)):
         space.setdefault("__annotations__", {})  # before the first statement, as for a whole module
     top_level = _TopLevel(tree, space, root)

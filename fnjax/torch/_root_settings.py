@@ -1,0 +1,45 @@
+"""Settings of torch that loaded files make for the files of their root: the default dtype, attributes of Tensor."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+NAME = "__fnjax_settings__"  # of a root's RootSettings in its files
+
+
+class RootSettings:
+    """Settings of a root. They are made where its files are executed, so a function always runs under the same ones.
+
+    Attributes:
+        default_dtype: of torch.set_default_dtype, or None.
+        tensor_attributes: those that were set in torch.Tensor, by name.
+    """
+
+    any_is_set = False  # of any root
+
+    def __init__(self) -> None:
+        self.default_dtype: Any = None
+        self.tensor_attributes = dict[str, Any]()
+
+
+def find_tensor_attribute(name: str) -> Any:
+    """Return what the root of the file that runs has set in torch.Tensor under a name.
+
+    Raises:
+        KeyError: nothing.
+    """
+    found = find_settings() if RootSettings.any_is_set else None
+    return (found.tensor_attributes if found is not None else {})[name]
+
+
+def find_settings() -> RootSettings | None:
+    """Return the settings of the innermost function of a loaded file that is running, or None."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        found: RootSettings | None = frame.f_globals.get(NAME)
+        if found is not None:
+            return found
+        frame = frame.f_back
+    return None
