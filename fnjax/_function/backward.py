@@ -47,12 +47,12 @@ class BackwardSpec(NamedTuple):
     saved: Saved
 
 
-def in_backward(is_one: bool) -> AbstractContextManager[None]:
+def in_backward(is_backward: bool) -> AbstractContextManager[None]:
     """Mark the block as part of a backward, or of a forward that is being differentiated.
 
     Outside shard_map nothing is marked: only its collectives read the mark, and each operation would be compiled twice.
     """
-    return IN_BACKWARD(is_one) if jax.sharding.get_abstract_mesh().manual_axes else nullcontext()
+    return IN_BACKWARD(is_backward) if jax.sharding.get_abstract_mesh().manual_axes else nullcontext()
 
 
 def call_backward(backward_spec: BackwardSpec, residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
