@@ -11,10 +11,11 @@ from jax.interpreters import ad, batching
 
 from fnjax._primitives.jax_internals import find_batch_axes, vmap
 from fnjax._primitives.rule import Arrays, Derivative, DerivedRule, ForwardResult, Needs, Rule, select
+from fnjax._primitives.types import Axis
 
 
 def batch(
-    fun: Callable[[Sequence[Any]], Arrays], axis: Any, operands: Sequence[Any], dims: Sequence[int | None]
+    fun: Callable[[Sequence[Any]], Arrays], axis: Axis, operands: Sequence[Any], dims: Sequence[int | None]
 ) -> tuple[Arrays, list[int | None]]:
     """Apply a function of one example to a batch.
 
@@ -46,7 +47,7 @@ class Batched(DerivedRule):
 
     output_dims: list[int | None]
 
-    def __init__(self, rule: Rule, axis: Any, dims: Sequence[int | None]) -> None:
+    def __init__(self, rule: Rule, axis: Axis, dims: Sequence[int | None]) -> None:
         super().__init__(rule)
         self._axis, self._dims = axis, list(dims)
 
@@ -76,7 +77,7 @@ def _sum(grads: Any) -> Any:
     return jax.lax.scan(lambda total, grad: (ad.add_jaxvals(total, grad), None), grads[0], grads[1:])[0]
 
 
-def _to_first(cotangent: Any, axis: Any) -> Any:
+def _to_first(cotangent: Any, axis: Axis) -> Any:
     """Return a batch of cotangents with the given one at the first example, zero at the others."""
     batch = batching.bdim_at_front(cotangent, None, axis.size, axis.explicit_mesh_axis)
     sharding = jax.typeof(batch).sharding
@@ -86,7 +87,7 @@ def _to_first(cotangent: Any, axis: Any) -> Any:
 
 def batched_derivative(
     derivative: Derivative,
-    axis: Any,
+    axis: Axis,
     residual_dims: Sequence[int | None],
     operand_dims: Sequence[int | None],
     output_dims: Sequence[int | None],

@@ -65,6 +65,7 @@ from fnjax._primitives.rule import (
 from fnjax._primitives.sharding import any_varies, hides_varying
 from fnjax._primitives.trace import closes_over_tracers, trace, trace_run
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer, to_tensors
+from fnjax._primitives.types import Axis, Jaxpr
 from fnjax.errors import ClosureError, FnjaxError
 
 call_p = Primitive(FORWARD)
@@ -271,7 +272,7 @@ def _jvp_of_intermediates(
 
 @keeps_kernel
 def _batch(
-    axis: Any,
+    axis: Axis,
     operands: Sequence[Any],
     dims: Sequence[int | None],
     *,
@@ -306,7 +307,7 @@ def _batch(
 
 
 def _batch_unstaged(
-    axis: Any, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, unbatched: bool
+    axis: Axis, operands: Sequence[Any], dims: Sequence[int | None], rule: Rule, *, unbatched: bool
 ) -> tuple[Arrays, list[int | None]]:
     """Batch a call that has no body yet: run forward once, batched, under the surrounding traces."""
     # A user's rule needs the outputs' types, and closed-over tracers are alive only now.
@@ -323,7 +324,7 @@ def _batch_unstaged(
     return outputs, batched.output_dims
 
 
-def _names_axis(program: Any, name: Any) -> bool:
+def _names_axis(program: Jaxpr, name: Any) -> bool:
     """Return whether a collective in a program refers to the axis `name`."""
     params = (param for eqn in iter_equations(program) for param in eqn.params.values())
     values = (x for param in params for x in (param if isinstance(param, tuple) else [param]))

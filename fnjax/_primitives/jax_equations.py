@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.types import Eqn, Jaxpr
 
 
 class Scan(NamedTuple):
@@ -18,13 +19,13 @@ class Scan(NamedTuple):
         how: length, reverse and unroll.
     """
 
-    body: Any
+    body: Jaxpr
     n_fixed: int
     n_carried: int
     how: dict[str, Any]
 
 
-def read_scan(eqn: Any) -> Scan:
+def read_scan(eqn: Eqn) -> Scan:
     """Return the parts of a scan equation."""
     params, body = eqn.params, open_jaxpr(eqn.params["jaxpr"])
     # The names of these numbers change with JAX; scanned operands have one more dimension outside.
@@ -34,13 +35,13 @@ def read_scan(eqn: Any) -> Scan:
     return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, how)
 
 
-def read_while(eqn: Any) -> tuple[Any, Any, int, int]:
+def read_while(eqn: Eqn) -> tuple[Jaxpr, Jaxpr, int, int]:
     """Return the condition and the body of a `jax.lax.while_loop`, and the numbers of their constants."""
     params = eqn.params
     return params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"]
 
 
-def read_branches(eqn: Any) -> Sequence[Any]:
+def read_branches(eqn: Eqn) -> Sequence[Jaxpr]:
     """Return the branches of a `jax.lax.cond` or `switch`, in the order of the index operand."""
     return list(eqn.params["branches"])
 
@@ -56,14 +57,14 @@ class ShardMap(NamedTuple):
         how: its other arguments.
     """
 
-    body: Any
+    body: Jaxpr
     in_specs: Sequence[Any]
     out_specs: Sequence[Any]
     axes: Sequence[Any]
     how: dict[str, Any]
 
 
-def read_shard_map(eqn: Any) -> ShardMap:
+def read_shard_map(eqn: Eqn) -> ShardMap:
     """Return the parts of a shard_map equation."""
     params = eqn.params
     mesh, axes = params["mesh"], params["newly_manual_axes"]
@@ -72,6 +73,6 @@ def read_shard_map(eqn: Any) -> ShardMap:
     return ShardMap(open_jaxpr(params["jaxpr"]), params["in_specs"], params["out_specs"], ordered, how)
 
 
-def bind_remat(eqn: Any, body: Any, args: Sequence[Any]) -> list[Any]:
+def bind_remat(eqn: Eqn, body: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluate another body under the `jax.checkpoint` of an equation, with the same policy."""
     return list(eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(body)}))

@@ -29,17 +29,18 @@ from jax.interpreters import ad, mlir
 from jax.interpreters.partial_eval import JaxprTracer, dce_jaxpr, trace_to_jaxpr_dynamic
 
 from fnjax._contexts import IN_KERNEL
+from fnjax._primitives.types import Aval, Axis, Eqn, Jaxpr
 
 # --- programs
 
 
-def open_jaxpr(closed: Any) -> Any:
+def open_jaxpr(closed: Jaxpr) -> Any:
     """Return the jaxpr in a closed one; since JAX 0.12 both are one class."""
     return getattr(closed, "jaxpr", closed)
 
 
 def trace_flat(
-    name: str, fun: Callable[..., Any], avals: Sequence[Any], arg_names: Sequence[str] = ()
+    name: str, fun: Callable[..., Any], avals: Sequence[Aval], arg_names: Sequence[str] = ()
 ) -> tuple[ClosedJaxpr, list[Any]]:
     """Return the jaxpr of a function of flat arrays, (closed-over arrays, arrays) → results, and the former arrays.
 
@@ -56,7 +57,7 @@ def trace_flat(
     return ClosedJaxpr(jaxpr, ()), list(closed_over)
 
 
-def cast_to_type(array: Any, aval: Any) -> Any:
+def cast_to_type(array: Any, aval: Aval) -> Any:
     """Return an array in the dtype of a type, weak where that is; JAX has no function that makes a type weak."""
     if array.dtype != aval.dtype or array.weak_type > aval.weak_type:
         array = array.astype(aval.dtype)
@@ -137,7 +138,7 @@ def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callabl
     """
     usual = primitive.bind_with_trace
 
-    def bind(here: Any, args: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], /) -> Any:
+    def bind(here: Any, args: Sequence[Any], avals: Sequence[Aval], params: dict[str, Any], /) -> Any:
         if "subfuns" not in params:
             # Like JAX's own rules, not inside a rule that is being differentiated itself.
             if recompute and getattr(here, "custom_vjp_rules", False) and here.policy is not None:
@@ -156,7 +157,7 @@ def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callabl
                 raise
         (checked,) = params.pop("subfuns")
 
-        def run(jaxpr: Any, *values: Any) -> Any:
+        def run(jaxpr: Jaxpr, *values: Any) -> Any:
             token = _Checked.seen.set(jaxpr)
             try:
                 return checked.call_wrapped(*values)
@@ -181,7 +182,7 @@ def checkpoint_traces(trace: Any) -> tuple[Any, Any]:
     return trace.parent_trace, trace.jaxpr_trace
 
 
-def has_effects(jaxpr: Any) -> bool:
+def has_effects(jaxpr: Jaxpr) -> bool:
     """Return whether a program prints, checks or calls Python. A collective does not count as an effect."""
     return any(type(effect).__name__ != "NamedAxisEffect" for effect in jaxpr.effects)
 
@@ -216,12 +217,12 @@ def keeps_kernel(rule: Callable[..., Any]) -> Callable[..., Any]:
     return marked
 
 
-def destinations(eqn: Any) -> Sequence[Any]:
+def destinations(eqn: Eqn) -> Sequence[Any]:
     """Return the memory, device or sharding to which `jax.device_put` moves each operand of an equation."""
     return eqn.params["devices"]  # type: ignore[no-any-return]
 
 
-def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Any, operands: Sequence[Any]) -> Sequence[Any]:
+def lower_in_place(ctx: mlir.LoweringRuleContext, jaxpr: Jaxpr, operands: Sequence[Any]) -> Sequence[Any]:
     """Lower the operations of a jaxpr inline, not as a separate function."""
     results, tokens = mlir.jaxpr_subcomp(
         ctx.module_context,
@@ -259,13 +260,13 @@ def can_call_host(ctx: mlir.LoweringRuleContext) -> bool:
 PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
 
 
-def effects_of(jaxpr: Any) -> set[Any]:
+def effects_of(jaxpr: Jaxpr) -> set[Any]:
     """Return the effects of a program in the form that abstract evaluation returns: inputs by their position."""
     at = {v: i for i, v in enumerate(jaxpr.invars)}
     return {e.replace(at[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
 
 
-def without_writes(jaxpr: Any, wanted: Sequence[bool]) -> Any:
+def without_writes(jaxpr: Jaxpr, wanted: Sequence[bool]) -> Any:
     """Return a program for the wanted results that does not write to its Refs.
 
     It is None if a result depends on a Ref to which the program writes.
@@ -283,7 +284,7 @@ def has_no_gradient(value: Any) -> bool:
     return getattr(jax.typeof(value), "kind", None) == "no_grad_no_remat"
 
 
-def is_callback(eqn: Any) -> bool:
+def is_callback(eqn: Eqn) -> bool:
     """Return whether an equation calls back to Python."""
     return "callback" in eqn.primitive.name
 
@@ -390,12 +391,12 @@ def under_primal_trace(tangents: Sequence[Any]) -> Iterator[None]:
 # --- batching and meshes
 
 
-def is_unnamed(axis: Any) -> bool:
+def is_unnamed(axis: Axis) -> bool:
     """Return whether a batch axis has no name: JAX then names it by a bare `object`."""
     return type(axis.name) is object
 
 
-def vmap(fun: Callable[..., Any], axis: Any, dims: tuple[Any, ...]) -> Callable[..., Any]:
+def vmap(fun: Callable[..., Any], axis: Axis, dims: tuple[Any, ...]) -> Callable[..., Any]:
     """Return `jax.vmap(fun)` over the axis that a batching rule received, an object with name, size and spmd_name."""
     return jax.vmap(fun, dims, 0, axis_name=axis.name, axis_size=axis.size, spmd_axis_name=axis.spmd_name)
 
@@ -410,7 +411,7 @@ def find_batch_axes(values: Sequence[Any]) -> tuple[list[Any], list[int | None]]
     return [x for x, _ in pairs], [dim for _, dim in pairs]
 
 
-def varying(aval: Any) -> frozenset[Any]:
+def varying(aval: Aval) -> frozenset[Any]:
     """Return the mesh axes on which a value of this type varies inside shard_map."""
     return aval.mat.varying if hasattr(aval, "mat") else frozenset()
 

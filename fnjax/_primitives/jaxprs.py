@@ -12,6 +12,7 @@ from jax.extend.core import Literal, primitives
 
 from fnjax._primitives.jax_equations import read_branches, read_scan, read_while
 from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.types import Eqn, Jaxpr
 
 # Our primitives: a call of a Function, its derivative, and values that must not be differentiated.
 FORWARD, BACKWARD, NONDIFFERENTIABLE = "fnjax_call", "fnjax_linear", "fnjax_nondifferentiable"
@@ -27,12 +28,12 @@ CALLS = frozenset({
 _CALLS_FORWARD = {"custom_vmap_call", FORWARD}
 
 
-def computes_its_body(eqn: Any) -> bool:
+def computes_its_body(eqn: Eqn) -> bool:
     """Return whether an equation computes exactly its body, while it is neither batched nor differentiated."""
     return eqn.primitive in CALLS or eqn.primitive.name in _CALLS_FORWARD
 
 
-def read_body(eqn: Any) -> Any:
+def read_body(eqn: Eqn) -> Any:
     """Return the only program in an equation with the same numbers of inputs and results; None if there is none."""
     if eqn.primitive.name == FORWARD:
         return eqn.params["body"].jaxpr
@@ -40,11 +41,11 @@ def read_body(eqn: Any) -> Any:
     return found[0] if len(found) == 1 else None
 
 
-def _fits(jaxpr: Any, eqn: Any) -> bool:
+def _fits(jaxpr: Jaxpr, eqn: Eqn) -> bool:
     return len(jaxpr.invars) == len(eqn.invars) and len(jaxpr.outvars) == len(eqn.outvars)
 
 
-def iter_equations(program: Any) -> Iterator[Any]:
+def iter_equations(program: Jaxpr) -> Iterator[Eqn]:
     """Yield all equations of a program, including those inside calls, loops and branches."""
     for eqn in open_jaxpr(program).eqns:
         yield eqn
@@ -52,7 +53,7 @@ def iter_equations(program: Any) -> Iterator[Any]:
             yield from iter_equations(inner)
 
 
-def programs_in(eqn: Any) -> Iterator[Any]:
+def programs_in(eqn: Eqn) -> Iterator[Jaxpr]:
     """Yield the programs among the parameters of an equation, closed or open as they are."""
     for value in jax.tree.leaves(list(eqn.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
         if hasattr(open_jaxpr(value), "eqns"):
@@ -63,9 +64,9 @@ Marks = list[Any]
 
 
 def propagate(
-    program: Any,
+    program: Jaxpr,
     given: Sequence[Any],
-    mark: Callable[[Any, Marks, Callable[[Marks], Marks | None]], Marks],
+    mark: Callable[[Eqn, Marks, Callable[[Marks], Marks | None]], Marks],
     mark_constant: Callable[[Any], Any],
 ) -> Marks:
     """Return marks of the results of a program (abstract interpretation), through calls, loops and branches.
@@ -84,7 +85,7 @@ def propagate(
     def read(atoms: Sequence[Any]) -> Marks:
         return [mark_constant(x) if isinstance(x, Literal) else marks[x] for x in atoms]
 
-    def follow(program: Any, given: Sequence[Any]) -> Marks:
+    def follow(program: Jaxpr, given: Sequence[Any]) -> Marks:
         return propagate(program, given, mark, mark_constant)
 
     for eqn in jaxpr.eqns:
@@ -93,7 +94,7 @@ def propagate(
     return read(jaxpr.outvars)
 
 
-def _propagate_inside(eqn: Any, follow: Callable[[Any, Sequence[Any]], Marks], given: Marks) -> Marks | None:
+def _propagate_inside(eqn: Eqn, follow: Callable[[Jaxpr, Sequence[Any]], Marks], given: Marks) -> Marks | None:
     if eqn.primitive is primitives.scan_p:
         body, start, n, _ = read_scan(eqn)
         fixed, carried, scanned = given[:start], given[start : start + n], given[start + n :]

@@ -31,6 +31,7 @@ from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
 from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Needs, Rule, merge, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
+from fnjax._primitives.types import Axis
 
 linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
@@ -208,7 +209,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
 
 
 def _batch(
-    axis: Any,
+    axis: Axis,
     args: Sequence[Any],
     dims: Sequence[int | None],
     *,
@@ -222,7 +223,8 @@ def _batch(
     if all(dim is None for dim in dims) and is_unnamed(axis):
         results = linear_p.bind(*args, derivative=derivative, needs=needs, avals=avals, **params)
         return results, [None] * len(results)
-    n_residuals, axes = len(derivative.sources), [0] * len(avals)
+    n_residuals = len(derivative.sources)
+    axes: list[int | None] = [0] * len(avals)
 
     def run() -> Arrays:
         call = functools.partial(_evaluate, derivative=derivative, needs=needs, avals=avals, **params)

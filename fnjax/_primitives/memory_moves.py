@@ -16,6 +16,7 @@ from jax.interpreters import ad, batching, mlir
 from fnjax._primitives.jax_internals import destinations, lower_in_place, open_jaxpr
 from fnjax._primitives.rule import Arrays, merge, select
 from fnjax._primitives.trace import trace
+from fnjax._primitives.types import Aval
 
 move_p = Primitive("fnjax_move")
 move_p.multiple_results = True
@@ -42,7 +43,7 @@ def _spaces(variables: Sequence[Any]) -> list[Any]:
     return [v.aval.memory_space for v in variables]
 
 
-def _params(avals: Sequence[Any], to: Sequence[Any]) -> dict[str, Any]:
+def _params(avals: Sequence[Aval], to: Sequence[Any]) -> dict[str, Any]:
     """Return the parameters of an equation; its program contains the `device_put`, which JAX needs to lower it."""
 
     def put(*arrays: Any) -> Arrays:

@@ -22,6 +22,7 @@ from fnjax._primitives.jaxprs import Marks, iter_equations, programs_in, propaga
 from fnjax._primitives.rule import Arrays, LinearMap, Rule
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
+from fnjax._primitives.types import Eqn, Jaxpr
 
 
 def manual_axes() -> frozenset[Any]:
@@ -98,7 +99,7 @@ def _as_varying_as(aval: Any, grad: Any) -> Any:
     return grad
 
 
-def hides_varying(jaxpr: Any) -> bool:
+def hides_varying(jaxpr: Jaxpr) -> bool:
     """Return whether a result depends on a callback of device-varying values and is not itself marked as varying.
 
     `jax.pure_callback` carries no mesh axes, so JAX takes its result to be replicated, and would sum its gradient over
@@ -106,7 +107,7 @@ def hides_varying(jaxpr: Any) -> bool:
     """
     nothing: frozenset[Any] = frozenset()
 
-    def mark(eqn: Any, given: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
+    def mark(eqn: Eqn, given: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
         """Return for each result the axes on which it varies through a callback, unknown to JAX."""
         found = inside(given)
         if found is None:
