@@ -20,7 +20,7 @@ from pathlib import Path
 from benchmarks import plots
 
 HERE = Path(__file__).parent
-SCRIPTS = ("tracing", "running", "eager", "memory", "against_torch", "devices", "import_time", "port_speed")
+SCRIPTS = ("tracing", "running", "eager", "memory", "loops", "against_torch", "devices", "import_time", "port_speed")
 QUICK = ["--rounds", "3"]
 
 

@@ -12,13 +12,11 @@ whose derivative is that of the body.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.ad_checkpoint import checkpoint_name
-from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, set_current_trace
+from jax.extend.core import Primitive, jaxpr_as_fun, set_current_trace
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -32,7 +30,6 @@ from fnjax._primitives.jax_internals import (
     checkpoint_traces,
     effects_of,
     has_no_gradient,
-    is_in_kernel,
     is_transformed,
     is_unnamed,
     join_linearizing,
@@ -50,13 +47,12 @@ from fnjax._primitives.linear_transpose import transpose
 from fnjax._primitives.linearization import bind_linear, bind_transposed, jvp_of_perturbed
 from fnjax._primitives.memory_moves import move_to
 from fnjax._primitives.nondifferentiable import nondifferentiable
+from fnjax._primitives.partial_eval import WithValues, partially_evaluated
 from fnjax._primitives.rule import (
     Arrays,
-    Derivative,
-    DerivedRule,
+    Body,
     ForwardResult,
     Needs,
-    ResidualSource,
     Rule,
     merge,
     select,
@@ -70,22 +66,6 @@ from fnjax.errors import ClosureError, FnjaxError
 
 call_p = Primitive(FORWARD)
 call_p.multiple_results = True
-
-
-@dataclasses.dataclass(frozen=True)
-class Body:
-    """Operations of forward.
-
-    Attributes:
-        jaxpr: (closed-over arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
-            The equation has it as a parameter of its own, too, where JAX's calls have theirs.
-        n_closed_over: how many of the equation's operands are closed-over arrays; they come first.
-        n_outputs: how many of its results are outputs.
-    """
-
-    jaxpr: ClosedJaxpr = dataclasses.field(repr=False)
-    n_closed_over: int
-    n_outputs: int
 
 
 class _BodyNeededError(Exception):
@@ -212,9 +192,6 @@ def _jvp(
         raise rule.error("closure")
     with under_primal_trace(tangents):
         result, residuals = _run_forward(rule, needs[n:], to_tensors(primals[n:]))
-    # jax.checkpoint differentiates by this rule, and its policies may refer to the name; a concrete array needs none.
-    if not is_in_kernel():  # Pallas does not compile names
-        residuals = [x if is_ref(x) or not is_tracer(x) else checkpoint_name(x, rule.residual_name) for x in residuals]
     dots = bind_linear(result, residuals, needs[n:], tangents[n:], rule)
     if body is None:
         return result.outputs, dots
@@ -238,6 +215,7 @@ def _jvp_of_intermediates(
     """Return values and tangents of the intermediates; JAX differentiates the operations that compute them.
 
     Operations for integers, or for what depends on no perturbed operand, are not differentiated: they may be callbacks.
+    Zeros are symbolic: JAX 0.12 cannot transpose an optimization barrier between tangents that has others.
     """
     jaxpr, n_outputs = body.jaxpr, body.n_outputs
     perturbed = [type(t) is not ad.Zero for t in tangents]
@@ -394,38 +372,12 @@ def _recompute(
         residuals = move_to(memory, residuals)
     with set_current_trace(jaxpr_trace):
         residuals = move_to(jax.memory.Space.Device, residuals)
-        return result.outputs, call(_WithResiduals(rule, result.derivative, len(residuals)), [*residuals, *again])
-
-
-class _WithResiduals(DerivedRule):
-    """Rule whose operands are the residuals of a derivative of another followed by that rule's operands."""
-
-    def __init__(self, rule: Rule, derivative: Derivative, n: int) -> None:
-        super().__init__(rule)
-        self.has_vmap, self._n = rule.has_vmap, n
-        self.linear_in = (*([False] * n), *rule.linear_in) if rule.linear_in else ()
-        vjp, jvp = derivative.vjp, derivative.jvp
-        self._derivative = Derivative(
-            tuple(ResidualSource("operand", i) for i in range(n)),
-            derivative.differentiable,
-            vjp and (lambda residuals, cotangents: [None] * n + vjp(residuals, cotangents)),
-            jvp and (lambda residuals, tangents: jvp(residuals, tangents[n:])),
-            derivative.is_linear,
-        )
-
-    def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
-        """Run forward for its outputs only."""
-        n = self._n
-        return ForwardResult(self.rule.forward((False,) * len(needs[n:]), operands[n:]).outputs, [], self._derivative)
-
-    def vmap(
-        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
-    ) -> tuple[Arrays, list[int | None]]:
-        return self.rule.vmap(size, operands[self._n :], dims[self._n :], avals)
+        return result.outputs, call(WithValues(rule, len(residuals), result.derivative), [*residuals, *again])
 
 
 call_p.def_impl(_impl)
 opened_by(call_p, _impl)
+partially_evaluated(call_p)
 check_with(
     call_p,
     _impl,

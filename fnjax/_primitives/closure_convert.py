@@ -21,6 +21,7 @@ from fnjax._primitives.rule import (
     Needs,
     ResidualSource,
     Rule,
+    behind,
     unique,
 )
 from fnjax._primitives.sharding import call_sharded
@@ -55,8 +56,6 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
     n_by_maps = len(at) - n_forward
     # The residuals of a run: those that vjp closes over, those that jvp closes over, then the rule's own.
     by_maps = [ResidualSource("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
-    shifted = [ResidualSource(k.source, k.at + n * (k.source == "operand")) for k in derivative.sources]
-    sources = (*(ResidualSource("operand", i) for i in at[n_forward:]), *shifted)
 
     def run_vjp(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert vjp is not None
@@ -66,21 +65,17 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
         assert jvp is not None
         return jvp(residuals[n_by_vjp:], tangents)
 
-    closed = Derivative(
-        sources,
-        derivative.differentiable,
-        vjp and (lambda residuals, cotangents: [None] * n + run_vjp(residuals, cotangents)),
-        jvp and (lambda residuals, tangents: run_jvp(residuals, tangents[n:])),
-        derivative.is_linear,
+    bare = dataclasses.replace(
+        derivative, sources=(*by_maps, *derivative.sources), vjp=vjp and run_vjp, jvp=jvp and run_jvp
     )
+    closed = behind(n, bare)
+    by_operands = (ResidualSource("operand", i) for i in at[n_forward:])
+    closed = dataclasses.replace(closed, sources=(*by_operands, *closed.sources[n_by_maps:]))
 
     def run(operands: Sequence[Any]) -> ForwardResult:
         results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
         return ForwardResult(results[:n_outputs], results[n_outputs:], closed)
 
-    bare = dataclasses.replace(
-        derivative, sources=(*by_maps, *derivative.sources), vjp=vjp and run_vjp, jvp=jvp and run_jvp
-    )
     return ClosureConverted(rule, run, n), closed_over, bare
 
 

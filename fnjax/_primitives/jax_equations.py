@@ -1,9 +1,12 @@
-"""Parameters of JAX's own equations, which change with its version: loops, branches, shard_map, remat."""
+"""Parameters of JAX's own equations, which change with its version: loops, branches, shard_map, remat, calls."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from jax.extend.core import primitives
+from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 
 from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.types import Eqn, Jaxpr
@@ -76,3 +79,38 @@ def read_shard_map(eqn: Eqn) -> ShardMap:
 def bind_remat(eqn: Eqn, body: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluate another body under the `jax.checkpoint` of an equation, with the same policy."""
     return list(eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(body)}))
+
+
+def change_to_call(eqn: Any, program: Any, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+    """Return an equation changed to a call of a program without effects, for which JAX has rules."""
+    params = {"call_jaxpr": program}
+    return eqn.replace(
+        primitive=primitives.closed_call_p, invars=operands, outvars=results, params=params, effects=set()
+    )
+
+
+class SplitCall(NamedTuple):
+    """Equation that is a call of a program, split under a policy of `jax.checkpoint`.
+
+    Attributes:
+        first: the program of the first computation: operands → results and saved values.
+        results: the variables of these.
+        second: the program of the recomputation: saved values, operands → results that are recomputed.
+        saved: the variables of the saved values.
+        recomputed: for each result whether it is.
+    """
+
+    first: Any
+    results: list[Any]
+    second: Any
+    saved: list[Any]
+    recomputed: Sequence[bool]
+
+
+def split_call(eqn: Any, policy: Any) -> SplitCall:
+    """Split an equation that is a call, whose operands are known and instantiated."""
+    n = len(eqn.invars)
+    rule = partial_eval_jaxpr_custom_rules[primitives.closed_call_p]
+    known, staged, _, recomputed, _ = rule(policy, [False] * n, [True] * n, eqn)
+    first, second = known.params["call_jaxpr"], staged.params["call_jaxpr"]
+    return SplitCall(first, known.outvars, second, staged.invars[: len(staged.invars) - n], recomputed)

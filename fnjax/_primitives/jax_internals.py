@@ -145,7 +145,7 @@ def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callabl
                 ours = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
                 values = [x.val if o else x for x, o in zip(args, ours, strict=True)]
                 again = [x.tracer if o else x for x, o in zip(args, ours, strict=True)]
-                saves = functools.partial(_saves, here)
+                saves = functools.partial(memory_of, here.policy)
                 if True in ours and (found := recompute(here, saves, values, again, **params)):
                     make = type(args[ours.index(True)])
                     return [make(here, value, other) for value, other in zip(*found, strict=True)]
@@ -170,8 +170,9 @@ def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callabl
     primitive.def_bind_with_trace(bind)
 
 
-def _saves(trace: Any, name: str) -> Any:
-    case = trace.policy(primitives.name_p, jax.core.ShapedArray((), jax.numpy.float32), name=name)
+def memory_of(policy: Any, name: str) -> Any:
+    """Return the memory in which a policy of `jax.checkpoint` saves what has a name, or None if it does not."""
+    case = policy(primitives.name_p, jax.core.ShapedArray((), jax.numpy.float32), name=name)
     if type(case).__name__ == "Offloadable":
         return jax.memory.Space.Host
     return jax.memory.Space.Device if case is True or type(case).__name__ == "SaveableType" else None

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 from jax.extend.core import Primitive, unmapped_aval
 from jax.interpreters import ad, batching, mlir
+from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 
 from fnjax._primitives.batching import batch, batched_derivative
 from fnjax._primitives.checkify import check_with
@@ -28,6 +29,7 @@ from fnjax._primitives.jax_internals import (
 )
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
+from fnjax._primitives.partial_eval import save_residuals
 from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Needs, Rule, merge, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
@@ -265,6 +267,7 @@ def _lower(ctx: mlir.LoweringRuleContext, *args: Any, rule: Rule, **params: Any)
 
 linear_p.def_impl(_evaluate)
 opened_by(linear_p, _evaluate)
+partial_eval_jaxpr_custom_rules[linear_p] = save_residuals
 check_with(
     linear_p,
     _evaluate,

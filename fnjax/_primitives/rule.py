@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
+from jax.extend.core import ClosedJaxpr
+
 Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
@@ -75,6 +77,22 @@ class ForwardResult(NamedTuple):
     outputs: Arrays
     intermediates: Arrays
     derivative: Derivative
+
+
+@dataclasses.dataclass(frozen=True)
+class Body:
+    """Operations of forward.
+
+    Attributes:
+        jaxpr: (closed-over arrays, operands) → outputs, and inside a derivative the intermediates that were saved.
+            The equation has it as a parameter of its own, too, where JAX's calls have theirs.
+        n_closed_over: how many of the equation's operands are closed-over arrays; they come first.
+        n_outputs: how many of its results are outputs.
+    """
+
+    jaxpr: ClosedJaxpr = dataclasses.field(repr=False)
+    n_closed_over: int
+    n_outputs: int
 
 
 class Rule(Protocol):
@@ -144,6 +162,17 @@ class DerivedRule:
 
     def operand_names(self) -> tuple[str, ...]:
         return self.rule.operand_names()
+
+
+def behind(n: int, derivative: Derivative) -> Derivative:
+    """Return the derivative of a rule with `n` more operands in front, which have no gradient."""
+    vjp, jvp = derivative.vjp, derivative.jvp
+    return dataclasses.replace(
+        derivative,
+        sources=tuple(ResidualSource(k.source, k.at + n * (k.source == "operand")) for k in derivative.sources),
+        vjp=vjp and (lambda residuals, cotangents: [None] * n + vjp(residuals, cotangents)),
+        jvp=jvp and (lambda residuals, tangents: jvp(residuals, tangents[n:])),
+    )
 
 
 def merge(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
