@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
+from jax.extend.core import ClosedJaxpr
 
 from fnjax._check import running
 from fnjax._primitives.identity import identify
+from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import iter_equations
 
 SHORT_BYTES = 2**20  # the results of all operations of a program that is not worth optimizing
@@ -57,19 +60,33 @@ def compile_reproducible(fun: Callable[..., Any], *types: Any) -> Callable[..., 
         The compiled function; None if it cannot be traced, has operations that are not JAX's own (callbacks for
         example), or if a second trace, which runs the user's methods again, is another program.
     """
-    try:
-        traced = [
-            jax.make_jaxpr(functools.partial(fun), return_shape=True)(*types) for _ in range(2)
-        ]  # a new object is traced
+    try:  # functools.partial makes another object, which JAX traces again
+        traced = [jax.make_jaxpr(functools.partial(fun), return_shape=True)(*types) for _ in range(2)]
         program, again = (running.inline(closed, jax.tree.leaves(types)) for closed, _ in traced)
     except Exception:  # noqa: BLE001 - outside jit the function may work, or raise a clearer error
         return None
-    if not running.is_jax_own(program) or identify(program) != identify(again):
+    key, structure = identify(program), jax.tree.structure(traced[0][1])
+    if not running.is_jax_own(program) or key != identify(again):
         return None
+    run, constants = _compile(_Program(key, open_jaxpr(program))), list(program.consts)
+    return lambda *args: jax.tree.unflatten(structure, run(constants, jax.tree.leaves(args)))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Program:
+    """Jaxpr with its key."""
+
+    key: Hashable
+    jaxpr: Any = dataclasses.field(compare=False)
+
+
+@functools.lru_cache(maxsize=64)
+def _compile(program: _Program) -> Callable[..., list[Any]]:
+    """Compile a program as a function of its constants and its arguments; it is kept for the next check."""
+    loops = any(eqn.primitive.name in ("scan", "while") for eqn in iter_equations(program.jaxpr))
     # A short program takes longer to compile than to run a thousand times.
-    loops = any(eqn.primitive.name in ("scan", "while") for eqn in iter_equations(program))
-    short = running.measure_cost(program)[1] < SHORT_BYTES and not loops and jax.default_backend() == "cpu"
+    short = running.measure_cost(program.jaxpr)[1] < SHORT_BYTES and not loops and jax.default_backend() == "cpu"
     options = {"xla_backend_optimization_level": 0} if short else None
-    run = jax.jit(lambda *leaves: running.evaluate(program, leaves), compiler_options=options)
-    structure = jax.tree.structure(traced[0][1])
-    return lambda *args: jax.tree.unflatten(structure, run(*jax.tree.leaves(args)))
+    return jax.jit(
+        lambda constants, args: running.evaluate(ClosedJaxpr(program.jaxpr, constants), args), compiler_options=options
+    )

@@ -133,10 +133,14 @@ class _Gradient:
             lambda *arrays: _inexact_outputs(self._func, selection.fill(arrays)), *selection.arrays
         )
         cotangents = [
-            jnp.zeros_like(y) if g is None else jnp.conj(jnp.asarray(g)).astype(y.dtype)
+            jnp.zeros_like(y) if g is None else _conjugate(jnp.asarray(g)).astype(y.dtype)
             for g, y in zip(given, outputs, strict=True)
         ]
-        return tuple(map(jnp.conj, pullback(cotangents)))
+        return tuple(map(_conjugate, pullback(cotangents)))
+
+
+def _conjugate(x: jax.Array) -> jax.Array:
+    return jnp.conj(x) if jnp.iscomplexobj(x) else x  # of real numbers it would be a program to compile
 
 
 def _inexact_outputs(func: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
