@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+import fnjax
 from fnjax.port import port_source
 from fnjax.port.compare.devices import MODES, measure_differences, run_devices, run_gloo
 from tests.port.collectives.cases import CALLS, HERE, cases
@@ -128,3 +129,11 @@ def test_the_goldens_are_pytorchs():
 def test_goldens_are_small():
     """The data in the repository stay below 1 MB."""
     assert pathlib.Path(HERE, "goldens.npz").stat().st_size < 1 << 20
+
+
+def test_ports_of_earlier_versions_find_their_functions():
+    """The names that moved to modules of fnjax.collectives are found under their former ones; others are not."""
+    assert fnjax.collectives.window is fnjax.collectives.varying.window
+    assert fnjax.collectives.join is fnjax.collectives.modules.join
+    with pytest.raises(AttributeError, match="nothing"):
+        fnjax.collectives.nothing  # noqa: B018 - the access is the test
