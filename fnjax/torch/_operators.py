@@ -172,7 +172,7 @@ def install() -> None:
     for name, part in _views.ATTRIBUTES.items():
         setter = {"real": _set_component(part), "imag": _set_component(part), "data": _set_data}.get(name)
         setattr(Tensor, name, property(part, setter))
-    Tensor.as_strided_ = _in_place_view("as_strided")  # type: ignore[attr-defined] # one of the methods
+    Tensor.as_strided_ = _in_place_view("as_strided")
     own_functions = {n.removeprefix("torch.Tensor."): f for n, f in KNOWN.items() if n.startswith("torch.Tensor.")}
     for name, function in (own_functions | METHODS).items():
         setattr(Tensor, name, function)
@@ -180,7 +180,7 @@ def install() -> None:
         setattr(Tensor, f"__{name}__", _binary(name, f"torch.{text}"))
         setattr(Tensor, f"__r{name}__", _binary(name, f"torch.{text}", reflected=True))
         if name == "truediv":
-            Tensor.__rdiv__ = Tensor.__rtruediv__  # type: ignore[attr-defined] # PyTorch still has it
+            Tensor.__rdiv__ = Tensor.__rtruediv__  # PyTorch still has it
         in_place = "div_" if name == "truediv" else f"{text}_"
         if hasattr(Tensor, in_place):
             setattr(Tensor, f"__i{name}__", lambda self, other, own=in_place: getattr(self, own)(other))

@@ -119,4 +119,4 @@ def copy_leaf(self: Tensor, memo: dict[int, Any]) -> Tensor:
     return made
 
 
-Tensor.__deepcopy__ = copy_leaf  # type: ignore[attr-defined] # installed here, as _operators installs the others
+Tensor.__deepcopy__ = copy_leaf  # installed here, as _operators installs the others

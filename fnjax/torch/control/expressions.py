@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
+from fnjax.torch._missing import Missing
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
 from fnjax.torch.control.branches import NUMBERS, if_, run_where, to_bool
@@ -99,6 +100,8 @@ def _isinstance(value: Any, kinds: Any) -> bool:
         return isinstance(value.sample, kinds)
     if issubclass(own, Either):
         return isinstance(value.first, kinds)  # both are tensors
+    if issubclass(own, Missing):
+        raise value.refuse()
     if issubclass(own, Tensor) and value.number:
         return issubclass(value.dtype.number, kinds)
     return isinstance(value, kinds)

@@ -11,8 +11,8 @@ from typing import Any
 
 from fnjax.torch.control.python_math import MATH
 from fnjax.torch.loading.errors import NotSupported
-from fnjax.torch.loading.imports import LIBRARIES, import_module
-from fnjax.torch.loading.roots import Root
+from fnjax.torch.loading.imports import import_module
+from fnjax.torch.loading.roots import LIBRARIES, Root
 from fnjax.torch.loading.triton_modules import VERSION
 
 _VERSIONS = {"torch": "2.13.0", "triton": VERSION}

@@ -121,10 +121,11 @@ class Root:
         if top in _OWN or top in sys.stdlib_module_names:
             return False
         found = self._find(f"{self.name}.{top}", [str(self.folder)])
-        installed = importlib.machinery.PathFinder.find_spec(top)
         if found is None or found.origin is None:
-            is_installed = installed is not None and installed.origin is not None
-            return (found is not None and not is_installed) or (is_installed and _needs_torch(str(installed.origin)))
+            installed = importlib.machinery.PathFinder.find_spec(top)
+            if installed is not None and installed.origin is not None:
+                return _needs_torch(installed.origin)
+            return found is not None
         is_site = self.folder.name in {"site-packages", "dist-packages"}
         return not is_site or top in self.asked or _needs_torch(found.origin)
 

@@ -46,7 +46,8 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     refusals.let_refusals_pass(tree)
     lower(tree)
     file = space["__file__"]
-    tries = [(n.lineno, n.end_lineno or 0) for n in ast.walk(tree) if _catches_imports(n)]
+    statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
+    tries = [(s.lineno, s.end_lineno or 0) for s in statements if _catches_imports(s)]
     own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
     space["__builtins__"] = {**vars(builtins), **own}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
@@ -70,7 +71,7 @@ def _getattr(value: Any, name: str, *default: Any) -> Any:
     return getattr(value, name, *default)
 
 
-def _catches_imports(node: ast.AST) -> bool:
+def _catches_imports(node: ast.stmt) -> bool:
     """Return whether a statement catches a failed import: a `try`, or a `with suppress(...)`."""
     if isinstance(node, ast.Try):
         kinds: list[ast.AST | None] = [h.type for h in node.handlers]
@@ -114,7 +115,7 @@ class _TopLevel:
             self.run(taken)
 
     def _compile(self, tree: Any, mode: str) -> types.CodeType:
-        return compile(tree, self.space["__file__"], mode, self.flags, dont_inherit=True)  # type: ignore[no-any-return]
+        return compile(tree, self.space["__file__"], mode, self.flags, dont_inherit=True)
 
     def _evaluate(self, test: ast.expr) -> bool:
         return bool(eval(self._compile(ast.Expression(test), "eval"), self.space))

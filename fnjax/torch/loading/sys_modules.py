@@ -35,7 +35,7 @@ class Modules(MutableMapping[str, types.ModuleType]):
         found = self._root.find_library(name)
         if found is None:
             raise KeyError(name)
-        return found  # type: ignore[no-any-return] # a module
+        return found
 
     def __setitem__(self, name: str, value: types.ModuleType) -> None:
         sys.modules[self._private_name(name)] = value
