@@ -13,7 +13,8 @@ from fnjax._function.ctx import FunctionCtx
 from fnjax._function.hooks import Hooks
 from fnjax._function.spec import Spec
 from fnjax._primitives.jax_internals import same_trace
-from fnjax._primitives.packing import count_as, pack_to_stay
+from fnjax._primitives.packing import pack_to_stay
+from fnjax._primitives.replace_primal import replace_primal
 from fnjax._primitives.rule import Arrays, ResidualSource
 from fnjax._primitives.trace import closed_over_values
 from fnjax._primitives.tree import (
@@ -200,7 +201,7 @@ def _record_packed(residuals: _Residuals, hooks: Hooks, tensor: Any) -> Restore:
                 got=f"{array.dtype}{list(array.shape)}",
                 fix="let unpack_hook undo what pack_hook does",
             )
-        return count_as(values[saved].astype(array.dtype), array)
+        return replace_primal(values[saved].astype(array.dtype), array)
 
     return restore
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Primitive, jaxpr_as_fun
-from jax.interpreters import ad, batching, mlir
+from jax.extend.core import jaxpr_as_fun
 
 from fnjax._primitives.jax_internals import PROMOTES_HALF_FLOATS, open_jaxpr
 from fnjax._primitives.memory_moves import with_moves
+from fnjax._primitives.replace_primal import replace_primal
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, is_array, split
@@ -56,7 +56,7 @@ def pack_to_stay(pack: Callable[[Any], Any], array: Any) -> tuple[Packed, Callab
     def fill(kept: Packed) -> Any:
         return forms[0].fill(
             [
-                a if b is None else count_as(a, jax.lax.bitcast_convert_type(b, a.dtype))
+                a if b is None else replace_primal(a, jax.lax.bitcast_convert_type(b, a.dtype))
                 for a, b in zip(*kept, strict=True)
             ]
         )
@@ -69,28 +69,3 @@ def _bits(array: Any) -> Any:
     if PROMOTES_HALF_FLOATS and array.dtype in (jnp.bfloat16, jnp.float16):
         return jax.lax.bitcast_convert_type(array, jnp.uint16)
     return None
-
-
-# array, value → value, with the derivative of array, which then need not be kept: the program does not use it.
-count_as_p = Primitive("fnjax_count_as")
-
-
-def count_as(array: Any, value: Any) -> Any:
-    """Return `value`, whose derivative is that of `array`; both have the same shape and dtype."""
-    return count_as_p.bind(array, value)
-
-
-def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
-    return count_as_p.bind(*primals), tangents[0]
-
-
-def _batch(args: Any, dims: Any) -> tuple[Any, Any]:
-    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
-    return count_as_p.bind(*(batching.bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
-
-
-count_as_p.def_impl(lambda _, value: value)
-count_as_p.def_abstract_eval(lambda _, value: value)
-ad.primitive_jvps[count_as_p] = _jvp
-batching.primitive_batchers[count_as_p] = _batch
-mlir.register_lowering(count_as_p, lambda ctx, _, value: [value])

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch import _views
 from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
@@ -26,7 +27,7 @@ from fnjax.torch._root_settings import find_tensor_attribute
 from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
-from fnjax.torch._values import Value, get_mode, graft
+from fnjax.torch._values import Value, get_mode
 from fnjax.torch.control.either import distribute
 from fnjax.torch.loading.errors import NotSupported
 
@@ -96,7 +97,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
         return
     array = jax.lax.stop_gradient(new.array)
     if own.requires_grad and array.shape == own.array.shape and array.dtype == own.array.dtype:
-        array = graft(own.array, array)  # its gradient is that of the value which is read
+        array = replace_primal(own.array, array)  # its gradient is that of the value which is read
     made = make(array, new.dtype, value=Value(array, requires_grad=own.requires_grad, leaf=own.leaf))
     self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
 

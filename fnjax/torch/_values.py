@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch.control.journal import next_serial
 
 
@@ -181,22 +182,13 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value]) -> Valu
         return compute(function, parents, "ViewBackward")[0]
 
 
-@jax.custom_jvp
-def graft(old: Any, new: Any) -> Any:
-    """Return `new` with the derivative of `old`: a write that autograd does not see."""
-    return new
-
-
-graft.defjvp(lambda primals, tangents: (graft(*primals), tangents[0]))  # to any order
-
-
 def overwrite(old: Value, array: Any) -> Value:
     """Return the value of an array that is written in the place of another, unseen by autograd."""
-    array = graft(old.array, jax.lax.stop_gradient(array))
+    array = replace_primal(old.array, jax.lax.stop_gradient(array))
     if old.node is None:
         return Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
     with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
-        return compute(lambda x: (graft(x, array),), [old], "CopyBackwards")[0]
+        return compute(lambda x: (replace_primal(x, array),), [old], "CopyBackwards")[0]
 
 
 class Storage:
