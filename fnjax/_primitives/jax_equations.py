@@ -110,7 +110,7 @@ class SplitCall(NamedTuple):
 def split_call(eqn: Any, policy: Any) -> SplitCall:
     """Split an equation that is a call, whose operands are known and instantiated."""
     n = len(eqn.invars)
-    rule = partial_eval_jaxpr_custom_rules[primitives.closed_call_p]
+    rule: Any = partial_eval_jaxpr_custom_rules[primitives.closed_call_p]
     known, staged, _, recomputed, _ = rule(policy, [False] * n, [True] * n, eqn)
     first, second = known.params["call_jaxpr"], staged.params["call_jaxpr"]
     return SplitCall(first, known.outvars, second, staged.invars[: len(staged.invars) - n], recomputed)
