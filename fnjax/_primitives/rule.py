@@ -104,8 +104,6 @@ class Rule(Protocol):
         functions: the user's methods and static arguments, which may close over tracers.
         has_vmap: whether `vmap` is the user's own batching rule; without it JAX batches `forward`.
         finishes: whether `finish` computes the derivative from the outputs; if not, `forward` must run for it.
-        linear_in: for each operand whether the rule is linear in it, together with the others of these; empty if its
-            derivative says nothing of that.
     """
 
     name: str
@@ -113,7 +111,13 @@ class Rule(Protocol):
     functions: Sequence[Any]
     has_vmap: bool
     finishes: bool
-    linear_in: Needs
+
+    @property
+    def linear_in(self) -> Needs:
+        """For each operand whether the rule is linear in it, together with the others of these.
+
+        It is empty if the derivative says nothing of that.
+        """
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward under the current trace; `needs` says which operands are being differentiated."""
