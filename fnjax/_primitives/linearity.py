@@ -1,0 +1,140 @@
+"""Linearity of traced functions: what depends on their inputs, and is added to what does not."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal, primitives
+
+from fnjax._primitives.jax_equations import read_branches, read_scan
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, computes_its_body, read_body
+from fnjax._primitives.rule import select
+from fnjax._primitives.trace import trace
+from fnjax._primitives.tree import is_inexact, is_ref, is_tracer
+
+# `jax.linear_transpose` refuses products of what depends on the linear inputs, and drops constants that are added to
+# it: it takes g + 1, which is affine, for linear. So each value is marked as a sum, known to be zero, of two summands.
+_ZERO = 0
+_CONSTANT = 1  # a summand that does not depend on the linear inputs
+_LINEAR = 2  # one that does
+_AFFINE = _CONSTANT | _LINEAR
+Marks = list[int]
+
+# Operations that return zeros for zeros.
+_OF_ZEROS = {
+    *("add", "sub", "add_any", "select_n", "concatenate", "stack", "pad", "dynamic_update_slice", "complex", "neg"),
+    *("scatter", "scatter-add", "scatter-sub", "scatter_add", "gather", "slice", "dynamic_slice", "split", "unstack"),
+    *("broadcast_in_dim", "reshape", "squeeze", "transpose", "rev", "tile", "copy", "copy_p", "reduce_sum", "cumsum"),
+    *("convert_element_type", "reduce_precision", "real", "imag", "conj", "pvary", "pcast", "psum", "psum_invariant"),
+    *("all_gather", "ppermute", "sharding_constraint", "reshard"),
+}
+# Operations that return zeros if one operand is zero.
+_PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
+# Operations that are linear in one or some operands, for any values of the others.
+_LINEAR_IN_SOME = _PRODUCTS | {
+    *("div", "triangular_solve", "tridiagonal_solve", "ragged_dot_general", "scatter-mul", "scatter_mul"),
+    *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call"),
+}
+# Operations that return their first operands unchanged.
+_EACH = {"optimization_barrier", NONDIFFERENTIABLE, "fnjax_forward_only"}
+
+
+def is_linear(jaxpr: Any, closed_over: Sequence[Any]) -> bool:
+    """Return whether a program is linear in its inputs after the first ones, the arrays that it closes over."""
+
+    def holds(mark_constant: Callable[[Any], int]) -> bool:
+        given = [*map(mark_constant, closed_over), *([_LINEAR] * (len(jaxpr.in_avals) - len(closed_over)))]
+        return not any(mark & _CONSTANT for mark in _mark(jaxpr, given, mark_constant))
+
+    # Values of constants are read only if it matters: a large one must be copied from its device.
+    return holds(lambda _: _CONSTANT) or holds(lambda x: _ZERO if _is_known_zero(x) else _CONSTANT)
+
+
+def _is_known_zero(array: Any) -> bool:
+    """Return whether a constant is zero; computed by NumPy, since JAX may be tracing."""
+    if is_tracer(array) or is_ref(array) or jnp.issubdtype(array.dtype, jax.dtypes.extended):  # a key has no zero
+        return False
+    return getattr(array, "is_fully_addressable", True) and not np.asarray(array).any()
+
+
+def _mark(program: Any, given: Sequence[int], mark_constant: Callable[[Any], int]) -> Marks:
+    """Mark the results of a program by the marks of its inputs; `mark_constant` marks an array that it holds."""
+    jaxpr = open_jaxpr(program)
+    marks = dict(zip(jaxpr.invars, given, strict=True))
+    marks |= zip(jaxpr.constvars, map(mark_constant, getattr(program, "consts", ())), strict=True)
+
+    def mark(x: Any) -> int:
+        return (_CONSTANT if np.asarray(x.val).any() else _ZERO) if isinstance(x, Literal) else marks[x]
+
+    for eqn in jaxpr.eqns:
+        found = _mark_results(eqn, [*map(mark, eqn.invars)], mark_constant)
+        # An integer, or a comparison, that depends on the linear inputs is not linear in them.
+        marks |= {
+            v: _AFFINE if m & _LINEAR and not _may_be_linear(v.aval) else m
+            for v, m in zip(eqn.outvars, found, strict=True)
+        }
+    return [*map(mark, jaxpr.outvars)]
+
+
+def _may_be_linear(aval: Any) -> bool:
+    return hasattr(aval, "dtype") and is_inexact(aval)
+
+
+def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+    """Mark the results of an equation by the marks of its operands, into loops and branches."""
+    name, n = eqn.primitive.name, len(eqn.outvars)
+    if name in _EACH:
+        return given[:n]
+    if name == BACKWARD or (name == FORWARD and eqn.params["rule"].linear_in):
+        return _mark_linear(eqn, given, mark_constant)
+    if eqn.primitive is primitives.scan_p:
+        return _mark_scan(eqn, given, mark_constant)
+    if eqn.primitive is primitives.cond_p:
+        branches = [_mark(branch, given[1:], mark_constant) for branch in read_branches(eqn)]
+        chosen_by = _AFFINE if given[0] & _LINEAR else _ZERO
+        return [chosen_by | _join(marks) for marks in zip(*branches, strict=True)]
+    if computes_its_body(eqn) or eqn.primitive is primitives.remat_p or name == "shard_map":
+        return _mark(read_body(eqn), given, mark_constant)
+    data = [m for x, m in zip(eqn.invars, given, strict=True) if m & _LINEAR or _may_be_linear(x.aval)]
+    perturbed = [m for m in data if m & _LINEAR]
+    if (name in _PRODUCTS and _ZERO in data) or (name in _OF_ZEROS and not _join(data or given)):
+        return [_ZERO] * n
+    # An operation in no table is treated as a sum of its operands, so a constant among them counts.
+    return [_join(perturbed if name in _LINEAR_IN_SOME else data) if perturbed else _CONSTANT] * n
+
+
+def _mark_linear(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+    """Mark the results of an equation that is linear in its vectors, together, for any values of its parameters."""
+    if eqn.primitive.name == FORWARD:
+        is_vector = (False,) * eqn.params["body"].n_closed_over + eqn.params["rule"].linear_in
+    else:
+        n_vectors = sum(eqn.params["needs"])
+        is_vector = (False,) * (len(given) - n_vectors) + (True,) * n_vectors
+    if any(m & _LINEAR and not v for m, v in zip(given, is_vector, strict=True)):
+        avals = [x.aval for x in eqn.invars]
+        program, closed_over, _ = trace(
+            eqn.params["rule"].name, functools.partial(eqn.primitive.impl, **eqn.params), *avals
+        )
+        return _mark(program, [*map(mark_constant, closed_over), *given], mark_constant)
+    return [_join(select(given, is_vector))] * len(eqn.outvars)
+
+
+def _join(marks: Iterable[int]) -> int:
+    return functools.reduce(operator.or_, marks, _ZERO)
+
+
+def _mark_scan(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+    body, start, n_carried, _ = read_scan(eqn)
+    while True:  # to the fixpoint, since each iteration's carry is the next one's: marks only grow
+        results = _mark(body, given, mark_constant)
+        carried = [a | b for a, b in zip(given[start:], results[:n_carried], strict=False)]
+        if carried == given[start : start + n_carried]:
+            return [*carried, *results[n_carried:]]
+        given = [*given[:start], *carried, *given[start + n_carried :]]
