@@ -26,7 +26,7 @@ def test_clipping_has_no_transpose():
     assert jax.grad(lambda x: 5 * Clip.apply(x))(1.0) == 1.0
     square = lambda x: Clip.apply(x) ** 2
     for transform in (jax.jacfwd(Clip.apply), jax.jit(jax.jacfwd(Clip.apply)), jax.hessian(square)):
-        with pytest.raises(fnjax.errors.MissingMethodError, match=r"Clip.backward \(or its jvp\) is not linear"):
+        with pytest.raises(fnjax.errors.MissingMethodError, match=r"Clip.backward is not linear in grad_output"):
             transform(1.0)
 
 
@@ -219,13 +219,17 @@ class OnHost(CubeSlope):
         return jax.pure_callback(lambda g, x: 3 * g * x**2, result, g, x, vmap_method="expand_dims")
 
 
-@pytest.mark.parametrize("slope", [Clipped, OnHost], ids=lambda c: c.__name__)
-def test_a_backward_whose_function_is_not_seen_to_be_linear(slope):
+@pytest.mark.parametrize(
+    ("slope", "phrase"),
+    [(Clipped, "Fn.backward is not linear"), (OnHost, "JAX cannot transpose pure_callback at .*test_linearity.py:")],
+    ids=["clipped", "on host"],
+)
+def test_a_backward_whose_function_is_not_seen_to_be_linear(slope, phrase):
     """If the inner forward is not recognised as linear in grad_output, the Hessian is refused, never guessed."""
     Fn = type("Fn", (Cube,), {"slope": slope})
     loss = lambda x: jnp.sin(Fn.apply(x) * 0.7) * x
     assert jnp.isfinite(jax.jacrev(jax.grad(loss))(jnp.float64(1.3)))
-    with pytest.raises(fnjax.errors.MissingMethodError, match="not linear"):
+    with pytest.raises(fnjax.errors.MissingMethodError, match=phrase):
         jax.hessian(loss)(jnp.float64(1.3))
 
 

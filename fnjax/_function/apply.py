@@ -36,7 +36,7 @@ from fnjax._function.spec import Spec, find_method, read_methods, read_spec
 from fnjax._function.vmap import call_vmap
 from fnjax._primitives.call import call
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax._primitives.rule import Arrays, Derivative, ErrorKind, ForwardResult, Needs, Rule
+from fnjax._primitives.rule import OPERATION, Arrays, Derivative, ErrorKind, ForwardResult, Needs, Rule
 from fnjax._primitives.sharding import manual_axes
 from fnjax._primitives.trace import closes_over_tracers
 from fnjax._primitives.tree import is_inexact, to_tensors
@@ -229,9 +229,9 @@ class Call:
         """Call the user's batching rule."""
         return call_vmap(self._spec, self._arguments, size, operands, dims, avals)
 
-    def error(self, kind: ErrorKind) -> FnjaxError:
-        """Build the exception for an error kind."""
-        return build_error(kind, self._spec)
+    def error(self, kind: ErrorKind, operation: str = OPERATION) -> FnjaxError:
+        """Build the exception for an error kind; `operation` is what JAX cannot transpose."""
+        return build_error(kind, self._spec, operation)
 
 
 def _check_backward(spec: Spec, n_outputs: int) -> None:

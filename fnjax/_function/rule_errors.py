@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from fnjax._function.spec import Spec
-from fnjax._primitives.rule import ErrorKind
+from fnjax._primitives.rule import OPERATION, ErrorKind
 from fnjax._primitives.tree import is_tracer, named_leaves
 from fnjax.errors import (
     ArgumentError,
@@ -27,7 +27,10 @@ from fnjax.errors import (
 
 
 class _Text(NamedTuple):
-    """Texts of an error kind, with the place of the Function's name; `method` is the name of the method at fault."""
+    """Texts of an error kind, with the places of the Function's name and of an operation that JAX cannot transpose.
+
+    `method` is the name of the method at fault, `method_fix` a remedy for classes only: an operator has no methods.
+    """
 
     kind: type[FnjaxError]
     method: str
@@ -35,7 +38,18 @@ class _Text(NamedTuple):
     head: str
     expected: str
     fix: str
+    method_fix: str = ""
 
+
+_REVERSE = "take the derivative in reverse mode (jax.jacrev(f), jax.jacrev(jax.grad(f)) for a Hessian)"
+_FORWARD = "take the derivative in forward mode (jax.jvp, jax.jacfwd(f))"
+_ADD_JVP = ", or add a static method jvp(ctx, *tangents) to {name}"
+_ADD_BACKWARD = ", or add a static method backward(ctx, *grad_outputs) to {name}"
+# What to write instead of an operation without a transpose.
+_INSTEAD = {
+    "while": "write the loop as jax.lax.scan, or as jax.lax.fori_loop with static bounds; ",
+    "stop_gradient": "leave out jax.lax.stop_gradient; ",
+}
 
 _TEXTS: dict[ErrorKind, _Text] = {
     "closure": _Text(
@@ -47,14 +61,59 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "pass the array to {name}.apply as an argument; jax.lax.stop_gradient makes it a constant, if it is called "
         "before apply and not inside forward; arrays on ctx must lie in attributes, lists, dicts or registered pytrees",
     ),
-    "not linear": _Text(
+    "backward not linear": _Text(
         MissingMethodError,
         "backward",
         "not-linear",
-        "{name}.backward (or its jvp) is not linear in what it is given, so its transpose, which forward mode (or "
-        "reverse mode) needs here, does not exist",
+        "{name}.backward is not linear in grad_output, so its transpose, which forward mode needs here, does not exist",
         "sums, products with saved values, indexing: operations that JAX can transpose",
-        "take the derivative in reverse mode (jax.jacrev(f), jax.jacrev(jax.grad(f)) for a Hessian)",
+        _REVERSE,
+        _ADD_JVP,
+    ),
+    "jvp not linear": _Text(
+        MissingMethodError,
+        "jvp",
+        "not-linear",
+        "{name}.jvp is not linear in its tangents, so its transpose, which reverse mode needs here, does not exist",
+        "sums, products with saved values, indexing: operations that JAX can transpose",
+        _FORWARD,
+        _ADD_BACKWARD,
+    ),
+    "forward not linear": _Text(
+        MissingMethodError,
+        "forward",
+        "not-linear",
+        "{name}.forward is not linear in the arguments in which JAX transposes it here",
+        "sums, products with the other arguments, indexing: operations that JAX can transpose",
+        "jax.linear_transpose takes linear functions only; if a backward applies {name} to grad_output, " + _REVERSE,
+        "; set linear = True on {name} if forward is linear and backward its transpose",
+    ),
+    "backward without transpose": _Text(
+        MissingMethodError,
+        "backward",
+        "no-transpose",
+        "JAX cannot transpose {operation}, in {name}.backward, and forward mode without a jvp needs its transpose",
+        "sums, products with saved values, indexing, jax.lax.scan: operations that JAX can transpose",
+        _REVERSE,
+        _ADD_JVP,
+    ),
+    "jvp without transpose": _Text(
+        MissingMethodError,
+        "jvp",
+        "no-transpose",
+        "JAX cannot transpose {operation}, in {name}.jvp, and reverse mode without a backward needs its transpose",
+        "sums, products with saved values, indexing, jax.lax.scan: operations that JAX can transpose",
+        _FORWARD,
+        _ADD_BACKWARD,
+    ),
+    "forward without transpose": _Text(
+        MissingMethodError,
+        "forward",
+        "no-transpose",
+        "JAX cannot transpose {operation}, in {name}.forward, which is transposed here",
+        "a forward made of operations that JAX can transpose",
+        "use other operations in {name}.forward",
+        "; set linear = True on {name} if forward is linear and backward its transpose: JAX then uses backward",
     ),
     "linear residual": _Text(
         ContextError,
@@ -166,21 +225,21 @@ _TEXTS: dict[ErrorKind, _Text] = {
 }
 
 
-def build_error(kind: ErrorKind, spec: Spec) -> FnjaxError:
+def build_error(kind: ErrorKind, spec: Spec, operation: str = OPERATION) -> FnjaxError:
     """Build the exception for an error kind; it names the method at fault and the class."""
     name, text = spec.name, _TEXTS[kind]
-    fix = text.fix.replace("{name}", name)
-    if kind == "not linear" and "::" not in name:  # an operator has no methods
-        fix += f", or add a static method jvp(ctx, *tangents) to {name}"
+    fix = _INSTEAD.get(operation.partition(" ")[0], "") + text.fix
+    if "::" not in name:
+        fix += text.method_fix
     methods = spec.forward, spec.setup_context, spec.backward, spec.jvp
     return error(
         text.kind,
-        text.head.replace("{name}", name),
+        text.head.replace("{name}", name).replace("{operation}", operation),
         text.anchor,
         method=getattr(spec, text.method),
         expected=text.expected,
         got=describe_closed_over(methods) if kind == "closure" else "",
-        fix=fix,
+        fix=fix.replace("{name}", name),
     )
 
 

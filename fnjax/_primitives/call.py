@@ -43,10 +43,10 @@ from fnjax._primitives.jax_internals import (
     without_writes,
 )
 from fnjax._primitives.jaxprs import FORWARD, iter_equations
-from fnjax._primitives.linear_transpose import transpose
+from fnjax._primitives.linear_transpose import transpose_call
+from fnjax._primitives.linearity import is_linear_by_rule
 from fnjax._primitives.linearization import bind_linear, bind_transposed, jvp_of_perturbed
 from fnjax._primitives.memory_moves import move_to
-from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax._primitives.partial_eval import WithValues, partially_evaluated
 from fnjax._primitives.rule import (
     Arrays,
@@ -309,26 +309,49 @@ def _names_axis(program: Jaxpr, name: Any) -> bool:
     return any(type(x) is type(name) and bool(x == name) for x in values)  # others may not support ==
 
 
-def _transpose(cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, **_: Any) -> list[Any]:
+def _transpose(
+    cotangents: Sequence[Any], *operands: Any, rule: Rule, body: Body, known_linear: bool = False, **_: Any
+) -> list[Any]:
     """Transpose a call in the operands in which it is linear: a backward that calls a Function on grad_output.
 
     This transposes the operations of forward: only these can be checked for linearity, and the user's backward need not
-    be their derivative. For the same reason the result must not be differentiated further.
+    be their derivative.
     """
     linear = [ad.is_undefined_primal(x) for x in operands]  # JAX's mark for what it transposes in
     if rule.linear_in:
         return _transpose_linear(cotangents, operands, linear, rule, body)
+    n = body.n_closed_over
     wanted = [type(ct) is not ad.Zero for ct in cotangents]  # the other outputs need not be linear
+    types, vectors = [x.aval for x in select(operands, linear)], select(cotangents, wanted)
+    refs = [x if not u and is_ref(x) else None for x, u in zip(operands, linear, strict=True)]
+    is_known = [not u and ref is None for u, ref in zip(linear, refs, strict=True)]  # what custom_jvp may take
+    known = select(operands, is_known)
 
-    def fun(*vectors: Any) -> Arrays:
-        given = iter(vectors)
-        filled = [next(given) if u else x for x, u in zip(operands, linear, strict=True)]
-        return select(jaxpr_as_fun(body.jaxpr)(*filled), wanted)
+    def fill(known: Sequence[Any], xs: Sequence[Any]) -> Arrays:
+        given = {True: iter(known), False: iter(xs)}
+        return [next(given[k]) if ref is None else ref for k, ref in zip(is_known, refs, strict=True)]
 
-    types = [x.aval for x in select(operands, linear)]
-    grads = transpose(fun, types, select(cotangents, wanted), rule)
-    others = [x for x, u in zip(operands, linear, strict=True) if not u]
-    return merge(nondifferentiable(grads, others, lambda: rule.error("not linear")), linear)
+    def run(known: Arrays, xs: Sequence[Any]) -> Arrays:
+        return select(jaxpr_as_fun(body.jaxpr)(*fill(known, xs)), wanted)
+
+    def differentiate(known: Arrays, dots: Arrays, xs: Sequence[Any]) -> Arrays:
+        filled = fill(known, xs)
+        tangents = [t if k else ad.Zero(None) for t, k in zip(merge(dots, is_known), is_known, strict=True)]
+        needs = [type(t) is not ad.Zero and is_inexact(x) for t, x in zip(tangents, filled, strict=True)]
+        if any(needs[:n]):
+            raise rule.error("closure")
+        # Without an equation, intermediates that do not depend on what is transposed are known.
+        result = rule.forward(tuple(needs[n:]), filled[n:])
+        values = {"operand": filled[n:], "output": result.outputs, "intermediate": result.intermediates}
+        residuals = [values[source.source][source.at] for source in result.derivative.sources]
+        outputs = bind_linear(result, residuals, tuple(needs[n:]), tangents[n:], rule)
+        return [ad.instantiate_zeros(t) for t, w in zip(outputs, wanted, strict=False) if w]
+
+    if is_linear_by_rule(rule, body.jaxpr, linear[n:]):
+        params = {"rule": rule, "cache_anchor": make_cache_anchor()}
+        _, vjp = jax.vjp(lambda *xs: _bind(body, fill(known, xs), **params), *map(ad.zeros_like_aval, types))
+        return merge(vjp(vectors), linear)
+    return merge(transpose_call(run, differentiate, known, types, vectors, rule, known_linear=known_linear), linear)
 
 
 def _transpose_linear(

@@ -12,6 +12,7 @@ from jax.extend.core import jaxpr_as_fun
 from jax.interpreters import ad
 
 from fnjax._primitives.rule import (
+    OPERATION,
     Arrays,
     Derivative,
     DerivedRule,
@@ -94,8 +95,14 @@ class ClosureConverted(DerivedRule):
             raise self._errors["closure"]
         return self._run(operands)
 
-    def error(self, kind: ErrorKind) -> Exception:
-        return self._errors[kind]
+    def error(self, kind: ErrorKind, operation: str = OPERATION) -> Exception:
+        stored = self._errors[kind]
+        if operation == OPERATION:
+            return stored
+        named = type(stored)(str(stored).replace(OPERATION, operation))
+        for note in stored.__notes__:
+            named.add_note(note)
+        return named
 
     def operand_names(self) -> tuple[str, ...]:
         return ()

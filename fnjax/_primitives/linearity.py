@@ -10,13 +10,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import Literal, primitives
+from jax.extend.core import ClosedJaxpr, Literal, primitives
+from jax.interpreters import ad
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from fnjax._primitives.jax_equations import read_branches, read_scan
-from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.jax_internals import is_callback, open_jaxpr
 from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, computes_its_body, read_body
-from fnjax._primitives.rule import select
-from fnjax._primitives.trace import trace
+from fnjax._primitives.rule import Rule, select
+from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer
 
 # `jax.linear_transpose` refuses products of what depends on the linear inputs, and drops constants that are added to
@@ -25,6 +27,7 @@ _ZERO = 0
 _CONSTANT = 1  # a summand that does not depend on the linear inputs
 _LINEAR = 2  # one that does
 _AFFINE = _CONSTANT | _LINEAR
+_UNKNOWN = 4  # the result of an operation of which JAX does not tell whether it is linear: a callback, a while loop
 Marks = list[int]
 
 # Operations that return zeros for zeros.
@@ -43,18 +46,73 @@ _LINEAR_IN_SOME = _PRODUCTS | {
     *("select_and_scatter_add", "select_and_gather_add", "custom_linear_solve", "linear_call"),
 }
 # Operations that return their first operands unchanged.
-_EACH = {"optimization_barrier", NONDIFFERENTIABLE, "fnjax_forward_only"}
+_EACH = {"optimization_barrier", "name", NONDIFFERENTIABLE, "fnjax_forward_only"}
+# Operations that may be linear and have no transpose, besides loops of unknown length and callbacks.
+_NO_TRANSPOSE = {"stop_gradient", "pallas_call", "ffi_call", "triton_kernel_call"}
 
 
-def is_linear(jaxpr: Any, closed_over: Sequence[Any]) -> bool:
-    """Return whether a program is linear in its inputs after the first ones, the arrays that it closes over."""
+def is_linear(program: Any, closed_over: Sequence[Any]) -> bool | None:
+    """Return whether a program is linear in its inputs after the first ones, the arrays that it closes over.
 
-    def holds(mark_constant: Callable[[Any], int]) -> bool:
-        given = [*map(mark_constant, closed_over), *([_LINEAR] * (len(jaxpr.in_avals) - len(closed_over)))]
-        return not any(mark & _CONSTANT for mark in _mark(jaxpr, given, mark_constant))
+    None if it may be, but for an operation of which JAX does not tell.
+    """
 
-    # Values of constants are read only if it matters: a large one must be copied from its device.
-    return holds(lambda _: _CONSTANT) or holds(lambda x: _ZERO if _is_known_zero(x) else _CONSTANT)
+    def mark(mark_constant: Callable[[Any], int]) -> int:
+        given = [*map(mark_constant, closed_over), *([_LINEAR] * (len(program.in_avals) - len(closed_over)))]
+        return _join(_mark(program, given, mark_constant))
+
+    found = mark(lambda _: _CONSTANT)
+    if found & _CONSTANT:  # only now, since a large constant must be copied from its device
+        found = mark(lambda x: _ZERO if _is_known_zero(x) else _CONSTANT)
+    return False if found & _CONSTANT else None if found & _UNKNOWN else True
+
+
+def is_linear_by_rule(rule: Rule, body: ClosedJaxpr, linear: Sequence[bool]) -> bool:
+    """Return whether a call is linear in one operand by its rule, which is the function itself.
+
+    So it is for `where(y == 0, 0, x * y)`, whose backward applies it to x and grad_output; its body is not seen to be
+    linear in y. The body returns zeros for zeros, and the gradient is the call with grad_output as the operand.
+    """
+    if sum(linear) != 1 or len(linear) != len(body.in_avals):
+        return False
+    at = list(linear).index(True)
+
+    if _join(_mark(body, [_ZERO if v else _CONSTANT for v in linear], lambda _: _CONSTANT)):
+        return False
+    run = trace_run(rule, tuple(linear), [*map(ad.zeros_like_aval, body.in_avals)])
+    vjp, sources = run.derivative.vjp, run.derivative.sources
+    if vjp is None or any(source.source != "operand" for source in sources) or run.n_outputs != 1:
+        return False
+    residuals = [body.in_avals[source.at] for source in sources]
+    program, closed_over, _ = trace(rule.name, lambda xs, g: vjp(xs, [g])[at], residuals, run.jaxpr.out_avals[0])
+    jaxpr, used = dce_jaxpr(open_jaxpr(program), [True])
+    calls = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == FORWARD]
+    if closed_over or len(calls) != 1 or any(u for u, source in zip(used, sources, strict=False) if source.at == at):
+        return False
+    from_grad = {jaxpr.invars[-1]} if used[-1] else set()
+    for eqn in jaxpr.eqns:
+        if eqn.primitive.name not in _LAYOUT:
+            break
+        if not from_grad.isdisjoint(eqn.invars):
+            from_grad.update(eqn.outvars)
+    is_itself = list(calls[0].params["rule"].functions[:4]) == list(rule.functions[:4]) != []
+    others = {eqn.primitive.name for eqn in jaxpr.eqns} - _LAYOUT
+    return is_itself and others == {FORWARD} and [v in from_grad for v in calls[0].invars] == list(linear)
+
+
+# Operations between a gradient and the call: casts, and moves of batch axes.
+_LAYOUT = {"convert_element_type", "transpose", "reshape", "squeeze", "broadcast_in_dim", "reduce_sum"}
+
+
+def is_nonlinear(eqn: Any) -> bool:
+    """Return whether an operation that JAX cannot transpose is not linear; a linear one has more than a derivative."""
+    has_derivative_only = eqn.primitive in ad.primitive_jvps and eqn.primitive not in ad.primitive_transposes
+    return has_derivative_only and not has_no_transpose(eqn)
+
+
+def has_no_transpose(eqn: Any) -> bool:
+    """Return whether JAX can never transpose an operation, although it may be linear."""
+    return eqn.primitive is primitives.while_p or eqn.primitive.name in _NO_TRANSPOSE or is_callback(eqn)
 
 
 def _is_known_zero(array: Any) -> bool:
@@ -77,13 +135,13 @@ def _mark(program: Any, given: Sequence[int], mark_constant: Callable[[Any], int
         found = _mark_results(eqn, [*map(mark, eqn.invars)], mark_constant)
         # An integer, or a comparison, that depends on the linear inputs is not linear in them.
         marks |= {
-            v: _AFFINE if m & _LINEAR and not _may_be_linear(v.aval) else m
+            v: _AFFINE if m & _LINEAR and not may_be_linear(v.aval) else m
             for v, m in zip(eqn.outvars, found, strict=True)
         }
     return [*map(mark, jaxpr.outvars)]
 
 
-def _may_be_linear(aval: Any) -> bool:
+def may_be_linear(aval: Any) -> bool:
     return hasattr(aval, "dtype") and is_inexact(aval)
 
 
@@ -101,9 +159,18 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
         chosen_by = _AFFINE if given[0] & _LINEAR else _ZERO
         return [chosen_by | _join(marks) for marks in zip(*branches, strict=True)]
     if computes_its_body(eqn) or eqn.primitive is primitives.remat_p or name == "shard_map":
-        return _mark(read_body(eqn), given, mark_constant)
-    data = [m for x, m in zip(eqn.invars, given, strict=True) if m & _LINEAR or _may_be_linear(x.aval)]
+        marks = _mark(read_body(eqn), given, mark_constant)
+        if name == FORWARD and _join(marks) & _CONSTANT and not eqn.params["body"].n_closed_over:
+            linear = [m == _LINEAR for m in given]
+            if is_linear_by_rule(eqn.params["rule"], read_body(eqn), linear):
+                return [_LINEAR] * n
+        return marks
+    data = [m for x, m in zip(eqn.invars, given, strict=True) if m & _LINEAR or may_be_linear(x.aval)]
     perturbed = [m for m in data if m & _LINEAR]
+    if perturbed and has_no_transpose(eqn):
+        return [_join(perturbed) | _UNKNOWN] * n
+    if (name in _PRODUCTS and len(perturbed) > 1) or (name == "div" and given[1] & _LINEAR):
+        return [_AFFINE] * n
     if (name in _PRODUCTS and _ZERO in data) or (name in _OF_ZEROS and not _join(data or given)):
         return [_ZERO] * n
     # An operation in no table is treated as a sum of its operands, so a constant among them counts.

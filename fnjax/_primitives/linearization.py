@@ -30,7 +30,7 @@ from fnjax._primitives.jax_internals import (
 from fnjax._primitives.jaxprs import BACKWARD
 from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
 from fnjax._primitives.partial_eval import save_residuals
-from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Needs, Rule, merge, select
+from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Method, Needs, Rule, merge, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 from fnjax._primitives.types import Axis
@@ -119,7 +119,7 @@ def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[
     types = [jax.typeof(t).to_ct_aval() for t in tangents]
     vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
     cotangents = [a.to_ct_aval() for a in avals]
-    return transpose(lambda *cts: vjp_summed(vjp, cts, avals, types, rule), cotangents, tangents, rule)
+    return transpose(lambda *cts: vjp_summed(vjp, cts, avals, types, rule), cotangents, tangents, rule, "backward")
 
 
 def _transpose(
@@ -129,10 +129,13 @@ def _transpose(
     needs: Needs,
     avals: Sequence[Any],
     rule: Rule,
-    **_: Any,
+    **params: Any,
 ) -> list[Any]:
     """Compute reverse mode: the user's backward, or the transpose of jvp."""
     n_residuals = len(derivative.sources)
+    if any(map(ad.is_undefined_primal, args[:n_residuals])):
+        params |= {"derivative": derivative, "needs": needs, "avals": avals, "rule": rule}
+        return _transpose_residuals(cotangents, args, **params)
     residuals, types = _hold(to_tensors(args[:n_residuals])), [t.aval for t in args[n_residuals:]]
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
@@ -149,8 +152,22 @@ def _transpose(
         else:
             jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
             tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
-            grads = transpose(jvp, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule)
+            grads = transpose(jvp, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule, "jvp")
     return [None] * n_residuals + [ad.Zero(t) if g is None else g for g, t in zip(grads, types, strict=True)]
+
+
+def _transpose_residuals(cotangents: Sequence[Any], args: Sequence[Any], **params: Any) -> list[Any]:
+    """Transpose forward mode in residuals, in which it is linear as well: the derivative of a bilinear Function."""
+    linear = [ad.is_undefined_primal(x) for x in args]
+
+    def run(*vectors: Any) -> Arrays:
+        given = iter(vectors)
+        return _evaluate(*[next(given) if u else x for x, u in zip(args, linear, strict=True)], **params)
+
+    types, derivative = [x.aval for x in select(args, linear)], params["derivative"]
+    method: Method = "backward" if derivative.jvp is None else "jvp"
+    cotangents = [*map(ad.instantiate_zeros, cotangents)]
+    return merge(transpose(run, types, cotangents, params["rule"], method), linear)
 
 
 def _restrict(

@@ -16,17 +16,25 @@ Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
 
-# Error kinds, in this order: a closed-over array is being differentiated; a rule to transpose is not linear; a residual
-# of a linear rule depends on what it is linear in; JAX cannot differentiate an intermediate; a run returned other
-# outputs than an earlier one; an intermediate was saved, and the user's batching rule returns outputs only; inside
-# shard_map a gradient adds partial and reduced gradients; a callback hides that its result varies over the devices; a
-# Ref is being differentiated; on a mesh with Explicit axes, a backward whose shardings JAX cannot infer closes over an
-# array; operations with effects are differentiated after checkify evaluated them; a Function that sums over devices is
-# applied in a backward that is differentiated; forward mode under jit has an ordered effect; a
-# transformation has no rule for Functions.
+Method = Literal["forward", "backward", "jvp"]
+OPERATION = "an operation"  # what an error says of an operation without a transpose whose place is not known
+
+# Error kinds, in this order: a closed-over array is being differentiated; a method to transpose is not linear; JAX
+# cannot transpose an operation in it; a residual of a linear rule depends on what it is linear in; JAX cannot
+# differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
+# user's batching rule returns outputs only; inside shard_map a gradient adds partial and reduced gradients; a callback
+# hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward
+# whose shardings JAX cannot infer closes over an array; operations with effects are differentiated after checkify
+# evaluated them; a Function that sums over devices is applied in a backward that is differentiated; forward mode
+# under jit has an ordered effect; a transformation has no rule for Functions.
 ErrorKind = Literal[
     "closure",
-    "not linear",
+    "forward not linear",
+    "backward not linear",
+    "jvp not linear",
+    "forward without transpose",
+    "backward without transpose",
+    "jvp without transpose",
     "linear residual",
     "intermediate",
     "outputs",
@@ -130,8 +138,8 @@ class Rule(Protocol):
     ) -> tuple[Arrays, list[int | None]]:
         """Return batched outputs and their batch axes; `avals` are the types of the outputs for one example."""
 
-    def error(self, kind: ErrorKind) -> Exception:
-        """Build the exception for an error kind, for the user's Function."""
+    def error(self, kind: ErrorKind, operation: str = OPERATION) -> Exception:
+        """Build the exception for an error kind, for the user's Function; `operation` is what JAX cannot transpose."""
 
     def operand_names(self) -> tuple[str, ...]:
         """Return for each operand the name of its argument, for pictures."""
@@ -161,8 +169,8 @@ class DerivedRule:
     ) -> tuple[Arrays, list[int | None]]:
         return self.rule.vmap(size, operands, dims, avals)
 
-    def error(self, kind: ErrorKind) -> Exception:
-        return self.rule.error(kind)
+    def error(self, kind: ErrorKind, operation: str = OPERATION) -> Exception:
+        return self.rule.error(kind, operation)
 
     def operand_names(self) -> tuple[str, ...]:
         return self.rule.operand_names()
