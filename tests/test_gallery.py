@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import fnjax
 
@@ -161,6 +162,21 @@ def test_soft_rank_is_isotonic_regression(load):
         assert fnjax.gradcheck(lambda x: module.SoftRank.apply(x, 0.5), (values,))
 
 
+def test_tomography(load):
+    """The gradient through the solver finds a better weight; gradcheck tells the adjoint from a nearly right one."""
+    module = load("tomography")
+    phantom, (first, last), losses, weights = module.train(steps=3)
+    assert losses[2] < losses[1] < losses[0]
+    assert np.linalg.norm(last - phantom) < np.linalg.norm(first - phantom) < 0.3 * np.linalg.norm(phantom)
+    assert weights[2] > weights[0]
+    matrix, image = csr_array(np.random.default_rng(0).normal(size=(64, 1024))), np.ones((32, 32))
+    assert fnjax.gradcheck(module.Project.apply, (image, matrix), fast_mode=True)
+    right = module.Project
+    scaled = broken(right, lambda ctx, g: (1.0001 * right.backward(ctx, g)[0], None))
+    with pytest.raises(fnjax.GradcheckError, match="backward is not the transpose of forward"):
+        fnjax.gradcheck(scaled.apply, (image, matrix), fast_mode=True)
+
+
 @pytest.mark.skipif(jax.device_count() < 4, reason="needs four devices (forced host devices in tests/conftest.py)")
 @pytest.mark.parametrize("operator", ["CopyToRegion", "ReduceFromRegion"])
 def test_tensor_parallelism(load, monkeypatch, operator):
@@ -207,6 +223,7 @@ ARGUMENTS = {
     "wgan_gp": ("Swish", lambda rng: (rng.normal(size=7),)),
     "equilibrium": ("Equilibrium", lambda rng: tuple(rng.normal(size=s) for s in ((3, 3), (3, 2), (3,), (4, 2)))),
     "soft_rank": ("SoftRank", lambda rng: (rng.normal(size=8), 0.5)),
+    "tomography": ("Project", lambda rng: (rng.normal(size=(32, 32)), csr_array(rng.normal(size=(64, 1024))))),
 }
 
 

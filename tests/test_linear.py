@@ -415,3 +415,33 @@ def test_a_value_of_an_argument_on_ctx():
 
     with pytest.raises(fnjax.errors.ContextError, match="keeps a value that depends on an argument in which Scaled"):
         transpose(Scaled.apply, 1.0)(1.0)
+
+
+CLAIMS = {
+    "adds a constant": (lambda x: M @ x + 1, lambda g: M.T @ g, "forward is not linear"),
+    "clips": (lambda x: M @ jnp.clip(x, -1, 1), lambda g: M.T @ g, "forward is not linear"),
+    "nearly the transpose": (lambda x: M @ x, lambda g: 1.0001 * M.T @ g, "backward is not the transpose of forward"),
+    "not conjugated": (lambda x: C @ x, lambda g: C.T @ g, "backward is not the transpose of forward"),
+}
+
+
+@pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
+def test_gradcheck_tests_the_claim(claim):
+    """Where forward is not linear, or backward not its adjoint, gradcheck says so, and what it expected."""
+    forward, backward, phrase = claim
+    members = {"forward": staticmethod(lambda ctx, x: forward(x)), "backward": staticmethod(lambda ctx, g: backward(g))}
+    Claimed = type("Claimed", (fnjax.Function,), members | {"linear": True})
+    with pytest.raises(fnjax.GradcheckError) as caught:
+        fnjax.gradcheck(Claimed.apply, (Z if forward(X).dtype == complex else X / 3,))
+    for ingredient in (phrase, "linear = True", "expected:", "got:", "fix:"):
+        assert ingredient in str(caught.value)
+
+
+def test_gradcheck_accepts_a_linear_function():
+    """Right ones pass, with parameters, complex arrays and second derivatives."""
+    assert fnjax.gradcheck(MatVec.apply, (X,), check_forward_ad=True)
+    assert fnjax.gradcheck(Complex.apply, (Z,))
+    assert fnjax.gradgradcheck(MatVec.apply, (X,))
+    weights = {"w": np.arange(1.0, 4.0)}
+    assert fnjax.gradcheck(lambda x, y: Several.apply(np.array(3), x, y, weights, "name")[::2], (X, X))
+    assert fnjax.gradcheck(Stored.apply, (X, (np.eye(3),)), argnums=0)

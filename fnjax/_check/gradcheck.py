@@ -21,6 +21,7 @@ from fnjax._check.inputs import (
     warn_of_precision,
 )
 from fnjax._check.jacobian import Blocks
+from fnjax._check.linear_function import check_linear_function, says_linear
 from fnjax._check.problem import Problem, agree
 from fnjax._check.report import Block, GradcheckError, failure, mismatch
 
@@ -54,6 +55,9 @@ def gradcheck(
 
     Complex numbers are checked in PyTorch's convention: the gradient of a real L is ∂L/∂x + i ∂L/∂y, and a complex
     output is treated as two real ones.
+
+    Of a class with `linear = True` it also checks that forward is linear and that backward is its transpose, by dot
+    products.
 
     Examples:
         >>> import numpy as np, fnjax
@@ -120,6 +124,8 @@ def gradcheck(
             eps, atol, rtol = fit_precision(problem, eps, atol, rtol)
             check = _Check(problem, eps, atol, rtol, seed)
             if check_backward_ad:
+                if says_linear(func):  # before the Jacobians: what it finds explains them
+                    check_linear_function(problem, args, selected, seed, rtol)
                 check.backward(nondet_tol, fast_mode)
                 if check_grad_dtypes:
                     _properties.check_grad_dtypes(check.problem)
