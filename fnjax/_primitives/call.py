@@ -347,7 +347,11 @@ def _transpose(
         outputs = bind_linear(result, residuals, tuple(needs[n:]), tangents[n:], rule)
         return [ad.instantiate_zeros(t) for t, w in zip(outputs, wanted, strict=False) if w]
 
-    if is_linear_by_rule(rule, body.jaxpr, linear[n:]):
+    inner, start = rule, n
+    while isinstance(inner, WithValues):  # known values in front, some of which may be zeros
+        inner, start = inner.rule, start + inner.n_values
+    types_in = body.jaxpr.in_avals[start:]
+    if is_linear_by_rule(inner, types_in, linear[start:], None if known_linear and not n else body.jaxpr):
         params = {"rule": rule, "cache_anchor": make_cache_anchor()}
         _, vjp = jax.vjp(lambda *xs: _bind(body, fill(known, xs), **params), *map(ad.zeros_like_aval, types))
         return merge(vjp(vectors), linear)

@@ -67,23 +67,24 @@ def is_linear(program: Any, closed_over: Sequence[Any]) -> bool | None:
     return False if found & _CONSTANT else None if found & _UNKNOWN else True
 
 
-def is_linear_by_rule(rule: Rule, body: ClosedJaxpr, linear: Sequence[bool]) -> bool:
+def is_linear_by_rule(rule: Rule, avals: Sequence[Any], linear: Sequence[bool], body: ClosedJaxpr | None) -> bool:
     """Return whether a call is linear in one operand by its rule, which is the function itself.
 
     So it is for `where(y == 0, 0, x * y)`, whose backward applies it to x and grad_output; its body is not seen to be
-    linear in y. The body returns zeros for zeros, and the gradient is the call with grad_output as the operand.
+    linear in y. The body returns zeros for zeros (without a body that is known), and the gradient is the call with
+    grad_output as the operand.
     """
-    if sum(linear) != 1 or len(linear) != len(body.in_avals):
+    if sum(linear) != 1 or (body is not None and len(linear) != len(body.in_avals)):
         return False
     at = list(linear).index(True)
 
-    if _join(_mark(body, [_ZERO if v else _CONSTANT for v in linear], lambda _: _CONSTANT)):
+    if body is not None and _join(_mark(body, [_ZERO if v else _CONSTANT for v in linear], lambda _: _CONSTANT)):
         return False
-    run = trace_run(rule, tuple(linear), [*map(ad.zeros_like_aval, body.in_avals)])
+    run = trace_run(rule, tuple(linear), [*map(ad.zeros_like_aval, avals)])
     vjp, sources = run.derivative.vjp, run.derivative.sources
     if vjp is None or any(source.source != "operand" for source in sources) or run.n_outputs != 1:
         return False
-    residuals = [body.in_avals[source.at] for source in sources]
+    residuals = [avals[source.at] for source in sources]
     program, closed_over, _ = trace(rule.name, lambda xs, g: vjp(xs, [g])[at], residuals, run.jaxpr.out_avals[0])
     jaxpr, used = dce_jaxpr(open_jaxpr(program), [True])
     calls = [eqn for eqn in jaxpr.eqns if eqn.primitive.name == FORWARD]
@@ -162,7 +163,7 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
         marks = _mark(read_body(eqn), given, mark_constant)
         if name == FORWARD and _join(marks) & _CONSTANT and not eqn.params["body"].n_closed_over:
             linear = [m == _LINEAR for m in given]
-            if is_linear_by_rule(eqn.params["rule"], read_body(eqn), linear):
+            if is_linear_by_rule(eqn.params["rule"], [x.aval for x in eqn.invars], linear, read_body(eqn)):
                 return [_LINEAR] * n
         return marks
     data = [m for x, m in zip(eqn.invars, given, strict=True) if m & _LINEAR or may_be_linear(x.aval)]

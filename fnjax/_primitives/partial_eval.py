@@ -57,6 +57,7 @@ class WithValues(DerivedRule):
     def __init__(self, rule: Rule, n: int, derivative: Derivative | None = None) -> None:
         super().__init__(rule)
         self.has_vmap, self.finishes, self._n = rule.has_vmap, rule.finishes and derivative is None, n
+        self.n_values = n
         self.linear_in = (*([False] * n), *rule.linear_in) if rule.linear_in else ()
         sources = tuple(ResidualSource("operand", i) for i in range(n))
         self._derivative = derivative and dataclasses.replace(behind(n, derivative), sources=sources)
