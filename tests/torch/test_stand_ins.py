@@ -93,7 +93,8 @@ def test_a_module_of_the_root_loses_the_attribute_that_a_statement_changes(tmp_p
 USES = """
 M == 1; M != 1; 1 == M; M < 1; M in [1]; 1 in M; hash(M); {M: 1}; {1: 2}[M]; str(M); f"{M}"; f"{M:>3}"; "%s" % M
 isinstance(1, M); isinstance(1, (str, M)); issubclass(int, M); isinstance(M, str); len(M); [*M]; list(M); next(M)
-bool(M); not M; M and 1; 1 if M else 2; M.name; M(); M[0]; M | None; None | M; -M; M + 1; 1 + M; int(M); float(M); complex(M)
+bool(M); not M; M and 1; 1 if M else 2; M.name; M(); M[0]; M | None; None | M; -M; M + 1; 1 + M
+int(M); float(M); complex(M)
 round(M); divmod(M, 1); M @ M; [1, 2][M]; {**M}; set([M]); max(M, 1); sum(M); torch.ones(2) + M; M * torch.ones(2)
 torch.zeros(M); torch.tensor(M); torch.tensor([M]); torch.where(torch.ones(2) > 0, M, 1); torch.nn.Linear(M, 2)
 setattr(M, "a", 1); delattr(M, "a"); M.__enter__(); abs(M); format(M); print(M)
