@@ -339,11 +339,16 @@ def is_transformed() -> bool:
 
 def is_staged() -> bool:
     """Return whether the current call becomes part of a program; derivatives outside jit compute at once."""
+    return find_program() is not _EVALUATION
+
+
+def find_program() -> Any:
+    """Return the trace of the program that the current call becomes part of; outside of one, that of evaluation."""
     trace = find_top_trace(())
     # JAX has no public names for the traces of jax.linearize and jax.vmap, but only these have such attributes.
     while isinstance(trace, ad.JVPTrace) or hasattr(trace, "tangent_trace") or hasattr(trace, "axis_data"):
         trace = trace.parent_trace
-    return trace is not _EVALUATION
+    return trace
 
 
 class Linearizing(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -50,8 +51,9 @@ def replay(roots: Sequence[Value], inputs: Sequence[Value]) -> tuple[Callable[..
 
         with set_mode(Mode(enabled=False)):
             for node in nodes:
-                for i, array in enumerate(node.function(*map(find, node.parents))):
-                    known[id(node), i] = array
+                with contextlib.nullcontext() if node.draws is None else node.draws.resume():
+                    results = node.function(*map(find, node.parents))
+                known |= {(id(node), i): array for i, array in enumerate(results)}
         return [find(v) for v in roots]
 
     return function, leaves

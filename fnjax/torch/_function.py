@@ -23,7 +23,19 @@ from fnjax.torch._kept_graph import KeptGraph, keep_graph, link_graph, list_tens
 from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
-from fnjax.torch._reach import Held, NeedsInputs, Reachable, Reached, hold, install, is_leaf, is_node, reach, release
+from fnjax.torch._reach import (
+    Draws,
+    Held,
+    NeedsInputs,
+    Reachable,
+    Reached,
+    hold,
+    install,
+    is_leaf,
+    is_node,
+    reach,
+    release,
+)
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 from fnjax.torch.control.branches import are_one
@@ -48,10 +60,13 @@ class _Call:
         objects: for each of both the tensor itself, where it is one that modules or closures may reach, else None.
         changed: those that forward wrote to; their arrays follow the results.
         returned: for each result the argument that it is, after forward wrote to that.
+        draws: the random numbers of forward, which it draws each time that it runs.
     """
 
-    def __init__(self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int) -> None:
-        self.kinds, self.kwargs, self.reached = kinds, kwargs, reached
+    def __init__(
+        self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
+    ) -> None:
+        self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
         first = len(args) - reached
         self.objects = [a if i >= first or is_leaf(a) else None for i, a in enumerate(args)]
         self.results: list[dtype | None] = []
@@ -115,7 +130,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         ]
         marks = [mark(t) for t in tensors]
         given = tensors[: len(args) - call.reached]
-        with set_mode(FORWARD, in_forward=True), exchanging():
+        with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume():
             if separate:
                 result = cls.forward(*given, **call.kwargs)
                 cls.setup_context(own, tuple(given), result)
@@ -125,6 +140,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             if isinstance(x, Missing):
                 raise x.refuse()
         _check_reached(tensors, journal, read, own)
+        call.draws.check()
         call.is_tuple = isinstance(result, tuple)
         members = list(result) if isinstance(result, tuple) else [result]
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
@@ -367,14 +383,17 @@ def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
         cls._carried = _carry(cls)
     sources = [*args, *kwargs.values(), cls.forward, cls.backward, cls.setup_context]
     reached = [t for t in reach(sources) if not any(t is a for a in args)]
+    draws = Draws()
     while True:
         try:
-            return _run(cls, [*args, *reached], kwargs, len(reached), takes_tensors)
+            return _run(cls, [*args, *reached], kwargs, len(reached), takes_tensors, draws)
         except NeedsInputs as e:
-            reached += e.tensors
+            reached += e.tensors or [draws.make_operand()]
 
 
-def _run(cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: int, takes_tensors: bool) -> Any:
+def _run(
+    cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: int, takes_tensors: bool, draws: Draws
+) -> Any:
     """Run a class on arguments, the last of which are those that it reaches without being given them."""
     first = len(args) - reached
     kinds: list[Kind | None] = []
@@ -387,7 +406,7 @@ def _run(cls: type[Function], args: list[Any], kwargs: dict[str, Any], reached: 
         _Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a])) else a
         for a, kind in zip(args, kinds, strict=True)
     ]
-    call = _Call(kinds, kwargs, args, reached)
+    call = _Call(kinds, kwargs, args, reached, draws)
     at = [i for i, kind in enumerate(kinds) if kind is not None]
     parents = [args[i].value if isinstance(args[i], Tensor) else Value(jnp.asarray(args[i])) for i in at]
     others: list[Any] = []

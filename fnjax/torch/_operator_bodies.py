@@ -18,6 +18,7 @@ from fnjax._primitives.tree import is_tracer
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._machine import Device
+from fnjax.torch._random import Stream
 from fnjax.torch._recording import REMEDY
 from fnjax.torch._tensor import Tensor
 from fnjax.torch._values import FORWARD, Mode, set_mode
@@ -38,11 +39,13 @@ class OwnDtypes:
         args: those of the positional arguments; None for what is not a tensor.
         kwargs: those of the keyword arguments.
         results: those of the tensors that the body returned, once it has run.
+        draws: where the random numbers of the body begin.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         self.args, self.kwargs = [_read_dtypes(a) for a in args], {k: _read_dtypes(v) for k, v in kwargs.items()}
         self.results: list[dtype] = []
+        self.draws = Stream()
 
     def wrap(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Return arguments as tensors."""
@@ -119,7 +122,7 @@ def on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWAR
         given, named = dtypes.wrap(args, kwargs)
         token = own_dtypes.set(None)
         try:
-            with set_mode(mode, in_forward=True):
+            with set_mode(mode, in_forward=True), dtypes.draws.resume():
                 found = function(*given, **named)
         except NotSupported as e:
             cause, traced = e.__cause__, [x for x in jax.tree.leaves((args, kwargs)) if is_tracer(x)]

@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import jax
 
+from fnjax._primitives.jax_internals import find_program
 from fnjax.torch.loading.errors import NotSupported
 
-_current: ContextVar[seed | None] = ContextVar("_current", default=None)
+
+class _Open(NamedTuple):
+    """A seed that is in use, and the trace of the program in which its block began."""
+
+    block: seed
+    program: Any
+
+    def may_draw(self) -> bool:
+        """Return whether its keys may be used here: in a program that began within the block they are constants."""
+        return find_program() is self.program
+
+
+_current: ContextVar[_Open | None] = ContextVar("_current", default=None)
 
 
 class seed:  # noqa: N801 - a context manager, used as a function
     """Draw random numbers in the block from a JAX key.
 
     Each draw folds a counter into the key, so that no key is used twice and none is carried out of a trace.
+    A function that JAX traces and keeps, of jax.jit, jax.checkpoint or jax.lax.scan, takes the key as an argument and
+    opens the block itself: a key from outside would be a constant of its program, and is refused.
 
     Args:
         key: a key of `jax.random.key`, or an integer.
@@ -35,7 +51,7 @@ class seed:  # noqa: N801 - a context manager, used as a function
         self._count = 0
 
     def __enter__(self) -> Self:
-        self._token = _current.set(self)
+        self._token = _current.set(_Open(self, find_program()))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -75,7 +91,55 @@ def next_key() -> Any:
             "random numbers are drawn, and JAX's random numbers need a key",
             "call it within `with fnjax.torch.seed(key):`",
         )
-    return found.next()
+    if not found.may_draw():
+        raise NotSupported(
+            "random numbers drawn in a function that JAX traces (jax.jit, jax.checkpoint, jax.lax.scan), from a key "
+            "of a block around it: they would be the same for each key",
+            "pass the key as an argument of that function, and open `with fnjax.torch.seed(key):` within it",
+        )
+    return found.block.next()
+
+
+class Stream:
+    """Place in the sequence of a block's keys: what is run again from there draws what it drew.
+
+    Programs that fnjax itself traces, as of a Function's forward or a loop, draw from it as well.
+    """
+
+    def __init__(self) -> None:
+        found = _current.get()
+        self._block = found.block if found is not None and found.may_draw() else None
+        self._count = 0 if self._block is None else self._block._count
+
+    @property
+    def key(self) -> Any:
+        """The block's key; None where nothing can be drawn."""
+        return None if self._block is None else self._block._key
+
+    @property
+    def is_used(self) -> bool:
+        """True once something was drawn from here."""
+        return self._block is not None and self._block._count > self._count
+
+    @contextlib.contextmanager
+    def resume(self, key: Any = None, iteration: Any = None) -> Iterator[None]:
+        """Draw from here in a block.
+
+        Args:
+            key: the block's key as an operand of the program that is traced.
+            iteration: of a loop, whose body is traced once.
+        """
+        if self._block is None:
+            yield
+            return
+        block = copy.copy(self._block)
+        block._count = self._count
+        block._key = block._key if key is None else key
+        if iteration is not None:
+            block._key = jax.random.fold_in(jax.random.fold_in(block._key, self._count + 1), iteration)
+        with block:
+            yield
+        self._block._count = max(self._block._count, block._count)
 
 
 class State:
@@ -91,7 +155,7 @@ jax.tree_util.register_pytree_node(State, lambda s: ((s.key,), s.count), lambda 
 def get_state(device: Any = None) -> State:
     """Return the state of the block's random numbers (torch.get_rng_state)."""
     found = _current.get()
-    return State(None, 0) if found is None else State(found._key, found._count)
+    return State(None, 0) if found is None or not found.may_draw() else State(found.block._key, found.block._count)
 
 
 def set_state(new_state: State, device: Any = None) -> None:
@@ -101,18 +165,18 @@ def set_state(new_state: State, device: Any = None) -> None:
     if new_state.key is not None:
         block = seed(new_state.key)
         block._count = new_state.count
-        _current.set(block)
+        block.__enter__()
 
 
 @contextlib.contextmanager
 def fork(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[None]:
     """Leave the random numbers after a block as they were before it (torch.random.fork_rng)."""
     before = _current.get()
-    count = 0 if before is None else before._count
+    count = 0 if before is None else before.block._count
     try:
         yield
     finally:
         if enabled:
             _current.set(before)
             if before is not None:
-                before._count = count
+                before.block._count = count

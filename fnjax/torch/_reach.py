@@ -10,12 +10,14 @@ import functools
 import types
 import warnings
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Self
 
 import jax
 
 from fnjax.torch._ctx import is_written, mark
-from fnjax.torch._tensor import Tensor
+from fnjax.torch._random import Stream
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch._values import Value
 from fnjax.torch.control.journal import Journal, note_storage
 
@@ -38,11 +40,41 @@ def is_node(value: Any) -> bool:
 
 
 class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again with these inputs
-    """Signal that forward read or wrote tensors that are not among its inputs."""
+    """Signal that forward read or wrote tensors that are not among its inputs; without tensors, that it drew."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__()
         self.tensors = tensors
+
+
+class Draws:
+    """Random numbers of forward. A traced key is an operand: forward may run again when its trace has ended.
+
+    Attributes:
+        stream: where they begin.
+        operand: the data of a traced key, once it is known that forward draws.
+    """
+
+    def __init__(self) -> None:
+        self.stream = Stream()
+        self.operand: Tensor | None = None
+
+    def resume(self) -> AbstractContextManager[None]:
+        """Draw what forward draws, in a block."""
+        if self.operand is None:
+            return self.stream.resume()
+        impl = jax.random.key_impl(self.stream.key)
+        return self.stream.resume(jax.random.wrap_key_data(self.operand.array, impl=impl))
+
+    def check(self) -> None:
+        """Raise NeedsInputs if forward has drawn from a traced key that is not an operand yet."""
+        if self.operand is None and self.stream.is_used and isinstance(self.stream.key, jax.core.Tracer):
+            raise NeedsInputs([])
+
+    def make_operand(self) -> Tensor:
+        """Make the data of the key an operand; outside of forward, whose trace ends before."""
+        self.operand = make(jax.random.key_data(self.stream.key))
+        return self.operand
 
 
 class Held:

@@ -11,6 +11,7 @@ import jax
 
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.replace_primal import replace_primal
+from fnjax.torch._random import Stream
 from fnjax.torch.control.journal import next_serial
 
 
@@ -96,12 +97,15 @@ class Node:
         function: arrays of the parents → tuple of arrays.
         parents: the values that it read.
         name: for `grad_fn`.
+        draws: where its random numbers begin: it is run again for a gradient.
     """
 
-    __slots__ = ("function", "name", "parents")
+    __slots__ = ("draws", "function", "name", "parents")
 
-    def __init__(self, function: Callable[..., tuple[Any, ...]], parents: Sequence[Value], name: str) -> None:
-        self.function, self.parents, self.name = function, tuple(parents), name
+    def __init__(
+        self, function: Callable[..., tuple[Any, ...]], parents: Sequence[Value], name: str, draws: Stream | None = None
+    ) -> None:
+        self.function, self.parents, self.name, self.draws = function, tuple(parents), name, draws
 
 
 class Value:
@@ -157,6 +161,7 @@ def compute(
         A value for each result; constants of JAX's derivatives under torch.no_grad.
     """
     arrays = [p.array for p in parents]
+    draws = Stream()
     if is_transformed() and all(is_small(a) for a in arrays):
         with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
             results = function(*arrays)
@@ -168,7 +173,7 @@ def compute(
         return [Value(jax.lax.stop_gradient(x)) for x in results]
     if not mode.enabled or not any(p.requires_grad for p in parents):
         return [Value(x) for x in results]
-    node = Node(function, parents, name)
+    node = Node(function, parents, name, draws if draws.is_used else None)
     inexact = jax.numpy.inexact
     return [
         Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)

@@ -1,6 +1,7 @@
 """Results of loaded code under JAX's caches and loops: what changes them is an argument, in JAX's key, or refused."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -25,3 +26,147 @@ def test_second_derivatives_of_writes_through_data_in_a_scan(jit):
 
     second = [jit(jax.grad(jax.grad(f)))(0.7) for f in (in_scan, lambda x: step(step(x)))]
     np.testing.assert_allclose(second, -211.62, rtol=1e-4)
+
+
+SOURCE = """
+import torch
+import torch.nn.functional as F
+
+class Drop(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        mask = torch.rand(x.shape)
+        ctx.save_for_backward(mask)
+        return x * mask
+
+    @staticmethod
+    def backward(ctx, g):
+        (mask,) = ctx.saved_tensors
+        return g * mask
+
+@torch.library.custom_op("keys::noisy", mutates_args=())
+def noisy(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.rand(x.shape)
+
+@noisy.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+def drop(x):
+    return F.dropout(x, 0.5, True)
+
+def draw_until(x):
+    found = []
+    total, last, before = x.sum() * 0, torch.zeros(1), torch.zeros(1)
+    while total < 0.0 + x.sum():
+        before = last
+        last = torch.rand(1)
+        total = total + 1
+    return before, last, torch.rand(1)
+
+def draw_until_break(x):
+    last, before = torch.zeros(1), torch.zeros(1)
+    for i in range(10):
+        before = last
+        last = torch.rand(1)
+        if x.sum() < i:
+            break
+    return before, last, torch.rand(1)
+
+def gradient(x):
+    x = x.detach().requires_grad_()
+    y = Drop.apply(x)
+    (g,) = torch.autograd.grad(y.sum(), x)
+    return y.detach(), g, Drop.apply(x).detach()
+
+def gradient_of_func(x):
+    x = x.detach().requires_grad_()
+    y = torch.func.grad(lambda v: (v ** 2 * torch.rand(3)).sum())(x)
+    (g,) = torch.autograd.grad(y.sum(), x)
+    return y.detach(), g * x.detach(), torch.rand(3)
+"""
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory):
+    path = tmp_path_factory.mktemp("torch") / "keys.py"
+    path.write_text(SOURCE)
+    return torch.load(path)
+
+
+ONES = jnp.ones(3)
+
+
+@pytest.mark.parametrize("name", ["drop", "Drop", "noisy", "draw_until"])
+@pytest.mark.parametrize(
+    "keep",
+    [
+        jax.jit,
+        jax.checkpoint,
+        lambda f: lambda x: jax.lax.scan(lambda c, _: (c, f(c)), x, length=2)[1],
+        lambda f: jax.grad(jax.jit(lambda x: jnp.sum(jnp.asarray(jax.tree.leaves(f(x))[0])))),
+    ],
+    ids=["jit", "checkpoint", "scan", "grad of jit"],
+)
+def test_a_key_from_outside_is_no_constant_of_a_program(loaded, name, keep):
+    """A function that JAX keeps does not draw from a key of a block around it: it would draw the same for each key."""
+    function = getattr(loaded, name)
+    function = keep(torch.jax_view(getattr(function, "apply", function)))
+    for _ in range(2):
+        with torch.seed(0), pytest.raises(torch.NotSupported, match="pass the key as an argument"):
+            function(ONES)
+    with pytest.raises(torch.NotSupported):
+        function(ONES)
+
+
+@pytest.mark.parametrize("name", ["drop", "Drop", "noisy"])
+@pytest.mark.parametrize("keep", [jax.jit, jax.checkpoint, lambda f: f], ids=["jit", "checkpoint", "outside jit"])
+def test_a_key_that_is_an_argument(loaded, name, keep):
+    """Each key draws its own numbers, the same in each mode, and derivatives have those of the value."""
+    function = getattr(loaded, name)
+    function = torch.jax_view(getattr(function, "apply", function))
+
+    @keep
+    def f(key, x):
+        with torch.seed(key):
+            return function(x), function(x)
+
+    keys = [jax.random.key(i) for i in range(2)]
+    found = [f(k, jnp.ones(20)) for k in keys]
+    with torch.seed(keys[1]):
+        np.testing.assert_array_equal(found[1], [function(jnp.ones(20)) for _ in range(2)])
+    assert len({np.asarray(x).tobytes() for pair in found for x in pair}) == 4
+    batched = jax.vmap(f, (0, None))(jnp.stack(keys), jnp.ones(20))
+    np.testing.assert_array_equal(np.stack(batched, 1), found)
+    if name != "noisy":  # linear in x, so the gradient at ones is the value
+        for g in (jax.grad(lambda x, k: f(k, x)[1].sum()), jax.jit(jax.grad(lambda x, k: f(k, x)[1].sum()))):
+            np.testing.assert_array_equal(g(jnp.ones(20), keys[1]), found[1][1])
+        gradient = jax.grad(lambda x, k: (jax.grad(lambda v: (f(k, v)[1] ** 2).sum() / 2)(x)).sum())
+        np.testing.assert_allclose(gradient(jnp.ones(20), keys[1]), found[1][1] ** 2, rtol=1e-6)
+
+
+@JIT
+@pytest.mark.parametrize("name", ["gradient", "gradient_of_func"])
+def test_what_is_run_again_for_a_gradient_draws_what_it_drew(loaded, name, jit):
+    """The gradient of torch.autograd has the random numbers of the value; the next draw has others."""
+
+    def run(key):
+        with torch.seed(key):
+            return torch.jax_view(getattr(loaded, name))(ONES)
+
+    y, g, after = jit(run)(jax.random.key(0))
+    np.testing.assert_allclose(y, g, rtol=1e-6)
+    assert not np.allclose(y, after)
+
+
+@pytest.mark.parametrize("name", ["draw_until", "draw_until_break"])
+def test_iterations_of_a_traced_loop_draw_different_numbers(loaded, name):
+    """A loop that ends on a traced value draws other numbers in each iteration, and others after it."""
+
+    @jax.jit
+    def run(key, x):
+        with torch.seed(key):
+            return torch.jax_view(getattr(loaded, name))(x)
+
+    found = [float(r[0]) for key in (0, 1) for r in run(jax.random.key(key), ONES)]
+    assert len({*found, 0.0}) == 7

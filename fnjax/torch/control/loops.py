@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from fnjax.torch._dtypes import DTYPES, default_dtype, result_type, type_of_number
 from fnjax.torch._missing import Missing
+from fnjax.torch._random import Stream
 from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, make, number
@@ -297,7 +298,8 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
     carry = _Carry(before, variables.names)
 
     def run(arrays: Sequence[Any], found: dict[str, Any]) -> list[Any]:
-        with Journal() as journal:
+        iteration, *arrays = arrays
+        with Journal() as journal, draws.resume(iteration=iteration):
             entered = carry.enter(arrays)
             variables.write(entered)
             body()
@@ -306,27 +308,27 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
             found["written"] = [s for s, _ in journal.storages.values()]
             result = carry.leave(state)
         journal.take_back()
-        return result
+        return [iteration + 1, *result]
 
     def ask(arrays: Sequence[Any]) -> Any:
         with Journal() as journal:
-            variables.write(carry.enter(arrays))
+            variables.write(carry.enter(arrays[1:]))
             decided = to_bool(test())
         journal.take_back()
         return jnp.asarray(decided.array if isinstance(decided, Tensor) else decided)
 
-    mode = get_mode()
+    mode, draws = get_mode(), Stream()
     leaves = [leaf.value for leaves in carry.leaves for leaf in leaves if isinstance(leaf, Tensor)]
     with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
         for _ in range(8):  # until dtypes and what is written are known
             found: dict[str, Any] = {}
             first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
-            start = carry.leave(first)
+            start = [jnp.int32(0), *carry.leave(first)]
             jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
             if not carry.update(found["state"], found["written"], found["entered"], found["start"]):
                 break
         end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
-    result = carry.enter(end)
+    result = carry.enter(end[1:])
     variables.write(result)
     if mode.enabled:  # JAX differentiates the loop as it can; PyTorch's autograd in the source cannot
         parents = [v for v in (*leaves, *read) if v.requires_grad]
