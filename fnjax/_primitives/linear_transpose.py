@@ -123,7 +123,7 @@ def transpose_call(
         if not all(isinstance(t, SymbolicZero) for t in tangents[1]):
             filled = [ad.zeros_like_aval(t.aval) if isinstance(t, SymbolicZero) else t for t in tangents[1]]
             terms.append(transposed(known, filled))
-        return transposed(known, vectors), jax.tree.map(lambda *xs: functools.reduce(jnp.add, xs), *terms)
+        return transposed(known, vectors), [functools.reduce(jnp.add, xs) for xs in zip(*terms, strict=True)]
 
     transposed.defjvp(jvp, symbolic_zeros=True)
     return list(transposed(known, vectors))
