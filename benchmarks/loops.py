@@ -116,6 +116,16 @@ def two_layers(policy):
     return lambda f: scan(jax.checkpoint(lambda x, *args: f(f(x, *args), *args), policy=policy), 6)
 
 
+def two_layers_of_a_stack(policy):
+    """Return a scan of two calls under `jax.checkpoint`, whose weights are those of its step."""
+
+    def run(f):
+        layer = jax.checkpoint(lambda x, w: f(f(x, w), w), policy=policy)
+        return lambda x, ws: jax.lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0]
+
+    return run
+
+
 def loop_gradients(loops=LOOPS, rules=RULES):
     """Yield a title, and the compiled gradients of a Function and of custom_vjp in loops."""
     for loop, saved in itertools.product(loops, rules):
@@ -128,6 +138,8 @@ def policy_gradients():
     for policy, saveable in POLICY.items():
         hand = named(dense) if "names" in policy else dense
         yield policy, *compiled(two_layers(saveable), dense, hand, dense_backward, (W,), x=W)
+        stack = jnp.stack([W] * 6)
+        yield f"{policy}, stack", *compiled(two_layers_of_a_stack(saveable), dense, hand, dense_backward, (stack,), x=W)
 
 
 def compiled(wrap, forward, hand, backward, args, x=X):

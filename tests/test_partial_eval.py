@@ -28,7 +28,7 @@ ARGS = rng.normal(size=N), rng.normal(size=(N, N)), rng.normal(size=N)
         pytest.param(lambda: loop_gradients(rules=["value"]), len(LOOPS), id="loops"),
         pytest.param(
             policy_gradients,
-            len(POLICY),
+            2 * len(POLICY),
             id="policies",
             marks=pytest.mark.skipif(REMAT3, reason="JAX_REMAT3=1 asks a policy about calls, not their operations"),
         ),

@@ -160,7 +160,9 @@ def _apply_policy(policy: Any, unknown: Sequence[bool], instantiated: Sequence[b
 def save_residuals(policy: Any, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: Any) -> tuple[Any, ...]:
     """Return for the derivative of a call what `_apply_policy` does for the call: its residuals have a name."""
     rule, derivative, n_results = eqn.params["rule"], eqn.params["derivative"], len(eqn.outvars)
-    memory = memory_of(policy, rule.residual_name) if any(unknown) else None
+    # Where every operation is saved, what is instantiated is an argument of jax.checkpoint, and available anyway.
+    saves_everything = policy(eqn.primitive, *(x.aval for x in eqn.invars), **eqn.params) is True
+    memory = memory_of(policy, rule.residual_name) if any(unknown) and not saves_everything else None
     named = [
         i
         for i, x in enumerate(eqn.invars[: len(derivative.sources)])
