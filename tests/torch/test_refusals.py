@@ -7,6 +7,7 @@ import pytest
 from fnjax import torch
 
 SOURCE = """
+import asyncio
 import contextlib
 from contextlib import contextmanager, suppress
 
@@ -123,6 +124,33 @@ def continued_in_finally():
     return 1
 
 
+def returned_in_a_branch_of_finally(flag=True):
+    try:
+        return refused()
+    finally:
+        if flag:
+            return 1
+
+
+def star_in_a_loop():
+    for _ in range(2):
+        try:
+            refused()
+        except* (ValueError, RuntimeError):
+            pass
+    return 1
+
+
+def coroutine():
+    async def run():
+        try:
+            return refused()
+        except Exception:
+            return 1
+
+    return asyncio.run(run())
+
+
 def suppressed():
     with suppress(Exception), contextlib.suppress(RuntimeError):
         return refused()
@@ -185,10 +213,13 @@ def handled():
 
 
 def in_finally():
-    try:
-        1 / 0
-    finally:
-        return 2
+    for x in (1, 2):
+        try:
+            1 / 0
+        finally:
+            if x == 1:
+                continue
+            return x
 
 
 def in_context():
