@@ -146,6 +146,20 @@ def test_files_that_python_cannot_import(tmp_path, files, error, text):
     assert load(tmp_path, repaired, names[-1]).x == 1
 
 
+def test_extensions_that_are_not_there(tmp_path):
+    """A compiled module is missing, not imported in a circle, also where the package that imports it is executed."""
+    files = {
+        "pkg/__init__.py": "from .ops import f\nfrom . import _C\nimport pkg._C\n",
+        "pkg/ops.py": "import pkg\nfrom pkg import _C as ext\nKERNEL = pkg._C2.kernel\ndef f(x): return x + 1\n",
+        "main.py": "from pkg import f, ops\n",
+    }
+    loaded = load(tmp_path, files)
+    assert loaded.f(1) == 2
+    for name in ("ext", "KERNEL"):
+        with pytest.raises(torch.NotSupported, match="_C"):
+            getattr(loaded.ops, name)()
+
+
 def test_circular_imports_that_python_allows(tmp_path):
     """A module that is only being executed is imported; its names are read later."""
     files = {"b.py": "import a\ndef f(): return a.x\n", "a.py": "import b\nx = 1\n"}

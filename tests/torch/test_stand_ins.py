@@ -70,6 +70,7 @@ def test_a_statement_that_fails_leaves_no_former_values(tmp_path, before, statem
         ("S = logging.getLogger('a')", "S.info(fail())", "S.name == 'a'"),
         ("S = 3", "print(S, fail())", "S == 3"),
         ("S = 3", "if True:\n    S = 4\n    T = fail()", "S == 4"),
+        ("S = T = 1\ndef change():\n    global T\n    fail()", "change()", "S == 1"),
         ("S = 3", "os.environ.update(fail())", "os.sep and S == 3"),
         ("S = 3\ndef change(S):\n    S.append(fail())", "change([])", "S == 3"),
     ],
@@ -137,6 +138,7 @@ def test_stand_ins_at_the_top_level(tmp_path):
         WRAPPED = lib.wrap(keep)
         CHOSEN = 1 if lib.flag else 2
         SAME = lib.VERSION == "1"
+        HAS = hasattr(lib, "flag")
         if lib.flag:
             TAKEN = 1
         else:
@@ -145,7 +147,7 @@ def test_stand_ins_at_the_top_level(tmp_path):
     )
     assert loaded.plain(1) == 2
     assert loaded.Sub().double(2) == 4
-    for name in ("WRAPPED", "CHOSEN", "SAME", "TAKEN"):
+    for name in ("WRAPPED", "CHOSEN", "SAME", "HAS", "TAKEN"):
         with pytest.raises(torch.NotSupported, match="no_such_library"):
             getattr(loaded, name)(jnp.ones(2))
 

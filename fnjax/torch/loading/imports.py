@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fnjax.torch._bridges import HOSTS, HostModule
-from fnjax.torch._missing import Missing, is_feature_test
+from fnjax.torch._missing import Missing, is_feature_test, is_loading
 from fnjax.torch.loading.roots import LIBRARIES, Root
 from fnjax.torch.loading.torch_modules import LibraryModule
 from fnjax.triton.absent import Absent
@@ -41,7 +41,8 @@ def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Call
         )
         names, top = tuple(fromlist or ()), name.partition(".")[0]
         is_library = not level and top in LIBRARIES
-        lenient = not tried and (is_library or not frame.f_code.co_flags & inspect.CO_OPTIMIZED)  # not in a function
+        in_function = not is_loading() or frame.f_code.co_flags & inspect.CO_OPTIMIZED
+        lenient = not tried and (is_library or not in_function)
 
         def stand_in(missing: str, error: ImportError) -> Missing:
             if not lenient or root.is_faulty(error):
@@ -106,6 +107,9 @@ def _import_name(root: Root, module: Any, name: str, *, tried: bool) -> Any:
             if found is not None and not (tried and isinstance(found, Absent)):
                 return found
     home, file = module.__name__, getattr(module, "__file__", None) or "unknown location"
-    started = "partially initialized module " if home in root.executing else ""
-    reason = " (most likely due to a circular import)" if started else ""
-    raise ImportError(f"cannot import name {name!r} from {started}{home!r}{reason} ({file})", name=home, path=file)
+    is_circular = name in root.executing.get(home, ())
+    started = "partially initialized module " if is_circular else ""
+    reason = " (most likely due to a circular import)" if is_circular else ""
+    error = ImportError(f"cannot import name {name!r} from {started}{home!r}{reason} ({file})", name=home, path=file)
+    error.ends_loading = is_circular  # type: ignore[attr-defined] # as of NotSupported
+    raise error

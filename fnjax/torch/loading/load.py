@@ -67,7 +67,9 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
         )
     file = Path(path).resolve()
     if not file.is_file():
-        raise FileNotFoundError(f"fnjax.torch.load: there is no file {str(path)!r}")
+        raise FileNotFoundError(
+            f"fnjax.torch.load: there is no file {str(path)!r}; fnjax.torch.import_module loads a package by its name"
+        )
     folder = file.parent if root is None else Path(root).resolve()
     while root is None and (folder / "__init__.py").is_file():
         folder = folder.parent
@@ -98,7 +100,7 @@ def _load_alone(root: Root, file: Path, name: str) -> types.ModuleType:
 
 
 def import_module(name: str) -> types.ModuleType:
-    """Load a module of a package that Python finds, as `load` does; the package itself is not imported.
+    """Load a module of a package that Python finds, as `load` does: what Python has imported of it is not used.
 
     Args:
         name: `package.module`.

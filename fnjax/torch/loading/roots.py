@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax.torch._root_settings import RootSettings
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.loading.changes import list_names
 from fnjax.torch.loading.torch_modules import TorchModule
 from fnjax.torch.loading.triton_modules import TritonModule, find_module
 
@@ -37,7 +37,7 @@ class Root:
         name: of the private package; `pkg.part` is `{name}.pkg.part` in sys.modules.
         lock: held while a file is executed: two threads that load files with circular imports get whole modules.
         asked: the top-level names that were loaded by name.
-        executing: the names of the modules that are executed now.
+        executing: of each module that is executed now, the names that its file binds.
         files: those that were loaded.
         torch: the module `torch` of its files.
         triton: their module `triton`.
@@ -53,7 +53,7 @@ class Root:
         self.folder, self.run, self.lock = folder, run, threading.RLock()
         digest = hashlib.sha256(os.fsencode(folder)).hexdigest()
         self.name = f"fnjax_{self.kind}_{digest[:8]}"
-        self.asked, self.executing, self.files = set[str](), set[str](), dict[str, None]()
+        self.asked, self.executing, self.files = set[str](), dict[str, set[str]](), dict[str, None]()
         self.torch = TorchModule("torch", {})
         self.triton = TritonModule("triton")
         self.settings = RootSettings()
@@ -88,15 +88,11 @@ class Root:
 
     def is_faulty(self, error: Exception) -> bool:
         """Return whether an error ends loading: a file that is no Python, circular imports, a refused patch."""
-        if isinstance(error, NotSupported):
-            return error.ends_loading
         if isinstance(error, SyntaxError):
             return error.filename in self.files
-        if isinstance(error, AttributeError):
-            home = error.obj.__name__ if isinstance(error.obj, types.ModuleType) else None
-        else:
-            home = error.name if isinstance(error, ImportError) else None
-        return home is not None and not self.executing.isdisjoint((home, f"{self.name}.{home}"))
+        if isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType):
+            return error.name in self.executing.get(error.obj.__name__, ())
+        return bool(getattr(error, "ends_loading", False))
 
     def rename(self, error: ImportError) -> ImportError:
         """Return an error of Python's import without the private package's name."""
@@ -182,11 +178,13 @@ class Loader(importlib.machinery.SourceFileLoader):
         """
         self.root.files[self.path] = None
         tree = ast.parse(self.get_data(self.path), self.path)
-        self.root.executing.add(module.__name__)
+        submodules = (None, self.root.public_name(module.__name__))  # `from . import part` waits for no statement
+        own = [s for s in tree.body if not (isinstance(s, ast.ImportFrom) and s.module in submodules)]
+        self.root.executing[module.__name__] = {name for statement in own for name in list_names(statement)}
         try:
             self.root.run(tree, vars(module), self.root)
         finally:
-            self.root.executing.discard(module.__name__)
+            del self.root.executing[module.__name__]
 
 
 class _Finder:

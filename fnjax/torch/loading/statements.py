@@ -61,6 +61,8 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
 
 def _hasattr(value: Any, name: str) -> bool:
     """Return `hasattr(value, name)`; for a module of torch or Triton, whether fnjax has the name."""
+    if isinstance(value, Missing):
+        raise value.refuse()
     return value.has(name) if isinstance(value, LibraryModule) else hasattr(value, name)
 
 
@@ -155,8 +157,8 @@ class _TopLevel:
                 return
             stand_in = Missing(".".join(path[: i + 1]), error)
             place[name] = stand_in
-            for module in self.root.list_modules():
-                vars(module).update({n: stand_in for n, v in vars(module).items() if v is value and value is not None})
+            for module in self.root.list_modules() if self._may_change(value) else ():
+                vars(module).update({n: stand_in for n, v in vars(module).items() if v is value})
             if isinstance(value, Tensor):
                 value.memory.value = stand_in  # type: ignore[assignment] # views and containers have it, too
             return
