@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
+from fnjax._contexts import NO_GRAD
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch._random import Stream
@@ -66,9 +67,14 @@ class set_mode:  # noqa: N801 - a context manager, used as a function
 
     def __enter__(self) -> None:
         self._token = _mode.set(self._mode)
+        # A part of JAX's key: not what only says what is recorded, which would have JAX compile everything twice.
+        constant = self._mode.constant
+        self._key = NO_GRAD(constant) if constant is not NO_GRAD.value else contextlib.nullcontext()
+        self._key.__enter__()
         self._other = None if self._in_forward is None else _in_forward.set(self._in_forward)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *error: object) -> None:
+        self._key.__exit__(*error)
         _mode.reset(self._token)
         if self._other is not None:
             _in_forward.reset(self._other)

@@ -1,5 +1,7 @@
 """Results of loaded code under JAX's caches and loops: what changes them is an argument, in JAX's key, or refused."""
 
+import contextvars
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -170,3 +172,45 @@ def test_iterations_of_a_traced_loop_draw_different_numbers(loaded, name):
 
     found = [float(r[0]) for key in (0, 1) for r in run(jax.random.key(key), ONES)]
     assert len({*found, 0.0}) == 7
+
+
+@JIT
+@pytest.mark.parametrize("keep", [jax.jit, jax.checkpoint, lambda f: f], ids=["jit", "checkpoint", "as it is"])
+@pytest.mark.parametrize("first", [True, False], ids=["no_grad first", "no_grad second"])
+def test_no_grad_is_in_the_key(keep, jit, first):
+    """A function that JAX keeps is constant under torch.no_grad, and only there, whichever call comes first."""
+    array_function = keep(torch.jax_view(lambda x: (x * x).sum()))
+    tensor_function = torch.torch_view(array_function)
+
+    def without(call, x):
+        with torch.no_grad():
+            return call(x)
+
+    def loss(x):
+        calls = [lambda: without(tensor_function, x), lambda: tensor_function(x)]
+        a, b = calls if first else calls[::-1]
+        return a() + b()
+
+    def loss_of_arrays(x):
+        calls = [lambda: without(array_function, x), lambda: array_function(x)]
+        a, b = calls if first else calls[::-1]
+        return a() + b()
+
+    for f in (torch.jax_view(loss), loss_of_arrays):
+        value, gradient = jit(jax.value_and_grad(f))(jnp.array([3.0, 6.0]))
+        np.testing.assert_array_equal([value, *gradient], [90, 6, 12])
+
+
+def test_set_grad_enabled_as_a_statement_is_in_the_key():
+    """torch.set_grad_enabled holds for what JAX keeps until the next one."""
+    function = jax.jit(torch.jax_view(lambda x: x * x))
+    slope = jax.grad(function)
+
+    def run():
+        found = []
+        for enabled in (False, True, False, True):
+            torch.set_grad_enabled(enabled)
+            found.append(float(slope(3.0)))
+        return found
+
+    assert contextvars.copy_context().run(run) == [0, 6, 0, 6]
