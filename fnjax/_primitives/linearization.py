@@ -66,7 +66,7 @@ def bind_transposed(
         residuals: its residuals.
         needs: for each operand whether it is wanted.
         types: the types of those wanted.
-        cotangents: those of all outputs, symbolic zeros among them.
+        cotangents: those of all outputs, symbolic zeros among them; None for one without a gradient.
         rule: of the Function.
     """
     given = tuple([d and type(ct) is not ad.Zero for ct, d in zip(cotangents, derivative.differentiable, strict=True)])
@@ -141,8 +141,7 @@ def _transpose(
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if derivative.is_linear:
-            present = iter(cotangents)
-            given = [next(present) if d else ad.Zero(None) for d in derivative.differentiable]
+            given = merge(cotangents, derivative.differentiable)
             grads = bind_transposed(derivative, residuals, needs, types, given, rule)
         elif derivative.vjp is not None:
             given = [None if type(ct) is ad.Zero else ct for ct in cotangents]

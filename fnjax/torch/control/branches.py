@@ -90,7 +90,7 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
 def to_bool(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
     if value is True or value is False:
-        return value  # type: ignore[no-any-return]
+        return value
     if issubclass(type(value), HostValue) and not value.is_known:  # isinstance asks objects for their __class__
         value = value.to_tensor()
     if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:
@@ -167,6 +167,11 @@ def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any], state: Callabl
         merged = [_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True)]
     variables.write(merged[1:])
     return merged[0]
+
+
+def select(test: Any, value: Any, other: Any) -> Any:
+    """Return `value if test else other`, both of which have been evaluated."""
+    return if_(test, lambda: value, lambda: other)
 
 
 def run_where(test: Tensor, run: Callable[[], Any], otherwise: Any) -> Any:

@@ -13,7 +13,7 @@ from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._missing import Missing
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
-from fnjax.torch.control.branches import NUMBERS, if_, run_where, to_bool
+from fnjax.torch.control.branches import NUMBERS, run_where, select, to_bool
 from fnjax.torch.control.either import Either
 from fnjax.torch.loading.errors import NotSupported
 
@@ -49,7 +49,7 @@ def or_(value: Any, rest: Callable[[], Any]) -> Any:
 def _combine(function: Any, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
     """Return `value and other`, or `value or other`: of two bools a bool, else one of the operands."""
     if isinstance(other, (Tensor, *NUMBERS)) and not (_is_bool(value) and _is_bool(other)):
-        return if_(decided, lambda: yes, lambda: no)
+        return select(decided, yes, no)
     rest = to_bool(other)
     return number(function(decided.array, rest.array if isinstance(rest, Tensor) else rest))
 
@@ -118,7 +118,7 @@ def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..
         best, best_key = values[0], keys[0]
         for value, its_key in zip(values[1:], keys[1:], strict=True):
             taken = is_better(its_key, best_key)
-            best, best_key = (if_(taken, lambda a=a: a, lambda b=b: b) for a, b in ((value, best), (its_key, best_key)))
+            best, best_key = select(taken, value, best), select(taken, its_key, best_key)
         return best
 
     return choose

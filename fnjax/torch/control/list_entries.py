@@ -13,7 +13,7 @@ from fnjax.torch import _layout
 from fnjax.torch._host import is_traced, record
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch._values import Value, compute
-from fnjax.torch.control.branches import NUMBERS, if_
+from fnjax.torch.control.branches import NUMBERS, select
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -79,7 +79,7 @@ def get_entry(container: Any, index: Any) -> Any:
         found = container[-1]
         for i, x in reversed([*enumerate(container[:-1])]):
             here = (index == i) | (index == i - len(container))
-            found = if_(here, lambda x=x: x, lambda x=found: x)
+            found = select(here, x, found)
         return found
     raise NotSupported(
         "an entry of a list by a traced number, of entries that are not of one kind",
@@ -94,4 +94,4 @@ def set_entry(new: Any, container: Any, index: Any) -> None:
         return
     for i, old in enumerate(container):
         here = (index == i) | (index == i - len(container))
-        container[i] = if_(here, lambda: new, lambda old=old: old)
+        container[i] = select(here, new, old)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -73,20 +74,21 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
     if is_traced_range(iterable):
         return _count(iterable, body, state, broken)
     items = iter(iterable)
-    over = False if broken is None else to_bool(broken())
+    is_over: Test = broken or (lambda: False)
+    over = to_bool(is_over())
     while over is False:
         try:
             item = next(items)
         except StopIteration:
             return None
         body(item)
-        over = False if broken is None else to_bool(broken())
+        over = to_bool(is_over())
     if over is not True:
         rest = _list_rest(items)
         if isinstance(rest, range) and len(rest) > 4:
             return _count(rest, body, state, broken)
         for item in rest:
-            if_(broken(), lambda: None, lambda item=item: body(item), state)
+            if_(is_over(), lambda: None, functools.partial(body, item), state)
     return None
 
 
@@ -94,7 +96,8 @@ def _list_rest(items: Iterator[Any]) -> Iterator[Any] | range:
     """Return the items that remain, a range's as a range."""
     if type(items) not in _RANGES:
         return items
-    _, (over,), state = items.__reduce__()
+    reduced: Any = items.__reduce__()
+    _, (over,), state = reduced
     return over[state or 0 :]
 
 
@@ -335,7 +338,6 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
         for leaf in jax.tree.leaves(result, is_leaf=_is_leaf) if parents else ():
             if isinstance(leaf, Tensor) and leaf.dtype.kind in {"float", "complex"}:
                 _refuse_gradients(leaf, leaves)
-    return result
 
 
 def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
