@@ -135,6 +135,8 @@ def test_a_module_knows_itself(tmp_path):
             "line 2",
         ),
         ({"p/__init__.py": "", "p/a.py": 'def f(): pass\nx = "\n'}, SyntaxError, r"a\.py, line 2"),
+        ({"a.py": "x = 1\nfrom __future__ import annotations\n"}, SyntaxError, r"beginning .* \(a\.py, line 2"),
+        ({"b.py": "x = 1\nglobal x\n", "a.py": "import b\n"}, SyntaxError, r"before global .* \(b\.py, line 2"),
     ],
 )
 def test_files_that_python_cannot_import(tmp_path, files, error, text):

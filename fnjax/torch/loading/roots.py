@@ -11,6 +11,7 @@ import re
 import sys
 import threading
 import types
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -178,6 +179,8 @@ class Loader(importlib.machinery.SourceFileLoader):
         """
         self.root.files[self.path] = None
         tree = ast.parse(self.get_data(self.path), self.path)
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # the compiled statements show them
+            compile(tree, self.path, "exec", dont_inherit=True)  # some errors are those of a whole file
         submodules = (None, self.root.public_name(module.__name__))  # `from . import part` waits for no statement
         own = [s for s in tree.body if not (isinstance(s, ast.ImportFrom) and s.module in submodules)]
         self.root.executing[module.__name__] = {name for statement in own for name in list_names(statement)}
