@@ -139,11 +139,6 @@ CASES = {
     "gather": (Gather, gather, (None, 0, 0)),
     "ruled": (Ruled, ruled_twin, (0, None, None)),
 }
-WRAPS = {
-    "eager": (lambda f: f, lambda f: f),
-    "jit": (jax.jit, lambda f: f),
-    "of_jit": (lambda f: f, jax.jit),
-}
 
 
 @pytest.fixture(params=CASES)
@@ -152,25 +147,13 @@ def case(request):
     return Fn.apply, twin, out_axes
 
 
-@pytest.fixture(params=WRAPS)
-def wraps(request):
-    return WRAPS[request.param]
-
-
-def close(got, expected):
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), got, expected)
-    assert jax.tree.map(jnp.shape, got) == jax.tree.map(jnp.shape, expected)
+def close(got, expected, label=""):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5, err_msg=label), got, expected)
+    assert jax.tree.map(jnp.shape, got) == jax.tree.map(jnp.shape, expected), label
 
 
 def batched(f, out_axes, inner=lambda f: f):
     return jax.vmap(inner(f), (0, None), out_axes, axis_name="batch", axis_size=N)
-
-
-def test_outputs(case, wraps):
-    """An output that does not depend on the batch has no batch axis, as in JAX's own vmap."""
-    f, twin, out_axes = case
-    outer, inner = wraps
-    close(outer(batched(f, out_axes, inner))(X, C), batched(twin, out_axes)(X, C))
 
 
 def pullback(f):
@@ -178,67 +161,106 @@ def pullback(f):
     return jax.grad(lambda x, c: sum(jnp.sum(jnp.sin(y)) for y in f(x, c)), (0, 1))
 
 
-def forward_over_reverse(f):
-    return jax.jacfwd(pullback(f), (0, 1))
-
-
 def tangents(f):
-    return lambda x, c: jax.jvp(f, (x, c), (jnp.ones_like(x), jnp.ones_like(c)))[1]
+    return lambda x, c: jax.jvp(f, (x, c), (x - 1.7, c + 1))[1]
 
 
-def test_gradients(case, wraps):
+def outputs(f, out_axes, inner=lambda f: f):
+    """An output that does not depend on the batch has no batch axis, as in JAX's own vmap."""
+    return batched(f, out_axes, inner)
+
+
+def gradients(f, out_axes, inner=lambda f: f):
     """The cotangent of an unbatched output counts once, not once for each example."""
-    f, twin, out_axes = case
-    outer, inner = wraps
-    close(outer(pullback(batched(f, out_axes, inner)))(X, C), jax.jit(pullback(batched(twin, out_axes)))(X, C))
+    return pullback(batched(f, out_axes, inner))
 
 
-@pytest.mark.parametrize("derivative", [tangents, forward_over_reverse])
-@pytest.mark.parametrize("inner", [lambda f: f, jax.jit], ids=["jit", "jit_of_jit"])
-def test_other_derivatives(case, inner, derivative):
-    """Tangents and second derivatives of unbatched outputs are those of JAX's own operations."""
-    f, twin, out_axes = case
-    close(jax.jit(derivative(batched(f, out_axes, inner)))(X, C), jax.jit(derivative(batched(twin, out_axes)))(X, C))
+def tangents_outside(f, out_axes, inner=lambda f: f):
+    """Tangents of unbatched outputs are those of JAX's own operations."""
+    return tangents(batched(f, out_axes, inner))
 
 
-def test_gradients_inside(case, wraps):
+def forward_over_reverse(f, out_axes, inner=lambda f: f):
+    """Second derivatives of unbatched outputs are those of JAX's own operations."""
+    return tangents(pullback(batched(f, out_axes, inner)))
+
+
+def gradients_inside(f, out_axes, inner=lambda f: f):
     """A gradient for one example is batched as the gradient of JAX's own operations."""
-    f, twin, _ = case
-    outer, inner = wraps
-    close(outer(batched(pullback(f), 0, inner))(X, C), jax.jit(batched(pullback(twin), 0))(X, C))
+    return batched(pullback(f), 0, inner)
 
 
-def test_tangents_inside(case, wraps):
+def tangents_inside(f, out_axes, inner=lambda f: f):
     """The tangent of an output that does not depend on the batch has no batch axis."""
-    f, twin, out_axes = case
-    if f is Gather.apply:
-        pytest.skip("JAX 0.10 to 0.12 cannot transpose psum_scatter inside vmap")
-    outer, inner = wraps
-    close(outer(batched(tangents(f), out_axes, inner))(X, C), jax.jit(batched(tangents(twin), out_axes))(X, C))
+    return batched(tangents(f), out_axes, inner)
 
 
-def test_batch_of_batches(case, wraps):
+def batch_of_batches(f, out_axes, inner=lambda f: f):
     """Under a second vmap an output has the axes of the batches on which it depends."""
-    f, twin, out_axes = case
-    outer, inner = wraps
-    xs = jnp.arange(6.0).reshape(2, N)
-
-    def twice(f, inner=lambda f: f):
-        return jax.vmap(batched(f, out_axes, inner), (0, None))
-
-    close(outer(twice(f, inner))(xs, C), jax.jit(twice(twin))(xs, C))
+    return lambda x, c: jax.vmap(batched(f, out_axes, inner), (0, None))(jnp.stack([x, x + 2]), c)
 
 
-def test_nothing_is_batched(case, wraps):
+def nothing_is_batched(f, out_axes, inner=lambda f: f):
     """Where only the axis has a name, the results are those of JAX's own vmap, too."""
-    f, twin, _ = case
-    outer, inner = wraps
+    return lambda x, c: jax.vmap(inner(lambda _: f(c + 0.8, c)), axis_name="batch")(x)
 
-    def run(f, inner=lambda f: f):
-        return lambda x, c: jax.vmap(inner(lambda _: f(x, c)), axis_name="batch")(X)
 
-    x, c = jnp.float32(1.5), C
-    close(outer(run(f, inner))(x, c), jax.jit(run(twin))(x, c))
+TRANSFORMS = (
+    outputs,
+    gradients,
+    tangents_outside,
+    forward_over_reverse,
+    gradients_inside,
+    tangents_inside,
+    batch_of_batches,
+    nothing_is_batched,
+)
+
+
+def hessian(f, out_axes, inner=lambda f: f):
+    """All second derivatives at once are those of JAX's own operations."""
+    return jax.jacfwd(pullback(batched(f, out_axes, inner)), (0, 1))
+
+
+def transforms_of(f):
+    """Return the transformations that JAX has for a case: 0.10 to 0.12 cannot transpose psum_scatter inside vmap."""
+    return [t for t in TRANSFORMS if (f, t) != (Gather.apply, tangents_inside)]
+
+
+def test_jit(case):
+    """The results of every transformation are those of JAX's own operations; the gradient also of an inner jit."""
+    f, twin, out_axes = case
+
+    @jax.jit
+    def run(x, c):
+        each = {t.__name__: [t(g, out_axes)(x, c) for g in (f, twin)] for t in transforms_of(f)}
+        return each | {"inner jit": [gradients(g, out_axes, jax.jit)(x, c) for g in (f, twin)]}
+
+    for name, (result, expected) in run(X, C).items():
+        close(result, expected, name)
+
+
+def test_gradients_outside_jit():
+    """Outside jit, too, the cotangent of an unbatched output counts once."""
+    x, sine, cosine = np.asarray(X), np.sin(C), np.cos(C)
+    weights = np.cos(x * sine)  # of the first output; the second counts once, the third for each example
+    expected = weights * sine, (weights * x).sum() * cosine + (1 + N) * 2 * np.cos(2 * C)
+    close(gradients(SplitOutput.apply, (0, None, 0))(X, C), expected)
+
+
+@pytest.mark.slow  # outside jit every operation is a program; the two tests above are the short form
+@pytest.mark.parametrize(
+    ("outer", "inner"),
+    [(lambda f: f, lambda f: f), (lambda f: f, jax.jit), (jax.jit, jax.jit)],
+    ids=["eager", "of_jit", "jit_of_jit"],
+)
+def test_eager_and_nested_jit(case, outer, inner):
+    """Outside jit, and with an inner jit, the results of every transformation are those of JAX's own operations."""
+    f, twin, out_axes = case
+    transforms = [*transforms_of(f), hessian]
+    expected = jax.jit(lambda x, c: [t(twin, out_axes)(x, c) for t in transforms])(X, C)
+    for transform, result in zip(transforms, expected, strict=True):
+        close(outer(transform(f, out_axes, inner))(X, C), result, transform.__name__)
 
 
 def test_residuals_are_not_batched():
