@@ -356,6 +356,15 @@ def f():
     except UnboundLocalError: late = None
     return a, (1 < 2) < 3
 """,
+    "errors_of_builtins": """
+def f():
+    calls = [lambda: round(1, foo=2), lambda: round(), lambda: getattr(), lambda: getattr(1, 'a', x=2)]
+    calls += [lambda: hasattr(1, x='a'), lambda: hasattr(1), lambda: round('a', None)]
+    def name(call):
+        try: return call()
+        except TypeError as e: return str(e)
+    return [name(c) for c in calls]
+""",
     "assertions": """
 def f():
     out = []

@@ -142,9 +142,13 @@ def _all(values: Iterable[Any]) -> Any:
     return True
 
 
-def _round(number: Any, ndigits: Any = None) -> Any:
-    if not is_traced(number):
-        return round(number, ndigits)
+def _round(*args: Any, **kwargs: Any) -> Any:
+    if not any(map(is_traced, (*args, *kwargs.values()))):
+        return round(*args, **kwargs)
+    return _round_traced(*args, **kwargs)
+
+
+def _round_traced(number: Any, ndigits: Any = None) -> Any:
     return number.round() if ndigits is None else number.round(decimals=ndigits)
 
 

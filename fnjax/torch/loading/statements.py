@@ -59,18 +59,19 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
         top_level.run(tree.body)
 
 
-def _hasattr(value: Any, name: str) -> bool:
+def _hasattr(*args: Any, **kwargs: Any) -> bool:
     """Return `hasattr(value, name)`; for a module of torch or Triton, whether fnjax has the name."""
-    if isinstance(value, Missing):
-        raise value.refuse()
-    return value.has(name) if isinstance(value, LibraryModule) else hasattr(value, name)
+    kind = type(args[0]) if len(args) == 2 and not kwargs else object
+    if issubclass(kind, Missing):
+        raise args[0].refuse()
+    return args[0].has(args[1]) if issubclass(kind, LibraryModule) else hasattr(*args, **kwargs)
 
 
-def _getattr(value: Any, name: str, *default: Any) -> Any:
+def _getattr(*args: Any, **kwargs: Any) -> Any:
     """Return `getattr(value, name, *default)`; the default for a name of torch or Triton that fnjax does not have."""
-    if default and isinstance(value, LibraryModule) and not value.has(name):
-        return default[0]
-    return getattr(value, name, *default)
+    if len(args) == 3 and issubclass(type(args[0]), LibraryModule) and not args[0].has(args[1]):
+        return args[2]
+    return getattr(*args, **kwargs)
 
 
 def _catches_imports(node: ast.stmt) -> bool:
