@@ -365,6 +365,11 @@ def f():
         except TypeError as e: return str(e)
     return [name(c) for c in calls]
 """,
+    "functions_of_math_are_pickled_by_name": """
+def f():
+    import copy, math, pickle
+    return pickle.loads(pickle.dumps(math.log)) is math.log, copy.deepcopy([math.log])[0] is math.log
+""",
     "assertions": """
 def f():
     out = []

@@ -42,6 +42,9 @@ class _Function:
         name = function.__name__
         self._function, self._on_arrays = function, _OTHERS.get(name, getattr(jnp, name, None))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _find, (self._function.__name__,)
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not any(map(is_traced, (*args, *kwargs.values()))):
             return self._function(*args, **kwargs)
@@ -52,6 +55,11 @@ class _Function:
         named = {k: a.array if isinstance(a, Tensor) else a for k, a in kwargs.items()}
         found = self._on_arrays(*arrays, **named)
         return number(found.astype(int)) if name in _INTEGERS else number(found)
+
+
+def _find(name: str) -> _Function:
+    """Return a function by its name: copies and pickles are the function itself."""
+    return vars(MATH)[name]
 
 
 MATH = types.ModuleType("math")
