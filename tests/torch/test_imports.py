@@ -370,3 +370,28 @@ def test_default_dtype_of_a_root(tmp_path):
     with torch.seed(0):
         assert plain.dtypes() == ({torch.float32}, [torch.float32, torch.float16], torch.complex64)
     assert torch.get_default_dtype() is torch.ones(1).dtype is torch.float32
+
+
+def test_sys_modules_are_restored(tmp_path):
+    """A file that takes modules out of sys.modules and puts them back leaves all as they were, as mock does."""
+    text = """
+        import sys
+        from unittest import mock
+        import other
+        with mock.patch.dict(sys.modules, {"made": sys}):
+            import made
+        import other as again, another
+        FRESH = []
+        for _ in range(2):
+            saved = {name: sys.modules.pop(name) for name in list(sys.modules) if name == "another"}
+            import another as fresh
+            FRESH.append(fresh)
+            sys.modules.update(saved)
+        import another as last
+    """
+    before = dict(sys.modules)
+    loaded = load(tmp_path, {"user.py": text, "other.py": "", "another.py": "", "main.py": "import user"}).user
+    assert loaded.again is loaded.other
+    assert loaded.last is loaded.another
+    assert len({id(m) for m in (loaded.another, *loaded.FRESH)}) == 3
+    assert before.items() <= sys.modules.items()

@@ -18,6 +18,7 @@ class Modules(MutableMapping[str, types.ModuleType]):
 
     def __init__(self, root: Root) -> None:
         self._root = root
+        self._deleted = set[str]()  # the interpreter's names of modules that files deleted, and may enter anew
 
     def of(self, value: types.ModuleType) -> object:
         """Return `value.modules`."""
@@ -25,8 +26,11 @@ class Modules(MutableMapping[str, types.ModuleType]):
 
     def _private_name(self, name: str) -> str:
         private, top = f"{self._root.name}.{name}", name.partition(".")[0]
-        if private in sys.modules or name in sys.modules or top in sys.stdlib_module_names:
-            return private if private in sys.modules else name
+        for known in (private, name):
+            if known in sys.modules or known in self._deleted:
+                return known
+        if top in sys.stdlib_module_names:
+            return name
         return private if self._root.holds(top) or PathFinder.find_spec(top) is None else name
 
     def __getitem__(self, name: str) -> types.ModuleType:
@@ -41,13 +45,15 @@ class Modules(MutableMapping[str, types.ModuleType]):
         sys.modules[self._private_name(name)] = value
 
     def __delitem__(self, name: str) -> None:
-        del sys.modules[self._private_name(name)]
+        found = self._private_name(name)
+        del sys.modules[found]
+        self._deleted.add(found)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(list(sys.modules))
+        return iter(dict.fromkeys(map(self._root.public_name, list(sys.modules))))
 
     def __len__(self) -> int:
-        return len(sys.modules)
+        return sum(1 for _ in self)
 
     def copy(self) -> dict[str, types.ModuleType]:
         """Return the interpreter's modules, as `clear` and `update` restore them."""
@@ -55,6 +61,7 @@ class Modules(MutableMapping[str, types.ModuleType]):
 
     def clear(self) -> None:
         """Forget the interpreter's modules."""
+        self._deleted.update(sys.modules)
         sys.modules.clear()
 
 
