@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -115,11 +116,8 @@ def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..
             known = iter(keys)
             by_key = {} if key is None else {"key": lambda _: next(known)}
             return function(*([values] if len(args) == 1 else args), **by_key, **kwargs)
-        best, best_key = values[0], keys[0]
-        for value, its_key in zip(values[1:], keys[1:], strict=True):
-            taken = is_better(its_key, best_key)
-            best, best_key = select(taken, value, best), select(taken, its_key, best_key)
-        return best
+        pairs: Any = [(v,) for v in values] if key is None else zip(values, keys, strict=True)
+        return functools.reduce(lambda a, b: select(is_better(b[-1], a[-1]), b, a), pairs)[0]
 
     return choose
 

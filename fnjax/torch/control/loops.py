@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -72,27 +72,23 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
         broken: returns the flag that says that the loop is over; None if there is none.
     """
     if is_traced_range(iterable):
-        return _count(iterable, body, state, broken)
-    items = iter(iterable)
+        _count(iterable, body, state, broken)
+        return
+    items, nothing = iter(iterable), object()
     is_over: Test = broken or (lambda: False)
-    over = to_bool(is_over())
-    while over is False:
-        try:
-            item = next(items)
-        except StopIteration:
-            return None
+    while (over := to_bool(is_over())) is False and (item := next(items, nothing)) is not nothing:
         body(item)
-        over = to_bool(is_over())
-    if over is not True:
-        rest = _list_rest(items)
-        if isinstance(rest, range) and len(rest) > 4:
-            return _count(rest, body, state, broken)
-        for item in rest:
-            if_(is_over(), lambda: None, functools.partial(body, item), state)
-    return None
+    if isinstance(over, bool):
+        return
+    rest = _list_rest(items)
+    if isinstance(rest, range) and len(rest) > 4:
+        _count(rest, body, state, broken)
+        return
+    for item in rest:
+        if_(is_over(), lambda: None, functools.partial(body, item), state)
 
 
-def _list_rest(items: Iterator[Any]) -> Iterator[Any] | range:
+def _list_rest(items: Any) -> Any:
     """Return the items that remain, a range's as a range."""
     if type(items) not in _RANGES:
         return items
@@ -297,8 +293,8 @@ def _zeros_of(leaf: Any) -> Any:
 
 def _traced_while(test: Test, body: Test, variables: Variables) -> None:
     """Run a loop as jax.lax.while_loop: variables and storages that it writes are carried."""
-    before = variables.read()
-    carry = _Carry(before, variables.names)
+    result = variables.read()
+    carry = _Carry(result, variables.names)
 
     def run(arrays: Sequence[Any], found: dict[str, Any]) -> list[Any]:
         iteration, *arrays = arrays
@@ -322,17 +318,19 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
 
     mode, draws = get_mode(), Stream()
     leaves = [leaf.value for leaves in carry.leaves for leaf in leaves if isinstance(leaf, Tensor)]
-    with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
-        for _ in range(8):  # until dtypes and what is written are known
-            found: dict[str, Any] = {}
-            first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
-            start = [jnp.int32(0), *carry.leave(first)]
-            jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
-            if not carry.update(found["state"], found["written"], found["entered"], found["start"]):
-                break
-        end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
-    result = carry.enter(end[1:])
-    variables.write(result)
+    try:
+        with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
+            for _ in range(8):  # until dtypes and what is written are known
+                found: dict[str, Any] = {}
+                first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
+                start = [jnp.int32(0), *carry.leave(first)]
+                jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
+                if not carry.update(found["state"], found["written"], found["entered"], found["start"]):
+                    break
+            end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
+        result = carry.enter(end[1:])
+    finally:
+        variables.write(result)
     if mode.enabled:  # JAX differentiates the loop as it can; PyTorch's autograd in the source cannot
         parents = [v for v in (*leaves, *read) if v.requires_grad]
         for leaf in jax.tree.leaves(result, is_leaf=_is_leaf) if parents else ():

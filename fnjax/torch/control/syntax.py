@@ -33,8 +33,7 @@ def walk(body: Iterable[ast.AST]) -> Iterator[ast.AST]:
         if isinstance(node, ast.ClassDef):
             waiting += [*node.decorator_list, *node.bases, *node.keywords]
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            defaults = [*node.args.defaults, *(d for d in node.args.kw_defaults if d)]
-            waiting += defaults if isinstance(node, ast.Lambda) else [*node.decorator_list, *defaults]
+            waiting += [*getattr(node, "decorator_list", ()), *node.args.defaults, *filter(None, node.args.kw_defaults)]
         elif isinstance(node, ast.comprehension):
             waiting += [node.iter, *node.ifs]
         else:
