@@ -150,10 +150,11 @@ def _round_traced(number: Any, ndigits: Any = None) -> Any:
     return number.round() if ndigits is None else number.round(decimals=ndigits)
 
 
-def _sort(values: Any, *, key: Any = None, reverse: bool = False) -> Any:
-    values = list(values)
+def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
+    values = list(args[0]) if len(args) == 1 else []
     if key is not None or not any(map(is_traced, values)):
-        return sorted(values, key=key, reverse=reverse)
+        return sorted(*([values] if len(args) == 1 else args), key=key, **kwargs)
+    reverse = kwargs.get("reverse", False)
     if all(isinstance(v, Tensor) and not v.number for v in values):
         return list(run("torch.stack", (values,), {}).sort(descending=reverse)[0].unbind())
     found = jnp.sort(jnp.stack([v.array.reshape(()) if isinstance(v, Tensor) else jnp.asarray(v) for v in values]))
