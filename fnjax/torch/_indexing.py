@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch._dtypes import cast_entries, dtype
+from fnjax.torch._missing import Missing
 from fnjax.torch._recording import HostValue
 from fnjax.torch._selection import Mask, find_mask, move_selected, select, spread_values
 from fnjax.torch._sizes import find_length
@@ -38,6 +39,8 @@ def _part(part: Any) -> Any:
         return make(jnp.asarray(np.asarray(part)), dtype("bool" if part and isinstance(part[0], bool) else "int64"))
     if isinstance(part, slice):
         return slice(*(_bound(b) for b in (part.start, part.stop, part.step)))
+    if isinstance(part, Missing):  # NumPy would hide its reason
+        raise part.refuse()
     return part
 
 

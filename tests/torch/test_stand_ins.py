@@ -98,7 +98,7 @@ bool(M); not M; M and 1; 1 if M else 2; M.name; M(); M[0]; M | None; None | M; -
 int(M); float(M); complex(M)
 round(M); divmod(M, 1); M @ M; [1, 2][M]; {**M}; set([M]); max(M, 1); sum(M); torch.ones(2) + M; M * torch.ones(2)
 torch.zeros(M); torch.tensor(M); torch.tensor([M]); torch.where(torch.ones(2) > 0, M, 1); torch.nn.Linear(M, 2)
-setattr(M, "a", 1); delattr(M, "a"); M.__enter__(); abs(M); format(M); print(M)
+setattr(M, "a", 1); delattr(M, "a"); M.__enter__(); abs(M); format(M); print(M); torch.ones(3)[M]; torch.ones(3)[:M]
 """
 
 
