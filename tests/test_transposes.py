@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.scipy.sparse.linalg import bicgstab, cg
 
 import fnjax
@@ -110,6 +111,27 @@ def test_the_derivative_of_a_transpose(case):
         expected = jax.jit(jax.hessian(h))(A)
         np.testing.assert_allclose(jax.jit(jax.hessian(g))(A), expected, rtol=1e-10)
         np.testing.assert_allclose(jax.jit(jax.jacrev(jax.grad(g)))(A), expected, rtol=1e-10)
+
+
+class Nested(fnjax.Function):
+    """Seven times x: forward calls another Function and names a value; backward is this Function itself."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return Sum.apply(checkpoint_name(x, "named"), 3 * x)
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return Nested.apply(grad_output)
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_a_call_inside_a_call(wrap):
+    """A transposed call has another, and names, in its body."""
+    f = wrap(Nested.apply)
+    assert jax.linear_transpose(f, 1.0)(1.0) == (7.0,)
+    assert jax.jvp(f, (1.0,), (1.0,)) == (7, 7)
+    assert jax.hessian(lambda x: f(x) ** 2)(1.0) == 98
 
 
 def test_the_hessian_of_a_solver():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from jax.interpreters import ad
 from fnjax._primitives.jax_internals import is_sharding_error, located_anew, open_jaxpr, user_location, without_writes
 from fnjax._primitives.jaxprs import FORWARD, iter_equations
 from fnjax._primitives.linearity import has_no_transpose, is_linear, is_nonlinear, may_be_linear
-from fnjax._primitives.rule import OPERATION, Arrays, Method, Rule
+from fnjax._primitives.rule import OPERATION, Arrays, Body, Method, Rule
 from fnjax._primitives.trace import trace
 from fnjax.errors import FnjaxError
 
@@ -137,6 +138,8 @@ def _prepare(program: Any) -> Any:
     """
 
     def replace(value: Any) -> Any:
+        if isinstance(value, Body):
+            return dataclasses.replace(value, jaxpr=_prepare(value.jaxpr))
         if hasattr(open_jaxpr(value), "eqns"):
             return _prepare(value)
         if isinstance(value, tuple | list):
