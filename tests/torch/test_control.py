@@ -284,6 +284,26 @@ def global_and_nonlocal(x):
     return result, n
 
 
+def names(x, name=1.0, *args):
+    test = item = items = decided = closure = 1.0
+    if x.sum() > 0:
+        test = 2.0
+        name = name + 1
+    for i in range(int(x[0].abs().item()) + 2):
+        item = item + 1
+        items = items * 2
+        closure = closure - 1
+    while x.sum() < 30:
+        x = x + 1
+        decided = decided + 1
+        value = result = x
+    return x * test, name, item, items, decided, closure, value, result, len(args)
+
+
+def all_names(x):
+    return names(x, 3.0, 4, 5)
+
+
 def in_generator(x):
     def items():
         for i in range(3):
@@ -321,6 +341,7 @@ NAMES = [
     "traced_bound",
     "matched",
     "global_and_nonlocal",
+    "all_names",
     "in_generator",
 ]
 

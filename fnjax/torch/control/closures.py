@@ -24,6 +24,7 @@ from fnjax.torch.control.syntax import (
 )
 
 Block = list[ast.stmt]
+GIVEN = "__fnjax_given__"  # the argument of a closure: no variable of the source has this name
 
 
 class Closures:
@@ -54,9 +55,9 @@ class Closures:
             yes_ends, no_ends = ends(node.body, kinds), ends(node.orelse, kinds)
             yes = self._block("yes", node.body, loop, after if no_ends and not yes_ends else ())
             no = self._block("no", node.orelse, loop, after if yes_ends else ())
-            return [self._if(load("test"), yes, no), *([] if yes_ends or no_ends else self._guard(after, loop))]
+            return [self._if(load(GIVEN), yes, no), *([] if yes_ends or no_ends else self._guard(after, loop))]
 
-        return self._define("branch", node, make, "test")
+        return self._define("branch", node, make, GIVEN)
 
     def rest(self, body: Sequence[ast.stmt], loop: Loop | None) -> str:
         """Return the closure of what follows a statement that may have jumped."""
@@ -72,20 +73,20 @@ class Closures:
         def make_body() -> Block:
             begin: Block = [assign(loop.skipped, ast.Constant(False))] if loop.skipped else []
             if isinstance(node, ast.For):
-                begin.insert(0, self._calls.rewrite(ast.Assign([node.target], load("item"))))
+                begin.insert(0, self._calls.rewrite(ast.Assign([node.target], load(GIVEN))))
             return [*begin, *self.block(node.body, loop)]
 
         def make() -> Block:
-            body = self._define("body", node, make_body, *(["item"] if isinstance(node, ast.For) else []))
+            body = self._define("body", node, make_body, *([GIVEN] if isinstance(node, ast.For) else []))
             ended = delay(load(loop.broken)) if loop.broken else ast.Constant(None)
             if isinstance(node, ast.For):
-                run = call("for_", load("items"), load(body), self._state(body), ended)
+                run = call("for_", load(GIVEN), load(body), self._state(body), ended)
             else:
                 test = self._define("test", node, lambda: [ast.Return(self._calls.rewrite(node.test))])
-                run = call("while_", load("decided"), load(test), load(body), self._state(test, body), ended)
+                run = call("while_", load(GIVEN), load(test), load(body), self._state(test, body), ended)
             return [ast.Expr(run), *self._guard(node.orelse, outer, [loop.broken] if loop.broken else [])]
 
-        return self._define("loop", node, make, "items" if isinstance(node, ast.For) else "decided")
+        return self._define("loop", node, make, GIVEN)
 
     def _guard(self, body: Sequence[ast.stmt], loop: Loop | None, flags: list[str] | None = None) -> Block:
         """Return the statement that runs a block if no jump has been taken, by the flags of the loop or these."""

@@ -17,7 +17,7 @@ import ast
 from collections.abc import Callable, Sequence
 
 from fnjax.torch.control.calls import Calls, list_made
-from fnjax.torch.control.closures import Block, Closures
+from fnjax.torch.control.closures import GIVEN, Block, Closures
 from fnjax.torch.control.scope import (
     UNFLAGGED,
     Loop,
@@ -31,6 +31,7 @@ from fnjax.torch.control.scope import (
 from fnjax.torch.control.syntax import LOOPS, SCOPES, assign, bind, call, compare, delay, list_blocks, load, map_parts
 
 TRACED = "__fnjax_traced__"
+_CLOSURE = "__fnjax_closure__"
 Leave = Callable[[], Block]
 
 
@@ -73,10 +74,10 @@ class _Statements:
             return [*body[:at], *made]
         names: list[ast.expr | None] = [ast.Constant(f.name) for f in self.closures.functions]
         chosen = ast.Subscript(
-            ast.Dict(names, [load(f.name) for f in self.closures.functions]), load("name"), ast.Load()
+            ast.Dict(names, [load(f.name) for f in self.closures.functions]), load(_CLOSURE), ast.Load()
         )
-        call_it = ast.Return(ast.Call(chosen, [ast.Starred(load("args"), ast.Load())], []))
-        arguments = ast.arguments([], [ast.arg("name")], ast.arg("args"), [], [], None, [])
+        call_it = ast.Return(ast.Call(chosen, [ast.Starred(load(GIVEN), ast.Load())], []))
+        arguments = ast.arguments([], [ast.arg(_CLOSURE)], ast.arg(GIVEN), [], [], None, [])
         flags = [scope.value, *(f for loop in scope.loops.values() for f in loop.flags)]
         begin: Block = [  # makes them the function's own variables, without values
             ast.AnnAssign(ast.Name(f, ast.Store()), ast.Constant(None), None, 1) for f in flags
