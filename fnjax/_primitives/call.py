@@ -336,8 +336,10 @@ def _transpose(
 
     def differentiate(known: Arrays, dots: Arrays, xs: Sequence[Any]) -> Arrays:
         filled = fill(known, xs)
-        tangents = [t if k else ad.Zero(None) for t, k in zip(merge(dots, is_known), is_known, strict=True)]
-        needs = [type(t) is not ad.Zero and is_inexact(x) for t, x in zip(tangents, filled, strict=True)]
+        tangents = merge(dots, is_known)
+        needs = [
+            t is not None and type(t) is not ad.Zero and is_inexact(x) for t, x in zip(tangents, filled, strict=True)
+        ]
         if any(needs[:n]):
             raise rule.error("closure")
         # Without an equation, intermediates that do not depend on what is transposed are known.
@@ -349,11 +351,11 @@ def _transpose(
 
     inner, start = rule, n
     while isinstance(inner, WithValues):  # known values in front, some of which may be zeros
-        inner, start = inner.rule, start + inner.n_values
+        start, inner = start + inner.n_values, inner.rule
     types_in = body.jaxpr.in_avals[start:]
     if is_linear_by_rule(inner, types_in, linear[start:], None if known_linear and not n else body.jaxpr):
         params = {"rule": rule, "cache_anchor": make_cache_anchor()}
-        _, vjp = jax.vjp(lambda *xs: _bind(body, fill(known, xs), **params), *map(ad.zeros_like_aval, types))
+        vjp = jax.vjp(lambda *xs: _bind(body, fill(known, xs), **params), *map(ad.zeros_like_aval, types))[1]
         return merge(vjp(vectors), linear)
     return merge(transpose_call(run, differentiate, known, types, vectors, rule, known_linear=known_linear), linear)
 

@@ -16,9 +16,15 @@ from jax.interpreters import ad
 from fnjax._primitives.jax_internals import is_sharding_error, located_anew, open_jaxpr, user_location, without_writes
 from fnjax._primitives.jaxprs import FORWARD, iter_equations
 from fnjax._primitives.linearity import has_no_transpose, is_linear, is_nonlinear, may_be_linear
-from fnjax._primitives.rule import OPERATION, Arrays, Body, Method, Rule
+from fnjax._primitives.rule import OPERATION, Arrays, Body, ErrorKind, Method, Rule
 from fnjax._primitives.trace import trace
 from fnjax.errors import FnjaxError
+
+_ERRORS: dict[Method, tuple[ErrorKind, ErrorKind]] = {
+    "forward": ("forward not linear", "forward without transpose"),
+    "backward": ("backward not linear", "backward without transpose"),
+    "jvp": ("jvp not linear", "jvp without transpose"),
+}
 
 
 def transpose(
@@ -43,16 +49,17 @@ def transpose(
     Raises:
         FnjaxError: if the function is not linear, or JAX cannot transpose one of its operations.
     """
+    not_linear, without_transpose = _ERRORS[method]
     zeros = list(map(ad.zeros_like_aval, avals))  # rather than types: zeros carry the mesh axes on which they vary
     jaxpr, closed_over, result = trace(rule.name, fun, *zeros)
     if jaxpr.effects:  # backward's writes to Refs are not part of its transpose
         part = without_writes(open_jaxpr(jaxpr), [True] * len(jaxpr.out_avals))
         if part is None:
-            raise rule.error(f"{method} not linear")
+            raise rule.error(not_linear)
         jaxpr = ClosedJaxpr(part, ())
     may_be = True if known_linear else is_linear(jaxpr, closed_over)
     if may_be is False:
-        raise rule.error(f"{method} not linear")
+        raise rule.error(not_linear)
     present = [child.num_leaves > 0 for child in result.children()]
     given = [v for v, p in zip(vectors, present, strict=True) if p]
 
@@ -77,9 +84,9 @@ def transpose(
     if failing and all(eqn.primitive.name in _DERIVATIVE_ONLY for eqn, _ in failing):  # that of a linear function
         return list(jax.vjp(linear, *zeros)[1](given))
     if any(is_nonlinear(eqn) for eqn, _ in failing):
-        raise rule.error(f"{method} not linear") from cause
+        raise rule.error(not_linear) from cause
     operation = f"{failing[0][0].primitive.name}{failing[0][1]}" if failing else OPERATION
-    raise rule.error(f"{method} without transpose", operation) from cause
+    raise rule.error(without_transpose, operation) from cause
 
 
 # Linear operations of which JAX has the derivative, and no transpose for some parameters: x.at[i].set(y), cg.

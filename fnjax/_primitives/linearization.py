@@ -161,7 +161,8 @@ def _transpose_residuals(cotangents: Sequence[Any], args: Sequence[Any], **param
 
     def run(*vectors: Any) -> Arrays:
         given = iter(vectors)
-        return _evaluate(*[next(given) if u else x for x, u in zip(args, linear, strict=True)], **params)
+        results: Arrays = _evaluate(*[next(given) if u else x for x, u in zip(args, linear, strict=True)], **params)
+        return results
 
     types, derivative = [x.aval for x in select(args, linear)], params["derivative"]
     method: Method = "backward" if derivative.jvp is None else "jvp"
