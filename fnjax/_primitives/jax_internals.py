@@ -351,6 +351,19 @@ def find_program() -> Any:
     return trace
 
 
+def find_trace(array: Any) -> Any:
+    """Return the trace that an array belongs to; None for one that is not traced."""
+    return getattr(array, "_trace", None)
+
+
+def is_in_scope(array: Any) -> bool:
+    """Return whether an array is not traced, or by a trace that the current call is in."""
+    trace, current = find_trace(array), find_top_trace(())
+    while trace is not None and current is not None and current is not trace:
+        current = getattr(current, "parent_trace", None)
+    return current is not None
+
+
 class Linearizing(NamedTuple):
     """Operands of a call under `jax.linearize`.
 

@@ -345,8 +345,10 @@ def detach_(self: Tensor) -> Tensor:
 @method
 def retain_grad(self: Tensor) -> None:
     """Collect the gradient in `.grad`, although the tensor is not a leaf."""
-    if self.value.leaf is None:
-        self.value.leaf = self
+    value = self.value
+    if value.leaf is None:
+        value.leaf = self
+        self._cached = (self.memory.version, value)
 
 
 @method

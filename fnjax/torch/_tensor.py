@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._primitives.jax_internals import find_top_trace, is_transformed
 from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
-from fnjax.torch._values import Storage, Value, compute, compute_view, get_mode, overwrite
+from fnjax.torch._values import (
+    Kept,
+    Storage,
+    Value,
+    compute,
+    compute_view,
+    find_kept,
+    get_mode,
+    keep,
+    overwrite,
+)
 from fnjax.torch.control.journal import note_storage
 from fnjax.torch.loading.errors import NotSupported
 
@@ -72,6 +84,7 @@ class Tensor(metaclass=_TensorType):
         "__weakref__",
         "_cached",
         "_detached",
+        "_made_in",
         "dtype",
         "grad",
         "layout",
@@ -88,7 +101,8 @@ class Tensor(metaclass=_TensorType):
     number: bool
     mask: Any  # a _selection.Mask, or None
     _detached: Detached | None
-    _cached: tuple[int, Value] | None
+    _cached: tuple[int, Kept] | None
+    _made_in: Any  # a weak reference to the trace in which a view was made, or None
 
     if TYPE_CHECKING:  # methods and operators are installed by _methods
 
@@ -105,6 +119,7 @@ class Tensor(metaclass=_TensorType):
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
         made._detached, made._cached, made.grad, made.number, made.mask = detached, None, None, False, None
+        made._made_in = weakref.ref(find_top_trace(())) if is_transformed() else None
         return made
 
     # ------------------------------------------------------------------ reading and writing
@@ -114,7 +129,9 @@ class Tensor(metaclass=_TensorType):
         """The present value; the same object until the tensor is written to."""
         storage = self.memory
         if self._cached is not None and self._cached[0] == storage.version:
-            return self._cached[1]
+            kept = find_kept(self._cached[1])
+            if kept is not None:
+                return kept
         whole, layout, part = storage.layout, self.layout, self.part
         if self._detached:
             if self._detached.lost:
@@ -128,7 +145,8 @@ class Tensor(metaclass=_TensorType):
         else:
             found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value])
             found.origin = ("view", _layout.offset_of(layout, whole), layout.shape, layout.strides, part, storage.value)
-        self._cached = (storage.version, found)
+        made_in = None if self._made_in is None else self._made_in()
+        self._cached = (storage.version, keep(found, storage.trace, made_in))
         return found
 
     @property
@@ -299,9 +317,14 @@ class Derived(Storage):
 
     def __init__(self, parent: Tensor, show: Any, put: Any) -> None:
         self._parent, self._show, self._put = parent, show, put
-        self._cached: tuple[int, Any] = (-1, None)
+        self._cached: tuple[int, Kept | None] = (-1, None)
         self.serial, self.shared = parent.memory.serial, ""
         self.layout = _layout.make_layout(self.value.array.shape)
+
+    @property
+    def trace(self) -> Any:
+        """The trace that the other tensor's memory belongs to, or None."""
+        return self._parent.memory.trace
 
     @property
     def version(self) -> int:
@@ -316,9 +339,12 @@ class Derived(Storage):
     def value(self) -> Value:
         """The value that the function computes from the other tensor's."""
         parent = self._parent
-        if self._cached[0] != parent.memory.version:
-            self._cached = (parent.memory.version, compute_view(lambda *a: (self._show(*a),), [parent.value]))
-        return self._cached[1]
+        version, kept = self._cached
+        found = find_kept(kept) if kept is not None and version == parent.memory.version else None
+        if found is None:
+            found = compute_view(lambda *a: (self._show(*a),), [parent.value])
+            self._cached = (parent.memory.version, keep(found, self.trace))
+        return found
 
     @value.setter
     def value(self, new: Value) -> None:

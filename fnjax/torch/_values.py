@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax._contexts import NO_GRAD
-from fnjax._primitives.jax_internals import is_transformed
+from fnjax._primitives.jax_internals import find_trace, is_in_scope, is_transformed
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch._random import Stream
 from fnjax.torch.control.journal import next_serial
@@ -128,7 +129,7 @@ class Value:
         origin: of a traced array the operation and its arguments, if known: equal ones give equal arrays.
     """
 
-    __slots__ = ("array", "hooks", "index", "leaf", "node", "origin", "requires_grad", "source")
+    __slots__ = ("__weakref__", "array", "hooks", "index", "leaf", "node", "origin", "requires_grad", "source")
     hooks: tuple[Any, ...]
     source: Any
     origin: tuple[Any, ...] | None
@@ -138,6 +139,26 @@ class Value:
     ) -> None:
         self.array, self.node, self.index = array, node, index
         self.requires_grad, self.leaf, self.hooks, self.source, self.origin = requires_grad, leaf, (), None, None
+
+
+Kept = Value | weakref.ref[Value]
+
+
+def keep(value: Value, *older: Any) -> Kept:
+    """Return what a tensor keeps of its value: a weak reference where its trace is not that of one of `older`.
+
+    The tensor may outlive the trace. What uses the value keeps it: until then nothing tells it from an equal one.
+    """
+    trace = find_trace(value.array)
+    return value if any(trace is t for t in older) else weakref.ref(value)
+
+
+def find_kept(kept: Kept) -> Value | None:
+    """Return the value that a tensor has kept; None once its trace has ended."""
+    if isinstance(kept, Value):
+        return kept
+    found = kept()
+    return found if found is not None and is_in_scope(found.array) else None
 
 
 def are_same(a: Any, b: Any, depth: int = 8) -> bool:
@@ -221,3 +242,8 @@ class Storage:
     def __init__(self, value: Value, layout: Any) -> None:
         self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
         self.numpy = None
+
+    @property
+    def trace(self) -> Any:
+        """The trace that the memory belongs to, or None."""
+        return find_trace(self.value.array)

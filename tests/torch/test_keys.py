@@ -214,3 +214,92 @@ def test_set_grad_enabled_as_a_statement_is_in_the_key():
         return found
 
     assert contextvars.copy_context().run(run) == [0, 6, 0, 6]
+
+
+VIEWS = """
+import torch
+
+G = torch.arange(400.0)
+V = G.view(20, 20)[:2, :2]
+P = torch.nn.Parameter(torch.ones(20, 20))
+ROW = P[0]
+PAIRS = torch.view_as_real(torch.ones(400, dtype=torch.complex64))
+HALF = PAIRS[:2]
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("b", torch.ones(400))
+        self.half = self.b[:200]
+
+    def forward(self, x):
+        return x + self.half.sum()
+
+net = Net()
+
+def of_a_global(x):
+    return x * V + V
+
+def of_a_buffer(x):
+    return net(x)
+
+def of_pairs(x):
+    return x * HALF
+
+def in_a_loop(x):
+    v = x.t()
+    s, n = x, 0
+    while n < 3 and s.abs().sum() < 100:
+        s = s + v.sum()
+        n += 1
+    return s * v
+
+def in_a_counted_loop(x):
+    v = x.t()
+    s = x
+    for i in range(int(x.sum()) // 3):
+        s = s + v.sum()
+    return s * v
+
+def in_a_branch(x):
+    v, w = x.t(), V.t()
+    y = x + v + w if x.sum() > 0 else x
+    return y * v * w
+
+def differentiated(x):
+    y = (ROW * x.sum()).sum()
+    (g,) = torch.autograd.grad(y, ROW)
+    return g[:2] * x
+
+def hooked(x):
+    row = P[1]
+    row.register_hook(lambda g: g * 3)
+    (g,) = torch.autograd.grad((row * x.sum()).sum(), row)
+    return g[:2] * x
+"""
+WANTED = {
+    "of_a_global": [[0, 2], [40, 42]],
+    "of_a_buffer": [[201, 201], [201, 201]],
+    "of_pairs": [[1, 0], [1, 0]],
+    "in_a_loop": [[13, 13], [13, 13]],
+    "in_a_counted_loop": [[5, 5], [5, 5]],
+    "in_a_branch": [[0, 440], [3, 483]],
+    "differentiated": [[4, 4], [4, 4]],
+    "hooked": [[12, 12], [12, 12]],
+}
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory):
+    path = tmp_path_factory.mktemp("torch") / "views.py"
+    path.write_text(VIEWS)
+    return torch.load(path)
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_values_of_a_trace_do_not_outlive_it(views, name):
+    """A view of something older that a trace is the first to read is right there, in the next trace and outside."""
+    function, x = torch.jax_view(getattr(views, name)), jnp.ones((2, 2))
+    batched = jax.vmap(jax.jit(function))(x[None])[0]
+    for found in (batched, jax.checkpoint(function)(x), function(x), jax.jit(function)(x), function(x)):
+        np.testing.assert_array_equal(found, WANTED[name])

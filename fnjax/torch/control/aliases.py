@@ -80,6 +80,11 @@ class Merged(Derived):
                 self._own.version += 1
 
     @property
+    def trace(self) -> Any:
+        """The trace that this memory belongs to, or None."""
+        return self._own.trace
+
+    @property
     def version(self) -> int:
         """The number of writes to this memory, and to those that it shares."""
         self._follow()

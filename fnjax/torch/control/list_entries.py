@@ -12,7 +12,7 @@ import numpy as np
 from fnjax.torch import _layout
 from fnjax.torch._host import is_traced, record
 from fnjax.torch._tensor import Derived, Tensor, is_known
-from fnjax.torch._values import Value, compute
+from fnjax.torch._values import Value, compute, find_kept, keep
 from fnjax.torch.control.branches import NUMBERS, select
 from fnjax.torch.loading.errors import NotSupported
 
@@ -40,11 +40,18 @@ class _Selected(Derived):
     @property
     def value(self) -> Value:
         """The value of the selected tensor."""
-        if self._cached[0] != self.version:
+        version, kept = self._cached
+        found = find_kept(kept) if kept is not None and version == self.version else None
+        if found is None:
             values = [self._at.value, *(p.value for p in self._parents)]
             found = compute(lambda at, *arrays: (jnp.stack(arrays)[at],), values, "IndexBackward")[0]
-            self._cached = (self.version, found)
-        return self._cached[1]
+            self._cached = (self.version, keep(found, self.trace))
+        return found
+
+    @property
+    def trace(self) -> Any:
+        """The trace that the integer belongs to."""
+        return self._at.memory.trace
 
     @value.setter
     def value(self, new: Value) -> None:
