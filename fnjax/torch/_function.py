@@ -17,7 +17,7 @@ import fnjax
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._gradients import check_gradients
+from fnjax.torch._gradients import check_gradients, resolve
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
 from fnjax.torch._missing import Missing
@@ -184,7 +184,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             found = cls.backward(own, *given)
             found = found if isinstance(found, tuple) else (found,)
             found = [
-                _resolve(f, need) if isinstance(f, Missing) else f
+                resolve(f, need) if isinstance(f, Missing) else f
                 for f, need in itertools.zip_longest(found, facts.needs[: len(found)])
             ]
             if facts.shapes is not None:
@@ -197,18 +197,6 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     if cls.backward is not Function.backward:
         names["backward"] = staticmethod(fnjax.once_differentiable(backward) if once else backward)
     return type(cls.__name__, (fnjax.Function,), names)
-
-
-def _resolve(gradient: Missing, need: bool | None) -> Tensor | None:
-    """Return the gradient that differs between two branches: zero where one of them returned None.
-
-    Raises:
-        NotSupported: it is needed, and has two shapes.
-    """
-    instead: Tensor | None = vars(gradient)["_instead"]
-    if instead is None and need:
-        raise gradient.refuse()
-    return instead
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnjax.errors import GradientError
+from fnjax.torch._missing import Missing
 from fnjax.torch._tensor import Tensor
 
 
@@ -71,3 +72,15 @@ def _error(cls: Any, what: str, remedy: str) -> GradientError:
     code = getattr(inspect.unwrap(cls.backward), "__code__", None)
     where = f"\n  at: {code.co_filename}:{code.co_firstlineno}" if code else ""
     return GradientError(f"{cls.__qualname__}.backward {what}\n  fix: {remedy}{where}")
+
+
+def resolve(gradient: Missing, need: bool | None) -> Tensor | None:
+    """Return the gradient that differs between two branches: zero where one of them returned None.
+
+    Raises:
+        NotSupported: it is needed, and has two shapes.
+    """
+    instead: Tensor | None = vars(gradient)["_instead"]
+    if instead is None and need:
+        raise gradient.refuse()
+    return instead
