@@ -101,7 +101,13 @@ def execute_block(space: dict[str, Any]) -> bool:
     root.asked.add(name.partition(".")[0])
     block = _BLOCKS[name] = types.ModuleType(f"{root.name}.{name}")
     package = block.__name__ if Path(file).stem == "__init__" else block.__name__.rpartition(".")[0]
-    vars(block).update(__file__=file, __package__=package)
+
+    def find_name(key: str) -> Any:  # of JAX source in the module, for blocks that import it from there
+        if key.startswith("__") or key not in space:
+            raise AttributeError(f"module {name!r} has no attribute {key!r}")
+        return torch_view(space[key])
+
+    vars(block).update(__file__=file, __package__=package, __getattr__=find_name)
     sys.modules[block.__name__] = block
     future = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
     body = ast.Module([*future, *found[0].body], [])
