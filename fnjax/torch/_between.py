@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 
 import fnjax
 from fnjax._function.signature import is_torch_tensor
+from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._missing import Missing
@@ -19,6 +21,8 @@ from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch._values import compute
+from fnjax.torch.control.journal import Journal, is_journaled
+from fnjax.torch.loading.errors import NotSupported
 
 
 def torch_view(x: Any) -> Any:
@@ -107,7 +111,33 @@ def _between(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with exchanging():
+        with exchanging(), _without_lost_writes():
             return leave(function(*enter(args), **enter(kwargs)))
 
     return call
+
+
+@contextlib.contextmanager
+def _without_lost_writes() -> Iterator[None]:
+    """Refuse writes to tensors from outside of a program: the program is traced once, and runs many times.
+
+    Raises:
+        NotSupported: a global tensor, a default argument or an attribute of a class was written to.
+    """
+    if is_journaled() or not is_staged():  # a branch, a loop or a Function looks after its writes
+        yield
+        return
+    with Journal(is_branch=False) as journal:
+        try:
+            yield
+        finally:
+            written = [(s, old) for s, old in journal.storages.values() if s.value is not old and is_known(old.array)]
+            for storage, old in written:
+                storage.value = old
+                storage.version += 1
+    if written:
+        raise NotSupported(
+            f"a write to a tensor of shape {tuple(written[0][1].array.shape)} from outside of the function that JAX "
+            "traces: the new value would be lost",
+            "make it an argument and return its new value, or register it as a buffer of a module",
+        )

@@ -303,3 +303,95 @@ def test_values_of_a_trace_do_not_outlive_it(views, name):
     batched = jax.vmap(jax.jit(function))(x[None])[0]
     for found in (batched, jax.checkpoint(function)(x), function(x), jax.jit(function)(x), function(x)):
         np.testing.assert_array_equal(found, WANTED[name])
+
+
+WRITES = """
+import torch
+
+G = torch.ones(4)
+SEEN = G.view(2, 2)
+
+class Config:
+    total = torch.ones(4)
+
+def to_a_global(x):
+    return x + G.add_(1)
+
+def of_what_is_traced(x):
+    return x + G.add_(x)
+
+def through_a_view(x):
+    SEEN[0].mul_(x[0] + 1)
+    return x + G
+
+def to_a_default(x, total=torch.ones(4)):
+    total += x
+    return total * 1
+
+def to_a_class(x):
+    Config.total.add_(x)
+    return Config.total * 1
+
+def in_a_branch(x):
+    if x.sum() > 0:
+        G.add_(1)
+    return x + G
+
+def in_a_loop(x):
+    n = 0
+    while n < x.sum():
+        G.add_(1)
+        n += 1
+    return x + G
+
+def before_an_error(x):
+    G.add_(x)
+    raise ValueError("after a write")
+
+def to_its_own(x):
+    total = torch.ones(4)
+    for _ in range(2):
+        total.add_(x)
+        total[:2].mul_(2)
+    return total
+"""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "to_a_global",
+        "of_what_is_traced",
+        "through_a_view",
+        "to_a_default",
+        "to_a_class",
+        "in_a_branch",
+        "in_a_loop",
+        "before_an_error",
+    ],
+)
+def test_writes_to_what_is_outside_of_a_program_are_refused(tmp_path, name):
+    """A jitted function does not write to globals, defaults and attributes of classes, which stay as they were."""
+    path = tmp_path / "writes.py"
+    path.write_text(WRITES)
+    loaded = torch.load(path)
+    function = torch.jax_view(getattr(loaded, name))
+    kept = [loaded.G, loaded.SEEN, loaded.Config.total, *(getattr(loaded, name).__defaults__ or ())]
+    for keep in (jax.jit, lambda f: jax.jit(jax.grad(lambda x: f(x).sum()))):
+        error = (ValueError, "after a write") if name == "before_an_error" else (torch.NotSupported, "would be lost")
+        with pytest.raises(error[0], match=error[1]):
+            keep(function)(jnp.ones(4))
+        for tensor in kept:
+            np.testing.assert_array_equal(np.asarray(torch.jax_view(tensor)).ravel(), np.ones(4))
+    if name != "before_an_error":
+        first, second = function(jnp.ones(4)), function(jnp.ones(4))  # outside jit it is PyTorch's
+        assert not np.array_equal(first, second)
+
+
+@JIT
+def test_a_function_writes_to_its_own_tensors(tmp_path, jit):
+    """What a function makes itself it may write to."""
+    path = tmp_path / "writes.py"
+    path.write_text(WRITES)
+    found = jit(torch.jax_view(torch.load(path).to_its_own))(jnp.ones(4))
+    np.testing.assert_array_equal(found, [10, 10, 3, 3])

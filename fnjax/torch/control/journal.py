@@ -68,6 +68,11 @@ def note_context(ctx: Any) -> None:
         journal.contexts.setdefault(id(ctx), (ctx, dict(vars(ctx))))
 
 
+def is_journaled() -> bool:
+    """Return whether a journal notes writes."""
+    return _current.get() is not None
+
+
 def is_in_branch() -> bool:
     """Return whether a branch or loop runs of which it is not known whether it is taken."""
     journal = _current.get()
