@@ -2,6 +2,7 @@
 
 import ast
 import random
+import re
 import warnings
 
 import pytest
@@ -12,6 +13,7 @@ from fnjax.torch.control.syntax import RUNTIME
 from tests.torch.python_programs import KINDS, Generator
 from tests.torch.test_python_programs import run
 
+NAMES = ("args", "item", "test", "items", "name", "given")  # of variables, in place of v1 to v6
 CLOSABLE = tuple(kind for kind in KINDS if kind != "eval")
 
 
@@ -123,9 +125,9 @@ def test_random_programs_with_tests_that_count_as_traced(chance):
     """A program does the same whichever of its tests and ranges run as closures."""
     traced = 0
     for seed in range(30):
-        program = (
-            Generator(seed, CLOSABLE).make().replace(" in range(", " in range(+")
-        )  # a bound that is no constant may be traced
+        program = Generator(seed, CLOSABLE).make()
+        program = program.replace(" in range(", " in range(+")  # a bound that is no constant may be traced
+        program = re.sub(r"\bv([1-6])\b", lambda found: NAMES[int(found[1]) - 1], program)
         runtime = Runtime(seed, chance)
         assert execute(program, runtime) == execute(program), f"seed {seed}"
         traced += runtime.count
