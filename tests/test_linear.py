@@ -168,7 +168,11 @@ def test_transformations(transform, case):
     assert_equal(jax.jit(transform(fun))(x), jax.jit(transform(twin))(x))
 
 
-@pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
+@pytest.mark.parametrize(
+    "transform",
+    # Outside jit each operation of a Hessian is a program: slow. Under jit all run, and here the other second orders.
+    [pytest.param(t, id=name, marks=[pytest.mark.slow] * ("Hessian" in name)) for name, t in TRANSFORMS.items()],
+)
 def test_outside_jit(transform):
     """Outside jit the same."""
     fun, twin, x = CASES["several"]
