@@ -10,6 +10,7 @@ PyTorch drops a saved intermediate count as right where finite differences of Py
 
 import argparse
 import collections
+import functools
 import tempfile
 import warnings
 from pathlib import Path
@@ -45,7 +46,13 @@ def judge(name, folder, *, second=False):
     try:
         with fnjax.torch.seed(0):
             loaded = getattr(fnjax.torch.load(path), name).apply
-            result = compare(original, loaded, arguments(name), dtype="float32", second=second)
+
+        @functools.wraps(loaded)
+        def seeded(*args, **kwargs):
+            with fnjax.torch.seed(0):
+                return loaded(*args, **kwargs)
+
+        result = compare(original, seeded, arguments(name), dtype="float32", second=second)
     except fnjax.torch.NotSupported as e:
         return "refused", str(e)
     except Exception as e:  # noqa: BLE001 - a verdict as well
