@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._primitives.jax_internals import find_top_trace, is_transformed
+from fnjax._primitives.jax_internals import find_program, is_transformed
 from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
@@ -119,7 +119,7 @@ class Tensor(metaclass=_TensorType):
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
         made._detached, made._cached, made.grad, made.number, made.mask = detached, None, None, False, None
-        made._made_in = weakref.ref(find_top_trace(())) if is_transformed() else None
+        made._made_in = weakref.ref(find_program()) if is_transformed() else None
         return made
 
     # ------------------------------------------------------------------ reading and writing

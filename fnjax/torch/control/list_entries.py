@@ -29,6 +29,11 @@ class _Selected(Derived):
         self.layout = _layout.make_layout(parents[0].layout.shape)
 
     @property
+    def trace(self) -> Any:
+        """The trace that the integer belongs to."""
+        return self._at.memory.trace
+
+    @property
     def version(self) -> int:
         """The number of writes to all of the tensors."""
         return sum(p.memory.version for p in self._parents)
@@ -47,11 +52,6 @@ class _Selected(Derived):
             found = compute(lambda at, *arrays: (jnp.stack(arrays)[at],), values, "IndexBackward")[0]
             self._cached = (self.version, keep(found, self.trace))
         return found
-
-    @property
-    def trace(self) -> Any:
-        """The trace that the integer belongs to."""
-        return self._at.memory.trace
 
     @value.setter
     def value(self, new: Value) -> None:
