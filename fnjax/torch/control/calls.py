@@ -15,6 +15,7 @@ from typing import Any
 from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load
 
 BUILTINS = frozenset({"int", "float", "bool", "range", "isinstance", "max", "min", "round", "any", "all", "sorted"})
+_LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # Builtins that return bools of Python.
 _DECIDED = frozenset({"isinstance", "issubclass", "hasattr", "callable"})
 # Functions that read the frame that calls them.
@@ -77,20 +78,11 @@ class Calls(ast.NodeTransformer):
         """Return a copy of a node of the function's own scope."""
         if not self.inline:
             return self.visit(_copy_without_columns(node))
-        is_scope = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        return node if is_scope else self.visit(copy.deepcopy(node))
+        return node if isinstance(node, _LOWERED) else self.visit(copy.deepcopy(node))
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        """Leave an inner function: it was lowered before."""
-        return node
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
-        """Leave an inner function."""
-        return node
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
-        """Leave a class: its methods were lowered before."""
-        return node
+    def visit(self, node: ast.AST) -> Any:
+        """Lower a node; inner functions, and methods of classes, are lowered already."""
+        return node if isinstance(node, _LOWERED) else super().visit(node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
         """Lower all but the annotation."""

@@ -28,7 +28,7 @@ from fnjax.torch.control.scope import (
     may_leave,
     reads_frame,
 )
-from fnjax.torch.control.syntax import LOOPS, SCOPES, assign, bind, call, compare, delay, list_blocks, load, map_parts
+from fnjax.torch.control.syntax import LOOPS, assign, bind, call, compare, delay, list_blocks, load, map_parts
 
 TRACED = "__fnjax_traced__"
 _CLOSURE = "__fnjax_closure__"
@@ -145,7 +145,7 @@ class _Statements:
             return self._if(node, rest, loop, leave)
         if isinstance(node, LOOPS):
             return self._loop(node, loop), None
-        if isinstance(node, SCOPES) or not list_blocks(node):
+        if not list_blocks(node):
             return [self._calls.rewrite(node)], None
         made = map_parts(node, lambda body: self._block(body, loop), self._calls.rewrite)
         if isinstance(made, (ast.Try, ast.TryStar)) and isinstance(node, (ast.Try, ast.TryStar)) and node.orelse:
