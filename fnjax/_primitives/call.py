@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-from jax.extend.core import Primitive, jaxpr_as_fun, set_current_trace
+from jax.extend.core import ClosedJaxpr, Primitive, jaxpr_as_fun, set_current_trace
 from jax.interpreters import ad, batching, mlir
 from jax.interpreters.partial_eval import dce_jaxpr
 
@@ -124,6 +124,13 @@ def _run_forward(rule: Rule, needs: Needs, operands: Sequence[Any]) -> tuple[For
 def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
     """Trace a rule into a body, now, while the arrays that it closes over are alive; bind it and return the result.
 
+    The operands of the equation, which are those of its body, and the rule of the equation:
+
+        closed                 operands    `rule`, if it closes over no tracers
+        closed  closed_over    operands    otherwise `converted`, whose operands are closed_over and operands
+
+    The body closes over `closed`. Backward and jvp need `closed_over`, too, and the body ignores what only they need.
+
     Raises:
         FnjaxError: for closed-over tracers of a transformation that has ended, and callbacks that hide device-varying
             values.
@@ -136,28 +143,47 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         raise rule.error("varying callback")
     if any(map(belongs_above, closed)):
         raise rule.error("closure")
-    converted, given = rule, operands
+    converted, converted_operands = rule, operands
     try:
         # JAX may run the rule again when the trace of the tracers over which it closes has ended.
         if closes_over_tracers(rule.functions) or any(map(is_tracer, closed)):
             converted, closed_over, derivative_of_closed = closure_convert(rule, operands)
-            given = [*closed_over, *operands]
+            converted_operands = [*closed_over, *operands]
             if any(needs):  # then the converted rule runs, as its derivative may be needed that late, too
                 finishes, derivative = False, derivative_of_closed
-                jaxpr, closed, n_outputs, _ = trace_run(converted, (False,) * len(given), given)
-            elif closed_over:  # operands that the body may ignore; a Ref must not appear twice
-                distinct, at = unique([*closed_over, *closed])
-                run, n, n_closed = jaxpr_as_fun(jaxpr), len(closed_over), len(distinct) - len(closed_over)
-                places = [n_closed + i if i < n else i - n for i in at[n:]]
-                closed = distinct[n:]
-                jaxpr = jax.make_jaxpr(lambda *xs: run(*(xs[i] for i in places), *xs[len(distinct) :]))(*closed, *given)
+                run = trace_run(converted, (False,) * len(converted_operands), converted_operands)
+                jaxpr, closed, n_outputs, _ = run
+            elif closed_over:
+                jaxpr, closed = _insert_operands(jaxpr, closed, closed_over, operands)
         body = Body(jaxpr, len(closed), n_outputs)
-        results = _bind(body, [*closed, *given], rule=converted, cache_anchor=make_cache_anchor())
+        results = _bind(body, [*closed, *converted_operands], rule=converted, cache_anchor=make_cache_anchor())
     except jax.errors.UnexpectedTracerError as e:
         raise rule.error("closure") from e
     if finishes:
         return rule.finish(needs, operands, results)
-    return ForwardResult(results[:n_outputs], [*results[n_outputs:], *given[: len(given) - len(operands)]], derivative)
+    closed_over = converted_operands[: len(converted_operands) - len(operands)]
+    return ForwardResult(results[:n_outputs], [*results[n_outputs:], *closed_over], derivative)
+
+
+def _insert_operands(
+    jaxpr: ClosedJaxpr, closed: Arrays, closed_over: Arrays, operands: Sequence[Any]
+) -> tuple[ClosedJaxpr, Arrays]:
+    """Return a body with `closed_over` among its operands, and what else it closes over.
+
+        before    closed                                    operands
+        after     closed without closed_over, closed_over,  operands
+
+    An array that is in both becomes one operand: a Ref must not appear twice.
+    """
+    distinct, indices = unique([*closed_over, *closed])
+    n, n_distinct, run = len(closed_over), len(distinct), jaxpr_as_fun(jaxpr)
+    others = distinct[n:]
+
+    def reordered(*xs: Any) -> Arrays:
+        values = [*xs[len(others) : n_distinct], *xs[: len(others)]]  # in the order of `distinct`
+        return list(run(*(values[i] for i in indices[n:]), *xs[n_distinct:]))
+
+    return jax.make_jaxpr(reordered)(*others, *closed_over, *operands), others
 
 
 def _bind(body: Body, operands: Sequence[Any], **params: Any) -> Arrays:

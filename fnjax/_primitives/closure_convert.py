@@ -28,6 +28,7 @@ from fnjax._primitives.rule import (
 from fnjax._primitives.sharding import call_sharded
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact
+from fnjax._primitives.types import Aval
 
 
 def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, Derivative]:
@@ -35,6 +36,16 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
 
     JAX may run a rule again when the trace of these has ended: a pullback of a jitted function, a scan's body. The rule
     is traced as if every operand that can be differentiated were, and `needs_input_grad` says so there.
+
+    The arrays that forward, vjp and jvp close over are `by_forward`, `by_vjp` and `by_jvp`; `closed_over` has each of
+    them once. Operands and residuals of the converted rule:
+
+        operands       closed_over          operands of `rule`
+        for forward    by_forward           operands of `rule`
+
+        residuals      by_vjp    by_jvp     residuals of `rule`
+        for vjp        by_vjp               residuals of `rule`
+        for jvp                  by_jvp     residuals of `rule`
 
     Returns:
         A rule whose operands are the closed-over arrays followed by those of `rule`; the closed-over arrays; and the
@@ -52,11 +63,9 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
     dots = [x.to_tangent_aval() for x in types["output"]]
     vjp, by_vjp = _close_map(rule, "backward", derivative.vjp, residuals, cotangents, grads)
     jvp, by_jvp = _close_map(rule, "jvp", derivative.jvp, residuals, tangents, dots)
-    closed_over, at = unique([*by_forward, *by_vjp, *by_jvp])  # a Ref must not appear twice
-    n_forward, n_by_vjp, n = len(by_forward), len(by_vjp), len(closed_over)
-    n_by_maps = len(at) - n_forward
-    # The residuals of a run: those that vjp closes over, those that jvp closes over, then the rule's own.
-    by_maps = [ResidualSource("intermediate", len(results) - n_outputs + i) for i in at[n_forward:]]
+    closed_over, indices = unique([*by_forward, *by_vjp, *by_jvp])  # a Ref must not appear twice
+    n, n_by_vjp, n_by_maps = len(closed_over), len(by_vjp), len(by_vjp) + len(by_jvp)
+    of_forward, of_maps = indices[: len(by_forward)], indices[len(by_forward) :]
 
     def run_vjp(residuals: Sequence[Any], cotangents: Sequence[Any]) -> Arrays:
         assert vjp is not None
@@ -66,18 +75,20 @@ def closure_convert(rule: Rule, operands: Sequence[Any]) -> tuple[Rule, Arrays, 
         assert jvp is not None
         return jvp(residuals[n_by_vjp:], tangents)
 
-    bare = dataclasses.replace(
+    by_maps = [ResidualSource("intermediate", len(results) - n_outputs + i) for i in of_maps]
+    of_run = dataclasses.replace(
         derivative, sources=(*by_maps, *derivative.sources), vjp=vjp and run_vjp, jvp=jvp and run_jvp
     )
-    closed = behind(n, bare)
-    by_operands = (ResidualSource("operand", i) for i in at[n_forward:])
-    closed = dataclasses.replace(closed, sources=(*by_operands, *closed.sources[n_by_maps:]))
+    # Of a later run of the converted rule they are operands.
+    by_operands = [ResidualSource("operand", i) for i in of_maps]
+    of_converted = behind(n, of_run)
+    of_converted = dataclasses.replace(of_converted, sources=(*by_operands, *of_converted.sources[n_by_maps:]))
 
     def run(operands: Sequence[Any]) -> ForwardResult:
-        results = jaxpr_as_fun(forward)(*(operands[i] for i in at[:n_forward]), *operands[n:])
-        return ForwardResult(results[:n_outputs], results[n_outputs:], closed)
+        results = jaxpr_as_fun(forward)(*(operands[i] for i in of_forward), *operands[n:])
+        return ForwardResult(results[:n_outputs], results[n_outputs:], of_converted)
 
-    return ClosureConverted(rule, run, n), closed_over, bare
+    return ClosureConverted(rule, run, n), closed_over, of_run
 
 
 class ClosureConverted(DerivedRule):
@@ -113,8 +124,8 @@ def _close_map(
     method: str,
     fun: LinearMap | None,
     residuals: Sequence[Any],
-    given: Sequence[Any],
-    types: Sequence[Any],
+    vector_types: Sequence[Aval | None],
+    result_types: Sequence[Aval],
 ) -> tuple[LinearMap | None, Arrays]:
     """Trace `vjp` or `jvp`; the arrays that it closes over become its first residuals.
 
@@ -122,9 +133,9 @@ def _close_map(
     """
     if fun is None:
         return None, []
-    sharded = functools.partial(call_sharded, rule, fun, types=types)
+    sharded = functools.partial(call_sharded, rule, fun, types=result_types)
     try:
-        traced = trace(f"{rule.name}.{method}", sharded, list(residuals), list(given))
+        traced = trace(f"{rule.name}.{method}", sharded, list(residuals), list(vector_types))
     except Exception as e:  # noqa: BLE001 - any error of the user's method is raised when the call is differentiated
         error = e.with_traceback(None)
 
@@ -138,7 +149,7 @@ def _close_map(
         # It was traced with a vector at each position that can have one.
         filled = [
             ad.zeros_like_aval(aval) if v is None else v
-            for v, aval in zip(vectors, given, strict=True)
+            for v, aval in zip(vectors, vector_types, strict=True)
             if aval is not None
         ]
         return list(result.unflatten(jaxpr_as_fun(jaxpr)(*residuals, *filled)))
