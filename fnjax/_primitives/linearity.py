@@ -14,9 +14,8 @@ from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from fnjax._primitives.jax_equations import read_branches, read_scan
 from fnjax._primitives.jax_internals import is_callback, open_jaxpr
-from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, computes_its_body, read_body
+from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, Marks, propagate, read_body
 from fnjax._primitives.rule import Rule, select
 from fnjax._primitives.trace import trace, trace_run
 from fnjax._primitives.tree import is_inexact, is_ref, is_tracer
@@ -28,7 +27,6 @@ _CONSTANT = 1  # a summand that does not depend on the linear inputs
 _LINEAR = 2  # one that does
 _AFFINE = _CONSTANT | _LINEAR
 _UNKNOWN = 4  # the result of an operation of which JAX does not tell whether it is linear: a callback, a while loop
-Marks = list[int]
 
 # Operations that return zeros for zeros.
 _OF_ZEROS = {
@@ -57,9 +55,9 @@ def is_linear(program: Any, closed_over: Sequence[Any]) -> bool | None:
     None if it may be, but for an operation of which JAX does not tell.
     """
 
-    def mark(mark_constant: Callable[[Any], int]) -> int:
-        given = [*map(mark_constant, closed_over), *([_LINEAR] * (len(program.in_avals) - len(closed_over)))]
-        return _join(_mark(program, given, mark_constant))
+    def mark(mark_array: Callable[[Any], int]) -> int:
+        given = [*map(mark_array, closed_over), *([_LINEAR] * (len(program.in_avals) - len(closed_over)))]
+        return _join(_mark(program, given, mark_array))
 
     found = mark(lambda _: _CONSTANT)
     if found & _CONSTANT:  # only now, since a large constant must be copied from its device
@@ -123,44 +121,38 @@ def _is_known_zero(array: Any) -> bool:
     return getattr(array, "is_fully_addressable", True) and not np.asarray(array).any()
 
 
-def _mark(program: Any, given: Sequence[int], mark_constant: Callable[[Any], int]) -> Marks:
-    """Mark the results of a program by the marks of its inputs; `mark_constant` marks an array that it holds."""
-    jaxpr = open_jaxpr(program)
-    marks = dict(zip(jaxpr.invars, given, strict=True))
-    marks |= zip(jaxpr.constvars, map(mark_constant, getattr(program, "consts", ())), strict=True)
+def _mark(program: Any, given: Sequence[int], mark_array: Callable[[Any], int]) -> Marks:
+    """Mark the results of a program by the marks of its inputs; `mark_array` marks an array that it holds."""
 
-    def mark(x: Any) -> int:
-        return (_CONSTANT if np.asarray(x.val).any() else _ZERO) if isinstance(x, Literal) else marks[x]
+    def mark_constant(x: Any) -> int:
+        if isinstance(x, Literal):
+            return _CONSTANT if np.asarray(x.val).any() else _ZERO
+        return mark_array(x)
 
-    for eqn in jaxpr.eqns:
-        found = _mark_results(eqn, [*map(mark, eqn.invars)], mark_constant)
+    def mark(eqn: Any, given: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
+        found = zip(eqn.outvars, _mark_results(eqn, given, inside, mark_array), strict=True)
         # An integer, or a comparison, that depends on the linear inputs is not linear in them.
-        marks |= {
-            v: _AFFINE if m & _LINEAR and not may_be_linear(v.aval) else m
-            for v, m in zip(eqn.outvars, found, strict=True)
-        }
-    return [*map(mark, jaxpr.outvars)]
+        return [_AFFINE if m & _LINEAR and not may_be_linear(v.aval) else m for v, m in found]
+
+    return propagate(program, given, mark, mark_constant)
 
 
 def may_be_linear(aval: Any) -> bool:
     return hasattr(aval, "dtype") and is_inexact(aval)
 
 
-def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
-    """Mark the results of an equation by the marks of its operands, into loops and branches."""
+def _mark_results(
+    eqn: Any, given: Marks, inside: Callable[[Marks], Marks | None], mark_array: Callable[[Any], int]
+) -> Marks:
+    """Mark the results of an equation by the marks of its operands."""
     name, n = eqn.primitive.name, len(eqn.outvars)
     if name in _EACH:
         return given[:n]
     if name == BACKWARD or (name == FORWARD and eqn.params["rule"].linear_in):
-        return _mark_linear(eqn, given, mark_constant)
-    if eqn.primitive is primitives.scan_p:
-        return _mark_scan(eqn, given, mark_constant)
+        return _mark_linear(eqn, given, mark_array)
     if eqn.primitive is primitives.cond_p:
-        branches = [_mark(branch, given[1:], mark_constant) for branch in read_branches(eqn)]
-        chosen_by = _AFFINE if given[0] & _LINEAR else _ZERO
-        return [chosen_by | _join(marks) for marks in zip(*branches, strict=True)]
-    if computes_its_body(eqn) or eqn.primitive is primitives.remat_p or name == "shard_map":
-        marks = _mark(read_body(eqn), given, mark_constant)
+        given = [_AFFINE if given[0] & _LINEAR else _ZERO, *given[1:]]
+    if eqn.primitive is not primitives.while_p and (marks := inside(given)) is not None:
         if name == FORWARD and _join(marks) & _CONSTANT and not eqn.params["body"].n_closed_over:
             linear = [m == _LINEAR for m in given]
             if is_linear_by_rule(eqn.params["rule"], [x.aval for x in eqn.invars], linear, read_body(eqn)):
@@ -178,7 +170,7 @@ def _mark_results(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -
     return [_join(perturbed if name in _LINEAR_IN_SOME else data) if perturbed else _CONSTANT] * n
 
 
-def _mark_linear(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
+def _mark_linear(eqn: Any, given: Marks, mark_array: Callable[[Any], int]) -> Marks:
     """Mark the results of an equation that is linear in its vectors, together, for any values of its parameters."""
     if eqn.primitive.name == FORWARD:
         is_vector = (False,) * eqn.params["body"].n_closed_over + eqn.params["rule"].linear_in
@@ -190,19 +182,9 @@ def _mark_linear(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) ->
         program, closed_over, _ = trace(
             eqn.params["rule"].name, functools.partial(eqn.primitive.impl, **eqn.params), *avals
         )
-        return _mark(program, [*map(mark_constant, closed_over), *given], mark_constant)
+        return _mark(program, [*map(mark_array, closed_over), *given], mark_array)
     return [_join(select(given, is_vector))] * len(eqn.outvars)
 
 
 def _join(marks: Iterable[int]) -> int:
     return functools.reduce(operator.or_, marks, _ZERO)
-
-
-def _mark_scan(eqn: Any, given: Marks, mark_constant: Callable[[Any], int]) -> Marks:
-    body, start, n_carried, _ = read_scan(eqn)
-    while True:  # to the fixpoint, since each iteration's carry is the next one's: marks only grow
-        results = _mark(body, given, mark_constant)
-        carried = [a | b for a, b in zip(given[start:], results[:n_carried], strict=False)]
-        if carried == given[start : start + n_carried]:
-            return [*carried, *results[n_carried:]]
-        given = [*given[:start], *carried, *given[start + n_carried :]]
