@@ -6,12 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.extend.core as jex
 import numpy as np
-from jax.extend.core import primitives
+from jax.extend.core import Literal, primitives
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, Marks, computes_its_body, iter_equations, propagate, read_body
+from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, Marks, computes_its_body, iter_equations, propagate
 
 # Primitives that jax.lax does not have under their names.
 _OWN = {primitives.jit_p, primitives.add_jaxvals_p, primitives.name_p, primitives.random_bits_p}
@@ -31,26 +30,16 @@ def inline(closed: Any, args: Sequence[Any]) -> Any:
 
 def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
     """Evaluate a closed jaxpr, with calls replaced by their bodies."""
-    jaxpr = open_jaxpr(closed)
-    values: dict[Any, Any] = {}
 
-    def read(atom: Any) -> Any:
-        return atom.val if isinstance(atom, jex.Literal) else values[atom]
+    def run(eqn: Any, operands: list[Any], inside: Callable[[list[Any]], list[Any] | None]) -> list[Any]:
+        if computes_its_body(eqn) and (results := inside(operands)) is not None:
+            return results
+        if eqn.primitive.name == NONDIFFERENTIABLE:  # returns its first operands; it affects derivatives only
+            return operands[: len(eqn.outvars)]
+        results = eqn.primitive.bind(*operands, **eqn.params)
+        return results if eqn.primitive.multiple_results else [results]
 
-    values.update(zip(jaxpr.constvars, closed.consts, strict=True))
-    values.update(zip(jaxpr.invars, args, strict=True))
-    for eqn in jaxpr.eqns:
-        operands = [read(atom) for atom in eqn.invars]
-        body = read_body(eqn) if computes_its_body(eqn) else None
-        if body is not None:
-            results = evaluate(body, operands)
-        elif eqn.primitive.name == NONDIFFERENTIABLE:  # returns its first operands; it affects derivatives only
-            results = operands[: len(eqn.outvars)]
-        else:
-            results = eqn.primitive.bind(*operands, **eqn.params)
-            results = results if eqn.primitive.multiple_results else [results]
-        values.update(zip(eqn.outvars, results, strict=True))
-    return [read(atom) for atom in jaxpr.outvars]
+    return propagate(closed, args, run, lambda x: x.val if isinstance(x, Literal) else x)
 
 
 def is_jax_own(closed: Any) -> bool:
@@ -65,11 +54,6 @@ def is_jax_own(closed: Any) -> bool:
 def _is_own(primitive: Any) -> bool:
     name = f"{primitive.name}_p"
     return primitive in _OWN or any(getattr(module, name, None) is primitive for module in (jax.lax, jax.lax.linalg))
-
-
-def is_loop(eqn: Any) -> bool:
-    """Return whether an equation runs a program several times."""
-    return eqn.primitive.name in ("scan", "while")
 
 
 def measure_cost(closed: Any) -> tuple[int, int]:

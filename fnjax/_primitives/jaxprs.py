@@ -71,6 +71,8 @@ def propagate(
 ) -> Marks:
     """Return marks of the results of a program (abstract interpretation), through calls, loops and branches.
 
+    The marks may also be arrays: where `mark` evaluates an equation, the program is evaluated.
+
     Args:
         program: a jaxpr.
         given: the marks of its inputs. Two marks are joined by `|`; loops end since marks only grow.
