@@ -85,7 +85,7 @@ def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if not is_transformed():
         return run_eagerly(spec, args, kwargs)
     arguments, positional = bind_arguments(spec, args, kwargs)
-    this = Call(spec, arguments)
+    this = FunctionRule(spec, arguments)
     operands = arguments.split(this.name, positional, pytree=spec.options.pytree)
     static = [a.static for a in arguments.each if a.kind == "static"]
     methods = (spec.forward, spec.setup_context, spec.backward, spec.jvp)
@@ -99,7 +99,7 @@ def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return outputs[0] if this.form is ONE_ARRAY else this.form.fill(outputs)
 
 
-class Call:
+class FunctionRule:
     """One call of a Function without its arrays, as a rule.
 
     Attributes:

@@ -52,7 +52,7 @@ class Implementation:
     name: str
 
 
-class _Call(NamedTuple):
+class _OperatorCall(NamedTuple):
     """Call of an operator without its arrays; a traced number counts as an array."""
 
     this: Implementation
@@ -101,7 +101,7 @@ class _Staged(NamedTuple):
 def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     """Return the results of an operator: run a body on concrete arrays, stage it on traced ones."""
     arrays, rest = split((list(args), dict(keywords)), is_array)
-    call = _Call(this, rest)
+    call = _OperatorCall(this, rest)
     if not any(map(is_tracer, arrays)):
         return call.run(_choose(this, arrays, args), arrays)
     default = this.kernels.get(None)
@@ -177,7 +177,7 @@ def _describe(types: Sequence[jax.ShapeDtypeStruct]) -> str:
     return ", ".join(f"{t.dtype}{list(t.shape)}" for t in types)
 
 
-def _stage(call: _Call, kernel: Method, arrays: Sequence[Any]) -> _Staged:
+def _stage(call: _OperatorCall, kernel: Method, arrays: Sequence[Any]) -> _Staged:
     """Trace a body; if it needs concrete values, make it a callback."""
     structures: list[Split] = []
 
@@ -196,7 +196,9 @@ def _stage(call: _Call, kernel: Method, arrays: Sequence[Any]) -> _Staged:
     return _Staged(lambda *xs: list(traced(traced.closed_over, *xs)), types, structures[-1])
 
 
-def _check_fake(call: _Call, kernel: Method, arrays: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]) -> None:
+def _check_fake(
+    call: _OperatorCall, kernel: Method, arrays: Sequence[Any], types: Sequence[jax.ShapeDtypeStruct]
+) -> None:
     promised, _ = _fake_types(call, arrays, numbers=False)
     for i in range(max(len(promised), len(types))):
         fake, body = (_describe(ts[i : i + 1]) or "nothing" for ts in (promised, types))
@@ -221,7 +223,9 @@ def _is_result(leaf: Any) -> bool:
     return is_tensor(leaf) or isinstance(leaf, bool | int | float | complex)
 
 
-def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[list[jax.ShapeDtypeStruct], Split]:
+def _fake_types(
+    call: _OperatorCall, arrays: Sequence[Any], *, numbers: bool
+) -> tuple[list[jax.ShapeDtypeStruct], Split]:
     """Return the types of the results and their structure, by register_fake."""
     this = call.this
     fake = this.fake
@@ -258,7 +262,7 @@ def _fake_types(call: _Call, arrays: Sequence[Any], *, numbers: bool) -> tuple[l
     return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals], structures[-1]
 
 
-def _stage_callback(call: _Call, kernel: Method, arrays: Sequence[Any], cause: Exception) -> _Staged:
+def _stage_callback(call: _OperatorCall, kernel: Method, arrays: Sequence[Any], cause: Exception) -> _Staged:
     """Make a body a `jax.pure_callback`, with the shapes and dtypes of register_fake."""
     this = call.this
     if this.fake is None:

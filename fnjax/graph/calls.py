@@ -15,7 +15,7 @@ SOURCES = {"operand": "input", "output": "output", "intermediate": "intermediate
 
 
 @dataclasses.dataclass(eq=False)
-class Call:
+class FunctionCall:
     """Call of a Function.
 
     Attributes:
@@ -104,13 +104,13 @@ class Call:
         return jaxpr, present
 
 
-def read_call(eqn: Any) -> Call:
+def read_call(eqn: Any) -> FunctionCall:
     """Return the call of a `fnjax_call` equation."""
     rule, body = eqn.params["rule"], eqn.params["body"]
-    return Call(rule.name, rule.operand_names(), body.jaxpr, body.n_outputs, body.n_closed_over)
+    return FunctionCall(rule.name, rule.operand_names(), body.jaxpr, body.n_outputs, body.n_closed_over)
 
 
-def read_backward(call: Call, eqn: Any) -> Call:
+def read_backward(call: FunctionCall, eqn: Any) -> FunctionCall:
     """Return the call with the derivative of its `fnjax_linear` equation."""
     params = eqn.params
     residuals = tuple(v.aval for v in eqn.invars[: len(params["derivative"].sources)])

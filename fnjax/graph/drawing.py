@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import NONDIFFERENTIABLE
-from fnjax.graph.calls import Call
+from fnjax.graph.calls import FunctionCall
 from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
 from fnjax.graph.second_order import Route, find_routes, is_unknown
 
@@ -103,7 +103,7 @@ def draw(
 ) -> Graph:
     """Return the graph of `func` and its derivative; see `fnjax.make_dot`."""
 
-    def open_forward(call: Call) -> bool:
+    def open_forward(call: FunctionCall) -> bool:
         return opened(call.name)
 
     program = differentiate(func, args, open_forward, argnums)
@@ -122,7 +122,7 @@ def draw(
 class _Drawing:
     """Builder of the nodes and edges of a program."""
 
-    def __init__(self, program: Program, order: int, opened: Callable[[Call], bool]) -> None:
+    def __init__(self, program: Program, order: int, opened: Callable[[FunctionCall], bool]) -> None:
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         self._order, self._opened = order, opened
@@ -193,7 +193,7 @@ class _Drawing:
 
     # --- the backward of a Function
 
-    def _add_backward(self, op: Operation, call: Call) -> None:
+    def _add_backward(self, op: Operation, call: FunctionCall) -> None:
         n = len(call.residual_sources)
         residuals, tangents = op.inputs[:n], op.inputs[n:]
         ways, stop = find_routes(call) if self._order == 2 else ([None] * n, "")

@@ -19,7 +19,7 @@ from fnjax._primitives.jax_equations import read_branches, read_scan, read_while
 from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import BACKWARD, CALLS, FORWARD, read_body
 from fnjax._primitives.tree import is_inexact, is_ref, is_tensor, iter_leaves, named_leaves, split
-from fnjax.graph.calls import Call, read_backward, read_call
+from fnjax.graph.calls import FunctionCall, read_backward, read_call
 
 
 class Value:
@@ -84,7 +84,7 @@ class Operation:
     inputs: list[Value]
     outputs: list[Value]
     scope: Scope | None
-    call: Call | None = None
+    call: FunctionCall | None = None
     partner: Operation | None = None
     params: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -113,7 +113,7 @@ class Program:
     operations: list[Operation]
 
 
-Opened = Callable[[Call], bool]
+Opened = Callable[[FunctionCall], bool]
 
 
 def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any = None) -> Program:

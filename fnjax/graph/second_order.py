@@ -12,7 +12,7 @@ from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.rule import ResidualSource
 from fnjax._primitives.tree import is_inexact, is_ref
 from fnjax.errors import OnceDifferentiableError
-from fnjax.graph.calls import Call
+from fnjax.graph.calls import FunctionCall
 from fnjax.graph.program import differentiate
 
 _UNBOUND = "not known: backward names an axis of what is around it"
@@ -38,7 +38,7 @@ class Route(NamedTuple):
     stops: bool = False
 
 
-def find_routes(call: Call) -> tuple[list[Route], str]:
+def find_routes(call: FunctionCall) -> tuple[list[Route], str]:
     """Return the route of each residual, and why double backward stops ("" if it does not, see `is_unknown`)."""
     avals = list(call.residuals)
     if any(map(is_ref, avals)):  # a Ref has no type to trace backward with
@@ -48,7 +48,7 @@ def find_routes(call: Call) -> tuple[list[Route], str]:
     return found, stop
 
 
-def _find_route(call: Call, residual: ResidualSource, avals: Sequence[Any], at: int) -> Route:
+def _find_route(call: FunctionCall, residual: ResidualSource, avals: Sequence[Any], at: int) -> Route:
     if not is_inexact(avals[at]):
         return Route(False, f"{avals[at].dtype.name} has no derivative")
     if call.derivative is None or call.derivative.vjp is None:
@@ -66,7 +66,7 @@ def _find_route(call: Call, residual: ResidualSource, avals: Sequence[Any], at: 
     return _follow_operations(call, residual)
 
 
-def _follow_operations(call: Call, residual: ResidualSource) -> Route:
+def _follow_operations(call: FunctionCall, residual: ResidualSource) -> Route:
     operands = [v.aval for v in open_jaxpr(call.jaxpr).invars]
     result = call.n_outputs + residual.at
     for i in range(call.n_closed_over, len(operands)):
@@ -78,7 +78,7 @@ def _follow_operations(call: Call, residual: ResidualSource) -> Route:
     return Route(True, "through the operations of forward")
 
 
-def _find_stop(call: Call, avals: Sequence[Any]) -> str:
+def _find_stop(call: FunctionCall, avals: Sequence[Any]) -> str:
     """Return why backward cannot be differentiated in the gradients of the outputs ("" if it can)."""
     if call.derivative is None or call.derivative.vjp is None:
         return ""
@@ -90,7 +90,7 @@ def _find_stop(call: Call, avals: Sequence[Any]) -> str:
     return ""
 
 
-def _run_backward(call: Call, residuals: Sequence[Any], grads: Sequence[Any]) -> Any:
+def _run_backward(call: FunctionCall, residuals: Sequence[Any], grads: Sequence[Any]) -> Any:
     assert call.derivative is not None
     assert call.derivative.vjp is not None
     given = iter(grads)
