@@ -1,9 +1,9 @@
 """Jacobians of any function, by finite differences and from its derivatives, checked independently.
 
-All numbers here are real: a complex array is two parts, its real and its imaginary one. A `Program` takes a direction
-for each part of the inputs and returns the response of each part of the outputs; the responses to all unit directions
-are the Jacobian. It is computed in one of two ways with the same result: many steps at once under `jax.jit`, or one
-step at a time outside jit, for few steps and for functions that need concrete values.
+All numbers here are real: a complex array is two parts, its real and its imaginary one. A `DirectionalDerivative` takes
+a direction for each part of the inputs and returns the response of each part of the outputs; the responses to all unit
+directions are the Jacobian. It is computed in one of two ways with the same result: many steps at once under `jax.jit`,
+or one step at a time outside jit, for few steps and for functions that need concrete values.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ class NotReentrantError(Exception):
 
 
 @dataclasses.dataclass
-class Program:
-    """Function of one direction for each part of the inputs.
+class DirectionalDerivative:
+    """Derivative, exact or by differences, along one direction for each part of the inputs.
 
     Attributes:
         name: for the progress bar.
@@ -110,53 +110,53 @@ class Program:
     compiled: bool = False
 
 
-def compute_jacobian(program: Program, *, by_rows: bool, again: float | None = None) -> Blocks:
+def compute_jacobian(derivative: DirectionalDerivative, *, by_rows: bool, again: float | None = None) -> Blocks:
     """Return the blocks of a Jacobian, `result[input][output]`.
 
     Args:
-        program: its ins are inputs, or outputs if it takes cotangents.
+        derivative: its ins are inputs, or outputs if it takes cotangents.
         by_rows: whether it takes cotangents, so that its ins are the columns of each block.
         again: if given, compute every step twice, outside jit.
 
     Raises:
         NotReentrantError: if two results differ by more than `again`.
     """
-    steps = [(i, k) for i, shape in enumerate(program.ins) for k in range(math.prod(shape))]
-    responses = _take_steps(program, steps, again)
-    ins, outs = ([0, *itertools.accumulate(map(math.prod, shapes))] for shapes in (program.ins, program.outs))
+    steps = [(i, k) for i, shape in enumerate(derivative.ins) for k in range(math.prod(shape))]
+    responses = _take_steps(derivative, steps, again)
+    ins, outs = ([0, *itertools.accumulate(map(math.prod, shapes))] for shapes in (derivative.ins, derivative.outs))
     blocks = [[responses[a:b, c:d] for c, d in itertools.pairwise(outs)] for a, b in itertools.pairwise(ins)]
     return [[block.T for block in column] for column in zip(*blocks, strict=True)] if by_rows else blocks
 
 
-def _take_steps(program: Program, steps: list[tuple[int, int]], again: float | None) -> Array:
+def _take_steps(derivative: DirectionalDerivative, steps: list[tuple[int, int]], again: float | None) -> Array:
     """Return the responses of all outputs, a row for each step (part of the inputs, index of the element)."""
-    if again is None and not (program.compiled and len(steps) * _measure_step(program) < COMPILE_SECONDS):
-        traced, staged = program.trace()
+    if again is None and not (derivative.compiled and len(steps) * _measure_step(derivative) < COMPILE_SECONDS):
+        traced, staged = derivative.trace()
         if traced is not None:
             operations, held = _running.measure_cost(traced)
-            if program.compiled or len(steps) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
+            if derivative.compiled or len(steps) * (operations + 5) * EQUATION_SECONDS > COMPILE_SECONDS:
                 # After any failure here, the loop below is correct, and its errors are the user's own.
                 with contextlib.suppress(Exception):
-                    return _compile_steps(program, steps, held, staged, batched=_running.is_jax_own(traced))
-    return _loop_steps(program, steps, again)
+                    return _compile_steps(derivative, steps, held, staged, batched=_running.is_jax_own(traced))
+    return _loop_steps(derivative, steps, again)
 
 
-def _measure_step(program: Program) -> float:
+def _measure_step(derivative: DirectionalDerivative) -> float:
     """Return the time of one step in seconds, the shortest of three."""
-    zeros = [np.zeros(shape) for shape in program.ins]
-    return min(timeit.repeat(lambda: program.respond(zeros), number=1, repeat=3))
+    zeros = [np.zeros(shape) for shape in derivative.ins]
+    return min(timeit.repeat(lambda: derivative.respond(zeros), number=1, repeat=3))
 
 
-def _loop_steps(program: Program, steps: list[tuple[int, int]], again: float | None) -> Array:
-    responses = np.zeros((len(steps), sum(map(math.prod, program.outs))))
+def _loop_steps(derivative: DirectionalDerivative, steps: list[tuple[int, int]], again: float | None) -> Array:
+    responses = np.zeros((len(steps), sum(map(math.prod, derivative.outs))))
     difference = 0.0
-    for row, (part, k) in enumerate(show_progress(steps, program.name)):
+    for row, (part, k) in enumerate(show_progress(steps, derivative.name)):
         try:
-            responses[row] = _respond(program, part, k)
+            responses[row] = _respond(derivative, part, k)
             if again is not None:
-                difference = max(difference, _measure_distance(responses[row], _respond(program, part, k)))
+                difference = max(difference, _measure_distance(responses[row], _respond(derivative, part, k)))
         except StepError as e:
-            index = tuple(map(int, np.unravel_index(k, program.ins[part])))
+            index = tuple(map(int, np.unravel_index(k, derivative.ins[part])))
             what, by, before, after = e.args
             raise AssertionError(
                 f"Expected `func` to return outputs with the same {what} when inputs are perturbed on index {index} "
@@ -167,11 +167,11 @@ def _loop_steps(program: Program, steps: list[tuple[int, int]], again: float | N
     return responses
 
 
-def _respond(program: Program, part: int, k: int) -> Array:
+def _respond(derivative: DirectionalDerivative, part: int, k: int) -> Array:
     """Return the response of all outputs, in one row, to a unit step, outside jit."""
-    directions = [np.zeros(shape) for shape in program.ins]
+    directions = [np.zeros(shape) for shape in derivative.ins]
     directions[part].flat[k] = 1.0
-    return np.concatenate([response.ravel() for response in program.respond(directions)])
+    return np.concatenate([response.ravel() for response in derivative.respond(directions)])
 
 
 def _measure_distance(x: Array, y: Array) -> float:
@@ -181,7 +181,7 @@ def _measure_distance(x: Array, y: Array) -> float:
 
 
 def _compile_steps(
-    program: Program,
+    derivative: DirectionalDerivative,
     steps: list[tuple[int, int]],
     held: int,
     staged: Callable[[list[Any]], list[Any]],
@@ -189,26 +189,26 @@ def _compile_steps(
     batched: bool,
 ) -> Array:
     total = len(steps)
-    ends = list(itertools.accumulate(map(math.prod, program.ins)))
+    ends = list(itertools.accumulate(map(math.prod, derivative.ins)))
 
     def one(j: jax.Array) -> jax.Array:
         parts = jnp.split((jnp.arange(total) == j).astype(float), ends[:-1])
-        directions = [part.reshape(shape) for part, shape in zip(parts, program.ins, strict=True)]
+        directions = [part.reshape(shape) for part, shape in zip(parts, derivative.ins, strict=True)]
         return jnp.concatenate([jnp.ravel(r).astype(float) for r in staged(directions)])
 
     run = jax.jit(jax.vmap(one) if batched else lambda js: jax.lax.map(one, js))
     chunk = max(1, min(total, CHUNK_STEPS, CHUNK_BYTES // max(1, held + 8 * total)))
-    responses = np.zeros((total, sum(map(math.prod, program.outs))))
-    for start in show_progress(range(0, total, chunk), program.name):
+    responses = np.zeros((total, sum(map(math.prod, derivative.outs))))
+    for start in show_progress(range(0, total, chunk), derivative.name):
         js = np.minimum(np.arange(start, start + chunk), total - 1)
         responses[start : start + chunk] = run(js)[: total - start]
     # Confirm some of the steps one by one.
     rng = make_stream("steps to confirm", 0)
     for part, end in enumerate(ends):
-        size = math.prod(program.ins[part])
+        size = math.prod(derivative.ins[part])
         if size:
             k = int(rng.integers(size))
-            np.testing.assert_allclose(responses[end - size + k], _respond(program, part, k), rtol=1e-3, atol=1e-5)
+            np.testing.assert_allclose(responses[end - size + k], _respond(derivative, part, k), rtol=1e-3, atol=1e-5)
     return responses
 
 

@@ -15,7 +15,7 @@ from jax.tree_util import keystr
 from fnjax._check import running as _running
 from fnjax._check.arguments import Leaf, Selection, name_arguments, transfer
 from fnjax._check.compiled import Results, compile_reproducible, compile_vjp
-from fnjax._check.jacobian import Array, Arrays, Program, StepError, Traced
+from fnjax._check.jacobian import Array, Arrays, DirectionalDerivative, StepError, Traced
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
 from fnjax._function.signature import refuse_torch
@@ -142,8 +142,8 @@ class Problem:
         with np.errstate(invalid="ignore", over="ignore"):
             return [(_fetch(p) - _fetch(m)) / (2 * eps) for p, m in zip(plus, minus, strict=True)]
 
-    def numerical(self, eps: float) -> Program:
-        """Return the Jacobian by central differences: a program that takes steps of the inputs."""
+    def numerical(self, eps: float) -> DirectionalDerivative:
+        """Return the Jacobian by central differences, by steps of the inputs."""
 
         def trace() -> Traced:
             closed = trace_inlined(self.real, self.types_in, self.out_shapes)
@@ -156,7 +156,7 @@ class Problem:
 
             return closed, staged
 
-        return Program(
+        return DirectionalDerivative(
             "numerical Jacobian",
             lambda directions: self.difference(directions, eps),
             self.in_shapes,
@@ -239,14 +239,14 @@ class Problem:
         primals = list(map(jnp.asarray, self.parts))
         return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
-    def backward(self) -> Program:
-        """Return the Jacobian by the vjp: a program that takes cotangents of the outputs."""
+    def backward(self) -> DirectionalDerivative:
+        """Return the Jacobian by the vjp, by cotangents of the outputs."""
         return _make_linear(
             "analytical Jacobian", self.vjp, self.vjp_traced, self.types_out, self.in_shapes, self._compiled
         )
 
-    def forward(self) -> Program:
-        """Return the Jacobian by the jvp: a program that takes tangents of the inputs."""
+    def forward(self) -> DirectionalDerivative:
+        """Return the Jacobian by the jvp, by tangents of the inputs."""
         primals = tuple(map(jnp.asarray, self.parts))
         return _make_linear(
             "forward-mode Jacobian",
@@ -297,7 +297,7 @@ def _make_linear(
     types: Sequence[Any],
     outs: list[tuple[int, ...]],
     compiled: Any = None,
-) -> Program:
+) -> DirectionalDerivative:
     def trace() -> Traced:
         closed = trace_inlined(fun, types, outs)
 
@@ -307,7 +307,9 @@ def _make_linear(
         return closed, staged
 
     shapes = [t.shape for t in types]
-    return Program(name, lambda ds: [_fetch(y) for y in run(ds)], shapes, outs, trace, compiled is not None)
+    return DirectionalDerivative(
+        name, lambda ds: [_fetch(y) for y in run(ds)], shapes, outs, trace, compiled is not None
+    )
 
 
 def _split_complex(x: Any) -> list[Any]:

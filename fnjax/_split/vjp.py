@@ -106,14 +106,14 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     leaves, residuals = traced(traced.closed_over, *values)
     (structure, types), (first, second, pending) = outputs[0], parts[0]
     name = _read_name((traced.jaxpr, first, second), form[0], perturbed[:n_weights])
-    program = _Program(
+    backward = _SplitBackward(
         name, first, second, structure, types, pending, form, (perturbed[:n_weights], perturbed[n_weights:])
     )
-    return structure.unflatten(leaves), BackwardInput(residuals, program), BackwardWeight((), program)
+    return structure.unflatten(leaves), BackwardInput(residuals, backward), BackwardWeight((), backward)
 
 
 @dataclass(frozen=True, eq=False)
-class _Program:
+class _SplitBackward:
     """Both parts of a backward pass, equal to others that compute the same: JAX compiles equal ones once."""
 
     name: str
@@ -126,7 +126,7 @@ class _Program:
     perturbed: Sequence[Sequence[bool]]  # which of their arrays get a gradient
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, _Program) and self._key == other._key)
+        return self is other or (isinstance(other, _SplitBackward) and self._key == other._key)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -137,27 +137,29 @@ class _Program:
 
 
 class _Arrays:
-    """Pytree of arrays and the program that they belong to."""
+    """Pytree of arrays and the backward pass that they belong to."""
 
-    def __init__(self, arrays: Sequence[Any], program: _Program) -> None:
-        self.arrays, self.program = list(arrays), program
+    def __init__(self, arrays: Sequence[Any], backward: _SplitBackward) -> None:
+        self.arrays, self.backward = list(arrays), backward
 
     def __init_subclass__(cls) -> None:
-        jax.tree_util.register_pytree_node(cls, lambda self: (self.arrays, self.program), lambda p, xs: cls(xs, p))
+        jax.tree_util.register_pytree_node(
+            cls, lambda self: (self.arrays, self.backward), lambda backward, xs: cls(xs, backward)
+        )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({len(self.arrays)} arrays of {self.program.name})"
+        return f"{type(self).__name__}({len(self.arrays)} arrays of {self.backward.name})"
 
 
 class BackwardInput(_Arrays):
     """First part of the backward pass, with the residuals of `f`."""
 
     def __call__(self, cotangent: Any) -> tuple[Any, Pending]:
-        program = self.program
-        cotangents = _check_cotangent(cotangent, program.structure, program.types)
-        results = jaxpr_as_fun(program.first)(*self.arrays, *cotangents)
-        n = sum(program.perturbed[1])
-        return _merge(program.form[1], program.perturbed[1], results[:n]), Pending(results[n:], program)
+        backward = self.backward
+        cotangents = _check_cotangent(cotangent, backward.structure, backward.types)
+        results = jaxpr_as_fun(backward.first)(*self.arrays, *cotangents)
+        n = sum(backward.perturbed[1])
+        return _merge(backward.form[1], backward.perturbed[1], results[:n]), Pending(results[n:], backward)
 
 
 class Pending(_Arrays):
@@ -168,13 +170,13 @@ class BackwardWeight(_Arrays):
     """Second part of the backward pass; it holds no arrays."""
 
     def __call__(self, pending: Any) -> Any:
-        if not isinstance(pending, Pending) or pending.program.name != self.program.name:
-            raise messages.pending(f"what backward_input returned ({self.program.name})", describe(pending))
-        program = pending.program  # of the trace that it comes from
-        for at, (x, expected) in enumerate(zip(pending.arrays, program.pending, strict=True)):
+        if not isinstance(pending, Pending) or pending.backward.name != self.backward.name:
+            raise messages.pending(f"what backward_input returned ({self.backward.name})", describe(pending))
+        backward = pending.backward  # of the trace that it comes from
+        for at, (x, expected) in enumerate(zip(pending.arrays, backward.pending, strict=True)):
             if x.shape != expected.shape or x.dtype != expected.dtype:
                 raise messages.pending(f"array {at} of {messages.describe_type(expected)}", messages.describe_type(x))
-        return _merge(program.form[0], program.perturbed[0], jaxpr_as_fun(program.second)(*pending.arrays))
+        return _merge(backward.form[0], backward.perturbed[0], jaxpr_as_fun(backward.second)(*pending.arrays))
 
 
 def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> list[Any]:

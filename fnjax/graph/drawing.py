@@ -1,4 +1,4 @@
-"""Conversion of a program to a graph: nodes, edges, and the boxes around them."""
+"""Conversion of traced operations to a graph: nodes, edges, and the boxes around them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import NONDIFFERENTIABLE
 from fnjax.graph.calls import FunctionCall
-from fnjax.graph.program import Operation, Program, Scope, Value, differentiate, read_operations
+from fnjax.graph.program import Operation, Scope, TracedDerivative, Value, differentiate, read_operations
 from fnjax.graph.second_order import Route, find_routes, is_unknown
 
 # Operations that only change layout or dtype: the picture is easier to read without them.
@@ -106,32 +106,32 @@ def draw(
     def open_forward(call: FunctionCall) -> bool:
         return opened(call.name)
 
-    program = differentiate(func, args, open_forward, argnums)
+    traced = differentiate(func, args, open_forward, argnums)
     if order == 2:  # the operations that compute a saved intermediate are shown: open the Functions that save any
         saving = {
             op.call.name
-            for op in program.operations
+            for op in traced.operations
             if op.partner and op.call and any(k.source == "intermediate" for k in op.call.residual_sources)
         }
-        program = differentiate(func, args, lambda call: opened(call.name) or call.name in saving, argnums)
-    program.inputs = dict(zip(names(list(program.inputs)), program.inputs.values(), strict=True))
-    drawing = _Drawing(program, order, lambda call: order == 2 or opened(call.name))
+        traced = differentiate(func, args, lambda call: opened(call.name) or call.name in saving, argnums)
+    traced.inputs = dict(zip(names(list(traced.inputs)), traced.inputs.values(), strict=True))
+    drawing = _Drawing(traced, order, lambda call: order == 2 or opened(call.name))
     return tidy(Graph(drawing.nodes, drawing.edges, order))
 
 
 class _Drawing:
-    """Builder of the nodes and edges of a program."""
+    """Builder of the nodes and edges of a graph."""
 
-    def __init__(self, program: Program, order: int, opened: Callable[[FunctionCall], bool]) -> None:
+    def __init__(self, traced: TracedDerivative, order: int, opened: Callable[[FunctionCall], bool]) -> None:
         self.nodes: list[Node] = []
         self.edges: list[Edge] = []
         self._order, self._opened = order, opened
         self._makers: dict[Value, list[Node]] = {}  # of values; for tangents the nodes that receive their gradient
-        self._add_inputs(program)
-        for op in program.operations:
+        self._add_inputs(traced)
+        for op in traced.operations:
             if any(x.varies for x in op.inputs):
                 self._add_operation(op)
-        self._add_outputs(program)
+        self._add_outputs(traced)
 
     # --- ends
 
@@ -140,15 +140,15 @@ class _Drawing:
         self.nodes.append(node)
         return node
 
-    def _add_inputs(self, program: Program) -> None:
-        for (name, value), tangent in zip(program.inputs.items(), program.tangents, strict=True):
+    def _add_inputs(self, traced: TracedDerivative) -> None:
+        for (name, value), tangent in zip(traced.inputs.items(), traced.tangents, strict=True):
             if value.used:
                 self._makers[value] = [self._add_node("input", f"{name}  {value.type}")]
             if tangent is not None and tangent.used:
                 self._makers[tangent] = [self._add_node("gradient", f"grad {name}")]
 
-    def _add_outputs(self, program: Program) -> None:
-        for (name, value), tangent in zip(program.outputs.items(), program.out_tangents, strict=True):
+    def _add_outputs(self, traced: TracedDerivative) -> None:
+        for (name, value), tangent in zip(traced.outputs.items(), traced.out_tangents, strict=True):
             node = self._add_node("output", f"{name}  {value.type}")
             self._add_edges(value, node, "value")
             if tangent.linear:

@@ -95,7 +95,7 @@ class Operation:
 
 
 @dataclasses.dataclass(eq=False)
-class Program:
+class TracedDerivative:
     """Operations of a function and of its derivative.
 
     Attributes:
@@ -116,7 +116,7 @@ class Program:
 Opened = Callable[[FunctionCall], bool]
 
 
-def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any = None) -> Program:
+def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any = None) -> TracedDerivative:
     """Trace `func` and its derivative on arrays (or their types); other arguments are static.
 
     For a Function class its `apply` is traced.
@@ -165,7 +165,7 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
     operations: list[Operation] = []
     results = _flatten(jaxpr, inputs, None, operations, opened)
     tangents = iter(inputs[len(where) :])
-    program = Program(
+    traced = TracedDerivative(
         dict(zip(names, inputs[: len(where)], strict=True)),
         dict(zip(out_names, results, strict=False)),
         [next(tangents) if m else None for m in perturbed],
@@ -173,10 +173,10 @@ def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any =
         operations,
     )
     _mark(operations, "varies", inputs)
-    _mark(operations, "linear", [t for t in program.tangents if t is not None])
+    _mark(operations, "linear", [t for t in traced.tangents if t is not None])
     _mark_used(operations, results)
-    program.operations = [op for op in operations if any(x.used for x in op.outputs)]
-    return program
+    traced.operations = [op for op in operations if any(x.used for x in op.outputs)]
+    return traced
 
 
 def read_operations(jaxpr: Any, inputs: Sequence[Value], scope: Scope | None) -> tuple[list[Operation], list[Value]]:

@@ -10,7 +10,7 @@ from jax.extend.core.primitives import remat_p
 
 from fnjax.graph.calls import SOURCES
 from fnjax.graph.dot import format_size
-from fnjax.graph.program import Operation, Program, Scope, Value, differentiate
+from fnjax.graph.program import Operation, Scope, TracedDerivative, Value, differentiate
 from fnjax.graph.second_order import find_routes, is_unknown
 
 
@@ -141,8 +141,8 @@ def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[i
         JAX's own operations keep 0 B more.
         Double backward goes through every Function.
     """
-    program = differentiate(func, args, lambda _: False, argnums)
-    backwards = [op for op in program.operations if op.partner is not None]
+    traced = differentiate(func, args, lambda _: False, argnums)
+    backwards = [op for op in traced.operations if op.partner is not None]
     users: dict[Value, list[str]] = {}
     for op in backwards:
         for value in dict.fromkeys(_read_residuals(op)):
@@ -152,13 +152,13 @@ def saved_report(func: Callable[..., Any], *args: Any, argnums: int | Sequence[i
         made, stop = _read_rows(op, number, users)
         rows += made
         calls.append((_read_name(op), stop))
-    arguments = set(program.inputs.values())
+    arguments = set(traced.inputs.values())
     return SavedReport(
         tuple(rows),
         tuple(calls),
         sum(v.bytes for v in users),
         sum(v.bytes for v in users if v in arguments),
-        sum(v.bytes for v in _find_kept_by_jax(program) - set(users)),
+        sum(v.bytes for v in _find_kept_by_jax(traced) - set(users)),
     )
 
 
@@ -196,9 +196,9 @@ def _read_residuals(op: Operation) -> list[Value]:
     return op.inputs[: len(op.call.residual_sources)]
 
 
-def _find_kept_by_jax(program: Program) -> set[Value]:
+def _find_kept_by_jax(traced: TracedDerivative) -> set[Value]:
     """Return the varying values that linear operations other than Functions use."""
-    plain = [op for op in program.operations if op.linear and op.partner is None]
+    plain = [op for op in traced.operations if op.linear and op.partner is None]
     return {x for op in plain for x in op.inputs if x.varies and not x.linear}
 
 

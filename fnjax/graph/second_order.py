@@ -102,11 +102,11 @@ def _try(fun: Callable[..., Any], avals: Sequence[Any], at: int) -> tuple[bool, 
     """Return whether `fun` depends differentiably on argument `at`, and why JAX cannot tell ("" if it can)."""
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
     try:
-        program = differentiate(fun, types, lambda _: False, argnums=at)
+        traced = differentiate(fun, types, lambda _: False, argnums=at)
     except NameError:  # JAX's for an axis that is not bound here
         return False, _UNBOUND
     except OnceDifferentiableError:
         return False, "once_differentiable"
     except Exception as e:  # noqa: BLE001 - any error of the user's backward or of JAX is the reason
         return False, (str(e).strip() or type(e).__name__).splitlines()[0]
-    return any(t.linear for t in program.out_tangents), ""
+    return any(t.linear for t in traced.out_tangents), ""
