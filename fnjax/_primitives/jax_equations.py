@@ -19,13 +19,13 @@ class Scan(NamedTuple):
         body: one iteration, on one slice of the scanned operands.
         n_fixed: how many operands are fixed.
         n_carried: how many are carried.
-        how: length, reverse and unroll.
+        options: length, reverse and unroll.
     """
 
     body: Jaxpr
     n_fixed: int
     n_carried: int
-    how: dict[str, Any]
+    options: dict[str, Any]
 
 
 def read_scan(eqn: Eqn) -> Scan:
@@ -34,8 +34,8 @@ def read_scan(eqn: Eqn) -> Scan:
     # The names of these numbers change with JAX; scanned operands have one more dimension outside.
     n_scanned = sum(v.aval.ndim != b.aval.ndim for v, b in zip(eqn.invars, body.invars, strict=True))
     n_carried = sum(v.aval.ndim == b.aval.ndim for v, b in zip(eqn.outvars, body.outvars, strict=True))
-    how = {name: params[name] for name in ("length", "reverse", "unroll")}
-    return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, how)
+    options = {name: params[name] for name in ("length", "reverse", "unroll")}
+    return Scan(params["jaxpr"], len(eqn.invars) - n_scanned - n_carried, n_carried, options)
 
 
 def read_while(eqn: Eqn) -> tuple[Jaxpr, Jaxpr, int, int]:
@@ -57,23 +57,23 @@ class ShardMap(NamedTuple):
         in_specs: how the operands are split.
         out_specs: how the results are assembled.
         axes: the mesh axes over which it splits, in the order of the mesh.
-        how: its other arguments.
+        options: its other arguments.
     """
 
     body: Jaxpr
     in_specs: Sequence[Any]
     out_specs: Sequence[Any]
     axes: Sequence[Any]
-    how: dict[str, Any]
+    options: dict[str, Any]
 
 
 def read_shard_map(eqn: Eqn) -> ShardMap:
     """Return the parts of a shard_map equation."""
     params = eqn.params
     mesh, axes = params["mesh"], params["newly_manual_axes"]
-    how = {"mesh": mesh, "axis_names": set(axes), "check_vma": params["check_vma"]}
+    options = {"mesh": mesh, "axis_names": set(axes), "check_vma": params["check_vma"]}
     ordered = [name for name in mesh.axis_names if name in axes]
-    return ShardMap(open_jaxpr(params["jaxpr"]), params["in_specs"], params["out_specs"], ordered, how)
+    return ShardMap(open_jaxpr(params["jaxpr"]), params["in_specs"], params["out_specs"], ordered, options)
 
 
 def bind_remat(eqn: Eqn, body: Jaxpr, args: Sequence[Any]) -> list[Any]:

@@ -21,95 +21,96 @@ from fnjax._split.partition import Partitioned, find_needed, part, partition_equ
 Flags = Sequence[bool]
 
 
-def partition(program: Any, ours: Flags, direct: Flags, avals: Sequence[Any] | None = None) -> Partitioned:
+def partition_program(program: Any, in_first: Flags, direct: Flags, avals: Sequence[Any] | None = None) -> Partitioned:
     """Partition a program that captures nothing, through its loops and branches.
 
     Args:
         program: inputs → results.
-        ours: the results that the first part computes.
+        in_first: the results that the first part computes.
         direct: the inputs that the second part receives directly.
         avals: the types of the inputs, if they differ from those of the program.
     """
     jaxpr = open_jaxpr(program)
-    traced = trace("parts", lambda *xs: _evaluate(jaxpr, (), xs, ours), *(avals or (v.aval for v in jaxpr.invars)))
+    traced = trace("parts", lambda *xs: _evaluate(jaxpr, (), xs, in_first), *(avals or (v.aval for v in jaxpr.invars)))
     # The new loops and branches take more operands than they need.
-    jaxpr, _ = dce_jaxpr(open_jaxpr(traced.jaxpr), [True] * len(ours), instantiate=True)
-    return partition_equations(jaxpr, ours, direct)
+    jaxpr, _ = dce_jaxpr(open_jaxpr(traced.jaxpr), [True] * len(in_first), instantiate=True)
+    return partition_equations(jaxpr, in_first, direct)
 
 
-def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], ours: Flags) -> Arrays:
+def _evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], in_first: Flags) -> Arrays:
     """Evaluate a program; an equation that both parts need is replaced by two."""
-    needed = find_needed(jaxpr, ours)
-    used = find_needed(jaxpr, [True] * len(ours))
+    needed = find_needed(jaxpr, in_first)
+    used = find_needed(jaxpr, [True] * len(in_first))
     values = dict(zip([*jaxpr.constvars, *jaxpr.invars], [*consts, *args], strict=True))
 
     def read(atom: Any) -> Any:
         return values[atom] if variables([atom]) else jnp.asarray(atom.val, atom.aval.dtype)
 
     for eqn in jaxpr.eqns:
-        mine = [v in needed for v in eqn.outvars]
+        first_needs = [v in needed for v in eqn.outvars]
         rule = _RULES.get(eqn.primitive.name)
-        if rule and any(mine) and any(v in used and v not in needed for v in eqn.outvars):
-            results = dict(zip(eqn.outvars, rule(eqn, list(map(read, eqn.invars)), mine), strict=True))
+        if rule and any(first_needs) and any(v in used and v not in needed for v in eqn.outvars):
+            results = dict(zip(eqn.outvars, rule(eqn, list(map(read, eqn.invars)), first_needs), strict=True))
         else:
             inputs, outputs = list(dict.fromkeys(variables(eqn.invars))), [v for v in eqn.outvars if v in used]
             if not outputs and not eqn.effects:
                 continue
             # By eval_jaxpr rather than bind, which keeps the equation's scopes and contexts.
-            found = jax.core.eval_jaxpr(part(jaxpr, inputs, outputs, [eqn]), (), *(values[v] for v in inputs))
-            results = dict(zip(outputs, found, strict=True))
+            computed = jax.core.eval_jaxpr(part(jaxpr, inputs, outputs, [eqn]), (), *(values[v] for v in inputs))
+            results = dict(zip(outputs, computed, strict=True))
         values.update(results)
     return list(map(read, jaxpr.outvars))
 
 
-def _join(ours: Flags, mine: Sequence[Any], theirs: Sequence[Any]) -> Arrays:
-    first, second = iter(mine), iter(theirs)
-    return [next(first) if o else next(second) for o in ours]
+def _join(in_first: Flags, first: Sequence[Any], second: Sequence[Any]) -> Arrays:
+    """Return the results of both parts in the order of the whole."""
+    from_first, from_second = iter(first), iter(second)
+    return [next(from_first) if f else next(from_second) for f in in_first]
 
 
-def _split_call(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+def _split_call(eqn: Any, args: Arrays, in_first: Flags) -> Arrays:
     """Inline a call: the equations of its body are split one by one."""
     body = read_body(eqn)
-    return _evaluate(open_jaxpr(body), getattr(body, "consts", ()), args, ours)
+    return _evaluate(open_jaxpr(body), getattr(body, "consts", ()), args, in_first)
 
 
-def _split_barrier(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+def _split_barrier(eqn: Any, args: Arrays, in_first: Flags) -> Arrays:
     """Split an optimization barrier in two, since one would make each part depend on the other."""
-    theirs = [not o for o in ours]
-    return _join(ours, *(jax.lax.optimization_barrier(select(args, these)) for these in (ours, theirs)))
+    in_second = [not f for f in in_first]
+    return _join(in_first, *(jax.lax.optimization_barrier(select(args, flags)) for flags in (in_first, in_second)))
 
 
-def _split_remat(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+def _split_remat(eqn: Any, args: Arrays, in_first: Flags) -> Arrays:
     """Recompute in the first part only; the second receives the residuals that it needs."""
-    parts = partition(read_body(eqn), ours, [True] * len(args))
-    n = sum(ours)
+    parts = partition_program(read_body(eqn), in_first, [True] * len(args))
+    n = sum(in_first)
     results = bind_remat(eqn, parts.first, args)
-    return _join(ours, results[:n], jaxpr_as_fun(parts.second)(*results[n:], *args))
+    return _join(in_first, results[:n], jaxpr_as_fun(parts.second)(*results[n:], *args))
 
 
-def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+def _split_scan(eqn: Any, args: Arrays, in_first: Flags) -> Arrays:
     """Split a scan in two; the first stacks what the second needs of each iteration."""
-    body, n_fixed, n_carried, how = read_scan(eqn)
+    body, n_fixed, n_carried, options = read_scan(eqn)
     jaxpr, consts = open_jaxpr(body), getattr(body, "consts", ())
     fixed, carried, scanned = args[:n_fixed], args[n_fixed : n_fixed + n_carried], args[n_fixed + n_carried :]
-    jaxpr = _take_in(jaxpr)
+    jaxpr = _constants_as_inputs(jaxpr)
     fixed, n_fixed = [*consts, *fixed], n_fixed + len(consts)
-    mine, grown = list(ours), None
-    while mine != grown:  # what the first part carries, it needs from the previous iteration
-        grown = list(mine)
-        needed = find_needed(jaxpr, mine)
+    in_first_body, before = list(in_first), None
+    while in_first_body != before:  # what the first part carries, it needs from the previous iteration
+        before = list(in_first_body)
+        needed = find_needed(jaxpr, in_first_body)
         for i, v in enumerate(jaxpr.invars[n_fixed : n_fixed + n_carried]):
-            mine[i] = mine[i] or v in needed
-    carries, stacks = mine[:n_carried], mine[n_carried:]
+            in_first_body[i] = in_first_body[i] or v in needed
+    carries, stacks = in_first_body[:n_carried], in_first_body[n_carried:]
     rests = [not c for c in carries]
     direct = [True] * n_fixed + rests + [True] * len(scanned)
-    parts = partition(jaxpr, mine, direct)
-    n_mine, n_stacks = sum(carries), sum(stacks)
+    parts = partition_program(jaxpr, in_first_body, direct)
+    n_carries, n_stacks = sum(carries), sum(stacks)
 
     def first(carry: Any, xs: Any) -> Any:
         filled = _join(carries, carry, select(carried, rests))  # the second part's are ignored
         results = jaxpr_as_fun(parts.first)(*fixed, *filled, *xs)
-        return results[:n_mine], results[n_mine:]
+        return results[:n_carries], results[n_carries:]
 
     def second(carry: Any, xs: Any) -> Any:
         residuals, xs = xs
@@ -117,38 +118,38 @@ def _split_scan(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
         n = len(results) - (len(stacks) - n_stacks)
         return results[:n], results[n:]
 
-    carry, found = jax.lax.scan(first, select(carried, carries), scanned, **how)
-    residuals = found[n_stacks:]
-    rest, rest_found = jax.lax.scan(second, select(carried, rests), (residuals, scanned), **how)
-    return [*_join(carries, carry, rest), *_join(stacks, found[:n_stacks], rest_found)]
+    carry, stacked = jax.lax.scan(first, select(carried, carries), scanned, **options)
+    residuals = stacked[n_stacks:]
+    rest, rest_stacked = jax.lax.scan(second, select(carried, rests), (residuals, scanned), **options)
+    return [*_join(carries, carry, rest), *_join(stacks, stacked[:n_stacks], rest_stacked)]
 
 
-def _take_in(jaxpr: Any) -> Any:
-    """Return a program with its constants as its first inputs."""
+def _constants_as_inputs(jaxpr: Any) -> Any:
+    """Return a program whose constants are its first inputs."""
     return part(jaxpr, [*jaxpr.constvars, *jaxpr.invars], jaxpr.outvars, jaxpr.eqns)
 
 
-def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+def _split_cond(eqn: Any, args: Arrays, in_first: Flags) -> Arrays:
     """Split a conditional in two; residuals of different branches share slots of the same type."""
     index, *operands = args
     pieces = []
     for branch in read_branches(eqn):
         jaxpr, consts = open_jaxpr(branch), list(getattr(branch, "consts", ()))
-        parts = partition(_take_in(jaxpr), ours, [True] * (len(consts) + len(operands)))
+        parts = partition_program(_constants_as_inputs(jaxpr), in_first, [True] * (len(consts) + len(operands)))
         pieces.append((consts, parts))
-    n = sum(ours)
+    n = sum(in_first)
     slots: list[Any] = []  # the types of the residuals, each as often as the branch that needs most of them
     places = []
     for _, parts in pieces:
         free, place = list(range(len(slots))), []
         for aval in parts.residuals:
-            at = next((i for i in free if slots[i] == aval), None)
-            if at is None:
-                at = len(slots)
+            slot = next((i for i in free if slots[i] == aval), None)
+            if slot is None:
+                slot = len(slots)
                 slots.append(aval)
             else:
-                free.remove(at)
-            place.append(at)
+                free.remove(slot)
+            place.append(slot)
         places.append(place)
 
     def make_first(consts: Arrays, parts: Partitioned, place: list[int]) -> Callable[..., Any]:
@@ -166,25 +167,25 @@ def _split_cond(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
 
     if any(jnp.issubdtype(aval.dtype, jax.dtypes.extended) for aval in slots):  # a PRNG key has no zero
         return list(eqn.primitive.bind(*args, **eqn.params))
-    made = [(*piece, place) for piece, place in zip(pieces, places, strict=True)]
-    mine, residuals = jax.lax.switch(index, [make_first(*m) for m in made], *operands)
-    theirs = jax.lax.switch(index, [make_second(*m) for m in made], residuals, *operands)
-    return _join(ours, mine, theirs)
+    branches = [(*piece, place) for piece, place in zip(pieces, places, strict=True)]
+    first_results, residuals = jax.lax.switch(index, [make_first(*b) for b in branches], *operands)
+    second_results = jax.lax.switch(index, [make_second(*b) for b in branches], residuals, *operands)
+    return _join(in_first, first_results, second_results)
 
 
-def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
+def _split_shard_map(eqn: Any, args: Arrays, in_first: Flags) -> Arrays:
     """Split a shard_map in two; residuals leave the first with a new axis over the mesh axes on which they vary."""
-    n, (jaxpr, in_specs, out_specs, axes, how) = sum(ours), read_shard_map(eqn)
-    found: list[Partitioned] = []
+    n, (jaxpr, in_specs, out_specs, axes, options) = sum(in_first), read_shard_map(eqn)
+    partitions: list[Partitioned] = []
 
     def probe(*xs: Any) -> Any:
-        found.append(partition(jaxpr, ours, [True] * len(args), list(map(jax.typeof, xs))))
-        return tuple(jaxpr_as_fun(found[0].first)(*xs)[:n])
+        partitions.append(partition_program(jaxpr, in_first, [True] * len(args), list(map(jax.typeof, xs))))
+        return tuple(jaxpr_as_fun(partitions[0].first)(*xs)[:n])
 
-    mine_specs = tuple(select(out_specs, ours))
-    jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=mine_specs, **how), *args)
-    parts = found[0]
-    over = [[a for a in axes if not how["check_vma"] or a in varying(p)] for p in parts.residuals]
+    first_specs = tuple(select(out_specs, in_first))
+    jax.eval_shape(jax.shard_map(probe, in_specs=in_specs, out_specs=first_specs, **options), *args)
+    parts = partitions[0]
+    over = [[a for a in axes if not options["check_vma"] or a in varying(p)] for p in parts.residuals]
     residual_specs = [jax.P(tuple(names)) for names in over]
 
     def first(*xs: Any) -> Any:
@@ -194,12 +195,14 @@ def _split_shard_map(eqn: Any, args: Arrays, ours: Flags) -> Arrays:
     def second(residuals: Any, *xs: Any) -> Any:
         return tuple(jaxpr_as_fun(parts.second)(*(x[0] for x in residuals), *xs))
 
-    mine, residuals = jax.shard_map(first, in_specs=in_specs, out_specs=(mine_specs, residual_specs), **how)(*args)
-    theirs_specs = tuple(select(out_specs, [not o for o in ours]))
-    theirs = jax.shard_map(second, in_specs=(residual_specs, *in_specs), out_specs=theirs_specs, **how)(
+    first_results, residuals = jax.shard_map(
+        first, in_specs=in_specs, out_specs=(first_specs, residual_specs), **options
+    )(*args)
+    second_specs = tuple(select(out_specs, [not f for f in in_first]))
+    second_results = jax.shard_map(second, in_specs=(residual_specs, *in_specs), out_specs=second_specs, **options)(
         residuals, *args
     )
-    return _join(ours, mine, theirs)
+    return _join(in_first, first_results, second_results)
 
 
 _RULES: dict[str, Callable[[Any, Arrays, Flags], Arrays]] = {

@@ -26,33 +26,33 @@ class Partitioned(NamedTuple):
     residuals: list[Any]
 
 
-def partition_equations(jaxpr: Any, ours: Sequence[bool], direct: Sequence[bool]) -> Partitioned:
-    """Partition a program; calls that both parts need must have been split before (`control_flow.partition`).
+def partition_equations(jaxpr: Any, in_first: Sequence[bool], direct: Sequence[bool]) -> Partitioned:
+    """Partition a program; calls that both parts need must have been split before (`control_flow.partition_program`).
 
     Args:
         jaxpr: inputs → results.
-        ours: the results that the first part computes.
+        in_first: the results that the first part computes.
         direct: the inputs that the second part receives directly; what it needs of the others is passed as residuals.
     """
-    needed = find_needed(jaxpr, ours)
-    theirs = [o for o, mine in zip(jaxpr.outvars, ours, strict=True) if not mine]
-    missing = set(variables(theirs))
-    second = []
+    needed = find_needed(jaxpr, in_first)
+    second_results = [v for v, f in zip(jaxpr.outvars, in_first, strict=True) if not f]
+    missing = set(variables(second_results))
+    second_eqns = []
     for eqn in reversed(jaxpr.eqns):
-        wanted = not missing.isdisjoint(eqn.outvars)
-        done = not needed.isdisjoint(eqn.outvars)
-        if (wanted and _is_layout(eqn)) if done else (wanted or eqn.effects):
-            second.append(eqn)
+        is_missing = not missing.isdisjoint(eqn.outvars)
+        is_done = not needed.isdisjoint(eqn.outvars)
+        if (is_missing and _is_layout(eqn)) if is_done else (is_missing or eqn.effects):
+            second_eqns.append(eqn)
             missing = missing.difference(eqn.outvars).union(variables(eqn.invars))
-    given = {v for v, d in zip(jaxpr.invars, direct, strict=True) if d}
-    first = [eqn for eqn in jaxpr.eqns if not needed.isdisjoint(eqn.outvars)]
-    made = [*jaxpr.invars, *(v for eqn in first for v in eqn.outvars)]
-    residuals = [v for v in made if v in missing and v not in given]
-    mine = [o for o, mine in zip(jaxpr.outvars, ours, strict=True) if mine]
-    direct_inputs = [v for v in jaxpr.invars if v in given]
+    direct_inputs = [v for v, d in zip(jaxpr.invars, direct, strict=True) if d]
+    first_eqns = [eqn for eqn in jaxpr.eqns if not needed.isdisjoint(eqn.outvars)]
+    available = [*jaxpr.invars, *(v for eqn in first_eqns for v in eqn.outvars)]
+    passed_on = missing.difference(direct_inputs)
+    residuals = [v for v in available if v in passed_on]
+    first_results = [v for v, f in zip(jaxpr.outvars, in_first, strict=True) if f]
     return Partitioned(
-        ClosedJaxpr(part(jaxpr, jaxpr.invars, [*mine, *residuals], first), ()),
-        ClosedJaxpr(part(jaxpr, [*residuals, *direct_inputs], theirs, second[::-1]), ()),
+        ClosedJaxpr(part(jaxpr, jaxpr.invars, [*first_results, *residuals], first_eqns), ()),
+        ClosedJaxpr(part(jaxpr, [*residuals, *direct_inputs], second_results, second_eqns[::-1]), ()),
         [v.aval for v in residuals],
     )
 
@@ -61,20 +61,20 @@ def find_needed(jaxpr: Any, results: Sequence[bool]) -> set[Any]:
     """Return the variables on which some results of a program depend; loops and branches are analysed inside."""
     needed = set(variables(v for v, r in zip(jaxpr.outvars, results, strict=True) if r))
     for eqn in reversed(jaxpr.eqns):
-        wanted = [v in needed for v in eqn.outvars]
-        if all(wanted):
+        results_needed = [v in needed for v in eqn.outvars]
+        if all(results_needed):
             needed |= set(variables(eqn.invars))
-        elif any(wanted):
-            needed |= _find_operands(jaxpr, eqn, wanted)
+        elif any(results_needed):
+            needed |= _find_operands(jaxpr, eqn, results_needed)
     return needed
 
 
-def _find_operands(jaxpr: Any, eqn: Any, wanted: Sequence[bool]) -> set[Any]:
+def _find_operands(jaxpr: Any, eqn: Any, needed: Sequence[bool]) -> set[Any]:
     """Return the operands on which some results of an equation depend, by JAX's dead code elimination."""
     if eqn.primitive.name == "optimization_barrier":
-        return set(variables(x for x, w in zip(eqn.invars, wanted, strict=True) if w))
+        return set(variables(x for x, n in zip(eqn.invars, needed, strict=True) if n))
     operands = list(dict.fromkeys(variables(eqn.invars)))
-    results = [v for v, w in zip(eqn.outvars, wanted, strict=True) if w]
+    results = [v for v, n in zip(eqn.outvars, needed, strict=True) if n]
     _, used = dce_jaxpr(part(jaxpr, operands, results, [eqn]), [True] * len(results))
     return {v for v, u in zip(operands, used, strict=True) if u}
 

@@ -19,7 +19,7 @@ from fnjax._primitives.jax_internals import open_jaxpr, varying
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import Split, is_inexact, is_ref, is_tensor, named_leaves, split
 from fnjax._split import messages
-from fnjax._split.control_flow import partition
+from fnjax._split.control_flow import partition_program
 from fnjax._split.partition import Partitioned
 from fnjax.errors import describe
 
@@ -66,9 +66,9 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
         for path, leaf in named_leaves(tree):
             if not (is_tensor(leaf) or isinstance(leaf, int | float | complex)):
                 raise messages.leaf(name, path, leaf)
-        found, how = split(jax.tree.map(jnp.asarray, tree), lambda x: x is not None)
-        arrays.append(found)
-        form.append(how)
+        leaves, rest = split(jax.tree.map(jnp.asarray, tree), lambda x: x is not None)
+        arrays.append(leaves)
+        form.append(rest)
     n_weights, values = len(arrays[0]), [*arrays[0], *arrays[1]]
     perturbed = [is_inexact(x) for x in values]
     outputs: list[Any] = []
@@ -77,8 +77,8 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
     def forward(*values: Any) -> Any:
         """Return the leaves of the output and the residuals of backward."""
 
-        def of_perturbed(*given: Any) -> Any:
-            source = iter(given)
+        def of_perturbed(*perturbed_values: Any) -> Any:
+            source = iter(perturbed_values)
             full = [next(source) if m else x for m, x in zip(perturbed, values, strict=True)]
             return f(form[0].fill(full[:n_weights]), form[1].fill(full[n_weights:]))
 
@@ -89,17 +89,17 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
         outputs.append((structure, types))
 
         def backward(*cotangents: Any) -> Any:
-            given = iter(cotangents)
-            filled = [next(given) if is_inexact(t) else np.zeros(t.shape, jax.dtypes.float0) for t in types]
+            inexact = iter(cotangents)
+            filled = [next(inexact) if is_inexact(t) else np.zeros(t.shape, jax.dtypes.float0) for t in types]
             return pullback(structure.unflatten(filled))
 
         traced_backward = trace("backward", backward, *(t.to_ct_aval() for t in types if is_inexact(t)))
         if any(map(is_ref, traced_backward.closed_over)):
             raise messages.ref()
         n = sum(perturbed[:n_weights])
-        ours = [i >= n for i in range(sum(perturbed))]
+        in_first = [i >= n for i in range(sum(perturbed))]
         n_inputs = len(open_jaxpr(traced_backward.jaxpr).invars)
-        parts.append(partition(traced_backward.jaxpr, ours, [False] * n_inputs))
+        parts.append(partition_program(traced_backward.jaxpr, in_first, [False] * n_inputs))
         return leaves, traced_backward.closed_over
 
     traced = trace("split_vjp", forward, *values)
@@ -188,7 +188,7 @@ def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> li
     if got != expected:
         raise messages.cotangent_structure(structure, jax.tree.structure(cotangent))
     paths = {i: path for path, i in named_leaves(whole)}
-    found = []
+    cotangents = []
     for number, leaf in zip(numbers, leaves, strict=True):
         if number is None:
             if leaf is not None:
@@ -202,11 +202,11 @@ def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> li
         if not (is_tensor(leaf) or isinstance(leaf, int | float | complex)):
             raise messages.cotangent_leaf(path, want, leaf)
         array = jnp.asarray(leaf, want.dtype) if isinstance(leaf, int | float) else jnp.asarray(leaf)
-        on = varying(want), varying(jax.typeof(array))
-        if array.shape != want.shape or array.dtype != want.dtype or on[1] - on[0]:
+        axes = varying(want), varying(jax.typeof(array))
+        if array.shape != want.shape or array.dtype != want.dtype or axes[1] - axes[0]:
             raise messages.cotangent_leaf(path, want, array)
-        found.append(jax.lax.pcast(array, tuple(on[0] - on[1]), to="varying") if on[0] - on[1] else array)
-    return found
+        cotangents.append(jax.lax.pcast(array, tuple(axes[0] - axes[1]), to="varying") if axes[0] - axes[1] else array)
+    return cotangents
 
 
 def _merge(form: Split, perturbed: Sequence[bool], grads: Sequence[Any]) -> Any:

@@ -251,8 +251,8 @@ class _Body:
 def _read_bodies(eqn: Any) -> Iterator[_Body]:
     name, n = eqn.primitive.name, len(eqn.invars)
     if name == "scan":
-        body, fixed, carry, how = read_scan(eqn)
-        times = how["length"]
+        body, fixed, carry, options = read_scan(eqn)
+        times = options["length"]
         yield _Body(open_jaxpr(body), range(n), f"scan, {times} times", times, fixed + carry, (fixed, carry))
     elif name == "while":
         _, body, skipped, fixed = read_while(eqn)
