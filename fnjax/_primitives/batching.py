@@ -27,9 +27,9 @@ def batch(
 
     def run_one(operands: Sequence[Any]) -> Arrays:
         results = fun(operands)
-        values, found = find_batch_axes(results)
+        values, dims = find_batch_axes(results)
         shared[:] = values
-        axes[:] = [None if dim is None else 0 for dim in found]
+        axes[:] = [None if dim is None else 0 for dim in dims]
         return select(results, [dim is not None for dim in axes])
 
     batched = iter(vmap(run_one, axis, (list(dims),))(list(operands)))
@@ -53,16 +53,16 @@ class Batched(DerivedRule):
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on all examples at once."""
-        facts: list[tuple[int, Derivative]] = []
+        runs: list[tuple[int, Derivative]] = []
 
         def run_one(operands: Sequence[Any]) -> Arrays:
             outputs, intermediates, derivative = self.rule.forward(needs, operands)
-            facts.append((len(outputs), derivative))
+            runs.append((len(outputs), derivative))
             return outputs + intermediates
 
         # Operands that are residuals are not results of `run_one`: their batch axes are known.
         values, axes = batch(run_one, self._axis, operands, self._dims)
-        ((n, derivative),) = facts
+        ((n, derivative),) = runs
         self.output_dims = axes[:n]
         dims = {"operand": self._dims, "output": self.output_dims, "intermediate": axes[n:]}
         residuals = [dims[source.source][source.at] for source in derivative.sources]
@@ -110,8 +110,8 @@ def batched_derivative(
 
     def jvp(residuals: Sequence[Any], tangents: Sequence[Any]) -> Arrays:
         assert derivative.jvp is not None
-        given = [None if t is None else dim for t, dim in zip(tangents, operand_dims, strict=True)]
-        dots = vmap(derivative.jvp, axis, (list(residual_dims), given))(list(residuals), list(tangents))
+        tangent_dims = [None if t is None else dim for t, dim in zip(tangents, operand_dims, strict=True)]
+        dots = vmap(derivative.jvp, axis, (list(residual_dims), tangent_dims))(list(residuals), list(tangents))
         return [t if t is None or dim is not None else t[0] for t, dim in zip(dots, output_dims, strict=True)]
 
     return dataclasses.replace(derivative, vjp=derivative.vjp and vjp, jvp=derivative.jvp and jvp)

@@ -246,24 +246,24 @@ def _jvp_of_intermediates(
     jaxpr, n_outputs = body.jaxpr, body.n_outputs
     perturbed = [type(t) is not ad.Zero for t in tangents]
 
-    def depends(at: int) -> bool:
-        used = dce_jaxpr(open_jaxpr(jaxpr), [i == at for i in range(len(jaxpr.out_avals))])[1]
+    def depends(result: int) -> bool:
+        used = dce_jaxpr(open_jaxpr(jaxpr), [i == result for i in range(len(jaxpr.out_avals))])[1]
         return any(select(used, perturbed))
 
     smooth = [is_inexact(a) and depends(n_outputs + i) for i, a in enumerate(jaxpr.out_avals[n_outputs:])]
 
-    def made(wanted: bool) -> Callable[..., Arrays]:
+    def compute(differentiated: bool) -> Callable[..., Arrays]:
         # The run has already written to Refs, so values read from them may have changed.
-        part = without_writes(open_jaxpr(jaxpr), [False] * n_outputs + [s == wanted for s in smooth])
+        part = without_writes(open_jaxpr(jaxpr), [False] * n_outputs + [s == differentiated for s in smooth])
         if part is None:
             raise rule.error("intermediate")
         return lambda *args: jax.core.eval_jaxpr(part, jaxpr.consts, *args)
 
-    constants = iter([] if all(smooth) else made(False)(*primals))
+    constants = iter([] if all(smooth) else compute(False)(*primals))
     values, dots = iter(()), iter(())
     try:
         if any(smooth):
-            values, dots = map(iter, jvp_of_perturbed(made(True), primals, tangents))
+            values, dots = map(iter, jvp_of_perturbed(compute(True), primals, tangents))
     except FnjaxError:
         raise
     except Exception as e:  # any error of JAX about a callback or a kernel without a derivative
@@ -347,18 +347,18 @@ def _transpose(
     if rule.linear_in:
         return _transpose_linear(cotangents, operands, linear, rule, body)
     n = body.n_closed_over
-    wanted = [type(ct) is not ad.Zero for ct in cotangents]  # the other outputs need not be linear
-    types, vectors = [x.aval for x in select(operands, linear)], select(cotangents, wanted)
+    present = [type(ct) is not ad.Zero for ct in cotangents]  # the other outputs need not be linear
+    types, vectors = [x.aval for x in select(operands, linear)], select(cotangents, present)
     refs = [x if not u and is_ref(x) else None for x, u in zip(operands, linear, strict=True)]
     is_known = [not u and ref is None for u, ref in zip(linear, refs, strict=True)]  # what custom_jvp may take
     known = select(operands, is_known)
 
     def fill(known: Sequence[Any], xs: Sequence[Any]) -> Arrays:
-        given = {True: iter(known), False: iter(xs)}
-        return [next(given[k]) if ref is None else ref for k, ref in zip(is_known, refs, strict=True)]
+        values = {True: iter(known), False: iter(xs)}
+        return [next(values[k]) if ref is None else ref for k, ref in zip(is_known, refs, strict=True)]
 
     def run(known: Arrays, xs: Sequence[Any]) -> Arrays:
-        return select(jaxpr_as_fun(body.jaxpr)(*fill(known, xs)), wanted)
+        return select(jaxpr_as_fun(body.jaxpr)(*fill(known, xs)), present)
 
     def differentiate(known: Arrays, dots: Arrays, xs: Sequence[Any]) -> Arrays:
         filled = fill(known, xs)
@@ -373,7 +373,7 @@ def _transpose(
         values = {"operand": filled[n:], "output": result.outputs, "intermediate": result.intermediates}
         residuals = [values[source.source][source.at] for source in result.derivative.sources]
         outputs = bind_linear(result, residuals, tuple(needs[n:]), tangents[n:], rule)
-        return [ad.instantiate_zeros(t) for t, w in zip(outputs, wanted, strict=False) if w]
+        return [ad.instantiate_zeros(t) for t, p in zip(outputs, present, strict=False) if p]
 
     inner, start = rule, n
     while isinstance(inner, WithValues):  # known values in front, some of which may be zeros
@@ -409,7 +409,7 @@ def _transpose_linear(
 
 
 def _recompute(
-    trace: Any, saves: Any, values: Sequence[Any], again: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
+    trace: Any, saves: Any, values: Sequence[Any], recomputed: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays] | None:
     """Return the outputs under a `jax.checkpoint` twice, as first computed and as recomputed; None if nothing is saved.
 
@@ -418,7 +418,7 @@ def _recompute(
     """
     if body is None or len(body.jaxpr.out_avals) > body.n_outputs or (memory := saves(rule.residual_name)) is None:
         return None
-    values, again = values[body.n_closed_over :], again[body.n_closed_over :]
+    values, recomputed = values[body.n_closed_over :], recomputed[body.n_closed_over :]
     if any(map(is_ref, values)):
         return None
     primal_trace, jaxpr_trace = checkpoint_traces(trace)
@@ -427,7 +427,7 @@ def _recompute(
         residuals = move_to(memory, residuals)
     with set_current_trace(jaxpr_trace):
         residuals = move_to(jax.memory.Space.Device, residuals)
-        return result.outputs, call(WithValues(rule, len(residuals), result.derivative), [*residuals, *again])
+        return result.outputs, call(WithValues(rule, len(residuals), result.derivative), [*residuals, *recomputed])
 
 
 call_p.def_impl(_impl)

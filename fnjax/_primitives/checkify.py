@@ -40,14 +40,14 @@ def check_with(
         constant = [x if is_ref(x) else jax.lax.stop_gradient(x) for x in operands]
         traced = trace("checked", functools.partial(evaluate, **params), *constant)
         jaxpr = open_jaxpr(traced.jaxpr)
-        found = run(jaxpr, *errors, *traced.closed_over, *constant)
-        n_errors = len(found) - len(jaxpr.outvars)
+        results = run(jaxpr, *errors, *traced.closed_over, *constant)
+        n_errors = len(results) - len(jaxpr.outvars)
         if has_effects(jaxpr):  # effects must not happen twice
             arrays = [x for x in operands if not is_ref(x)]
             return [
-                *found[:n_errors],
-                *nondifferentiable(found[n_errors:], arrays, lambda: params["rule"].error("checked")),
+                *results[:n_errors],
+                *nondifferentiable(results[n_errors:], arrays, lambda: params["rule"].error("checked")),
             ]
-        return [*found[:n_errors], *primitive.bind(*operands, **{**params, **call(**params)})]
+        return [*results[:n_errors], *primitive.bind(*operands, **{**params, **call(**params)})]
 
     bound_by(primitive, check, recompute)

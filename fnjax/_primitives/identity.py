@@ -113,10 +113,10 @@ def _is_frozen(value: Any) -> bool:
 def _list_attributes(value: Any) -> list[Any]:
     """Return the attributes of an object of fnjax or a frozen dataclass; lists and dicts in it never change."""
     slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ())]
-    found = []
+    attributes = []
     for name in sorted({*slots, *getattr(value, "__dict__", ())} - {"__weakref__"}):
         attribute = getattr(value, name, None)
         if type(attribute) is dict:
             attribute = tuple(attribute.items())
-        found.append((name, tuple(attribute) if type(attribute) is list else attribute))
-    return found
+        attributes.append((name, tuple(attribute) if type(attribute) is list else attribute))
+    return attributes

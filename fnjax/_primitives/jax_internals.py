@@ -143,13 +143,13 @@ def bound_by(primitive: Primitive, check: Callable[..., Any], recompute: Callabl
         if "subfuns" not in params:
             # Like JAX's own rules, not inside a rule that is being differentiated itself.
             if recompute and getattr(here, "custom_vjp_rules", False) and here.policy is not None:
-                ours = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
-                values = [x.val if o else x for x, o in zip(args, ours, strict=True)]
-                again = [x.tracer if o else x for x, o in zip(args, ours, strict=True)]
+                own = [isinstance(x, jax.core.Tracer) and getattr(x._trace, "tag", None) is here.tag for x in args]
+                values = [x.val if o else x for x, o in zip(args, own, strict=True)]
+                recomputed = [x.tracer if o else x for x, o in zip(args, own, strict=True)]
                 saves = functools.partial(memory_of, here.policy)
-                if True in ours and (found := recompute(here, saves, values, again, **params)):
-                    make = type(args[ours.index(True)])
-                    return [make(here, value, other) for value, other in zip(*found, strict=True)]
+                if True in own and (results := recompute(here, saves, values, recomputed, **params)):
+                    tracer_type = type(args[own.index(True)])
+                    return [tracer_type(here, value, tracer) for value, tracer in zip(*results, strict=True)]
             try:
                 return usual(here, args, avals, params)  # type: ignore[no-untyped-call]
             except KeyError as e:
@@ -264,19 +264,19 @@ PROMOTES_HALF_FLOATS = jax.__version_info__ < (0, 11)
 
 def effects_of(jaxpr: Jaxpr) -> set[Any]:
     """Return the effects of a program in the form that abstract evaluation returns: inputs by their position."""
-    at = {v: i for i, v in enumerate(jaxpr.invars)}
-    return {e.replace(at[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
+    positions = {v: i for i, v in enumerate(jaxpr.invars)}
+    return {e.replace(positions[e.input]) if hasattr(e, "input") else e for e in jaxpr.effects}
 
 
-def without_writes(jaxpr: Jaxpr, wanted: Sequence[bool]) -> Any:
-    """Return a program for the wanted results that does not write to its Refs.
+def without_writes(jaxpr: Jaxpr, needed: Sequence[bool]) -> Any:
+    """Return a program for the needed results that does not write to its Refs.
 
     It is None if a result depends on a Ref to which the program writes.
     """
     written = {e.input for e in jaxpr.effects if hasattr(e, "input") and type(e).__name__ != "ReadEffect"}
     if written:
         jaxpr = jaxpr.replace(eqns=[eqn.replace(effects=set()) for eqn in jaxpr.eqns])
-    part, _ = dce_jaxpr(jaxpr, list(wanted), instantiate=True)
+    part, _ = dce_jaxpr(jaxpr, list(needed), instantiate=True)
     used = (x for eqn in part.eqns for x in eqn.invars if not isinstance(x, Literal))
     return None if any(v in written for v in used) else part
 
@@ -321,11 +321,11 @@ def is_callback(eqn: Eqn) -> bool:
 
 def _find_evaluation() -> Any:
     """Return the trace outside all transformations, one object for all threads; a new thread always starts in it."""
-    found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(find_top_trace(())))
+    traces: list[Any] = []
+    thread = threading.Thread(target=lambda: traces.append(find_top_trace(())))
     thread.start()
     thread.join()
-    return found[0]
+    return traces[0]
 
 
 _EVALUATION = _find_evaluation()
@@ -398,8 +398,8 @@ def split_linearizing(operands: Sequence[Any]) -> Linearizing | None:
 
 def join_linearizing(under: Linearizing, like: Any, outputs: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
     """Return tracers of values and tangents, of the class of the tracer `like`: that class has no public name."""
-    make = type(like)
-    return [x if type(t) is ad.Zero else make(under.trace, x, t) for x, t in zip(outputs, tangents, strict=True)]
+    tracer_type = type(like)
+    return [x if type(t) is ad.Zero else tracer_type(under.trace, x, t) for x, t in zip(outputs, tangents, strict=True)]
 
 
 def belongs_above(value: Any) -> bool:

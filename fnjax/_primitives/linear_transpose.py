@@ -16,7 +16,7 @@ from jax.interpreters import ad
 from fnjax._primitives.jax_internals import is_sharding_error, located_anew, open_jaxpr, user_location, without_writes
 from fnjax._primitives.jaxprs import FORWARD, iter_equations
 from fnjax._primitives.linearity import has_no_transpose, is_linear, is_nonlinear, may_be_linear
-from fnjax._primitives.rule import OPERATION, Arrays, Body, ErrorKind, Method, Rule
+from fnjax._primitives.rule import OPERATION, Arrays, Body, ErrorKind, Method, Rule, select
 from fnjax._primitives.trace import trace
 from fnjax.errors import FnjaxError
 
@@ -60,8 +60,7 @@ def transpose(
     may_be = True if known_linear else is_linear(jaxpr, closed_over)
     if may_be is False:
         raise rule.error(not_linear)
-    present = [child.num_leaves > 0 for child in result.children()]
-    given = [v for v, p in zip(vectors, present, strict=True) if p]
+    vectors = [v for v, child in zip(vectors, result.children(), strict=True) if child.num_leaves]  # not those of None
 
     jaxpr = _prepare(jaxpr)
 
@@ -70,7 +69,7 @@ def transpose(
 
     cause: Exception | None = None
     try:
-        results = list(jax.linear_transpose(linear, *zeros)(given))
+        results = list(jax.linear_transpose(linear, *zeros)(vectors))
         if may_be:
             return results
     except Exception as e:  # any error of JAX about an operation without a transpose
@@ -78,11 +77,11 @@ def transpose(
             raise
         cause = e
     with located_anew():
-        again = trace(rule.name, fun, *zeros)
-    depends = [False] * len(again.closed_over) + [True] * len(zeros)
-    failing = list(_iter_without_transpose(again.jaxpr, depends, ""))
+        retraced = trace(rule.name, fun, *zeros)
+    depends = [False] * len(retraced.closed_over) + [True] * len(zeros)
+    failing = list(_iter_without_transpose(retraced.jaxpr, depends, ""))
     if failing and all(eqn.primitive.name in _DERIVATIVE_ONLY for eqn, _ in failing):  # that of a linear function
-        return list(jax.vjp(linear, *zeros)[1](given))
+        return list(jax.vjp(linear, *zeros)[1](vectors))
     if any(is_nonlinear(eqn) for eqn, _ in failing):
         raise rule.error(not_linear) from cause
     operation = f"{failing[0][0].primitive.name}{failing[0][1]}" if failing else OPERATION
@@ -170,26 +169,26 @@ def _prepare(program: Any) -> Any:
     return jaxpr if program is open_jaxpr(program) else ClosedJaxpr(jaxpr, program.consts)
 
 
-def _iter_without_transpose(program: Any, given: Sequence[bool], outer: str) -> Iterator[tuple[Any, str]]:
-    """Yield the equations of a program that JAX cannot transpose in those inputs that are `given`, and their places.
+def _iter_without_transpose(program: Any, linear: Sequence[bool], outer: str) -> Iterator[tuple[Any, str]]:
+    """Yield the equations of a program that JAX cannot transpose in those inputs that are `linear`, and their places.
 
     `outer` is the place of the equation around the program: JAX's own programs have none.
     """
     jaxpr = open_jaxpr(program)
-    linear = {v for v, is_linear in zip(jaxpr.invars, given, strict=True) if is_linear}
+    variables = set(select(jaxpr.invars, linear))  # that depend on these inputs
     for eqn in jaxpr.eqns:
-        depends = [not isinstance(x, Literal) and x in linear for x in eqn.invars]
+        depends = [not isinstance(x, Literal) and x in variables for x in eqn.invars]
         if not any(depends):
             continue
-        linear.update(v for v in eqn.outvars if may_be_linear(v.aval))
+        variables.update(v for v in eqn.outvars if may_be_linear(v.aval))
         if not has_no_transpose(eqn) and _has_transpose(jaxpr, eqn, depends):
             continue
         place, is_one = user_location(eqn) or outer, has_no_transpose(eqn) or eqn.primitive.name in _DERIVATIVE_ONLY
         inner = [] if is_one else map(open_jaxpr, jaxprs_in_params(eqn.params))
         # Of a branch the operands are the last ones.
         bodies = [(body, depends[len(depends) - len(body.invars) :]) for body in inner]
-        found = [e for body, last in bodies for e in _iter_without_transpose(body, last, place)]
-        yield from found or [(eqn, place)]
+        failing = [e for body, last in bodies for e in _iter_without_transpose(body, last, place)]
+        yield from failing or [(eqn, place)]
 
 
 def _has_transpose(jaxpr: Any, eqn: Any, linear: Sequence[bool]) -> bool:
@@ -202,9 +201,9 @@ def _has_transpose(jaxpr: Any, eqn: Any, linear: Sequence[bool]) -> bool:
     zeros = [ad.zeros_like_aval(x.aval) for x in inputs]
     vectors = [x for x, v in zip(zeros, inputs, strict=True) if v in marked]
 
-    def run(*vectors: Any) -> Arrays:
-        given = iter(vectors)
-        filled = [next(given) if v in marked else x for x, v in zip(zeros, inputs, strict=True)]
+    def run(*xs: Any) -> Arrays:
+        values = iter(xs)
+        filled = [next(values) if v in marked else x for x, v in zip(zeros, inputs, strict=True)]
         return list(jax.core.eval_jaxpr(alone, (), *filled))
 
     try:

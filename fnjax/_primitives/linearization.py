@@ -45,9 +45,9 @@ def bind_linear(result: ForwardResult, residuals: Arrays, needs: Needs, tangents
     avals = [jax.typeof(x).to_tangent_aval() for x in result.outputs]
     dense = iter(())
     if any(differentiable):
-        given = [t for t, need in zip(tangents, needs, strict=True) if need]
+        vectors = [t for t, need in zip(tangents, needs, strict=True) if need]
         types = [a for a, d in zip(avals, differentiable, strict=True) if d]
-        dense = iter(_bind(result.derivative, residuals, given, needs, types, rule))
+        dense = iter(_bind(result.derivative, residuals, vectors, needs, types, rule))
     return [next(dense) if d else ad.Zero(a) for a, d in zip(avals, differentiable, strict=True)]
 
 
@@ -64,16 +64,18 @@ def bind_transposed(
     Args:
         derivative: that of the Function.
         residuals: its residuals.
-        needs: for each operand whether it is wanted.
-        types: the types of those wanted.
+        needs: for each operand whether it needs a gradient.
+        types: the types of those that do.
         cotangents: those of all outputs, symbolic zeros among them; None for one without a gradient.
         rule: of the Function.
     """
-    given = tuple([d and type(ct) is not ad.Zero for ct, d in zip(cotangents, derivative.differentiable, strict=True)])
-    if not any(given):
+    present = tuple(
+        [d and type(ct) is not ad.Zero for ct, d in zip(cotangents, derivative.differentiable, strict=True)]
+    )
+    if not any(present):
         return [ad.Zero(t.to_ct_aval()) for t in types]
     transposed = dataclasses.replace(derivative, differentiable=needs, vjp=derivative.jvp, jvp=derivative.vjp)
-    return _bind(transposed, residuals, select(cotangents, given), given, [t.to_ct_aval() for t in types], rule)
+    return _bind(transposed, residuals, select(cotangents, present), present, [t.to_ct_aval() for t in types], rule)
 
 
 def _bind(
@@ -97,9 +99,9 @@ def jvp_of_perturbed(fun: Callable[..., Any], primals: Sequence[Any], tangents: 
     """Apply `jax.jvp` in the perturbed arguments only, those whose tangents are not symbolic zeros."""
     perturbed = [type(t) is not ad.Zero for t in tangents]
 
-    def of_perturbed(*values: Any) -> Arrays:
-        given = iter(values)
-        return list(fun(*[next(given) if m else x for m, x in zip(perturbed, primals, strict=True)]))
+    def of_perturbed(*xs: Any) -> Arrays:
+        values = iter(xs)
+        return list(fun(*[next(values) if m else x for m, x in zip(perturbed, primals, strict=True)]))
 
     return jax.jvp(of_perturbed, select(primals, perturbed), select(tangents, perturbed))
 
@@ -136,18 +138,18 @@ def _transpose(
     if any(map(ad.is_undefined_primal, args[:n_residuals])):
         params |= {"derivative": derivative, "needs": needs, "avals": avals, "rule": rule}
         return _transpose_residuals(cotangents, args, **params)
-    residuals, types = _hold(to_tensors(args[:n_residuals])), [t.aval for t in args[n_residuals:]]
+    residuals, types = _add_barrier(to_tensors(args[:n_residuals])), [t.aval for t in args[n_residuals:]]
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
         if derivative.is_linear:
-            given = merge(cotangents, derivative.differentiable)
-            grads = bind_transposed(derivative, residuals, needs, types, given, rule)
+            cotangents = merge(cotangents, derivative.differentiable)
+            grads = bind_transposed(derivative, residuals, needs, types, cotangents, rule)
         elif derivative.vjp is not None:
-            given = [None if type(ct) is ad.Zero else ct for ct in cotangents]
-            given = [ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in given]
+            cotangents = [None if type(ct) is ad.Zero else ct for ct in cotangents]
+            cotangents = [ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in cotangents]
             vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
-            grads = vjp_summed(vjp, given, avals, types, rule)
+            grads = vjp_summed(vjp, cotangents, avals, types, rule)
         else:
             jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
             tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
@@ -159,9 +161,9 @@ def _transpose_residuals(cotangents: Sequence[Any], args: Sequence[Any], **param
     """Transpose forward mode in residuals, in which it is linear as well: the derivative of a bilinear Function."""
     linear = [ad.is_undefined_primal(x) for x in args]
 
-    def run(*vectors: Any) -> Arrays:
-        given = iter(vectors)
-        results: Arrays = _evaluate(*[next(given) if u else x for x, u in zip(args, linear, strict=True)], **params)
+    def run(*xs: Any) -> Arrays:
+        vectors = iter(xs)
+        results: Arrays = _evaluate(*[next(vectors) if u else x for x, u in zip(args, linear, strict=True)], **params)
         return results
 
     types, derivative = [x.aval for x in select(args, linear)], params["derivative"]
@@ -174,26 +176,26 @@ def _restrict(
     rule: Rule,
     fun: LinearMap | None,
     residuals: Arrays,
-    given: Sequence[bool],
-    wanted: Sequence[bool],
+    present: Sequence[bool],
+    needed: Sequence[bool],
     types: Sequence[Any],
 ) -> Callable[..., Arrays]:
-    """Return `vjp` or `jvp` as a function of its present vectors; its results are those wanted, some None."""
+    """Return `vjp` or `jvp` as a function of its present vectors; its results are those needed, some None."""
     assert fun is not None
 
     def call_method(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:
-        present = iter(vectors)
+        values = iter(vectors)
         try:
-            results = fun(residuals, [next(present) if g else None for g in given])
+            results = fun(residuals, [next(values) if p else None for p in present])
         except Exception as e:
             mark_as_of_a_method(e)
             raise
-        return [x for x, w in zip(results, wanted, strict=True) if w]
+        return [x for x, n in zip(results, needed, strict=True) if n]
 
     return lambda *vectors: call_sharded(rule, call_method, residuals, vectors, types)
 
 
-def _hold(residuals: Arrays) -> Arrays:
+def _add_barrier(residuals: Arrays) -> Arrays:
     """Return the residuals after an optimization barrier, so that XLA recomputes what backward computes from them.
 
     Without it XLA merges this with what forward computed, keeps these values instead, and recomputing saves no memory
@@ -203,17 +205,18 @@ def _hold(residuals: Arrays) -> Arrays:
     """
     if is_in_kernel():
         return residuals
-    held, inexact, others = list(residuals), [], []
+    results, inexact, others = list(residuals), [], []
     for i, x in enumerate(residuals):
         if isinstance(x, jax.core.Tracer):
             if is_inexact(x):
                 inexact.append(i)
             elif not is_ref(x):
                 others.append(i)
-    for at in (inexact, others):
-        for i, x in zip(at, jax.lax.optimization_barrier([residuals[i] for i in at]) if at else (), strict=True):
-            held[i] = x
-    return held
+    for group in (inexact, others):
+        barrier = jax.lax.optimization_barrier([residuals[i] for i in group]) if group else ()
+        for i, x in zip(group, barrier, strict=True):
+            results[i] = x
+    return results
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:

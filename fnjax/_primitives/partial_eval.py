@@ -135,10 +135,10 @@ def _apply_policy(policy: Any, unknown: Sequence[bool], instantiated: Sequence[b
     results = [Var(v.aval) if isinstance(v, DropVar) else v for v in results]
     rest, n = open_jaxpr(second), len(values)
     inner, outvars, binders = rest.invars[:n], [], []
-    found = iter(rest.outvars)
+    recomputed_results = iter(rest.outvars)
     for i in range(n_results):
         if recomputed[i]:
-            outvars.append(next(found))
+            outvars.append(next(recomputed_results))
             binders.append(eqn.outvars[i])
         elif i < body.n_outputs:  # a saved output; the staged call has all outputs
             values.append(results[i])

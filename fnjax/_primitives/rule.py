@@ -189,8 +189,8 @@ def behind(n: int, derivative: Derivative) -> Derivative:
 
 def merge(values: Sequence[Any], where: Sequence[bool]) -> Arrays:
     """Return the values at the positions where `where` is set, None at the others."""
-    given = iter(values)
-    return [next(given) if w else None for w in where]
+    iterator = iter(values)
+    return [next(iterator) if w else None for w in where]
 
 
 def unique(values: Sequence[Any]) -> tuple[Arrays, list[int]]:

@@ -56,8 +56,8 @@ def vjp_summed(
     grads = (_checked(vjp, rule) if any_varies([*outputs, *arguments]) else vjp)(*cotangents)
     # Axes on which a gradient varies and its argument does not come from a partial cotangent or from backward itself.
     # If every output with a cotangent varies on an axis, the gradient is partial; else it may be a sum of both.
-    given = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
-    in_any, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*given)
+    varying_axes = [varying(output) for output, ct in zip(outputs, cotangents, strict=True) if ct is not None]
+    in_any, in_all = frozenset().union(*map(varying, outputs)), frozenset.intersection(*varying_axes)
     for grad, argument in zip(grads, arguments, strict=True):
         if grad is not None and (varying(jax.typeof(grad)) - varying(argument) - in_all) & in_any:
             raise rule.error("partial and reduced")
@@ -107,14 +107,14 @@ def hides_varying(jaxpr: Jaxpr) -> bool:
     """
     nothing: frozenset[Any] = frozenset()
 
-    def mark(eqn: Eqn, given: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
+    def mark(eqn: Eqn, marks: Marks, inside: Callable[[Marks], Marks | None]) -> Marks:
         """Return for each result the axes on which it varies through a callback, unknown to JAX."""
-        found = inside(given)
-        if found is None:
+        results = inside(marks)
+        if results is None:
             calls_back = is_callback(eqn) or any(is_callback(e) for p in programs_in(eqn) for e in iter_equations(p))
-            seen = (varying(x.aval) for x in eqn.invars if calls_back)
-            found = [nothing.union(*given, *seen)] * len(eqn.outvars)
-        return [axes - varying(v.aval) for v, axes in zip(eqn.outvars, found, strict=True)]
+            operands = (varying(x.aval) for x in eqn.invars if calls_back)
+            results = [nothing.union(*marks, *operands)] * len(eqn.outvars)
+        return [axes - varying(v.aval) for v, axes in zip(eqn.outvars, results, strict=True)]
 
     return any(propagate(jaxpr, [nothing] * len(jaxpr.invars), mark, lambda _: nothing))
 
@@ -175,8 +175,8 @@ def _call_auto(mesh: Any, rule: Rule, fun: LinearMap, args: tuple[Arrays, Arrays
     try:
         with jax.sharding.use_abstract_mesh(mesh.update_axis_types(dict.fromkeys(explicit, AxisType.Auto))):
             stand_ins = [jax.new_ref(_reshard_to_auto(value)) for value in values]
-            given = iter(stand_ins)
-            residuals = [next(given) if is_ref(x) else _reshard_to_auto(x) for x in args[0]]
+            refs_on_auto = iter(stand_ins)
+            residuals = [next(refs_on_auto) if is_ref(x) else _reshard_to_auto(x) for x in args[0]]
             results = fun(residuals, jax.tree.map(_reshard_to_auto, args[1]))
     except ValueError as e:
         if is_mesh_error(e):  # a closed-over array still has Explicit axes

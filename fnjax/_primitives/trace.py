@@ -37,16 +37,16 @@ class Traced(NamedTuple):
 def trace(name: str, fun: Callable[..., Any], *args: Any) -> Traced:
     """Trace a function of pytrees whose leaves are arrays or their types; None is an empty subtree."""
     leaves, tree = jax.tree.flatten(args)
-    results: list[PyTreeDef] = []
+    structures: list[PyTreeDef] = []
 
     def flat(*leaves: Any) -> Arrays:
-        found, result = jax.tree.flatten(fun(*jax.tree.unflatten(tree, leaves)))
-        results.append(result)
-        return found
+        results, structure = jax.tree.flatten(fun(*jax.tree.unflatten(tree, leaves)))
+        structures.append(structure)
+        return results
 
     avals = [x if isinstance(x, jax.core.AbstractValue) else jax.typeof(x) for x in leaves]
     jaxpr, closed_over = trace_flat(name, flat, avals)
-    return Traced(jaxpr, closed_over, results[0])
+    return Traced(jaxpr, closed_over, structures[0])
 
 
 class TracedRun(NamedTuple):
@@ -67,16 +67,16 @@ class TracedRun(NamedTuple):
 
 def trace_run(rule: Rule, needs: Needs, operands: Sequence[Any]) -> TracedRun:
     """Trace `rule.forward` on operands; `needs` says which of them are being differentiated."""
-    facts: list[tuple[int, Derivative]] = []
+    runs: list[tuple[int, Derivative]] = []
 
     def run(*operands: Any) -> Arrays:
         outputs, intermediates, derivative = rule.forward(needs, operands)
-        facts.append((len(outputs), derivative))
+        runs.append((len(outputs), derivative))
         return outputs + intermediates
 
     avals = [*map(jax.typeof, operands)]
     jaxpr, closed_over = trace_flat(f"{rule.name}.forward", run, avals, rule.operand_names())
-    return TracedRun(jaxpr, closed_over, *facts[0])
+    return TracedRun(jaxpr, closed_over, *runs[0])
 
 
 def closes_over_tracers(functions: Iterable[Any]) -> bool:
@@ -99,8 +99,8 @@ _DEPTH = 4
 
 def closed_over_values(function: types.FunctionType) -> list[Any]:
     """Return the values in a function's closure and defaults, and the function that it wraps."""
-    found = list(function.__defaults__ or ())
+    values = list(function.__defaults__ or ())
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # an empty cell
-            found.append(cell.cell_contents)
-    return [*found, function.__wrapped__] if hasattr(function, "__wrapped__") else found
+            values.append(cell.cell_contents)
+    return [*values, function.__wrapped__] if hasattr(function, "__wrapped__") else values

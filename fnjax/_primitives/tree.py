@@ -212,14 +212,14 @@ class Split(NamedTuple):
     parts: tuple[Split, ...] = ()
     static: Any = None
 
-    def fill(self, arrays: Iterable[Any], otherwise: Any = _KEPT) -> Any:
-        """Return the pytree with `arrays` in their places; `otherwise`, if given, replaces all other leaves."""
+    def fill(self, arrays: Iterable[Any], other_leaves: Any = _KEPT) -> Any:
+        """Return the pytree with `arrays` in their places; `other_leaves`, if passed, replaces all others."""
         values = iter(arrays)
         if self.level is not None:
-            return self.level.unflatten([part.fill(values, otherwise) for part in self.parts])
+            return self.level.unflatten([part.fill(values, other_leaves) for part in self.parts])
         if self.n_arrays:
             return next(values)
-        return self.static if otherwise is _KEPT else map_leaves(lambda _: otherwise, self.static)
+        return self.static if other_leaves is _KEPT else map_leaves(lambda _: other_leaves, self.static)
 
     def match(self, tree: Any) -> list[Any] | None:
         """Return the leaves of another pytree at the positions of the arrays; None if its structure differs.

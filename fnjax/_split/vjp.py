@@ -211,7 +211,7 @@ def _check_cotangent(cotangent: Any, structure: Any, types: Sequence[Any]) -> li
 
 def _merge(form: Split, perturbed: Sequence[bool], grads: Sequence[Any]) -> Any:
     source = iter(grads)
-    return form.fill([next(source) if m else None for m in perturbed], otherwise=None)
+    return form.fill([next(source) if m else None for m in perturbed], other_leaves=None)
 
 
 def _read_name(programs: Sequence[Any], form: Split, perturbed: Sequence[bool]) -> str:
