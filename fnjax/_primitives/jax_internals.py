@@ -71,7 +71,8 @@ def make_cache_anchor() -> Any:
     """Return an empty jaxpr, a cache anchor for an equation whose other parameters belong to the user.
 
     JAX caches what it infers about an equation under its parameters, and drops an entry only when a jaxpr among them
-    dies; without one, thousands of static arguments and the classes that they were passed to would stay in that cache.
+    dies (jax#30009); without one, thousands of static arguments and the classes that they were passed to would stay in
+    that cache.
     Inside a Pallas kernel it is marked as high, see `is_in_kernel`.
     """
     return _empty_jaxpr().replace(is_high=is_in_kernel())
@@ -365,7 +366,7 @@ def is_in_scope(array: Any) -> bool:
 
 
 class Linearizing(NamedTuple):
-    """Operands of a call under `jax.linearize`.
+    """Operands of a call under `jax.linearize`, whose trace has two parents (jax#25004).
 
     Attributes:
         trace: the linearizing trace.

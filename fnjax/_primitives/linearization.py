@@ -199,9 +199,9 @@ def _add_barrier(residuals: Arrays) -> Arrays:
     """Return the residuals after an optimization barrier, so that XLA recomputes what backward computes from them.
 
     Without it XLA merges this with what forward computed, keeps these values instead, and recomputing saves no memory
-    (docs/guides/saving-and-memory.md). Masks and integers have a barrier of their own: after one with arrays that are
-    differentiated JAX 0.10 gives them tangents, for which jnp.all has no rule. Pallas has no barrier, and XLA does not
-    see what Pallas compiles.
+    (docs/guides/saving-and-memory.md; jax#13999). Masks and integers have a barrier of their own: after one with arrays
+    that are differentiated JAX 0.10 gives them tangents (jax#39429), for which jnp.all has no rule. Pallas has no
+    barrier, and XLA does not see what Pallas compiles.
     """
     if is_in_kernel():
         return residuals
