@@ -161,8 +161,8 @@ def _stage(rule: Rule, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         raise rule.error("closure") from e
     if finishes:
         return rule.finish(needs, operands, results)
-    closed_over = converted_operands[: len(converted_operands) - len(operands)]
-    return ForwardResult(results[:n_outputs], [*results[n_outputs:], *closed_over], derivative)
+    intermediates = [*results[n_outputs:], *converted_operands[: len(converted_operands) - len(operands)]]
+    return ForwardResult(results[:n_outputs], intermediates, derivative)
 
 
 def _insert_operands(
