@@ -10,7 +10,7 @@ import numpy as np
 
 from fnjax._op.schema import Parameter, Schema
 from fnjax._op.types import Refused, Type
-from fnjax._primitives.tree import is_array, is_tensor, is_tracer
+from fnjax._primitives.tree import is_array, is_tensor, is_tracer, iter_leaves
 from fnjax.errors import OperatorError, OutputError, describe, error, type_name
 
 Method = Callable[..., Any]
@@ -206,8 +206,8 @@ def _kind(array: Any) -> Any:
 
 
 def _refuse_aliases(qualname: str, method: Method, args: Sequence[Any], results: Any) -> None:
-    seen = [a for a in _flat(args) if is_tensor(a)]
-    for result in _flat(results):
+    seen = [a for a in iter_leaves(args) if is_tensor(a)]
+    for result in iter_leaves(results):
         if is_tensor(result):
             if any(result is other for other in seen):
                 name = qualname.partition("::")[2]
@@ -221,9 +221,3 @@ def _refuse_aliases(qualname: str, method: Method, args: Sequence[Any], results:
                     fix="return a copy (x.copy()), or do not return it",
                 )
             seen.append(result)
-
-
-def _flat(values: Any) -> list[Any]:
-    if isinstance(values, list | tuple):
-        return [leaf for value in values for leaf in _flat(value)]
-    return [values]

@@ -56,29 +56,28 @@ class WithValues(DerivedRule):
 
     def __init__(self, rule: Rule, n: int, derivative: Derivative | None = None) -> None:
         super().__init__(rule)
-        self.has_vmap, self.finishes, self._n = rule.has_vmap, rule.finishes and derivative is None, n
-        self.n_values = n
+        self.has_vmap, self.finishes, self.n_values = rule.has_vmap, rule.finishes and derivative is None, n
         self.linear_in = (*([False] * n), *rule.linear_in) if rule.linear_in else ()
         sources = tuple(ResidualSource("operand", i) for i in range(n))
         self._derivative = derivative and dataclasses.replace(behind(n, derivative), sources=sources)
 
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward, for its outputs only if there is a derivative."""
-        needs, operands = needs[self._n :], operands[self._n :]
+        needs, operands = needs[self.n_values :], operands[self.n_values :]
         if self._derivative is None:
             return self._with_values(self.rule.forward(needs, operands))
         return ForwardResult(self.rule.forward((False,) * len(needs), operands).outputs, [], self._derivative)
 
     def finish(self, needs: Needs, operands: Sequence[Any], outputs: Arrays) -> ForwardResult:
-        return self._with_values(self.rule.finish(needs[self._n :], operands[self._n :], outputs))
+        return self._with_values(self.rule.finish(needs[self.n_values :], operands[self.n_values :], outputs))
 
     def _with_values(self, result: ForwardResult) -> ForwardResult:
-        return result._replace(derivative=behind(self._n, result.derivative))
+        return result._replace(derivative=behind(self.n_values, result.derivative))
 
     def vmap(
         self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
     ) -> tuple[Arrays, list[int | None]]:
-        return self.rule.vmap(size, operands[self._n :], dims[self._n :], avals)
+        return self.rule.vmap(size, operands[self.n_values :], dims[self.n_values :], avals)
 
 
 def partially_evaluated(primitive: Primitive) -> None:
