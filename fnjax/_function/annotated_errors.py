@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
@@ -19,14 +20,27 @@ _TORCH_HABITS = re.compile(
     r"unexpected keyword argument '(dim|keepdim|unbiased|non_blocking)'|as a data type|must be Tensor"
     r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
 )
-_CONCRETE_ERRORS = (
+# Errors where JAX needs the values of what it traces.
+CONCRETE_ERRORS = (
     jax.errors.ConcretizationTypeError,
     jax.errors.TracerArrayConversionError,
     jax.errors.TracerIntegerConversionError,
     jax.errors.NonConcreteBooleanIndexError,
 )
 # Errors that may be about tracers, ctx or habits of PyTorch.
-_ANNOTATED = (*_CONCRETE_ERRORS, TypeError, IndexError, ValueError, AttributeError)
+_ANNOTATED = (*CONCRETE_ERRORS, TypeError, IndexError, ValueError, AttributeError)
+
+
+@contextlib.contextmanager
+def annotated(
+    spec: Spec, arguments: Arguments, method: Method, operands: Sequence[Any] = (), n_saved: int | None = None
+) -> Iterator[None]:
+    """Annotate the errors of a user's method that is called in the block, see `annotate`."""
+    try:
+        yield
+    except Exception as e:
+        annotate(e, spec, arguments, method, operands, n_saved)
+        raise
 
 
 def annotate(
@@ -75,7 +89,7 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
     """Return the note to add to an error, or the empty string; `scalars` are the traced arguments without axes."""
     text, name, ctx = str(e), spec.name, spec.ctx.__name__
     unhashable = "not hashable" in text and "Tracer" in text  # a parameter of a JAX operation, such as jnp.tile's reps
-    if isinstance(e, _CONCRETE_ERRORS) or unhashable or "concrete" in text or "static" in text:
+    if isinstance(e, CONCRETE_ERRORS) or unhashable or "concrete" in text or "static" in text:
         numbers = (
             f"If {' or '.join(scalars)} was a Python number, a transformation made it an array: keep it static with "
             "jax.jit(..., static_argnums=...), or close over it. "

@@ -15,8 +15,8 @@ from typing import Any
 import jax
 
 from fnjax._contexts import HOOKS
-from fnjax._function.annotated_errors import annotate
-from fnjax._function.arguments import Argument, Arguments, bind_arguments
+from fnjax._function.annotated_errors import annotated
+from fnjax._function.arguments import Arguments, bind_arguments
 from fnjax._function.backward import BackwardSpec, call_backward, in_backward
 from fnjax._function.forward import (
     ONE_ARRAY,
@@ -131,9 +131,7 @@ class FunctionRule:
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on a new ctx; return the outputs, the residuals and the derivative."""
         spec, arguments = self._spec, self._arguments
-        for i, argument in enumerate(arguments.each):
-            if argument.kind == "container":
-                self._warn_of_container(needs, i, argument)
+        self._warn_of_containers(needs)
         needs = tuple([n and d for n, d in zip(needs, arguments.differentiable, strict=True)])
         args = arguments.fill(operands)
         if not any(needs):
@@ -150,12 +148,8 @@ class FunctionRule:
                 fix=f"add a static method backward(ctx, *grad_outputs) to {spec.name}",
             )
         ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
-        try:
-            with in_backward(False):
-                returned = call_forward(spec, ctx, args, arguments.keywords, operands)
-        except Exception as e:
-            annotate(e, spec, arguments, spec.forward, operands)
-            raise
+        with annotated(spec, arguments, spec.forward, operands), in_backward(False):
+            returned = call_forward(spec, ctx, args, arguments.keywords, operands)
         originals, self.form = split_outputs(spec, returned)
         if not originals:  # float(x.sum()) works on concrete arrays, and would silently train with zero gradients
             refuse_numbers(spec, returned)
@@ -167,12 +161,8 @@ class FunctionRule:
         needs = tuple([n and d for n, d in zip(needs, arguments.differentiable, strict=True)])
         assert spec.setup_context is not None
         ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
-        try:
-            with in_backward(False):
-                spec.setup_context(ctx, tuple(arguments.fill(operands)), self.form.fill(outputs))
-        except Exception as e:
-            annotate(e, spec, arguments, spec.setup_context, operands)
-            raise
+        with annotated(spec, arguments, spec.setup_context, operands), in_backward(False):
+            spec.setup_context(ctx, tuple(arguments.fill(operands)), self.form.fill(outputs))
         return self._record(ctx, needs, operands, outputs)
 
     def _record(self, ctx: Any, needs: Needs, operands: Sequence[Any], originals: Arrays) -> ForwardResult:
@@ -211,14 +201,15 @@ class FunctionRule:
             return call(self, operands)
         return self.forward((False,) * len(operands), operands).outputs
 
-    def _warn_of_container(self, needs: Needs, index: int, argument: Argument) -> None:
-        """Warn of arrays in a container that are being differentiated."""
-        if any(needs[argument.start : argument.stop]):
-            warn(
-                f"{self.name}.apply: {self._arguments.name(index)} is a container with arrays that are being "
-                "differentiated. They get no gradient, as in PyTorch, which does not look into containers. Pass "
-                "them as arguments of their own, or set `pytree = True` on the class."
-            )
+    def _warn_of_containers(self, needs: Needs) -> None:
+        """Warn of arrays in containers that are being differentiated."""
+        for i, argument in enumerate(self._arguments.each):
+            if argument.kind == "container" and any(needs[argument.start : argument.stop]):
+                warn(
+                    f"{self.name}.apply: {self._arguments.name(i)} is a container with arrays that are being "
+                    "differentiated. They get no gradient, as in PyTorch, which does not look into containers. Pass "
+                    "them as arguments of their own, or set `pytree = True` on the class."
+                )
 
     def __repr__(self) -> str:
         return self.name

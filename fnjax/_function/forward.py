@@ -133,8 +133,6 @@ class Outputs(NamedTuple):
 
     def gradients(self, gradients: Sequence[Any]) -> list[Any]:
         """Return the gradient of each member in its structure, from those of the arrays; None without arrays."""
-        if self is ONE_ARRAY:
-            return list(gradients)
         values = iter(gradients)
         return [m.fill(values, None) if m.n_arrays else None for m in self.members]
 

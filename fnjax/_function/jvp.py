@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax._function.annotated_errors import annotate
+from fnjax._function.annotated_errors import annotated
 from fnjax._function.backward import BackwardSpec
 from fnjax._primitives.jax_internals import cast_to_type
 from fnjax._primitives.rule import Arrays
@@ -25,11 +25,8 @@ def call_jvp(backward_spec: BackwardSpec, residuals: Sequence[Any], tangents: Se
         make_zeros(aval) if t is None and backward_spec.saved.materialize and is_inexact(aval) else t
         for t, aval in zip(tangents, backward_spec.operands, strict=True)
     ]
-    try:
+    with annotated(spec, backward_spec.arguments, spec.jvp, n_saved=len(backward_spec.saved.for_forward)):
         returned = spec.jvp(ctx, *backward_spec.arguments.tangents(materialized))
-    except Exception as e:
-        annotate(e, spec, backward_spec.arguments, spec.jvp, (), len(backward_spec.saved.for_forward))
-        raise
     # A tuple is several tangents, unless forward returned one pytree, which may be a tuple itself.
     is_many = isinstance(returned, tuple) and (form.make is not None or not spec.options.pytree)
     members = returned if is_many else (returned,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from fnjax._function.annotated_errors import annotate
+from fnjax._function.annotated_errors import annotated
 from fnjax._function.arguments import Arguments
 from fnjax._function.forward import split_outputs
 from fnjax._function.spec import Spec
@@ -55,13 +55,10 @@ def call_vmap(
             method=spec.vmap,
             fix=f"delete {spec.name}.vmap to have JAX batch forward and backward, or generate_vmap_rule to use it",
         )
-    try:
+    with annotated(spec, arguments, spec.vmap, operands):
         returned = spec.vmap(
             VmapInfo(size), tuple(arguments.axes(dims)), *arguments.fill(operands), **arguments.keywords
         )
-    except Exception as e:
-        annotate(e, spec, arguments, spec.vmap, operands)
-        raise
     if not isinstance(returned, tuple) or len(returned) != 2:
         came = f"{len(returned)} returns" if isinstance(returned, tuple) else f"a {type(returned)}"
         raise error(

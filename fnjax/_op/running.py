@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._function.annotated_errors import CONCRETE_ERRORS
 from fnjax._op.binding import take_results
 from fnjax._op.schema import Schema
 from fnjax._primitives.jax_internals import varying
@@ -19,13 +20,6 @@ from fnjax._primitives.tree import Split, has_leaf, is_array, is_tensor, is_trac
 from fnjax.errors import FnjaxError, MissingMethodError, OperatorError, error
 
 Method = Callable[..., Any]
-# JAX's errors where the value of a traced array is needed: only these make a body a callback.
-NEEDS_CONCRETE_VALUES = (
-    jax.errors.ConcretizationTypeError,
-    jax.errors.TracerArrayConversionError,
-    jax.errors.TracerIntegerConversionError,
-    jax.errors.NonConcreteBooleanIndexError,
-)
 # The platforms for which a kernel may be registered, with JAX's names of the lowering platforms.
 PLATFORMS = {"cpu": ("cpu",), "gpu": ("cuda", "rocm"), "cuda": ("cuda",), "rocm": ("rocm",), "tpu": ("tpu",)}
 
@@ -188,7 +182,7 @@ def _stage(call: _OperatorCall, kernel: Method, arrays: Sequence[Any]) -> _Stage
 
     try:
         traced = trace(call.this.qualname, flat, *arrays)
-    except NEEDS_CONCRETE_VALUES as e:
+    except CONCRETE_ERRORS as e:  # only these make a body a callback
         return _stage_callback(call, kernel, arrays, e)
     types = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in traced.jaxpr.out_avals]
     if call.this.fake is not None and not hasattr(call.this.fake, "unchecked"):
@@ -246,7 +240,7 @@ def _fake_types(
             *((p, keywords[p.name]) for p in this.schema.keyword_only),
         ]
         numbers_traced = [p.name for p, a in given if not p.type.is_tensor and has_leaf(a, is_tracer)]
-        if isinstance(e, NEEDS_CONCRETE_VALUES) or (numbers_traced and not isinstance(e, FnjaxError)):
+        if isinstance(e, CONCRETE_ERRORS) or (numbers_traced and not isinstance(e, FnjaxError)):
             named = numbers_traced or [p.name for p, _ in given]
             raise error(
                 OperatorError,
