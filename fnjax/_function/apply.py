@@ -40,6 +40,7 @@ from fnjax._primitives.rule import OPERATION, Arrays, Derivative, ErrorKind, For
 from fnjax._primitives.sharding import manual_axes
 from fnjax._primitives.trace import closes_over_tracers
 from fnjax._primitives.tree import is_inexact, to_tensors
+from fnjax._primitives.types import Aval
 from fnjax.errors import ArgumentError, FnjaxError, MissingMethodError, error, warn
 
 
@@ -215,7 +216,7 @@ class FunctionRule:
         return self.name
 
     def vmap(
-        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Aval]
     ) -> tuple[Arrays, list[int | None]]:
         """Call the user's batching rule."""
         return call_vmap(self._spec, self._arguments, size, operands, dims, avals)

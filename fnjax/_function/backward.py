@@ -20,6 +20,7 @@ from fnjax._primitives.jax_internals import cast_to_type
 from fnjax._primitives.rule import Arrays, Needs
 from fnjax._primitives.sharding import make_zeros
 from fnjax._primitives.tree import is_array, is_ref, is_tensor, split, to_tensor
+from fnjax._primitives.types import Aval
 from fnjax.errors import GradientError, describe, error, location, type_name, warn
 
 
@@ -71,7 +72,7 @@ def call_backward(backward_spec: BackwardSpec, residuals: Sequence[Any], cotange
     return _validate_gradients(backward_spec, returned)
 
 
-def _grad_output(saved: Saved, ct: Any, aval: Any, differentiable: bool) -> Any:
+def _grad_output(saved: Saved, ct: Any, aval: Aval, differentiable: bool) -> Any:
     """Return the gradient that backward receives for an output, or None where it receives none.
 
     PyTorch's gradient of a complex value is the conjugate of JAX's cotangent.

@@ -11,6 +11,7 @@ from fnjax._function.forward import split_outputs
 from fnjax._function.spec import Spec
 from fnjax._primitives.rule import Arrays
 from fnjax._primitives.tree import split
+from fnjax._primitives.types import Aval
 from fnjax.errors import BatchingError, describe, error
 
 
@@ -32,7 +33,7 @@ def call_vmap(
     size: int,
     operands: Sequence[Any],
     dims: Sequence[int | None],
-    avals: Sequence[Any],
+    avals: Sequence[Aval],
 ) -> tuple[Arrays, list[int | None]]:
     """Call `vmap(info, in_dims, *args)`; return the batched outputs and their batch axes.
 

@@ -212,6 +212,7 @@ def _abstract_eval(*_: Any, body: Body | None, **__: Any) -> tuple[Any, Any]:
 def _jvp(
     primals: Sequence[Any], tangents: Sequence[Any], *, rule: Rule, body: Body | None, **_: Any
 ) -> tuple[Arrays, Arrays]:
+    """Return outputs, by running or binding the call again, and their tangents, by `fnjax_linear`."""
     needs = tuple(type(t) is not ad.Zero and not has_no_gradient(x) for x, t in zip(primals, tangents, strict=True))
     n = 0 if body is None else body.n_closed_over
     if any(needs[:n]):

@@ -62,6 +62,7 @@ class _Itself:
 
 
 def _identify_program(program: Any) -> Hashable:
+    """Return a key from the equations of a program, with its variables numbered."""
     jaxpr = open_jaxpr(program)
     numbers: dict[Any, int] = {}  # of the variables, in the order in which they appear
 

@@ -81,7 +81,7 @@ def bind_remat(eqn: Eqn, body: Jaxpr, args: Sequence[Any]) -> list[Any]:
     return list(eqn.primitive.bind(*args, **{**eqn.params, "jaxpr": open_jaxpr(body)}))
 
 
-def change_to_call(eqn: Any, program: Any, operands: Sequence[Any], results: Sequence[Any]) -> Any:
+def change_to_call(eqn: Eqn, program: Jaxpr, operands: Sequence[Any], results: Sequence[Any]) -> Any:
     """Return an equation changed to a call of a program without effects, for which JAX has rules."""
     params = {"call_jaxpr": program}
     return eqn.replace(
@@ -107,7 +107,7 @@ class SplitCall(NamedTuple):
     recomputed: Sequence[bool]
 
 
-def split_call(eqn: Any, policy: Any) -> SplitCall:
+def split_call(eqn: Eqn, policy: Any) -> SplitCall:
     """Split an equation that is a call, whose operands are known and instantiated."""
     n = len(eqn.invars)
     rule: Any = partial_eval_jaxpr_custom_rules[primitives.closed_call_p]

@@ -18,6 +18,7 @@ from fnjax._primitives.jaxprs import FORWARD, iter_equations
 from fnjax._primitives.linearity import has_no_transpose, is_linear, is_nonlinear, may_be_linear
 from fnjax._primitives.rule import OPERATION, Arrays, Body, ErrorKind, Method, Rule, select
 from fnjax._primitives.trace import trace
+from fnjax._primitives.types import Aval, Eqn, Jaxpr
 from fnjax.errors import FnjaxError
 
 _ERRORS: dict[Method, tuple[ErrorKind, ErrorKind]] = {
@@ -29,7 +30,7 @@ _ERRORS: dict[Method, tuple[ErrorKind, ErrorKind]] = {
 
 def transpose(
     fun: Callable[..., Arrays],
-    avals: Sequence[Any],
+    avals: Sequence[Aval],
     vectors: Sequence[Any],
     rule: Rule,
     method: Method,
@@ -96,7 +97,7 @@ def transpose_call(
     run: Callable[[Arrays, Sequence[Any]], Arrays],
     differentiate: Callable[[Arrays, Arrays, Sequence[Any]], Arrays],
     known: Arrays,
-    avals: Sequence[Any],
+    avals: Sequence[Aval],
     vectors: Arrays,
     rule: Rule,
     *,
@@ -136,7 +137,7 @@ def transpose_call(
     return list(transposed(known, vectors))
 
 
-def _prepare(program: Any) -> Any:
+def _prepare(program: Jaxpr) -> Any:
     """Return a program that is known to be linear in a form that JAX can transpose.
 
     Calls of Functions need no check of their own: that of the program has seen into their bodies. JAX has no transpose
@@ -169,7 +170,7 @@ def _prepare(program: Any) -> Any:
     return jaxpr if program is open_jaxpr(program) else ClosedJaxpr(jaxpr, program.consts)
 
 
-def _iter_without_transpose(program: Any, linear: Sequence[bool], outer: str) -> Iterator[tuple[Any, str]]:
+def _iter_without_transpose(program: Jaxpr, linear: Sequence[bool], outer: str) -> Iterator[tuple[Any, str]]:
     """Yield the equations of a program that JAX cannot transpose in those inputs that are `linear`, and their places.
 
     `outer` is the place of the equation around the program: JAX's own programs have none.
@@ -191,7 +192,7 @@ def _iter_without_transpose(program: Any, linear: Sequence[bool], outer: str) ->
         yield from failing or [(eqn, place)]
 
 
-def _has_transpose(jaxpr: Any, eqn: Any, linear: Sequence[bool]) -> bool:
+def _has_transpose(jaxpr: Jaxpr, eqn: Eqn, linear: Sequence[bool]) -> bool:
     """Return whether JAX can transpose an equation of a program in the operands that are marked."""
     inputs = list(dict.fromkeys(x for x in eqn.invars if not isinstance(x, Literal)))
     marked = {x for x, is_linear in zip(eqn.invars, linear, strict=True) if is_linear}

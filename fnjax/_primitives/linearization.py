@@ -33,7 +33,7 @@ from fnjax._primitives.partial_eval import save_residuals
 from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Method, Needs, Rule, merge, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
-from fnjax._primitives.types import Axis
+from fnjax._primitives.types import Aval, Axis
 
 linear_p = Primitive(BACKWARD)
 linear_p.multiple_results = True
@@ -55,7 +55,7 @@ def bind_transposed(
     derivative: Derivative,
     residuals: Arrays,
     needs: Needs,
-    types: Sequence[Any],
+    types: Sequence[Aval],
     cotangents: Sequence[Any],
     rule: Rule,
 ) -> Arrays:
@@ -79,8 +79,9 @@ def bind_transposed(
 
 
 def _bind(
-    derivative: Derivative, residuals: Arrays, vectors: Sequence[Any], needs: Needs, avals: Sequence[Any], rule: Rule
+    derivative: Derivative, residuals: Arrays, vectors: Sequence[Any], needs: Needs, avals: Sequence[Aval], rule: Rule
 ) -> Arrays:
+    """Bind the equation of a derivative, whose results have the types `avals`; `needs` says which vectors it has."""
     results: Arrays = linear_p.bind(
         *residuals,
         *vectors,
@@ -107,7 +108,7 @@ def jvp_of_perturbed(fun: Callable[..., Any], primals: Sequence[Any], tangents: 
 
 
 @keeps_kernel
-def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Any], rule: Rule, **_: Any) -> Arrays:
+def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[Aval], rule: Rule, **_: Any) -> Arrays:
     """Compute forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.sources)
     residuals, tangents = to_tensors(args[:n_residuals]), to_tensors(args[n_residuals:])
@@ -129,7 +130,7 @@ def _transpose(
     *args: Any,
     derivative: Derivative,
     needs: Needs,
-    avals: Sequence[Any],
+    avals: Sequence[Aval],
     rule: Rule,
     **params: Any,
 ) -> list[Any]:
@@ -178,7 +179,7 @@ def _restrict(
     residuals: Arrays,
     present: Sequence[bool],
     needed: Sequence[bool],
-    types: Sequence[Any],
+    types: Sequence[Aval],
 ) -> Callable[..., Arrays]:
     """Return `vjp` or `jvp` as a function of its present vectors; its results are those needed, some None."""
     assert fun is not None
@@ -220,6 +221,7 @@ def _add_barrier(residuals: Arrays) -> Arrays:
 
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
+    """Differentiate the derivative of a call: it is linear in its tangents, and JAX differentiates it in residuals."""
     n_residuals = len(params["derivative"].sources)
     results = linear_p.bind(*primals, **params)
     # Linear in the other operands, and it must stay linear for the transpose.
@@ -240,6 +242,7 @@ def _batch(
     avals: Any,
     **params: Any,
 ) -> tuple[Arrays, list[int | None]]:
+    """Batch the derivative of a call: compute it outside jit, otherwise bind the equation of a batch."""
     # If nothing is batched the equation stays as it is for one example. Backward may refer to a named axis, which
     # cannot be known before it is called.
     if all(dim is None for dim in dims) and is_unnamed(axis):
@@ -275,6 +278,7 @@ _lower_evaluate = mlir.lower_fun(_evaluate, multiple_results=True)
 
 
 def _lower(ctx: mlir.LoweringRuleContext, *args: Any, rule: Rule, **params: Any) -> Any:
+    """Lower the operations of a derivative inline."""
     # The effects of jvp are not among those of the equation: to know them, jvp would have to be traced wherever a call
     # is differentiated, in reverse mode too. So there is no token for an ordered one; the others need none.
     try:

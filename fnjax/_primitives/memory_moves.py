@@ -53,11 +53,13 @@ def _params(avals: Sequence[Aval], to: Sequence[Any]) -> dict[str, Any]:
 
 
 def _move(arrays: Sequence[Any], to: Sequence[Any]) -> Arrays:
+    """Move each array to its destination, by one equation."""
     moved: Arrays = move_p.bind(*arrays, **_params([*map(jax.typeof, arrays)], to))
     return moved
 
 
 def _transpose(cotangents: Sequence[Any], *operands: Any, **_: Any) -> Arrays:
+    """Move the cotangents back to the memories of the operands."""
     present = [type(ct) is not ad.Zero for ct in cotangents]
     back = _move(select(cotangents, present), [x.aval.memory_space for x in select(operands, present)])
     zeros = [ad.Zero(x.aval) for x in operands]

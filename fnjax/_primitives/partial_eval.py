@@ -43,6 +43,7 @@ from fnjax._primitives.rule import (
 )
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
+from fnjax._primitives.types import Aval, Eqn
 
 
 class WithValues(DerivedRule):
@@ -75,7 +76,7 @@ class WithValues(DerivedRule):
         return result._replace(derivative=behind(self.n_values, result.derivative))
 
     def vmap(
-        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Aval]
     ) -> tuple[Arrays, list[int | None]]:
         return self.rule.vmap(size, operands[self.n_values :], dims[self.n_values :], avals)
 
@@ -116,7 +117,7 @@ def _evaluate_known(primitive: Primitive, here: Any, *tracers: Any, body: Body |
     return [r.get_known() if r.is_known() else next(staged) for r in results]
 
 
-def _apply_policy(policy: Any, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: Any) -> tuple[Any, ...]:
+def _apply_policy(policy: Any, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: Eqn) -> tuple[Any, ...]:
     """Return an equation for the first computation under jax.checkpoint, one for the recomputation, and what is saved.
 
     These are the results of a rule in `partial_eval_jaxpr_custom_rules`.
@@ -156,7 +157,7 @@ def _apply_policy(policy: Any, unknown: Sequence[bool], instantiated: Sequence[b
     )
 
 
-def save_residuals(policy: Any, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: Any) -> tuple[Any, ...]:
+def save_residuals(policy: Any, unknown: Sequence[bool], instantiated: Sequence[bool], eqn: Eqn) -> tuple[Any, ...]:
     """Return for the derivative of a call what `_apply_policy` does for the call: its residuals have a name."""
     rule, derivative, n_results = eqn.params["rule"], eqn.params["derivative"], len(eqn.outvars)
     # Where every operation is saved, what is instantiated is an argument of jax.checkpoint, and available anyway.
@@ -199,6 +200,7 @@ def _from_memory(memory: Any, derivative: Derivative) -> Derivative:
 
 
 def _is_indivisible(body: Body) -> bool:
+    """Return whether a body must run as a whole, because it has effects or Refs."""
     return has_effects(open_jaxpr(body.jaxpr)) or any(map(is_ref, body.jaxpr.in_avals))
 
 
@@ -217,6 +219,7 @@ def _stage(
 
 
 def _replace_program(body: Body, program: ClosedJaxpr, params: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters of an equation that depend on its program, for another one."""
     return {"body": dataclasses.replace(body, jaxpr=program), **as_call(program, opened=params["opened"])}
 
 

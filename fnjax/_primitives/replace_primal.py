@@ -22,10 +22,12 @@ def replace_primal(array: Any, value: Any) -> Any:
 
 
 def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    """Return the value with the tangent of the array that it replaces."""
     return replace_primal_p.bind(*primals), tangents[0]
 
 
 def _batch(args: Any, dims: Any) -> tuple[Any, Any]:
+    """Batch both arrays along axis 0, as they must have the same shape."""
     size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
     return replace_primal_p.bind(*(batching.bdim_at_front(x, d, size) for x, d in zip(args, dims, strict=True))), 0
 

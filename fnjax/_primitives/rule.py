@@ -12,6 +12,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from jax.extend.core import ClosedJaxpr
 
+from fnjax._primitives.types import Aval
+
 Arrays = list[Any]
 Needs = tuple[bool, ...]
 LinearMap = Callable[[Sequence[Any], Sequence[Any]], Arrays]
@@ -134,7 +136,7 @@ class Rule(Protocol):
         """Return what `forward` returns, from outputs that were computed without derivatives."""
 
     def vmap(
-        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Aval]
     ) -> tuple[Arrays, list[int | None]]:
         """Return batched outputs and their batch axes; `avals` are the types of the outputs for one example."""
 
@@ -165,7 +167,7 @@ class DerivedRule:
         return self.rule.finish(needs, operands, outputs)
 
     def vmap(
-        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Any]
+        self, size: int, operands: Sequence[Any], dims: Sequence[int | None], avals: Sequence[Aval]
     ) -> tuple[Arrays, list[int | None]]:
         return self.rule.vmap(size, operands, dims, avals)
 

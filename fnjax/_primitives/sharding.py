@@ -22,7 +22,7 @@ from fnjax._primitives.jaxprs import Marks, iter_equations, programs_in, propaga
 from fnjax._primitives.rule import Arrays, LinearMap, Rule
 from fnjax._primitives.trace import trace
 from fnjax._primitives.tree import is_ref
-from fnjax._primitives.types import Eqn, Jaxpr
+from fnjax._primitives.types import Aval, Eqn, Jaxpr
 
 
 def manual_axes() -> frozenset[Any]:
@@ -76,7 +76,7 @@ def _checked(vjp: Callable[..., Arrays], rule: Rule) -> Callable[..., Arrays]:
     return checked
 
 
-def make_zeros(aval: Any) -> jax.Array:
+def make_zeros(aval: Aval) -> jax.Array:
     """Return zeros of a type, which says on which mesh axes they vary and how they are sharded."""
     if aval.sharding.mesh == jax.sharding.get_abstract_mesh():
         return ad.zeros_like_aval(aval.update(weak_type=False))
@@ -89,7 +89,7 @@ def any_varies(avals: Iterable[Any]) -> bool:
     return any(map(varying, avals))
 
 
-def _as_varying_as(aval: Any, grad: Any) -> Any:
+def _as_varying_as(aval: Aval, grad: Any) -> Any:
     """Sum a gradient over the mesh axes on which it varies and its argument does not."""
     on = varying(jax.typeof(grad))
     if extra := tuple(on - varying(aval)):
@@ -127,7 +127,7 @@ def hides_varying(jaxpr: Jaxpr) -> bool:
 
 
 def call_sharded(
-    rule: Rule, fun: LinearMap, residuals: Sequence[Any], vectors: Sequence[Any], types: Sequence[Any]
+    rule: Rule, fun: LinearMap, residuals: Sequence[Any], vectors: Sequence[Any], types: Sequence[Aval]
 ) -> Arrays:
     """Call `fun(residuals, vectors)` and reshard each result to the sharding of its type.
 
@@ -158,7 +158,7 @@ def call_sharded(
     return [x if x is None else _reshard(x, t.sharding, mesh) for x, t in zip(results, types, strict=True)]
 
 
-def _find_explicit_mesh(types: Sequence[Any]) -> Any:
+def _find_explicit_mesh(types: Sequence[Aval]) -> Any:
     """Return the mesh of the context or, outside `jax.set_mesh`, of these types, if it has Explicit axes; else None."""
     shardings = [getattr(t, "sharding", None) for t in types]  # a Ref's type may have none
     for mesh in (jax.sharding.get_abstract_mesh(), *(s.mesh for s in shardings if isinstance(s, NamedSharding))):
@@ -192,6 +192,7 @@ def _reshard_to_auto(x: Any) -> Any:
 
 
 def _reshard(x: Any, sharding: Any, mesh: Any) -> Any:
+    """Return an array in a sharding; one on no mesh stands for replicated on `mesh`."""
     if sharding.mesh.empty:  # the sharding of an argument that is on no mesh
         sharding = NamedSharding(mesh, PartitionSpec())
     return x if jax.typeof(x).sharding == sharding else jax.reshard(x, sharding)
