@@ -9,7 +9,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import fnjax
-from tests.wrappers import four_devices
+from tests.wrappers import four_devices, once_in_scan
 
 pytestmark = pytest.mark.usefixtures("x64")
 
@@ -335,6 +335,43 @@ def test_one_in_a_backward_must_get_the_gradient_only():
     wrong = with_backward(lambda g, x, w: Several.apply(jnp.array(2), g, x, {"w": w}, "name")[0])
     with pytest.raises(fnjax.errors.MissingMethodError, match=r"Outer.backward is not linear in grad_output"):
         jax.jacfwd(wrong)(X)
+
+
+class Weighted(fnjax.Function):
+    linear = True
+
+    @staticmethod
+    def forward(ctx, x, parameters):
+        ctx.weights = parameters[0]
+        return ctx.weights * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return ctx.weights * grad_output, None
+
+
+def transposed(m):
+    """Return a transpose whose matrix has the parameter m."""
+    return jax.linear_transpose(lambda v: Weighted.apply(v, (m,)), X)(X)[0]
+
+
+PARAMETERS = {
+    "gradient": jax.grad(lambda m: Weighted.apply(X, (m,)).sum()),
+    "scan": jax.grad(lambda m: once_in_scan(lambda x: Weighted.apply(x, (m,)))(X).sum()),
+    "of a transpose": jax.grad(lambda m: transposed(m).sum()),
+    "of a solution": jax.grad(lambda m: cg(lambda v: Weighted.apply(v, (m,)), X)[0].sum()),
+    "of a gradient": jax.jacfwd(lambda m: jax.grad(lambda x: (Weighted.apply(x, (m,)) ** 2).sum())(X)),
+}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("differentiate", PARAMETERS.values(), ids=PARAMETERS)
+def test_a_parameter_is_not_differentiated(differentiate, wrap):
+    """Forward would count nothing of a parameter's derivative, and backward something: the sum was wrong."""
+    with pytest.raises(fnjax.errors.ContextError, match=r"(?s)Weighted says linear.*weight \* Weighted.apply") as e:
+        wrap(differentiate)(X + 2)
+    assert "what backward reads of ctx is being differentiated" in str(e.value)
+    assert_equal(wrap(jax.hessian(lambda x: (Weighted.apply(x, (X,)) ** 2).sum()))(X), 2 * jnp.diag(X**2))
 
 
 def test_pytrees_keep_their_structure():

@@ -203,9 +203,11 @@ class FunctionRule:
         return self.forward((False,) * len(operands), operands).outputs
 
     def _warn_of_containers(self, needs: Needs) -> None:
-        """Warn of arrays in containers that are being differentiated."""
+        """Warn of arrays in containers that are being differentiated; raise if they are a linear Function's."""
         for i, argument in enumerate(self._arguments.each):
             if argument.kind == "container" and any(needs[argument.start : argument.stop]):
+                if self._spec.options.linear:  # backward would count them, and forward not
+                    raise self.error("linear parameter")
                 warn(
                     f"{self.name}.apply: {self._arguments.name(i)} is a container with arrays that are being "
                     "differentiated. They get no gradient, as in PyTorch, which does not look into containers. Pass "

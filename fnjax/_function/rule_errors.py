@@ -124,6 +124,16 @@ _TEXTS: dict[ErrorKind, _Text] = {
         "a ctx that keeps shapes, static values, integers and what is computed from these",
         "compute the value from the shape of the argument, or remove linear = True",
     ),
+    "linear parameter": _Text(
+        ContextError,
+        "backward",
+        "linear",
+        "{name} says linear = True, and what backward reads of ctx is being differentiated: a parameter of {name}, as "
+        "arrays in a container are, or a value that depends on an argument",
+        "parameters that are constants of the derivative, and a ctx that keeps nothing of the arguments",
+        "apply a parameter that needs a gradient outside of {name}, as in weight * {name}.apply(x); remove "
+        "linear = True; jax.lax.stop_gradient if the parameter is to be a constant",
+    ),
     "intermediate": _Text(
         IntermediateError,
         "forward",

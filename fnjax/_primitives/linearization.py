@@ -222,12 +222,15 @@ def _add_barrier(residuals: Arrays) -> Arrays:
 
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Arrays, Arrays]:
     """Differentiate the derivative of a call: it is linear in its tangents, and JAX differentiates it in residuals."""
-    n_residuals = len(params["derivative"].sources)
+    derivative = params["derivative"]
+    n_residuals = len(derivative.sources)
     results = linear_p.bind(*primals, **params)
     # Linear in the other operands, and it must stay linear for the transpose.
     if all(type(t) is ad.Zero for t in tangents[:n_residuals]):
         filled = [ad.instantiate_zeros(t) for t in tangents[n_residuals:]]
         return results, linear_p.bind(*primals[:n_residuals], *filled, **params)
+    if derivative.is_linear:
+        raise params["rule"].error("linear parameter")
     _, dots = jvp_of_perturbed(functools.partial(_evaluate, **params), primals, tangents)
     return results, dots
 

@@ -22,13 +22,13 @@ Method = Literal["forward", "backward", "jvp"]
 OPERATION = "an operation"  # what an error says of an operation without a transpose whose place is not known
 
 # Error kinds, in this order: a closed-over array is being differentiated; a method to transpose is not linear; JAX
-# cannot transpose an operation in it; a residual of a linear rule depends on what it is linear in; JAX cannot
-# differentiate an intermediate; a run returned other outputs than an earlier one; an intermediate was saved, and the
-# user's batching rule returns outputs only; inside shard_map a gradient adds partial and reduced gradients; a callback
-# hides that its result varies over the devices; a Ref is being differentiated; on a mesh with Explicit axes, a backward
-# whose shardings JAX cannot infer closes over an array; operations with effects are differentiated after checkify
-# evaluated them; a Function that sums over devices is applied in a backward that is differentiated; forward mode
-# under jit has an ordered effect; a transformation has no rule for Functions.
+# cannot transpose an operation in it; a residual of a linear rule depends on what it is linear in; one is being
+# differentiated; JAX cannot differentiate an intermediate; a run returned other outputs than an earlier one; an
+# intermediate was saved, and the user's batching rule returns outputs only; inside shard_map a gradient adds partial
+# and reduced gradients; a callback hides that its result varies over the devices; a Ref is being differentiated; on a
+# mesh with Explicit axes, a backward whose shardings JAX cannot infer closes over an array; operations with effects are
+# differentiated after checkify evaluated them; a Function that sums over devices is applied in a backward that is
+# differentiated; forward mode under jit has an ordered effect; a transformation has no rule for Functions.
 ErrorKind = Literal[
     "closure",
     "forward not linear",
@@ -38,6 +38,7 @@ ErrorKind = Literal[
     "backward without transpose",
     "jvp without transpose",
     "linear residual",
+    "linear parameter",
     "intermediate",
     "outputs",
     "vmap intermediate",
