@@ -15,7 +15,7 @@ from typing import Any
 import jax
 
 from fnjax._contexts import HOOKS
-from fnjax._function.annotated_errors import annotated
+from fnjax._function.annotated_errors import annotate, annotated
 from fnjax._function.arguments import Arguments, bind_arguments
 from fnjax._function.backward import BackwardSpec, call_backward, in_backward
 from fnjax._function.forward import (
@@ -132,7 +132,8 @@ class FunctionRule:
     def forward(self, needs: Needs, operands: Sequence[Any]) -> ForwardResult:
         """Run forward on a new ctx; return the outputs, the residuals and the derivative."""
         spec, arguments = self._spec, self._arguments
-        self._warn_of_containers(needs)
+        if any(a.kind == "container" for a in arguments.each):
+            self._warn_of_containers(needs)
         needs = tuple([n and d for n, d in zip(needs, arguments.differentiable, strict=True)])
         args = arguments.fill(operands)
         if not any(needs):
@@ -149,8 +150,12 @@ class FunctionRule:
                 fix=f"add a static method backward(ctx, *grad_outputs) to {spec.name}",
             )
         ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
-        with annotated(spec, arguments, spec.forward, operands), in_backward(False):
-            returned = call_forward(spec, ctx, args, arguments.keywords, operands)
+        try:  # not `annotated`: fewer calls while a program is traced
+            with in_backward(False):
+                returned = call_forward(spec, ctx, args, arguments.keywords, operands)
+        except Exception as e:
+            annotate(e, spec, arguments, spec.forward, operands)
+            raise
         originals, self.form = split_outputs(spec, returned)
         if not originals:  # float(x.sum()) works on concrete arrays, and would silently train with zero gradients
             refuse_numbers(spec, returned)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._contexts import IN_BACKWARD
-from fnjax._function.annotated_errors import annotated
+from fnjax._function.annotated_errors import annotate
 from fnjax._function.arguments import Arguments
 from fnjax._function.forward import Outputs
 from fnjax._function.residuals import Saved
@@ -66,9 +66,12 @@ def call_backward(backward_spec: BackwardSpec, residuals: Sequence[Any], cotange
         for c in zip(cotangents, backward_spec.outputs, backward_spec.differentiable, strict=True)
     ]
     grad_outputs = backward_spec.form.gradients(gradients)
-    n_saved = len(backward_spec.saved.tensors)
-    with annotated(spec, backward_spec.arguments, spec.backward, n_saved=n_saved), in_backward(True):
-        returned = spec.backward(ctx, *([grad_outputs] if spec.options.boxed_grads_call else grad_outputs))
+    try:
+        with in_backward(True):
+            returned = spec.backward(ctx, *([grad_outputs] if spec.options.boxed_grads_call else grad_outputs))
+    except Exception as e:
+        annotate(e, spec, backward_spec.arguments, spec.backward, (), len(backward_spec.saved.tensors))
+        raise
     return _validate_gradients(backward_spec, returned)
 
 

@@ -133,6 +133,8 @@ class Outputs(NamedTuple):
 
     def gradients(self, gradients: Sequence[Any]) -> list[Any]:
         """Return the gradient of each member in its structure, from those of the arrays; None without arrays."""
+        if self is ONE_ARRAY:  # the usual case, without a call
+            return list(gradients)
         values = iter(gradients)
         return [m.fill(values, None) if m.n_arrays else None for m in self.members]
 
