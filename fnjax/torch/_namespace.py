@@ -109,6 +109,12 @@ def _list_modules() -> frozenset[str]:
     return frozenset(".".join(n.split(".")[: i + 1]) for n in names for i in range(n.count(".") + 1))
 
 
+def list_names(name: str) -> list[str]:
+    """Return the public names of the module of a qualified name, modules not among them."""
+    names = (n.removeprefix(f"{name}.") for n in {*TABLE, *KNOWN, *_views.VIEWS} if n.startswith(f"{name}."))
+    return sorted(n for n in names if "." not in n and not n.startswith("_"))
+
+
 def find(name: str) -> Any:
     """Return the object of a qualified name, or None."""
     if name in KNOWN:

@@ -310,6 +310,20 @@ def test_import_module_of_a_package_that_needs_torch():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_star_imports_of_torch(tmp_path):
+    """`from torch import *` binds the names of functions, classes and dtypes."""
+    source = """
+        from torch import *
+        from torch.nn import *
+        from torch.nn.functional import *
+        def f(x): return relu(sin(x)) + abs(x), float32, Linear(2, 3).weight.shape
+        """
+    with torch.seed(0):
+        value, dtype, shape = load(tmp_path, {"star.py": source}).f(torch.tensor([-2.0, 1.0]))
+    np.testing.assert_allclose(value.numpy(), [2, np.sin(1.0) + 1], rtol=1e-6)
+    assert (dtype, shape) == (torch.float32, (3, 2))
+
+
 def test_attributes_that_a_file_gives_tensors(tmp_path):
     """A new method of torch.Tensor is one in the files of the root; replacing one of PyTorch's ends loading."""
     text = """

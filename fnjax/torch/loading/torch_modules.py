@@ -7,7 +7,7 @@ import types
 from typing import Any
 
 from fnjax.torch._missing import Missing, is_feature_test, is_loading
-from fnjax.torch._namespace import Namespace, find, module
+from fnjax.torch._namespace import Namespace, find, list_names, module
 from fnjax.torch.loading.errors import NoSuchNameError, NotSupported
 
 
@@ -59,6 +59,11 @@ class TorchModule(LibraryModule):
         super().__init__(name)
         vars(self)["_fnjax_modules"] = modules
         modules[name] = self
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "__all__":  # from torch import *
+            return list_names(self.__name__)
+        return super().__getattr__(name)
 
     def look_up(self, name: str) -> Any:
         """Return what fnjax.torch has under a name; of a module the root's own."""
