@@ -165,5 +165,6 @@ def test_policies_that_offload(platform):
         ours, theirs = (take(offloaded(f, "SavedInput")) for f in (SavedInput.apply, named))
         np.testing.assert_allclose(jax.jit(ours)(X), jax.jit(take(plain))(X), rtol=1e-4, atol=1e-5)
         found = placements(ours, platform)
-        assert found == placements(theirs, platform)
+        # Their order is that of the text: JAX 0.10 makes the move to the host a function, which is printed after main.
+        assert sorted(found) == sorted(placements(theirs, platform))
         assert found
