@@ -19,7 +19,7 @@ from benchmarks import harness
 from benchmarks.models import by_hand
 
 STEPS = 50
-X, W, SCALE = jnp.ones((2, 64)), jnp.eye(64), jnp.full(64, 0.9)
+X, W, SCALE = jnp.ones((2, 64), "float32"), jnp.eye(64, dtype="float32"), jnp.full(64, 0.9, "float32")
 POLICIES = jax.checkpoint_policies
 NAME = "saved"
 
