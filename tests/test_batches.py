@@ -201,7 +201,7 @@ def batch_of_batches(f, out_axes, inner=lambda f: f):
 
 
 def nothing_is_batched(f, out_axes, inner=lambda f: f):
-    """Where only the axis has a name, the results are those of JAX's own vmap, too."""
+    """Return a call under vmap in which nothing is batched and only the axis has a name."""
     return lambda x, c: jax.vmap(inner(lambda _: f(c + 0.8, c)), axis_name="batch")(x)
 
 

@@ -441,7 +441,7 @@ def test_arrays_of_dtypes_that_jax_lacks_are_static_in_containers():
 
 @pytest.mark.parametrize("pytree", [False, True])
 def test_errors_of_jax_name_the_argument(pytree):
-    """Where JAX says on which arguments a traced value depends, it names those of the Function."""
+    """JAX names the Function's arguments in its errors about traced values."""
 
     def forward(ctx, params, x):
         return x if (params["w"] if pytree else params) + x > 0 else -x

@@ -420,7 +420,7 @@ def test_definitions_that_contradict_it(fault):
 
 @pytest.mark.parametrize("transform", [jax.grad, lambda f: jax.jit(jax.grad(f)), lambda f: transpose(f, 1.0)])
 def test_an_argument_on_ctx(transform):
-    """What a Function is linear in has no value where JAX transposes: saving it is an error that names it."""
+    """Saving an argument in which a Function is linear is an error that names it: when transposed, it has no value."""
 
     class Saving(fnjax.Function):
         linear = True
@@ -468,7 +468,7 @@ CLAIMS = {
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_gradcheck_tests_the_claim(claim):
-    """Where forward is not linear, or backward not its adjoint, gradcheck says so, and what it expected."""
+    """A forward that is not linear, or a backward that is not its adjoint, fails in gradcheck, which says which."""
     forward, backward, phrase = claim
     members = {"forward": staticmethod(lambda ctx, x: forward(x)), "backward": staticmethod(lambda ctx, g: backward(g))}
     Claimed = type("Claimed", (fnjax.Function,), members | {"linear": True})

@@ -169,7 +169,7 @@ def test_circular_imports_that_python_allows(tmp_path):
 
 
 def test_imports_in_functions_fail_as_in_python(tmp_path):
-    """What is not there raises ImportError where a function imports it; a missing name of torch when it is used."""
+    """A function that imports a missing module raises ImportError; a missing name of torch raises when it is used."""
     text = """
         def module(): import no_such_module.part
         def relative(): from . import no_such_part

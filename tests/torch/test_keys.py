@@ -390,7 +390,7 @@ def test_writes_to_what_is_outside_of_a_program_are_refused(tmp_path, name):
 
 @JIT
 def test_a_function_writes_to_its_own_tensors(tmp_path, jit):
-    """What a function makes itself it may write to."""
+    """A function may write to tensors that it makes itself."""
     path = tmp_path / "writes.py"
     path.write_text(WRITES)
     found = jit(torch.jax_view(torch.load(path).to_its_own))(jnp.ones(4))

@@ -55,7 +55,7 @@ AFTER = 5
     ],
 )
 def test_a_statement_that_fails_leaves_no_former_values(tmp_path, before, statement, lost):
-    """What it would have bound or changed raises with the reason, under every name; the rest of the file is there."""
+    """Names that it would bind and objects that it would change raise with the reason; the rest is there."""
     loaded = load(tmp_path, FAILING.format(before=before, statement=statement))
     assert loaded.AFTER == 5
     for name in lost.split():

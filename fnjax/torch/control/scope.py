@@ -64,7 +64,7 @@ class Scope:
 
     @property
     def always_returns(self) -> bool:
-        """Whether its end is not reached."""
+        """True if control does not reach its end."""
         last = self.node.body[-1]
         endless = isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and bool(last.test.value)
         return ends(self.node.body, (ast.Return,)) or (endless and not has_loop_jump(list_blocks(last)[0], ast.Break))
