@@ -1,10 +1,15 @@
-"""Parameters of JAX's own equations, which change with its version: loops, branches, shard_map, remat, calls."""
+"""Parameters and places of JAX's own equations, which change with its version."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import jax
+from jax.extend import source_info_util
 from jax.extend.core import primitives
 from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 
@@ -114,3 +119,33 @@ def split_call(eqn: Eqn, policy: Any) -> SplitCall:
     known, staged, _, recomputed, _ = rule(policy, [False] * n, [True] * n, eqn)
     first, second = known.params["call_jaxpr"], staged.params["call_jaxpr"]
     return SplitCall(first, known.outvars, second, staged.invars[: len(staged.invars) - n], recomputed)
+
+
+def user_location(eqn: Eqn) -> str:
+    """Return file and line of the user's code that made an equation, ` at layers.py:12`, or the empty string."""
+    traceback = eqn.source_info.traceback
+    for frame in [] if traceback is None else traceback.frames:
+        if not frame.file_name.startswith(_LIBRARIES):
+            return f" at {frame.file_name}:{frame.line_num}"
+    return ""
+
+
+@contextmanager
+def located_anew() -> Iterator[None]:
+    """Have the equations that are traced in the block located where they are traced.
+
+    While JAX lowers, or evaluates a program, new equations get the place of the equation that is lowered.
+    """
+    outer, inner = source_info_util.user_context(None), source_info_util.user_context(None)
+    with outer:
+        with inner:
+            inner.prev = source_info_util.new_source_info()  # the state that it restores
+        yield
+
+
+_LIBRARIES = tuple(f"{folder}{os.sep}" for module in (jax, sys.modules["fnjax"]) for folder in module.__path__)
+
+
+def is_callback(eqn: Eqn) -> bool:
+    """Return whether an equation calls back to Python."""
+    return "callback" in eqn.primitive.name

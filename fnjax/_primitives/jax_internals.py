@@ -6,7 +6,6 @@ Nothing here depends on rules, ctx or classes.
 from __future__ import annotations
 
 import functools
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax
-from jax.extend import linear_util, source_info_util
+from jax.extend import linear_util
 from jax.extend.core import (
     ClosedJaxpr,
     DebugInfo,
@@ -285,36 +284,6 @@ def without_writes(jaxpr: Jaxpr, needed: Sequence[bool]) -> Any:
 def has_no_gradient(value: Any) -> bool:
     """Return whether a value is a Ref that JAX does not differentiate, although JAX creates a tangent for it."""
     return getattr(jax.typeof(value), "kind", None) == "no_grad_no_remat"
-
-
-def user_location(eqn: Eqn) -> str:
-    """Return file and line of the user's code that made an equation, ` at layers.py:12`, or the empty string."""
-    traceback = eqn.source_info.traceback
-    for frame in [] if traceback is None else traceback.frames:
-        if not frame.file_name.startswith(_LIBRARIES):
-            return f" at {frame.file_name}:{frame.line_num}"
-    return ""
-
-
-@contextmanager
-def located_anew() -> Iterator[None]:
-    """Have the equations that are traced in the block located where they are traced.
-
-    While JAX lowers, or evaluates a program, new equations get the place of the equation that is lowered.
-    """
-    outer, inner = source_info_util.user_context(None), source_info_util.user_context(None)
-    with outer:
-        with inner:
-            inner.prev = source_info_util.new_source_info()  # the state that it restores
-        yield
-
-
-_LIBRARIES = tuple(f"{folder}{os.sep}" for module in (jax, sys.modules["fnjax"]) for folder in module.__path__)
-
-
-def is_callback(eqn: Eqn) -> bool:
-    """Return whether an equation calls back to Python."""
-    return "callback" in eqn.primitive.name
 
 
 # --- traces

@@ -13,7 +13,8 @@ from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import ClosedJaxpr, DebugInfo, Literal, jaxpr_as_fun, jaxprs_in_params, primitives
 from jax.interpreters import ad
 
-from fnjax._primitives.jax_internals import is_sharding_error, located_anew, open_jaxpr, user_location, without_writes
+from fnjax._primitives.jax_equations import located_anew, user_location
+from fnjax._primitives.jax_internals import is_sharding_error, open_jaxpr, without_writes
 from fnjax._primitives.jaxprs import FORWARD, iter_equations
 from fnjax._primitives.linearity import has_no_transpose, is_linear, is_nonlinear, may_be_linear
 from fnjax._primitives.rule import OPERATION, Arrays, Body, ErrorKind, Method, Rule, select

@@ -14,7 +14,8 @@ from jax.extend.core import ClosedJaxpr, Literal, primitives
 from jax.interpreters import ad
 from jax.interpreters.partial_eval import dce_jaxpr
 
-from fnjax._primitives.jax_internals import is_callback, open_jaxpr
+from fnjax._primitives.jax_equations import is_callback
+from fnjax._primitives.jax_internals import open_jaxpr
 from fnjax._primitives.jaxprs import BACKWARD, FORWARD, NONDIFFERENTIABLE, Marks, propagate, read_body
 from fnjax._primitives.rule import Rule, select
 from fnjax._primitives.trace import trace, trace_run

@@ -10,14 +10,8 @@ from jax.interpreters import ad
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from fnjax._contexts import IN_BACKWARD
-from fnjax._primitives.jax_internals import (
-    is_callback,
-    is_mesh_error,
-    is_sharding_error,
-    is_staged,
-    open_jaxpr,
-    varying,
-)
+from fnjax._primitives.jax_equations import is_callback
+from fnjax._primitives.jax_internals import is_mesh_error, is_sharding_error, is_staged, open_jaxpr, varying
 from fnjax._primitives.jaxprs import Marks, iter_equations, programs_in, propagate
 from fnjax._primitives.rule import Arrays, LinearMap, Rule
 from fnjax._primitives.trace import trace
