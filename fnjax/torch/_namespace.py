@@ -13,7 +13,6 @@ from fnjax.torch._dtypes import check_castable
 from fnjax.torch._missing import Missing, Reason
 from fnjax.torch._support.trees import _tree_flatten, _tree_unflatten
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
-from fnjax.torch._tensor import Tensor
 from fnjax.torch.loading.errors import NoSuchNameError
 
 KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that are not in a table
@@ -39,10 +38,6 @@ class Namespace(types.ModuleType):
         if not isinstance(found, Missing):
             setattr(self, name, found)
         return found
-
-
-def _array(x: Any) -> Any:
-    return x.array if isinstance(x, Tensor) else x
 
 
 _flatten: Callable[[Any], Any] = _tree_flatten
