@@ -52,6 +52,8 @@ AFTER = 5
         ("S = 1", "if True:\n    S = 2\n    T = fail()\n    U = 3", "T"),
         ("S = 1", "try:\n    S = 2\n    fail()\nexcept KeyError:\n    pass", "S"),
         ("S = 1", "try:\n    S = torch.rand(2)\nexcept Exception:\n    S = 2", "S"),
+        ("S = 1", "match [2, fail]:\n    case [S, f] if f(): pass", "S"),
+        ("S = 1", "T = [(S := 2), fail()]; U = [(S := i, fail()) for i in [3]]", "S"),
     ],
 )
 def test_a_statement_that_fails_leaves_no_former_values(tmp_path, before, statement, lost):

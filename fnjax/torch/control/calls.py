@@ -12,7 +12,7 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load
+from fnjax.torch.control.syntax import CHANGING, Names, bind, call, compare, delay, load
 
 BUILTINS = frozenset({"int", "float", "bool", "range", "isinstance", "max", "min", "round", "any", "all", "sorted"})
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -20,11 +20,6 @@ _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _DECIDED = frozenset({"isinstance", "issubclass", "hasattr", "callable"})
 # Functions that read the frame that calls them.
 FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec"})
-# Methods that change lists, dictionaries and sets.
-_CHANGING = frozenset({
-    "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort",
-    "reverse", "appendleft", "popleft",
-})  # fmt: skip
 
 
 def may_be_traced(test: ast.expr) -> bool:
@@ -218,7 +213,7 @@ class Calls(ast.NodeTransformer):
         """Lower calls of builtins and of `super`; guard `a` of `a.append(b)`."""
         function = node.func
         self.generic_visit(node)
-        if isinstance(function, ast.Attribute) and function.attr in _CHANGING:
+        if isinstance(function, ast.Attribute) and function.attr in CHANGING:
             assert isinstance(node.func, ast.Attribute)
             node.func.value = self._guard(function.value, node.func.value)
         elif isinstance(function, ast.Name):

@@ -10,6 +10,11 @@ from typing import Any
 RUNTIME = "__fnjax_run__"
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+# Methods that change lists, dictionaries and sets.
+CHANGING = frozenset({
+    "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort",
+    "reverse", "appendleft", "popleft",
+})  # fmt: skip
 
 
 class Names:
@@ -108,11 +113,6 @@ def call(function: str, *args: ast.expr) -> ast.Call:
 def delay(value: ast.expr, *args: str) -> ast.Lambda:
     """Return `lambda *args: value`."""
     return ast.Lambda(ast.arguments([], [ast.arg(a) for a in args], None, [], [], None, []), value)
-
-
-def negate(name: str) -> ast.expr:
-    """Return `not name`."""
-    return ast.UnaryOp(ast.Not(), load(name))
 
 
 def compare(name: str, operator: ast.cmpop, value: bool) -> ast.Compare:

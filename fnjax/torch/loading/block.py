@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax.torch._between import torch_view
-from fnjax.torch.loading.changes import list_names
+from fnjax.torch.control.syntax import list_written
 from fnjax.torch.loading.load import find_root
 from fnjax.torch.loading.roots import Root
 from fnjax.torch.loading.statements import run
@@ -111,7 +111,7 @@ def execute_block(space: dict[str, Any]) -> bool:
     sys.modules[block.__name__] = block
     future = [s for s in tree.body if isinstance(s, ast.ImportFrom) and s.module == "__future__"]
     body = ast.Module([*future, *found[0].body], [])
-    bound = {n for s in body.body for n in list_names(s)}
+    bound = list_written(body.body)
     read = {n.id for n in ast.walk(body) if isinstance(n, ast.Name)}
     vars(block).update({n: torch_view(space[n]) for n in read - bound if n in space})
     run(body, vars(block), root)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax.torch._root_settings import RootSettings
-from fnjax.torch.loading.changes import list_names
+from fnjax.torch.control.syntax import list_written
 from fnjax.torch.loading.torch_modules import TorchModule
 from fnjax.torch.loading.triton_modules import TritonModule, find_module
 
@@ -183,7 +183,7 @@ class Loader(importlib.machinery.SourceFileLoader):
             compile(tree, self.path, "exec", dont_inherit=True)  # some errors are those of a whole file
         submodules = (None, self.root.public_name(module.__name__))  # `from . import part` waits for no statement
         own = [s for s in tree.body if not (isinstance(s, ast.ImportFrom) and s.module in submodules)]
-        self.root.executing[module.__name__] = {name for statement in own for name in list_names(statement)}
+        self.root.executing[module.__name__] = list_written(own)
         try:
             self.root.run(tree, vars(module), self.root)
         finally:

@@ -16,8 +16,9 @@ from fnjax.torch._root_settings import NAME
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering import lower
-from fnjax.torch.control.syntax import RUNTIME
-from fnjax.torch.loading import changes, refusals, sys_modules
+from fnjax.torch.control.syntax import RUNTIME, list_written, walk
+from fnjax.torch.loading import refusals, sys_modules
+from fnjax.torch.loading.changes import list_changed
 from fnjax.torch.loading.imports import make_import
 from fnjax.torch.loading.roots import Root
 from fnjax.torch.loading.torch_modules import LibraryModule
@@ -52,7 +53,7 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     space["__builtins__"] = {**vars(builtins), **own}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
     space[sys_modules.NAME], space[NAME] = root.sys_modules.of, root.settings
-    if sys.version_info < (3, 14) and any(isinstance(n, ast.AnnAssign) for n in changes.walk(tree.body)):
+    if sys.version_info < (3, 14) and any(isinstance(n, ast.AnnAssign) for n in walk(tree.body)):
         space.setdefault("__annotations__", {})  # before the first statement, as for a whole module
     top_level = _TopLevel(tree, space, root)
     with loading():
@@ -133,9 +134,9 @@ class _TopLevel:
 
     def _fail(self, statement: ast.stmt, error: Exception) -> None:
         """Put stand-ins in place of what a statement would have bound or changed."""
-        for name in changes.list_names(statement):
+        for name in list_written([statement]):
             self.space[name] = Missing(name, error)
-        for path, bound in changes.list_changed([statement], self.functions, set()):
+        for path, bound in list_changed([statement], self.functions, set()):
             self._poison(path, error, bound=bound)
 
     def _poison(self, path: Sequence[str], error: Exception, *, bound: bool) -> None:
