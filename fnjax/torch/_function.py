@@ -365,7 +365,8 @@ def is_array(x: Any) -> bool:
 
 
 def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
-    takes_tensors = any(isinstance(leaf, Tensor) for a in (*given, *named.values()) for leaf in _leaves(a))
+    leaves = jax.tree.leaves([*given, *named.values()], is_leaf=is_node)
+    takes_tensors = any(isinstance(leaf, Tensor) for leaf in leaves)
     args, kwargs = _bind(cls, given, named)
     if "_carried" not in vars(cls):
         cls._carried = _carry(cls)
@@ -445,7 +446,3 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         raise TypeError(f"{name}.apply: {e}\n  expected: {name}.apply({', '.join(names)})") from None
     bound.apply_defaults()
     return list(bound.args if separate else bound.args[1:]), bound.kwargs
-
-
-def _leaves(x: Any) -> list[Any]:
-    return jax.tree.leaves(x, is_leaf=is_node)
