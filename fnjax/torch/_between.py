@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import fnjax
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_staged
-from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._autograd.captured import is_node
+from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._autograd.graph import compute
 from fnjax.torch._groups import as_group, exchanging
-from fnjax.torch._missing import Missing
-from fnjax.torch._reach import is_node
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch._values import compute
 from fnjax.torch.control.journal import Journal, is_journaled
+from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.loading.errors import NotSupported
 
 

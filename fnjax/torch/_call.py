@@ -15,20 +15,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax.torch._autograd.graph import are_same, compute
 from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._dtypes import as_dtype, dtype, float_of
 from fnjax.torch._indexing import check_indices
-from fnjax.torch._missing import Missing
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
-from fnjax.torch._selection import LOSSES, Mask, check_operands, find_mask, whole
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch._values import are_same, compute
-from fnjax.torch.control.either import distribute, has_either
+from fnjax.torch.deferred.either import distribute, has_either
+from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.selection import LOSSES, Mask, check_operands, find_mask, whole
 from fnjax.torch.loading.errors import NotSupported, find_line
 
 _SUPPORT = (

@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from fnjax import collectives
+from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._groups import ProcessGroup, default_axis, find_axis, get_default, get_rank
 from fnjax.torch._namespace import KNOWN
 from fnjax.torch._peers import P2POp, Work, batch_isend_irecv, find_index, irecv, isend, recv, send, write
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Value, compute
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -11,9 +11,9 @@ import jax
 
 from fnjax import collectives
 from fnjax._contexts import DEFAULT_GROUP
-from fnjax.torch._sizes import set_affine
+from fnjax.torch._autograd.graph import Value
 from fnjax.torch._tensor import Tensor, number
-from fnjax.torch._values import Value
+from fnjax.torch.deferred.affine import set_affine
 
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("_EXCHANGE", default=None)
 

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 
 from fnjax.torch import _layout
+from fnjax.torch._autograd.graph import Storage, Value, compute
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import Storage, Value, compute
 from fnjax.triton.containers import iter_members
 from fnjax.triton.launch import viewing
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor

@@ -12,7 +12,8 @@ import fnjax
 from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
-from fnjax.torch._function import Function, _carry, _save, dtype_of, is_array
+from fnjax.torch._autograd.function import Function, _carry, _save, dtype_of, is_array
+from fnjax.torch._autograd.graph import FORWARD, Mode, compute, set_mode
 from fnjax.torch._namespace import KNOWN, find, known
 from fnjax.torch._operator_bodies import (
     Method,
@@ -25,7 +26,6 @@ from fnjax.torch._operator_bodies import (
     translate_signature,
 )
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import FORWARD, Mode, compute, set_mode
 from fnjax.torch.loading.errors import NoSuchNameError, NotSupported
 
 OPERATORS: dict[str, CustomOpDef] = {}  # by `namespace::name`

@@ -10,16 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _host, _layout, _views
-from fnjax.torch._autograd import backward
+from fnjax.torch._autograd.engine import backward
+from fnjax.torch._autograd.graph import BACKWARD, Storage, Value, compute, set_mode
+from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch._conversion import read_conversion
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
-from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
 from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
-from fnjax.torch._values import BACKWARD, Storage, Value, compute, set_mode
 from fnjax.torch.loading.errors import NotSupported
 
 METHODS: dict[str, Any] = {

@@ -10,9 +10,9 @@ from typing import Any
 from fnjax.torch import _views
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import check_castable
-from fnjax.torch._missing import Missing, Reason
 from fnjax.torch._support.trees import _tree_flatten, _tree_unflatten
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
+from fnjax.torch.deferred.missing import Missing, Reason
 from fnjax.torch.loading.errors import NoSuchNameError
 
 KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that are not in a table

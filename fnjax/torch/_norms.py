@@ -6,13 +6,13 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax.torch._autograd.graph import set_mode, switch
 from fnjax.torch._call import run
 from fnjax.torch._creation import with_out
 from fnjax.torch._dtypes import DTYPES, FLOAT32
 from fnjax.torch._methods import to
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import set_mode, switch
 
 
 @known("torch.nn.functional.batch_norm")

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
+from fnjax.torch._autograd.graph import Storage, Value, overwrite
 from fnjax.torch._tensor import Derived, Tensor, is_known
-from fnjax.torch._values import Storage, Value, overwrite
 
 _VALUE, _VERSION = (vars(Storage)[name] for name in ("value", "version"))
 

@@ -9,15 +9,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _views
+from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._call import run
 from fnjax.torch._creation import TYPES, with_out
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
-from fnjax.torch._missing import is_feature_test, is_loading
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
-from fnjax.torch._selection import find_indices, select
 from fnjax.torch._tensor import Size, Tensor, is_known, make
-from fnjax.torch._values import Value, compute
+from fnjax.torch.deferred.missing import is_feature_test, is_loading
+from fnjax.torch.deferred.selection import find_indices, select
 from fnjax.torch.loading.errors import NotSupported
 
 for _name, _own in DTYPES.items():

@@ -15,13 +15,13 @@ import jax
 import numpy as np
 
 from fnjax._primitives.tree import is_tracer
+from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._autograd.graph import FORWARD, Mode, set_mode
 from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._machine import Device
 from fnjax.torch._random import Stream
 from fnjax.torch._recording import REMEDY
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import FORWARD, Mode, set_mode
 from fnjax.torch.loading.errors import NotSupported
 
 Method = Callable[..., Any]

@@ -13,6 +13,7 @@ import numpy as np
 
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch import _views
+from fnjax.torch._autograd.graph import Value, get_mode
 from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
@@ -24,11 +25,10 @@ from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._recording import HostValue
 from fnjax.torch._root_settings import find_tensor_attribute
-from fnjax.torch._sizes import combine, set_affine
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
-from fnjax.torch._values import Value, get_mode
-from fnjax.torch.control.either import distribute
+from fnjax.torch.deferred.affine import combine, set_affine
+from fnjax.torch.deferred.either import distribute
 from fnjax.torch.loading.errors import NotSupported
 
 

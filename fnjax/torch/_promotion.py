@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from fnjax.torch._autograd.graph import Value
 from fnjax.torch._binding import BoundCall
 from fnjax.torch._dtypes import FLOAT32, as_dtype, default_dtype, dtype, result_type, type_of_number
 from fnjax.torch._table import Overload
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import Value
 
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _HALVES = {"float16", "bfloat16"}

@@ -8,8 +8,6 @@ from fnjax.torch import (
     _creation,
     _distributed,
     _distributions,
-    _func,
-    _gradient_mode,
     _library,
     _machine,
     _masked,
@@ -17,13 +15,14 @@ from fnjax.torch import (
     _operations,
     _operators,
 )
+from fnjax.torch._autograd import grad_mode, transforms
 from fnjax.torch._between import jax_view, torch_view
-from fnjax.torch._missing import Missing
 from fnjax.torch._namespace import find_known
 from fnjax.torch._nn import _containers, _functional_call, _known_layers, _module, _parameter
 from fnjax.torch._nn._nnx import nnx
 from fnjax.torch._random import seed
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.loading.block import execute_block
 from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.load import import_module, load
@@ -32,8 +31,8 @@ ENTERING = (
     _creation,
     _distributed,
     _distributions,
-    _func,
-    _gradient_mode,
+    transforms,
+    grad_mode,
     _library,
     _machine,
     _masked,

@@ -12,9 +12,7 @@ import numpy as np
 
 from fnjax._primitives.jax_internals import find_program, is_transformed
 from fnjax.torch import _layout
-from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
-from fnjax.torch._values import (
+from fnjax.torch._autograd.graph import (
     Kept,
     Storage,
     Value,
@@ -25,6 +23,8 @@ from fnjax.torch._values import (
     keep,
     overwrite,
 )
+from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
 from fnjax.torch.control.journal import note_storage
 from fnjax.torch.loading.errors import NotSupported
 
@@ -76,7 +76,7 @@ class Tensor(metaclass=_TensorType):
         dtype: torch's dtype; without 64 bits the array's may have half the size.
         part: "real" or "imag" where the tensor shows one component of complex entries.
         number: a traced Python number (`x.item()`), which promotes as one.
-        mask: of a selection by a traced mask, which shows the whole tensor (_selection).
+        mask: of a selection by a traced mask, which shows the whole tensor (deferred.selection).
     """
 
     __slots__ = (
@@ -99,7 +99,7 @@ class Tensor(metaclass=_TensorType):
     part: str
     grad: Tensor | None
     number: bool
-    mask: Any  # a _selection.Mask, or None
+    mask: Any  # a deferred.selection.Mask, or None
     _detached: Detached | None
     _cached: tuple[int, Kept] | None
     _made_in: Any  # a weak reference to the trace in which a view was made, or None

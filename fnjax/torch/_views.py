@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
+from fnjax.torch._autograd.graph import compute
 from fnjax.torch._dtypes import dtype
-from fnjax.torch._selection import flatten_selected
 from fnjax.torch._tensor import Tensor, derive, make
-from fnjax.torch._values import compute
+from fnjax.torch.deferred.selection import flatten_selected
 from fnjax.torch.loading.errors import NotSupported
 
 VIEWS: dict[str, Callable[..., Any]] = {}  # by torch's qualified names, torch.t and torch.Tensor.t

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnjax.torch._autograd import is_recording
-from fnjax.torch._function import Function
-from fnjax.torch._gradient_mode import once_differentiable
+from fnjax.torch._autograd.engine import is_recording
+from fnjax.torch._autograd.function import Function
+from fnjax.torch._autograd.grad_mode import once_differentiable
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.loading.errors import NotSupported
 

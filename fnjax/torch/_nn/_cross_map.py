@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.torch._function import Function
+from fnjax.torch._autograd.function import Function
 from fnjax.torch._namespace import module
 from fnjax.torch._nn._layers import enter_layer
 from fnjax.torch._nn._module import Module

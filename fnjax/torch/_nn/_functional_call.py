@@ -11,15 +11,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
+from fnjax.torch._autograd.captured import is_node
+from fnjax.torch._autograd.function import dtype_of
+from fnjax.torch._autograd.graph import Storage, Value
 from fnjax.torch._between import jax_view, torch_view
-from fnjax.torch._function import dtype_of
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._module import Module, functional
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._nn._snapshot import Snapshot
-from fnjax.torch._reach import is_node
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Storage, Value
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.loading.errors import NotSupported
 

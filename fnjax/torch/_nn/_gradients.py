@@ -7,9 +7,9 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fnjax.torch._autograd.graph import set_mode, switch
 from fnjax.torch._namespace import KNOWN, module
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import set_mode, switch
 from fnjax.torch.loading.errors import NotSupported
 
 torch = module("torch")

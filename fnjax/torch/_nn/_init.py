@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax.torch._autograd.graph import set_mode, switch
 from fnjax.torch._namespace import KNOWN
 from fnjax.torch._random import next_key
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import set_mode, switch
 
 
 def _enter(function: Callable[..., Any]) -> Callable[..., Any]:

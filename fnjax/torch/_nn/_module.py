@@ -12,16 +12,16 @@ import numpy as np
 
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax.torch._autograd.captured import Stateful, is_node
+from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch._between import jax_view
 from fnjax.torch._conversion import read_conversion
-from fnjax.torch._hooks import RemovableHandle, add_hook
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._backward_hooks import HookedCall
 from fnjax.torch._nn._members import Members
 from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch._nn._pytree import register
 from fnjax.torch._nn._state_dict import StateDict, without_recording
-from fnjax.torch._reach import Stateful, is_node
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.loading.errors import NotSupported
 

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import jax
 
+from fnjax.torch._autograd.graph import Storage, Value
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import default_dtype
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
-from fnjax.torch._values import Storage, Value
 
 
 def name_type(value: Any) -> str:

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from fnjax.torch._autograd.graph import set_mode, switch
 from fnjax.torch._namespace import known, module
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parametrize import register_parametrization
 from fnjax.torch._nn._weight_hooks import is_transposed, iterate, norm_except_dim, reshape_to_matrix, weigh
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from fnjax.torch._autograd.graph import set_mode, switch
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._containers import ModuleDict, ModuleList
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import set_mode, switch
 
 _cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("_cache", default=None)
 

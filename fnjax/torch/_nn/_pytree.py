@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.torch._function import dtype_of
+from fnjax.torch._autograd.function import dtype_of
 from fnjax.torch._nn._members import Members
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor, make

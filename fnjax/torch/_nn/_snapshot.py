@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from fnjax.torch._autograd.captured import iterate
 from fnjax.torch._nn._module import Module
-from fnjax.torch._reach import iterate
 from fnjax.torch._tensor import Tensor
 
 _SLOTS = ("memory", "layout", "dtype", "part", "_detached", "grad")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fnjax.torch._autograd.graph import set_mode, switch
 from fnjax.torch._namespace import known, module
 from fnjax.torch._nn._gradients import enter_utility
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")
 

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._missing import Missing
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
 from fnjax.torch.control.branches import NUMBERS, run_where, select, to_bool
-from fnjax.torch.control.either import Either
+from fnjax.torch.deferred.either import Either
+from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -8,7 +8,7 @@ import sys
 import types
 from typing import Any
 
-from fnjax.torch._missing import decorator
+from fnjax.torch.deferred.missing import decorator
 from fnjax.torch.loading.errors import NotSupported
 
 RUNTIME = "__fnjax_loading__"  # the name of RUN in loaded files

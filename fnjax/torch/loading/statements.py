@@ -11,12 +11,12 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from fnjax.torch._missing import Missing, loading
 from fnjax.torch._root_settings import NAME
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering import lower
 from fnjax.torch.control.syntax import RUNTIME, list_written, walk
+from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.loading import refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
 from fnjax.torch.loading.imports import make_import

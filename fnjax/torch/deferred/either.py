@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from fnjax.torch._missing import Missing
+from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, Self
 
 import jax
 
-from fnjax.torch._ctx import is_written, mark
+from fnjax.torch._autograd.ctx import is_written, mark
+from fnjax.torch._autograd.graph import Value
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Value
 from fnjax.torch.control.journal import Journal, note_storage
 
 

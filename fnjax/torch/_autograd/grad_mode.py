@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any, Self
 
-from fnjax.torch import _autograd
+from fnjax.torch._autograd import engine
+from fnjax.torch._autograd.graph import get_mode, set_mode, switch
 from fnjax.torch._namespace import KNOWN, known
-from fnjax.torch._values import get_mode, set_mode, switch
 
 
 class _GradMode:
@@ -66,7 +66,7 @@ class _SetGradEnabled(_GradMode):
 KNOWN["torch.set_grad_enabled"] = KNOWN["torch.autograd.set_grad_enabled"] = _SetGradEnabled
 KNOWN["torch.is_grad_enabled"] = lambda: get_mode().enabled
 KNOWN["torch.is_inference_mode_enabled"] = lambda: False
-KNOWN |= {"torch.autograd.grad": _autograd.grad, "torch.autograd.backward": _autograd.backward}
+KNOWN |= {"torch.autograd.grad": engine.grad, "torch.autograd.backward": engine.backward}
 KNOWN["torch.autograd.Variable"] = lambda x, requires_grad=False: x.detach().requires_grad_(requires_grad)
 
 
@@ -79,5 +79,5 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = No
 @known("torch.autograd.function.once_differentiable")
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a backward as not differentiable a second time, and return it."""
-    function.once_differentiable = True  # type: ignore[attr-defined] # read by _function
+    function.once_differentiable = True  # type: ignore[attr-defined] # read by function
     return function

@@ -78,6 +78,7 @@ class Missing:
             raise self.refuse()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return itself at a file's top level, for decorators and settings; raise elsewhere."""
         self._check_loading()
         return Missing(vars(self)["_name"], vars(self)["_cause"])
 

@@ -8,13 +8,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._autograd import list_leaves
-from fnjax.torch._function import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._autograd.captured import is_node
+from fnjax.torch._autograd.engine import list_leaves
+from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._autograd.graph import Mode, Value, compute, note_read, set_mode, watch
 from fnjax.torch._namespace import known
 from fnjax.torch._random import without_draws
-from fnjax.torch._reach import is_node
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Mode, Value, compute, note_read, set_mode, watch
 from fnjax.torch.loading.errors import NotSupported
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]

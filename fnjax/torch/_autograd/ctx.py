@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fnjax.torch._autograd.graph import Value
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
-from fnjax.torch._values import Value
-from fnjax.torch.control.aliases import list_roots
-from fnjax.torch.control.either import Either
 from fnjax.torch.control.journal import TAKEN_BACK, note_context
+from fnjax.torch.deferred.aliases import list_roots
+from fnjax.torch.deferred.either import Either
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
+from fnjax.torch._autograd.graph import Mode, Node, Value, compute, get_mode, set_mode
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Mode, Node, Value, compute, get_mode, set_mode
 from fnjax.torch.loading.errors import NotSupported, find_line
 
 KEPT = "KeptBackward"  # the name of a node that stands for a graph which forward kept on ctx

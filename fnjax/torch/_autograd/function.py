@@ -15,15 +15,7 @@ import numpy as np
 
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._ctx import FunctionCtx, OnCtx, is_written, mark
-from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._gradients import check_gradients, resolve
-from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
-from fnjax.torch._kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
-from fnjax.torch._missing import Missing
-from fnjax.torch._namespace import known
-from fnjax.torch._random import fork
-from fnjax.torch._reach import (
+from fnjax.torch._autograd.captured import (
     Draws,
     Held,
     NeedsInputs,
@@ -36,10 +28,18 @@ from fnjax.torch._reach import (
     reach,
     release,
 )
+from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx, is_written, mark
+from fnjax.torch._autograd.gradients import check_gradients, resolve
+from fnjax.torch._autograd.graph import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
+from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
+from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
+from fnjax.torch._namespace import known
+from fnjax.torch._random import fork
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 from fnjax.torch.control.branches import are_one
 from fnjax.torch.control.journal import Journal
+from fnjax.torch.deferred.missing import Missing
 
 
 class Kind(NamedTuple):

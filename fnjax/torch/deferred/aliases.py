@@ -9,8 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax.torch import _layout
+from fnjax.torch._autograd.graph import Storage, Value, compute_view
 from fnjax.torch._tensor import Derived, Tensor
-from fnjax.torch._values import Storage, Value, compute_view
 from fnjax.torch.control.journal import note_storage
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fnjax.torch._autograd.graph import Value, are_same, compute
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._table import Operation, Overload
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch._values import Value, are_same, compute
 from fnjax.torch.loading.errors import NotSupported
 
 # Operations along one axis: on what a mask over other axes selects, they run on the whole.

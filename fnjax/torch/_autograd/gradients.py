@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnjax.errors import GradientError
-from fnjax.torch._missing import Missing
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.deferred.missing import Missing
 
 
 def check_gradients(cls: Any, found: Sequence[Any], shapes: Sequence[tuple[int, ...] | None], separate: bool) -> None:

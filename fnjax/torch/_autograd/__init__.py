@@ -1,0 +1,1 @@
+"""Autograd of PyTorch source: what is recorded, and what torch.autograd.Function does with it."""
