@@ -13,6 +13,7 @@ from fnjax.torch._host import choose
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
+from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing
@@ -125,7 +126,9 @@ def _speculate(run: Callable[[], Any]) -> tuple[Any, Any, Exception | None]:
     with Journal() as journal:
         try:
             result = run()
-        except Exception as e:  # noqa: BLE001 - a branch that raises is not taken
+        except Exception as e:  # a branch that raises is not taken
+            if not is_raised(e):
+                raise
             error = e
     return result, journal.take_back(), error
 
@@ -155,9 +158,7 @@ def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any], state: Callabl
     if failed is not None and failed_too is not None:
         raise failed
     if failed is not None or failed_too is not None:  # an `if ...: raise`, an assertion: the way that does not raise
-        error = failed or failed_too
-        if isinstance(error, NotSupported):
-            raise error
+        refuse_caught(failed or failed_too)  # type: ignore[arg-type] # one of them is an exception
         _redo(wrote_first if failed is None else wrote_second)
         merged = first if failed is None else second
     else:
@@ -177,9 +178,8 @@ def select(test: Any, value: Any, other: Any) -> Any:
 def run_where(test: Tensor, run: Callable[[], Any], otherwise: Any) -> Any:
     """Return `run()`, whose writes count where a traced test is true; `otherwise` if it raises."""
     result, written, error = _speculate(run)
-    if isinstance(error, NotSupported):
-        raise error
     if error is not None:
+        refuse_caught(error)
         return otherwise
     _merge_writes(test, written, ({}, {}))
     return result

@@ -14,6 +14,7 @@ from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
 from fnjax.torch.control.branches import NUMBERS, run_where, select, to_bool
+from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.loading.errors import NotSupported
@@ -67,7 +68,10 @@ def not_(value: Any) -> Any:
 
 def assume(value: Any) -> bool:
     """Return whether an asserted value is true; a traced one is assumed to be."""
-    return to_bool(value) is not False
+    decided = to_bool(value)
+    if not isinstance(decided, bool):
+        refuse_caught(AssertionError())
+    return decided is not False
 
 
 def is_traced(value: Any) -> bool:

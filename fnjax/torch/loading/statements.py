@@ -15,6 +15,7 @@ from fnjax.torch._root_settings import NAME
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering import lower
+from fnjax.torch.control.raises import HANDLERS, list_handlers
 from fnjax.torch.control.syntax import RUNTIME, list_written, walk
 from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.loading import refusals, sys_modules
@@ -43,6 +44,7 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
         ImportError: it imports a name from a module that is only being executed.
         NotSupported: it replaces a method of torch.Tensor.
     """
+    handlers = list_handlers(tree)
     sys_modules.rewrite(tree)
     refusals.let_refusals_pass(tree)
     lower(tree)
@@ -52,6 +54,7 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
     space["__builtins__"] = {**vars(builtins), **own}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
+    space[HANDLERS] = handlers
     space[sys_modules.NAME], space[NAME] = root.sys_modules.of, root.settings
     if sys.version_info < (3, 14) and any(isinstance(n, ast.AnnAssign) for n in walk(tree.body)):
         space.setdefault("__annotations__", {})  # before the first statement, as for a whole module
