@@ -18,10 +18,10 @@ from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.graph import compute
 from fnjax.torch._groups import as_group, exchanging
-from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import Journal, is_journaled
 from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 

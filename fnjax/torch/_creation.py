@@ -17,11 +17,11 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch import _views
 from fnjax.torch._autograd.graph import SMALL
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, result_type, type_of_number
-from fnjax.torch._host import enter_host
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
-from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch.host.calls import enter_host
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 _IGNORED = {"device", "layout", "pin_memory", "memory_format", "generator", "requires_grad", "names", "dtype", "size"}

@@ -10,11 +10,11 @@ import numpy as np
 
 from fnjax.torch._autograd.graph import Value, are_same, compute
 from fnjax.torch._dtypes import cast_entries, dtype
-from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, derive, is_known, make
 from fnjax.torch.deferred.affine import find_length
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.selection import Mask, find_mask, move_selected, select, spread_values
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch import _host, _layout, _views
+from fnjax.torch import _layout, _views
 from fnjax.torch._autograd.engine import backward
 from fnjax.torch._autograd.graph import BACKWARD, Storage, Value, compute, set_mode
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
@@ -20,6 +20,7 @@ from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
 from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
+from fnjax.torch.host.calls import numpy as to_host
 from fnjax.torch.loading.errors import NotSupported
 
 METHODS: dict[str, Any] = {
@@ -70,7 +71,7 @@ def tolist(self: Tensor) -> Any:
 @method
 def numpy(self: Tensor, *, force: bool = False) -> Any:
     """Return the entries as a NumPy array; those of a traced tensor as a value of the host."""
-    return to_numpy(self) if is_known(self.array) else _host.numpy(self)
+    return to_numpy(self) if is_known(self.array) else to_host(self)
 
 
 @method

@@ -20,8 +20,8 @@ from fnjax.torch._autograd.graph import FORWARD, Mode, set_mode
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._machine import Device
 from fnjax.torch._random import Stream
-from fnjax.torch._recording import REMEDY
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.host.recording import REMEDY
 from fnjax.torch.loading.errors import NotSupported
 
 Method = Callable[..., Any]

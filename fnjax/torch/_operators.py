@@ -23,12 +23,12 @@ from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries, to
 from fnjax.torch._namespace import KNOWN, find_function
-from fnjax.torch._recording import HostValue
 from fnjax.torch._root_settings import find_tensor_attribute
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make, number
 from fnjax.torch.deferred.affine import combine, set_affine
 from fnjax.torch.deferred.either import distribute
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 

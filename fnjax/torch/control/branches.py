@@ -9,14 +9,14 @@ import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
-from fnjax.torch._host import choose
-from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.host.calls import choose
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 NUMBERS = (bool, int, float, complex)

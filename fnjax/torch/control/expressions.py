@@ -11,12 +11,12 @@ import jax.numpy as jnp
 
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, is_known, number
 from fnjax.torch.control.branches import NUMBERS, run_where, select, to_bool
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Value, compute, find_kept, keep
-from fnjax.torch._host import is_traced, record
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import NUMBERS, select
+from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.loading.errors import NotSupported
 
 

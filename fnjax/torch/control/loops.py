@@ -13,13 +13,13 @@ from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.graph import Mode, Node, Value, get_mode, set_mode, watch
 from fnjax.torch._dtypes import DTYPES, default_dtype, result_type, type_of_number
 from fnjax.torch._random import Stream
-from fnjax.torch._recording import HostValue
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch.control.branches import NUMBERS, UNBOUND, Variables, are_equal, describe, if_, to_bool
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 

@@ -16,10 +16,10 @@ import jax
 import numpy as np
 
 from fnjax.torch._dtypes import as_dtype
-from fnjax.torch._recording import REMEDY, HostValue, Recording, Step, fill, list_values
-from fnjax.torch._samples import SAMPLES, make_samples, map_leaves, try_call
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import is_in_branch, next_serial
+from fnjax.torch.host.recording import REMEDY, HostValue, Recording, Step, fill, list_values
+from fnjax.torch.host.samples import SAMPLES, make_samples, map_leaves, try_call
 from fnjax.torch.loading.errors import NotSupported
 
 # Results that shapes and dtypes decide.

@@ -1,4 +1,4 @@
-"""NumPy and SciPy in loaded files: their calls are recorded (_host)."""
+"""NumPy and SciPy in loaded files: their calls are recorded (calls)."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._host import is_traced, record
-from fnjax.torch._recording import HostValue
-from fnjax.torch._samples import list_leaves, map_leaves
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.host.calls import is_traced, record
+from fnjax.torch.host.recording import HostValue
+from fnjax.torch.host.samples import list_leaves, map_leaves
 
 HOSTS = frozenset({"numpy", "scipy"})
 # Arrays that what is traced may be written into.
@@ -26,6 +26,7 @@ class HostFunction:
         self.__name__ = name.rpartition(".")[2]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, or record its call."""
         function = vars(self)["_function"]
         given = list_leaves((args, kwargs))
         if not any(map(is_traced, given)):

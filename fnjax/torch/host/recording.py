@@ -14,9 +14,9 @@ import numpy as np
 from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import as_dtype
-from fnjax.torch._samples import SAMPLES, find_place, list_leaves, map_leaves
 from fnjax.torch._tensor import Tensor, make, number
 from fnjax.torch.control.journal import next_serial
+from fnjax.torch.host.samples import SAMPLES, find_place, list_leaves, map_leaves
 from fnjax.torch.loading.errors import NotSupported
 
 REMEDY = "write it with operations of torch, or call the function outside of jax.jit"
@@ -140,7 +140,7 @@ class HostValue:
     """
 
     __slots__ = ("__weakref__", "_recording", "name", "samples")
-    record: Callable[..., Any]  # _host.record
+    record: Callable[..., Any]  # calls.record
 
     def __init__(self, recording: Recording, samples: Sequence[Any], name: str = "numpy()") -> None:
         self._recording, self.samples, self.name = recording, samples, name
