@@ -1,0 +1,258 @@
+"""Check programs against PyTorch: outside of jit, under it, and their gradients.
+
+    python -m tests.torch.traced_check cases [--only PATTERN] [--show]
+    python -m tests.torch.traced_check random [--seed 0] [--seconds 60] [--show]
+
+A program is the text of a module with a function `f` of tensors, called on several inputs in turn. Without PyTorch, or
+for a program that begins with `# eager`, the expected results are those of fnjax.torch outside of jit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import importlib.util
+import re
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import fnjax.torch
+
+CASES = Path(__file__).with_name("traced_cases.txt")
+PRELUDE = """import math
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+"""
+INPUTS = [[1.0, 2.0, 3.0], [-1.0, -2.0, -4.0], [3.0, -1.0, -0.5]]
+MODES = ("eager", "jit", "gradient")
+REVERSE_MODE = "Reverse-mode differentiation does not work"  # JAX's own refusal, of a loop that ends on a traced value
+
+
+def read_cases() -> dict[str, str]:
+    """Return the text of each program in traced_cases.txt by its name."""
+    parts = re.split(r"^=== (.*)\n", CASES.read_text(), flags=re.MULTILINE)
+    return {name: PRELUDE + text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+@dataclasses.dataclass
+class Verdict:
+    """Result of a check.
+
+    Attributes:
+        kind: `right`, `refused` (NotSupported), `impossible` (PyTorch raises for every input), `wrong`, `error`
+            (another exception) or `lenient` (no exception outside of jit, where PyTorch raises).
+        mode: one of MODES.
+        text: the message of the exception, or the values that differ.
+    """
+
+    kind: str
+    mode: str = ""
+    text: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind:8} {self.mode:8} {' '.join(self.text.split())}"
+
+
+def flatten(result: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of a result with the names of their types: a tensor's dtype, `f`, `i` or `b` of a number."""
+    leaves = []
+    for leaf in jax.tree.leaves(result, is_leaf=lambda x: x is None):
+        if hasattr(leaf, "detach"):  # a tensor of PyTorch or of fnjax.torch
+            dtype = str(leaf.dtype).removeprefix("torch.")
+            leaves.append((dtype, np.asarray(leaf.detach().to("cpu").resolve_conj().numpy())))
+        elif isinstance(leaf, (jax.Array, np.ndarray, np.generic)):
+            leaves.append((str(leaf.dtype), np.asarray(leaf)))
+        elif isinstance(leaf, (bool, int, float)):
+            leaves.append((np.asarray(leaf).dtype.kind, np.asarray(leaf)))
+        else:
+            leaves.append((type(leaf).__name__, leaf))
+    return leaves
+
+
+def differ(expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> str:
+    """Return how two flat results differ; the empty string if they do not."""
+    if len(expected) != len(found):
+        return f"{len(found)} leaves for {len(expected)}"
+    for (dtype, want), (other, have) in zip(expected, found, strict=True):
+        same_type = dtype == (np.dtype(other).kind if len(dtype) == 1 and len(other) > 1 else other)
+        if not isinstance(want, np.ndarray) or not isinstance(have, np.ndarray):
+            if want is not have and want != have:
+                return f"want {want!r}, got {have!r}"
+        elif not same_type:
+            return f"want {dtype} {want.tolist()}, got {other} {have.tolist()}"
+        elif want.shape != have.shape or not np.allclose(want, have, rtol=2e-3, atol=1e-4, equal_nan=True):
+            return f"want {want.tolist()}, got {have.tolist()}"
+    return ""
+
+
+def weigh(leaves: list[Any], ones: Callable[..., Any]) -> Any:
+    """Return a weighted sum of the floating-point leaves that a gradient can be asked of."""
+    return sum(((k + 1) * leaf * ones(leaf)).sum() for k, leaf in enumerate(leaves))
+
+
+def attempt(function: Callable[..., Any], inputs: list[Any]) -> Any:
+    """Return the flat result of a call, or the exception."""
+    try:
+        return flatten(function(*inputs))
+    except Exception as error:  # noqa: BLE001 - it is compared, or reported
+        return error
+
+
+class Program:
+    """Program with the results that it should have.
+
+    Args:
+        text: its source.
+        inputs: for each call the arguments of `f`, as lists of numbers.
+        file: where to write the source, which fnjax.torch loads.
+    """
+
+    def __init__(self, text: str, inputs: list[list[Any]], file: Path) -> None:
+        self.text, self.file, self.loads = text, file, 0
+        self.inputs = [[np.asarray(x, np.float32) for x in call] for call in inputs]
+
+    def load(self) -> Callable[..., Any]:
+        """Return `f` of a new module, as a function of arrays."""
+        self.loads += 1
+        file = self.file.with_stem(f"{self.file.stem}_{self.loads}")  # a second load of one file is the same module
+        file.write_text(self.text)
+        with fnjax.torch.seed(jax.random.key(0)):  # parameters are drawn, and set to known values
+            function = fnjax.torch.jax_view(vars(fnjax.torch.load(file))["f"])
+
+        def seeded(*arrays: Any) -> Any:
+            with fnjax.torch.seed(jax.random.key(0)):
+                return function(*arrays)
+
+        return seeded
+
+    def by_pytorch(self, *, gradient: bool) -> list[Any]:
+        """Return PyTorch's result of each call, in a new module."""
+        import torch
+
+        space: dict[str, Any] = {"__name__": "program"}
+
+        def call(*arrays: Any) -> Any:
+            tensors = [torch.tensor(x, requires_grad=gradient) for x in arrays]
+            result = space["f"](*tensors)
+            if not gradient:
+                return result
+            leaves = [x for x in jax.tree.leaves(result) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+            loss = weigh(leaves, lambda _: 1)
+            zeros = [torch.zeros_like(x) for x in tensors]
+            if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
+                return zeros
+            found = torch.autograd.grad(loss, tensors, allow_unused=True)
+            return [z if g is None else g for g, z in zip(found, zeros, strict=True)]
+
+        try:
+            exec(compile(self.text, str(self.file), "exec", dont_inherit=True), space)
+            return [attempt(call, arrays) for arrays in self.inputs]
+        finally:
+            torch.set_default_dtype(torch.float32)
+            torch.set_grad_enabled(True)
+
+    def by_fnjax(self, mode: str, *, jit: bool = True) -> list[Any]:
+        """Return fnjax.torch's result of each call, in a new module."""
+        function = self.load()
+
+        def loss(*arrays: Any) -> Any:
+            leaves = [x for x in jax.tree.leaves(function(*arrays)) if isinstance(x, jax.Array)]
+            total = weigh([x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)], lambda _: 1)
+            return total if isinstance(total, jax.Array) else jnp.float32(0)
+
+        run = jax.grad(loss, tuple(range(len(self.inputs[0])))) if mode == "gradient" else function
+        run = jax.jit(run) if mode != "eager" and jit else run
+        return [attempt(run, [jnp.asarray(x) for x in arrays]) for arrays in self.inputs]
+
+    def check(self, modes: tuple[str, ...] = MODES, *, pytorch: bool = True) -> Verdict:
+        """Return the worst verdict, of the first mode that has it."""
+        pytorch = pytorch and not self.text.startswith("# eager")
+        expected: dict[bool, list[Any]] = {}
+        for gradient in {mode == "gradient" for mode in modes}:
+            expected[gradient] = (
+                self.by_pytorch(gradient=gradient)
+                if pytorch
+                else self.by_fnjax("gradient" if gradient else "eager", jit=False)
+            )
+        if all(isinstance(x, Exception) for x in expected.get(False, [None])):
+            return Verdict("impossible", "", repr(expected[False][0]))
+        verdicts = [Verdict("right")]
+        for mode in modes:
+            if mode == "eager" and not pytorch:
+                continue
+            found = self.by_fnjax(mode)
+            for want, have in zip(expected[mode == "gradient"], found, strict=True):
+                verdicts.append(judge(mode, want, have))
+        order = ("wrong", "error", "lenient", "refused", "right")
+        return min(verdicts, key=lambda verdict: order.index(verdict.kind))
+
+
+def judge(mode: str, want: Any, have: Any) -> Verdict:
+    """Return the verdict on one call."""
+    if isinstance(have, fnjax.torch.NotSupported):
+        return Verdict("refused", mode, str(have))
+    if REVERSE_MODE in str(have):
+        return Verdict("right")
+    if isinstance(want, Exception):  # under jit an exception means that the branch is not taken
+        raised = isinstance(have, Exception) or mode != "eager"
+        return Verdict("right") if raised else Verdict("lenient", mode, f"{want!r} in PyTorch, got {have}")
+    if isinstance(have, Exception):
+        return Verdict("error", mode, f"{type(have).__name__}: {have}")
+    difference = differ(want, have)
+    return Verdict("wrong", mode, difference) if difference else Verdict("right")
+
+
+def has_pytorch() -> bool:
+    """Return whether PyTorch is installed."""
+    return importlib.util.find_spec("torch") is not None
+
+
+def check_cases(pattern: str, folder: Path) -> Iterator[tuple[str, Verdict]]:
+    """Yield the verdict on each case whose name matches."""
+    for name, text in read_cases().items():
+        if fnmatchcase(name, pattern):
+            file = folder / f"{name.replace('/', '_')}.py"
+            yield name, Program(text, [[x] for x in INPUTS], file).check(pytorch=has_pytorch())
+
+
+def reason(verdict: Verdict) -> str:
+    """Return a refusal's first line without the names and numbers of the program."""
+    return re.sub(r"`[^`]*`|'[^']*'|\b\w*\d[\w.]*", "…", verdict.text.partition("\n")[0])
+
+
+def main() -> None:
+    """Print verdicts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=["cases", "random"])
+    parser.add_argument("--only", default="*")
+    parser.add_argument("--show", action="store_true", help="print what is right, too")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=60)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    counts: collections.Counter[str] = collections.Counter()
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder, jax.enable_x64(True):
+        for name, verdict in check_cases(options.only, Path(folder)):
+            counts[verdict.kind] += 1
+            if options.show or verdict.kind not in {"right", "refused", "impossible"}:
+                print(f"{name:34} {str(verdict)[:300]}", flush=True)
+    print(dict(counts), f"{time.monotonic() - start:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
