@@ -59,15 +59,29 @@ def _names() -> dict[str, Any]:
 # ---------------------------------------------------------------------------------- templates as functions
 
 
+# By JAX's function, or the operator, the function that rounds as PyTorch does.
+_ROUNDED = {"Div": "_quotient", "Pow": "_power", "jnp.mean": "_mean", "jax.lax.rsqrt": "_rsqrt"}
+
+
 @lru_cache(4096)
 def _compile(name: str, text: str, parameters: tuple[str, ...], omitted: frozenset[str]) -> Callable[..., Any]:
-    """Return a template as a function of its parameters; a keyword that just hands on an omitted one is left out."""
+    """Return a template as a function of its parameters, which rounds as PyTorch does.
+
+    A keyword that just hands on an omitted parameter is left out.
+    """
     tree = ast.parse(text, mode="eval")
     source_of = text.encode()
 
-    class Drop(ast.NodeTransformer):
+    class Adapt(ast.NodeTransformer):
+        def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
+            self.generic_visit(node)
+            name = _ROUNDED.get(type(node.op).__name__)
+            return ast.Call(ast.Name(name, ast.Load()), [node.left, node.right], []) if name else node
+
         def visit_Call(self, node: ast.Call) -> ast.AST:
             self.generic_visit(node)
+            name = ast.unparse(node.func)
+            node.func = ast.Name(_ROUNDED[name], ast.Load()) if name in _ROUNDED else node.func
             node.keywords = [
                 k
                 for k in node.keywords
@@ -75,7 +89,7 @@ def _compile(name: str, text: str, parameters: tuple[str, ...], omitted: frozens
             ]
             return node
 
-    body = ast.unparse(Drop().visit(tree))
+    body = ast.unparse(Adapt().visit(tree))
     function: Callable[..., Any] = eval(f"lambda {', '.join(parameters)}: {body}", _names())
     return function
 
@@ -166,11 +180,6 @@ def _is_one_array(x: Any, y: Any) -> bool:
     return both and are_same(x.memory.value, y.memory.value)
 
 
-def _is_one_number(x: Any) -> bool:
-    """Return whether XLA may multiply by 1 / x, which rounds otherwise, unless x is a power of two."""
-    return x.ndim == 0 if isinstance(x, Tensor) else isinstance(x, float) and abs(math.frexp(x)[0]) != 0.5
-
-
 def run_call(call: BoundCall) -> Any:
     """Run a call that is bound."""
     lifted = _lift(call)
@@ -219,8 +228,6 @@ def run_call(call: BoundCall) -> Any:
         values["dtype"] = compute_in
     if template == "input - other" and _is_one_array(call.values["input"], call.values["other"]):
         template = "_difference(input, other)"
-    if template == "input / other" and _is_one_number(values["other"]) and not _is_one_number(values["input"]):
-        template = "_quotient(input, other)"
     names = parameters
     if overload.random and "key" in template:
         names = (*parameters, "key")

@@ -118,6 +118,8 @@ def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..
         if name == "pow" and _is_integer(self) and _is_integer(other):
             self = to(self, dtype("float64"))  # Python's 2 ** -1 is 0.5
             self.number = True
+        if name == "truediv" and reflected and not self.number:
+            return run("torch.mul", (run("torch.reciprocal", (self,), {}), other), {})  # as PyTorch rounds it
         sides = (other, self) if reflected else (self, other)
         found = run(function, sides, {})
         if self.number and (not isinstance(other, Tensor) or other.number):

@@ -213,6 +213,24 @@ class PartialSort(Function):
         return g * (x > 0) / count.clamp(min=1), None, None
 """,
     ),
+    "LargestOnBound": (  # a quotient that is compared is one of a division: the largest element is on the bound
+        "array([0.7, -0.3, 0.11])",
+        """
+class LargestOnBound(Function):
+    @staticmethod
+    def forward(ctx, w):
+        s = w.abs().max().reshape(1) / 31
+        ctx.save_for_backward(w, s)
+        return torch.round(w / s) * s
+
+    @staticmethod
+    def backward(ctx, g):
+        w, s = ctx.saved_tensors
+        bound = w.abs().max() / s
+        q = w / s
+        return g * ((q >= -bound) & (q <= bound)) * (torch.ceil(q) <= 31)
+""",
+    ),
     "WholePowers": (  # logarithms and powers of two exact; a quotient rounded as by a division; jvp of the base
         "array([0.25, 8.0, 8192.0, 32768.0, 3.0, 1000.0]), array([13, 15, 3])",
         """

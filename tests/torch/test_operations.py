@@ -164,6 +164,74 @@ def test_quotients_are_those_of_a_division(by):
     np.testing.assert_allclose(slope, 1 / 0.3, rtol=1e-6)
 
 
+_ROWS = np.random.default_rng(0).integers(1, 50, (500, 7))
+QUOTIENTS = {  # NumPy divides; where both count the rows' sums are exact
+    "one number": (lambda x: x / 7, lambda x: x / 7),
+    "shape (1,)": (lambda x: x / (x[:1, 0] + 0.3), lambda x: x / (x[:1, 0] + x.dtype.type(0.3))),
+    "rows": (lambda x: x / x.amax(1, keepdim=True), lambda x: x / x.max(1, keepdims=True)),
+    "columns": (lambda x: x / x[0], lambda x: x / x[0]),
+    "expanded": (lambda x: x / x[:, :1].expand_as(x), lambda x: x / x[:, :1]),
+    "a constant": (lambda x: x / torch.full_like(x, 7), lambda x: x / 7),
+    "in place": (lambda x: x.clone().div_(x[0]), lambda x: x / x[0]),
+    "trunc": (lambda x: x.div(x[0], rounding_mode="trunc"), lambda x: np.trunc(x / x[0])),
+    "addcdiv": (lambda x: torch.addcdiv(0 * x, x, x[0]), lambda x: x / x[0]),
+    "mean": (lambda x: x.mean(1), lambda x: x.sum(1) / x.dtype.type(7)),
+    "avg_pool1d": (lambda x: F.avg_pool1d(x[:, None], 7)[:, 0, 0], lambda x: x.sum(1) / x.dtype.type(7)),
+    "normalize": (lambda x: F.normalize(x, p=1.0), lambda x: x / x.sum(1, keepdims=True)),
+    "rsqrt": (lambda x: x.rsqrt(), lambda x: 1 / np.sqrt(x)),
+    "its reciprocal": (lambda x: x * (1 / x[:, :1]), lambda x: x * (1 / x[:, :1])),
+    "a number by it": (lambda x: 127 / x, lambda x: 127 * (1 / x)),  # PyTorch makes this of it
+    "roots": (lambda x: x**0.5 + x**-0.5, lambda x: np.sqrt(x) + 1 / np.sqrt(x)),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
+@pytest.mark.parametrize("name", QUOTIENTS)
+def test_divisors_that_broadcast_divide(name, dtype):
+    """XLA makes a product with the reciprocal of it, which is another number for a quarter of the quotients."""
+    ours, theirs = QUOTIENTS[name]
+    x = _ROWS.astype(dtype)
+    run = torch.jax_view(ours)
+    if dtype is not np.float32:  # halves: NumPy would round sums
+        np.testing.assert_array_equal(jax.jit(run)(x), run(x))
+        return
+    for f in (run, jax.jit(run), jax.vmap(run) if name == "one number" else run):
+        np.testing.assert_array_equal(f(jnp.asarray(x)), theirs(x))
+
+
+def test_gradients_of_quotients_divide():
+    """The gradient of the dividend is a quotient, too."""
+    x, s, g = (jnp.asarray(_ROWS[i : i + n] + 0.3, jnp.float32) for i, n in ((0, 400), (0, 1), (50, 400)))
+    pull = lambda x, s, g: jax.vjp(torch.jax_view(lambda x, s: x / s), x, s)[1](g)
+    for f in (pull, jax.jit(pull)):
+        over, under = f(x, s, g)
+        np.testing.assert_array_equal(over, np.asarray(g) / np.asarray(s))
+        np.testing.assert_allclose(under, -(g * x).sum(0, keepdims=True) / s**2, rtol=1e-5)
+
+
+def test_a_quantiser_keeps_the_gradient_of_its_largest_element():
+    """The largest element stands on the bound: the values are PyTorch's."""
+
+    class Quantise(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, w):
+            s = w.abs().max().reshape(1) / 31
+            ctx.save_for_backward(w, s)
+            return torch.round(w / s) * s
+
+        @staticmethod
+        def backward(ctx, g):
+            w, s = ctx.saved_tensors
+            bound = w.abs().max() / s
+            q = w / s
+            return g * ((q >= -bound) & (q <= bound))
+
+    w, g = jnp.array([0.7, -0.3, 0.11]), jnp.array([1.0, 2.0, 3.0])
+    loss = lambda w: (torch.jax_view(Quantise.apply)(w) * g).sum()
+    for f in (jax.grad(loss), jax.jit(jax.grad(loss))):
+        np.testing.assert_array_equal(f(w), g)
+
+
 def test_a_difference_of_one_array_is_zero_where_both_are_the_same():
     """XLA may join a product and a difference into one operation, which rounds the product otherwise."""
     s = jnp.asarray(np.random.default_rng(0).normal(size=64), jnp.float32)

@@ -45,6 +45,21 @@ def test_a_number_that_is_assigned_is_a_tensor(scaled):
 
 
 @triton.jit
+def quotient_kernel(x_ptr, out_ptr, N: tl.constexpr):
+    lanes, rows = tl.arange(0, N), tl.arange(0, 2)
+    x = tl.load(x_ptr + rows[:, None] * N + lanes[None])
+    scale = tl.max(x, 1) / 127
+    tl.store(out_ptr + rows[:, None] * N + lanes[None], x / scale[:, None] + x / tl.load(x_ptr))
+
+
+def test_a_division_by_a_block_that_broadcasts_divides():
+    """XLA makes a product with the reciprocal of it, which is an ulp off."""
+    x = np.random.default_rng(0).uniform(0.1, 9, (2, 64)).astype(np.float32)
+    scale = x.max(1, keepdims=True) / np.float32(127)
+    np.testing.assert_array_equal(quotient_kernel[(1,)](x, jnp.zeros_like(x), N=64), x / scale + x / x[0, 0])
+
+
+@triton.jit
 def divided_kernel(x_ptr, y_ptr, out_ptr, OP: tl.constexpr, N: tl.constexpr):
     x, y = tl.load(x_ptr + tl.arange(0, N)), tl.load(y_ptr + tl.arange(0, N))
     if OP == "//":

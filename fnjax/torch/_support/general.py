@@ -29,10 +29,33 @@ def _difference(a, b):
 
 
 def _quotient(a, b):
-    """Return the quotient as a division rounds it: XLA multiplies by 1 / b where b is one number for all of a."""
-    found = a / b
-    exact = a / jnp.where(jnp.isnan(a), a, b)  # no longer one number, as far as XLA can see
-    return found + jax.lax.stop_gradient(jnp.where(jnp.isfinite(found), exact - found, 0))
+    """Return a / b as a division rounds it: XLA multiplies by 1 / b where b is a constant or broadcasts."""
+    own = jnp.result_type(a, b)
+    is_power = isinstance(b, (int, float)) and abs(math.frexp(b)[0]) == 0.5  # of two: its reciprocal is exact
+    if is_power or not jnp.issubdtype(own, jnp.floating):
+        return a / b
+    a = jnp.asarray(a, own)
+    return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), b)  # nothing is, but XLA does not know that
+
+
+def _mean(x, axis=None, keepdims=False, dtype=None):
+    """Return the sum divided by the number of entries, as a division rounds it."""
+    own = jnp.dtype(x.dtype if dtype is None else dtype)
+    total = jnp.sum(x, axis=axis, keepdims=keepdims, dtype=jnp.promote_types(own, np.float32))
+    return _quotient(total, x.size // total.size if total.size else 0).astype(own)
+
+
+def _rsqrt(x):
+    """Return 1 / sqrt(x), which XLA makes an approximation of."""
+    root = jnp.sqrt(x)
+    return 1 / jnp.where(root < -jnp.inf, 1, root) if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.rsqrt(x)
+
+
+def _power(x, exponent):
+    """Return the power; roots are those of jnp.sqrt."""
+    if isinstance(exponent, float) and abs(exponent) == 0.5:
+        return jnp.sqrt(x) if exponent > 0 else _rsqrt(x)
+    return x**exponent
 
 
 def _linspace(start, end, steps, dtype=None):
@@ -245,7 +268,7 @@ def _histc(x, bins=100, low=0, high=0):
     if low == high:
         low, high = jnp.min(x), jnp.max(x)
         low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
-    place = jnp.minimum(jnp.floor((x - low) / (high - low) * bins), bins - 1)
+    place = jnp.minimum(jnp.floor(_quotient(x - low, high - low) * bins), bins - 1)
     inside = (x >= low) & (x <= high)
     return jnp.zeros(bins, x.dtype).at[jnp.where(inside, place, 0).astype(int)].add(inside.astype(x.dtype))
 

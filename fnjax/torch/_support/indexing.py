@@ -5,6 +5,8 @@
 import jax
 import jax.numpy as jnp
 
+from fnjax.torch._support.general import _quotient
+
 
 def _grid(shape, axis, index):
     """Return an index for every axis: the given one along its axis, the identity along the others."""
@@ -54,7 +56,7 @@ def _embedding_bag(indices, weight, offsets=None, scale=None, mode="mean", inclu
         found = low.at[bag].max(jnp.where(kept[:, None], rows, -jnp.inf), mode="drop")
         return jnp.where(count > 0, found, 0)
     total = jnp.zeros((bags, weight.shape[1]), rows.dtype).at[bag].add(jnp.where(kept[:, None], rows, 0), mode="drop")
-    return total if mode == "sum" else total / jnp.maximum(count, 1)
+    return total if mode == "sum" else _quotient(total, jnp.maximum(count, 1))
 
 
 def _cat(arrays, axis=0):

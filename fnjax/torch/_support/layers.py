@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._support.general import _max
+from fnjax.torch._support.general import _max, _quotient
 
 
 def _each(value, rank):
@@ -223,7 +223,7 @@ def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_in
         return jax.lax.reduce_window(array, np.zeros((), array.dtype), jax.lax.add, window, strides, pads)
 
     if divisor_override is not None:
-        return total(x, pads) / divisor_override
+        return _quotient(total(x, pads), divisor_override)
     ones = jnp.ones(x.shape[x.ndim - rank :], x.dtype).reshape((1,) * (x.ndim - rank) + x.shape[x.ndim - rank :])
     if count_include_pad:  # the padding counts, but not what a last window reaches beyond it
         own = [(p, p) for p in _each(padding, rank)]
@@ -231,8 +231,8 @@ def _avg_pool(x, size, rank=2, stride=None, padding=0, ceil_mode=False, count_in
         beyond = ((0, 0),) * (x.ndim - rank) + tuple(
             (0, high - p) for (p, _), (_, high) in zip(own, pads[x.ndim - rank :], strict=True)
         )
-        return total(x, pads) / total(ones, beyond)
-    return total(x, pads) / total(ones, pads)
+        return _quotient(total(x, pads), total(ones, beyond))
+    return _quotient(total(x, pads), total(ones, pads))
 
 
 def _lp_pool(x, p, size, rank=2, stride=None, ceil_mode=False):

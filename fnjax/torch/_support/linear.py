@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax.torch._support.derivatives import _norm
+from fnjax.torch._support.general import _quotient
 
 
 def _logdet(x):
@@ -169,12 +170,12 @@ def _pdist(x, p=2.0):
 def _cosine_similarity(x, y, axis=1, eps=1e-8):
     """Return the cosine of the angle between vectors along an axis."""
     norms = [jnp.maximum(_norm(v, axis=axis, keepdims=True), eps) for v in (x, y)]
-    return jnp.sum((x / norms[0]) * (y / norms[1]), axis=axis)
+    return jnp.sum(_quotient(x, norms[0]) * _quotient(y, norms[1]), axis=axis)
 
 
 def _normalize(x, p=2.0, axis=1, eps=1e-12):
     """Scale vectors along an axis to norm 1."""
-    return x / jnp.maximum(_norm(x, ord=p, axis=axis, keepdims=True), eps)
+    return _quotient(x, jnp.maximum(_norm(x, ord=p, axis=axis, keepdims=True), eps))
 
 
 def _stft(

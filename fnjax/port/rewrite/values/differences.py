@@ -1,12 +1,12 @@
-"""Differences of products that are to be 0 where both are the same, and quotients that are rounded to integers.
+"""Differences of products that are to be 0 where both are the same, and quotients that are rounded or compared.
 
 What: a difference of products of one array, `s ** 2 - (s ** 2).T`, or one that the function compares or rounds; a
-quotient that `floor`, `ceil`, `trunc` or a conversion to integers is given.
+quotient that `round`, `floor`, `ceil`, `trunc`, a conversion to integers or a comparison is given.
 Before: `d = a * a - b * b` and `torch.where(d == 0, x, x / d)`; `torch.floor(x.clamp(lo, hi) / step)`
 After: `d = _difference(a * a, b * b)`; `jnp.floor(_quotient(jnp.clip(x, lo, hi), step))`
 Safety: each is the difference, or the quotient, but for the last digit, which XLA changes where it joins a product and
-a sum, or multiplies by the reciprocal of a divisor that is one number: 16 for 15 where the quotient is an integer.
-Limits: products and quotients after a helper, `d -= s ** 2`, `a * b + c` and `round(x / s)` stay as they are.
+a sum, or multiplies by the reciprocal of a divisor that broadcasts: 16 for 15 where the quotient is an integer.
+Limits: products and quotients after a helper, `d -= s ** 2` and `a * b + c` stay as they are.
 """
 
 from __future__ import annotations
@@ -43,11 +43,14 @@ def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Va
     """
 
     def has_steps(used: cst.CSTNode) -> bool:
+        if isinstance(used, cst.Comparison):
+            return True
         if not (isinstance(used, cst.Call) and isinstance(used.func, cst.Attribute)):
             return False
-        return _find_overload(used.func).steps and not ev.find_name(used.func).startswith(("math.", "numpy."))
+        steps = _find_overload(used.func).steps or used.func.attr.value in {"round", "round_"}
+        return steps and not ev.find_name(used.func).startswith(("math.", "numpy."))
 
-    return over.traced and not under.rank and _is_used_by(ev, node, "steps", has_steps)
+    return over.traced and _is_used_by(ev, node, "steps", has_steps)
 
 
 def write_quotient(ev: Evaluator, made: cst.BinaryOperation) -> cst.Call:
