@@ -22,6 +22,7 @@ from fnjax.torch._autograd.graph import (
     get_mode,
     keep,
     overwrite,
+    replaced,
 )
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
@@ -128,6 +129,8 @@ class Tensor(metaclass=_TensorType):
     def value(self) -> Value:
         """The present value; the same object until the tensor is written to."""
         storage = self.memory
+        if replaced.get():
+            _check_not_replaced(storage)
         if self._cached is not None and self._cached[0] == storage.version:
             kept = find_kept(self._cached[1])
             if kept is not None:
@@ -189,6 +192,8 @@ class Tensor(metaclass=_TensorType):
         """Raise PyTorch's error for a leaf that requires grad and is written to while gradients are recorded."""
         if self.memory.shared:
             raise NotSupported(self.memory.shared, "give it memory of its own before the loop or in it: x = x.clone()")
+        if replaced.get():
+            _check_not_replaced(self.memory)
         value = self.memory.value
         recorded = get_mode().enabled and not may_be_leaf and not self._detached
         if recorded and value.requires_grad and value.node is None:
@@ -364,6 +369,19 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Ten
     storage = Derived(parent, show, put)
     detached = Detached() if get_mode().constant else None
     return Tensor.over(storage, storage.layout, parent.dtype if own is None else own, detached=detached)
+
+
+def _check_not_replaced(storage: Storage) -> None:
+    """Raise if a copy of a module runs with other values, and this storage is the module's own."""
+    while isinstance(storage, Derived):
+        storage = storage._parent.memory
+    name = (replaced.get() or {}).get(id(storage))
+    if name is not None:
+        raise NotSupported(
+            f"{name}.forward reads a tensor of shape {storage.layout.shape} of the module itself, and not of the copy "
+            "with other parameters that is called in its place",
+            "read it through self or a hook's first argument, and not through a global variable or an iterator",
+        )
 
 
 def is_known(array: Any) -> bool:

@@ -2,6 +2,11 @@
 
 import collections
 import functools
+import itertools
+import sys
+import threading
+import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import jax
 import jax.numpy as jnp
@@ -243,3 +248,192 @@ def test_tensors_in_tensors_out_with_their_history(model):
     out = torch.func.functional_call(model, {"weight": fast["weight"] * 0.25}, (torch.tensor(np.asarray(X)),))
     (found,) = torch.autograd.grad(out.sum(), [fast["weight"]])
     np.testing.assert_allclose(found.numpy(), np.asarray((X - X.mean(0)).sum(0) * 2 * 0.25), atol=1e-6)
+
+
+def lead_to(layer):
+    """Return functions that read a layer's weight, each over another path to it."""
+    w = layer.weight
+
+    def recursive(n):
+        return recursive(n - 1) if n else w
+
+    def named(*, by=w):
+        return by
+
+    named.kept = w
+    kept = collections.OrderedDict([("a", w), ("b", layer)])
+    kept.move_to_end("a")
+    pair = collections.namedtuple("pair", "tensor module")(w, (layer, 1))  # noqa: PYI024 - a class of no own file
+
+    class Holder:
+        __slots__ = ("__hidden", "module")
+
+        def __init__(self):
+            self.__hidden, self.module = w, layer
+
+        def read(self, method):
+            return self.__hidden * self.module.weight if method else w
+
+    holder = Holder()
+
+    class Own(list):
+        def __iter__(self):
+            raise AssertionError
+
+    own = Own([w])
+    own.layer = layer
+
+    class Static:
+        @staticmethod
+        def read():
+            return layer.weight
+
+    return {
+        "closure": lambda: layer.weight,
+        "closure of a closure": functools.partial(recursive, 2),
+        "default": lambda by=w: by,
+        "keyword default": named,
+        "attribute of a function": lambda: named.kept,
+        "method": layer.read,
+        "partial": functools.partial(layer.read, layer),
+        "ordered dict": lambda: kept["b"].weight if list(kept) == ["b", "a"] else kept,
+        "namedtuple": lambda: pair.tensor * pair.module[0].weight / w,
+        "object with slots": lambda: holder.read(method=True) / w,
+        "method of an object": functools.partial(holder.read, False),
+        "subclass of list": lambda: list.__getitem__(own, 0) * own.layer.weight / w,
+        "class": Static.read,
+        "weak reference": weakref.ref(layer),
+        "weak proxy": functools.partial(getattr, weakref.proxy(layer), "weight"),
+        "key": {layer: 1},
+        "set": {w},
+        "deque": collections.deque([w], maxlen=2),
+        "view": w.view(1, 3),
+        "detached": w.detach(),
+        "parent": [[layer]],
+    }
+
+
+def resolve(path):
+    """Return the weight that a path leads to."""
+    if isinstance(path, torch.Tensor):
+        return path
+    if isinstance(path, nn.Module):
+        return path.weight
+    return resolve(path() if callable(path) else next(iter(path)))
+
+
+class Led(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.below = nn.Identity()
+        self.paths = lead_to(self)
+        self.below.above = [self]
+        self.below.register_forward_hook(lambda m, args, out: out * m.above[0].weight * self.weight)
+
+    def read(self, other=None):
+        return self.weight if other is None else other.weight
+
+    def forward(self, x):
+        found = {"hook": self.below(x) / x / self.weight}
+        found |= {name: resolve(path).reshape(3) for name, path in self.paths.items()}
+        return found
+
+
+@pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("form", ["functional_call", "pytree"])
+def test_whatever_leads_to_the_module_leads_to_its_copy(form, how):
+    """Closures, methods, objects, containers and views that a module keeps read the values of the call."""
+    model, x = Led(), jnp.ones(3)
+
+    def call(w):
+        if form == "pytree":
+            return jax.tree.unflatten(jax.tree.structure(model), [w])(x)
+        return torch.func.functional_call(model, {"weight": w}, (x,))
+
+    w = jnp.asarray([1.0, 2.0, 4.0])
+    found, gradient = how(lambda w: (call(w), jax.grad(lambda w: sum(y.sum() for y in call(w).values()))(w)))(w)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, w, rtol=1e-6, err_msg=name)
+    np.testing.assert_allclose(gradient, len(found) - 1, rtol=1e-6)  # all but the detached one
+    np.testing.assert_array_equal(model.weight.detach().numpy(), 1)
+
+
+UNSEEN = {
+    "global": lambda layer: UNSEEN["layer"].weight,
+    "parameters": lambda layer: next(UNSEEN["layer"].parameters()).sum(),
+    "iterator": lambda layer: next(layer.steps).weight,
+    "cache": lambda layer: layer.cached(),
+    "written": lambda layer: UNSEEN["layer"].state.add_(1),
+    "view": lambda layer: UNSEEN["layer"].view.sum(),
+    "result": lambda layer: UNSEEN["layer"].weight,
+}
+
+
+class Unseen(nn.Module):
+    def __init__(self, path):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.view = self.weight[1:]
+        self.register_buffer("state", torch.zeros(3))
+        self.steps = itertools.cycle([self])
+        self.cached = functools.lru_cache(lambda: self.weight * 1)
+        self.path = path
+
+    def forward(self, x):
+        found = UNSEEN[self.path](self)
+        return found if self.path == "result" else found * x
+
+
+@pytest.mark.parametrize("path", [*UNSEEN])
+def test_a_read_of_the_module_itself_is_refused(path):
+    """What reads the module in place of its copy, over a path that is not followed, raises; a plain call is right."""
+    UNSEEN["layer"] = model = Unseen(path)
+    values = {"weight": jnp.full(3, 2.0)}
+    for call in (
+        lambda v: torch.func.functional_call(model, v, (jnp.ones(3),)),
+        lambda v: torch.func.functional_call(model, jax.tree.map(torch.tensor, v), (torch.ones(3),)),
+        lambda v: jax.tree.unflatten(jax.tree.structure(model), [v["weight"], jnp.zeros(3)])(jnp.ones(3)),
+    ):
+        for how in (lambda f: f, jax.jit):
+            with pytest.raises(
+                torch.NotSupported, match=r"Unseen.forward reads a tensor of shape \(3,\) of the module"
+            ):
+                how(call)(values)
+    np.testing.assert_array_equal(model(jnp.ones(3)), {"parameters": 3, "view": 2}.get(path, 1))
+    given = torch.func.functional_call(Tied(), {"first": torch.full((3,), 2.0)}, (model.weight,))
+    assert given.item() == 42  # a tensor of the module that is an argument may be read
+
+
+class Counts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(2))
+        self.register_buffer("calls", torch.zeros(2))
+
+    def forward(self, x):
+        self.calls += 1
+        return (x * self.weight + self.calls).sum()
+
+
+def test_threads_call_one_module():
+    """Eight threads call one module with parameters of their own, eager and jitted: each gets its result."""
+    model, barrier = Counts(), threading.Barrier(8)
+    plain = functools.partial(torch.func.stateful_call, model)
+
+    def run(k):
+        barrier.wait()
+        for call in [plain, jax.jit(plain)] * 5:
+            y, state = call({"weight": jnp.full(2, float(k))}, (jnp.ones(2),))
+            yield float(y), state["calls"].tolist()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(lambda k: [*run(k)], range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [[(2.0 * k + 2, [1, 1])] * 10 for k in range(8)]
+    np.testing.assert_array_equal(model.weight.detach().numpy(), 1)
+    np.testing.assert_array_equal(model.calls.numpy(), 0)

@@ -35,6 +35,7 @@ _DEFAULT = Mode()
 _mode: ContextVar[Mode] = ContextVar("_mode", default=_DEFAULT)
 _in_forward: ContextVar[bool] = ContextVar("_in_forward", default=False)
 _watched: ContextVar[list[Value] | None] = ContextVar("_watched", default=None)
+replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
 
 
 @contextlib.contextmanager

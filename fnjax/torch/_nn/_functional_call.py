@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch import _layout
 from fnjax.torch._autograd.captured import is_node
-from fnjax.torch._autograd.function import dtype_of
-from fnjax.torch._autograd.graph import Storage, Value
-from fnjax.torch._between import jax_view, torch_view
+from fnjax.torch._autograd.rebinding import Rebinding, call_copy
+from fnjax.torch._between import jax_view
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._module import Module, functional
-from fnjax.torch._nn._parameter import Parameter
-from fnjax.torch._nn._snapshot import Snapshot
+from fnjax.torch._nn._parameter import set_value
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.control.journal import Journal, note_storage
-from fnjax.torch.loading.errors import NotSupported
 
 State = Mapping[str, Any]
 
@@ -70,7 +65,7 @@ def functional_call(
     """
     given = parameter_and_buffer_dicts
     state = {name: value for each in ([given] if isinstance(given, Mapping) else given) for name, value in each.items()}
-    return _call(module, state, args, kwargs, tie_weights, strict, "functional_call")[0]
+    return call_with(module, state, args, kwargs, "functional_call", tie=tie_weights, strict=strict)[0]
 
 
 @known("torch.func.stateful_call")
@@ -88,12 +83,32 @@ def stateful_call(
     Returns:
         The result, and by their names all buffers and those parameters that forward wrote to.
     """
-    return _call(model, dict(state), args, kwargs, True, False, "stateful_call")
+    return call_with(model, dict(state), args, kwargs, "stateful_call")
 
 
-def _call(
-    model: Module, state: dict[str, Any], args: Any, kwargs: Any, tie: bool, strict: bool, caller: str
+def call_with(
+    model: Module,
+    state: dict[str, Any],
+    args: Any,
+    kwargs: Any,
+    caller: str,
+    *,
+    tie: bool = True,
+    strict: bool = False,
+    modes: Sequence[bool] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
+    """Return the result and the new state of a copy of a module with other values.
+
+    Args:
+        model: the module.
+        state: parameters and buffers by their names.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        caller: the function that the warning about changed attributes names.
+        tie: raise where a shared parameter gets two values.
+        strict: all names must be there.
+        modes: for each module whether it is in training mode; by default as the module has it.
+    """
     given = (() if args is None else args if isinstance(args, tuple) else (args,), dict(kwargs or {}))
     on_arrays = _has_arrays(given) or (not _has_tensors(given) and _has_arrays(state))
     named = {
@@ -101,23 +116,26 @@ def _call(
         **dict(model.named_buffers(remove_duplicate=False)),
     }
     _check_names(model, named, state, tie, strict)
-    snapshot = Snapshot(model)
-    with Journal(is_branch=False) as journal, functional():
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        rebinding = Rebinding([model], own_leaves=on_arrays)
+        copy = rebinding.copy(model)
+        for module, mode in zip(copy.modules(), modes or (), strict=modes is not None):
+            module.training = mode
         for name, value in state.items():
-            _set_in(named[name], value)
-        before = {id(t): (t.memory, t.memory.value) for t in named.values()}
-        set_in = {id(s): s.value for s, _ in journal.storages.values()}
-        try:
-            positional, keywords = torch_view(given) if on_arrays else given
-            output = model(*positional, **keywords)
-            parameters = {n: p for n, p in model.named_parameters() if before.get(id(p)) != (p.memory, p.memory.value)}
-            after = {**parameters, **dict(model.named_buffers())}
-            new = {n: make(t.array, t.dtype, value=t.value) for n, t in after.items()}
-            written = {id(s) for s, _ in journal.storages.values() if set_in.get(id(s)) is not s.value}
-            changed = snapshot.list_changed(written)
-        finally:
-            snapshot.restore()
-            journal.take_back()
+            set_value(rebinding.find(named[name]), value)
+        tensors = [rebinding.find(t) for t in named.values()]
+        before = {id(t): (t.memory, t.memory.value) for t in tensors}
+        positional, keywords = _rebind_arguments(rebinding, (args, kwargs))
+        with functional():
+            output = call_copy(copy, positional, keywords, type(model).__name__, rebinding.storages.values())
+        parameters = {n: p for n, p in copy.named_parameters() if before.get(id(p)) != (p.memory, p.memory.value)}
+        after = {**parameters, **dict(copy.named_buffers())}
+        changed[:] = _list_changed(rebinding, model)
+        return output, {n: make(t.array, t.dtype, value=t.value) for n, t in after.items()}
+
+    changed: list[str] = []
+    output = (jax_view(run) if on_arrays else run)(*given[0], **given[1])
     if changed:
         warnings.warn(
             f"{type(model).__name__}.forward changed the attribute {' and '.join(map(repr, changed))}, which "
@@ -126,7 +144,41 @@ def _call(
             UserWarning,
             stacklevel=3,
         )
-    return (jax_view(output), jax_view(new)) if on_arrays else (output, new)
+    return output
+
+
+def _rebind_arguments(rebinding: Rebinding, given: Any) -> Any:
+    """Return arguments in which modules and functions that lead to the module lead to its copy; tensors as they are."""
+    return jax.tree.map(lambda x: x if isinstance(x, Tensor) else rebinding.copy(x), given, is_leaf=is_node)
+
+
+def _list_changed(rebinding: Rebinding, model: Module) -> list[str]:
+    """Return the names of a module's attributes that differ in its copy, registered ones left out."""
+    return [
+        f"{path}{'.' if path else ''}{name}"
+        for path, module in model.named_modules()
+        for name, new in vars(rebinding.find(module)).items()
+        if new is not (old := vars(module).get(name))
+        and name != "training"
+        and name not in module._recomputed
+        and _is_changed(rebinding, old, new)
+    ]
+
+
+_NUMBERS = (bool, int, float, complex)
+
+
+def _is_changed(rebinding: Rebinding, old: Any, new: Any) -> bool:
+    if new is rebinding.find(old):
+        if isinstance(new, Tensor):
+            return new.memory.version > 0
+        kind = next((k for k in (list, collections.deque) if isinstance(new, k)), None)
+        return kind is not None and [*map(id, kind.__iter__(new))] != [
+            *map(id, map(rebinding.find, kind.__iter__(old)))
+        ]
+    if isinstance(old, Tensor) or isinstance(new, Tensor):
+        return True
+    return isinstance(new, _NUMBERS) and isinstance(old, _NUMBERS) and (type(old) is not type(new) or old != new)
 
 
 def _has_arrays(tree: Any) -> bool:
@@ -143,7 +195,10 @@ def _leaves(tree: Any) -> list[Any]:
 
 def _check_names(model: Module, named: State, state: State, tie: bool, strict: bool) -> None:
     unknown = [name for name in state if name not in named]
-    names = [[n for n, t in named.items() if t is tensor] for tensor in {id(t): t for t in named.values()}.values()]
+    same_tensor: dict[int, list[str]] = {}
+    for name, tensor in named.items():
+        same_tensor.setdefault(id(tensor), []).append(name)
+    names = [*same_tensor.values()]
     missing = [same[0] for same in names if strict and not any(n in state for n in same)]
     if unknown or missing:
         lines = [f"Error(s) in reparametrizing for {type(model).__name__}:"]
@@ -156,30 +211,3 @@ def _check_names(model: Module, named: State, state: State, tie: bool, strict: b
             raise ValueError(
                 f"functional_call got values for both {both}, which are tied. Consider using tie_weights=False"
             )
-
-
-def _set_in(tensor: Tensor, given: Any) -> None:
-    """Set the value of a parameter or buffer; views of its memory change with it."""
-    flag = tensor.requires_grad
-    if tensor.value.hooks:
-        raise NotSupported(
-            "a hook that was registered on a parameter before the call, which gives the parameter another value",
-            "register it in forward",
-        )
-    if isinstance(given, Tensor) and not isinstance(given, Parameter):
-        value, own = given.value, given.dtype
-    else:
-        array = given.array if isinstance(given, Tensor) else jnp.asarray(given)
-        own = tensor.dtype if array.dtype == tensor.dtype.array else dtype_of(array)
-        if isinstance(tensor, Parameter) and not flag:
-            array = jax.lax.stop_gradient(array)
-        value = Value(array, requires_grad=flag, leaf=tensor if flag else None)
-    storage = tensor.memory
-    if tensor.layout is storage.layout and storage.layout.shape == value.array.shape:
-        note_storage(storage)
-        storage.value = value
-        storage.version += 1
-    else:
-        layout = _layout.make_layout(value.array.shape)
-        tensor.memory, tensor.layout = Storage(value, layout), layout
-    tensor.dtype, tensor._cached = own, None

@@ -14,6 +14,7 @@ from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.captured import Stateful, is_node
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
+from fnjax.torch._autograd.rebinding import call_copy
 from fnjax.torch._between import jax_view
 from fnjax.torch._conversion import read_conversion
 from fnjax.torch._namespace import known
@@ -305,8 +306,10 @@ class Module(Members, StateDict, Stateful):
             isinstance(x, Tensor) for x in leaves
         ):
             return jax_view(self.__call__)(*args, **kwargs)
-        is_copy = "_form" in vars(self)  # which JAX made, a pytree: its state is the user's to return
-        if is_copy or _functional.get() or not is_transformed():
+        form = vars(self).get("_form")
+        if form is not None:  # a copy that JAX made, a pytree
+            return call_copy(self._call, args, kwargs, type(self).__name__, form.storages)
+        if "_form" in vars(self) or _functional.get() or not is_transformed():
             return self._call(*args, **kwargs)
         return self._trace(args, kwargs)
 

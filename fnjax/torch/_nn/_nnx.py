@@ -6,7 +6,7 @@ import importlib
 from typing import Any
 
 from fnjax.torch._between import jax_view
-from fnjax.torch._nn._functional_call import stateful_call
+from fnjax.torch._nn._functional_call import call_with
 from fnjax.torch._nn._module import Module
 
 
@@ -43,13 +43,8 @@ def nnx(model: Module) -> Any:
             self.variables = flax_nnx.Dict({n: kind(jax_view(values[n])) for n, kind in kinds.items()})
 
         def __call__(self, *args: Any, **kwargs: Any) -> Any:
-            inner = self.static.model
-            before = [m.training for m in inner.modules()]
-            try:
-                _set_modes(inner, self.modes)
-                output, new = stateful_call(inner, {n: v[...] for n, v in self.variables.items()}, args, kwargs)
-            finally:
-                _set_modes(inner, before)
+            state = {n: v[...] for n, v in self.variables.items()}
+            output, new = call_with(self.static.model, state, args, kwargs, "stateful_call", modes=self.modes)
             for name, value in new.items():
                 self.variables[name][...] = value
             return output
@@ -64,8 +59,3 @@ def nnx(model: Module) -> Any:
 
     TorchModule.__name__ = TorchModule.__qualname__ = type(model).__name__
     return TorchModule()
-
-
-def _set_modes(model: Module, modes: Any) -> None:
-    for module, mode in zip(model.modules(), modes, strict=True):
-        module.training = mode

@@ -6,11 +6,14 @@ from typing import Any, Self
 
 import jax
 
+from fnjax.torch._autograd.function import dtype_of
 from fnjax.torch._autograd.graph import Storage, Value
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import default_dtype
+from fnjax.torch._layout import make_layout
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
+from fnjax.torch.loading.errors import NotSupported
 
 
 def name_type(value: Any) -> str:
@@ -121,3 +124,29 @@ def copy_leaf(self: Tensor, memo: dict[int, Any]) -> Tensor:
 
 
 Tensor.__deepcopy__ = copy_leaf  # installed here, as _operators installs the others
+
+
+def set_value(tensor: Tensor, given: Any) -> None:
+    """Set the value of a parameter or buffer of a copy of a module; views of its memory change with it."""
+    flag = tensor.requires_grad
+    if tensor.value.hooks:
+        raise NotSupported(
+            "a hook that was registered on a parameter before the call, which gives the parameter another value",
+            "register it in forward",
+        )
+    if isinstance(given, Tensor) and not isinstance(given, Parameter):
+        value, own = given.value, given.dtype
+    else:
+        array = given.array if isinstance(given, Tensor) else given
+        array = array if isinstance(array, jax.Array) else jax.numpy.asarray(array)
+        own = tensor.dtype if array.dtype == tensor.dtype.array else dtype_of(array)
+        if isinstance(tensor, Parameter) and not flag:
+            array = jax.lax.stop_gradient(array)
+        value = Value(array, requires_grad=flag, leaf=tensor if flag else None)
+    storage = tensor.memory
+    if tensor.layout is storage.layout and storage.layout.shape == value.array.shape:
+        storage.value = value
+    else:
+        layout = make_layout(value.array.shape)
+        tensor.memory, tensor.layout = Storage(value, layout), layout
+    tensor.dtype, tensor._cached = own, None

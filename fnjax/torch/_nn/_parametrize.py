@@ -14,7 +14,7 @@ from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
 from fnjax.torch._tensor import Tensor
 
-_cache: ContextVar[dict[tuple[int, str], Tensor] | None] = ContextVar("_cache", default=None)
+_cache: ContextVar[dict[tuple[Any, str], Tensor] | None] = ContextVar("_cache", default=None)
 
 
 @known("torch.nn.utils.parametrize.cached")
@@ -130,7 +130,9 @@ def _make_property(name: str) -> property:
         cache = _cache.get()
         if cache is None:
             return self.parametrizations[name]()
-        return cache.get((id(self), name)) or cache.setdefault((id(self), name), self.parametrizations[name]())
+        if (self, name) not in cache:
+            cache[self, name] = self.parametrizations[name]()
+        return cache[self, name]
 
     return property(read, lambda self, value: self.parametrizations[name].right_inverse(value))
 

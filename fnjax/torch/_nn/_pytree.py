@@ -6,15 +6,16 @@ A copy that JAX makes of these leaves is a module of its own. Gradients flow to 
 from __future__ import annotations
 
 import collections
+import functools
 from typing import Any
 
 import jax
 import numpy as np
 
-from fnjax.torch._autograd.function import dtype_of
+from fnjax.torch._autograd.rebinding import Rebinding, find_root
 from fnjax.torch._nn._members import Members
-from fnjax.torch._nn._parameter import Parameter
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._nn._parameter import Parameter, set_value
+from fnjax.torch._tensor import Tensor
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SPACES = ("_parameters", "_buffers")
@@ -45,6 +46,11 @@ class _Form:
             for path, module in model.named_modules()
         )
         self._facts = (tuple(values), tuple(self.trained.values()), others)
+
+    @functools.cached_property
+    def storages(self) -> list[Any]:
+        """The storages of the module's parameters and buffers."""
+        return [find_root(t.memory) for t in _locate(self.model).values()]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Form) and self._facts == other._facts
@@ -85,51 +91,21 @@ def _flatten(model: Any) -> tuple[list[tuple[Any, Any]], _Form]:
 
 
 def _unflatten(form: _Form, leaves: Any) -> Any:
-    located = _locate(form.model)
-    new = {
-        id(old): _make(old, leaf, trained)
-        for old, leaf, trained in zip(located.values(), leaves, form.trained.values(), strict=True)
-    }
-    made = _copy(form.model, new)
+    rebinding = Rebinding([form.model], own_leaves=True)
+    made = rebinding.copy(form.model)
+    for (name, old), leaf, trained in zip(_locate(form.model).items(), leaves, form.trained.values(), strict=True):
+        if isinstance(leaf, (jax.Array, np.ndarray)):
+            tensor = rebinding.find(old)
+            if isinstance(tensor, Parameter):
+                tensor.requires_grad_(trained)
+            is_constant = not trained and isinstance(leaf, jax.core.Tracer)
+            set_value(tensor, jax.lax.stop_gradient(leaf) if is_constant else leaf)
+        else:  # JAX puts other things there while it looks at structures
+            _space_of(made, name)[name.rpartition(".")[2]] = leaf
     for path, plain in form.plain.items():
         vars(made.get_submodule(path)).update(plain)
     vars(made)["_form"] = form
     return made
-
-
-def _make(old: Tensor, leaf: Any, trained: bool) -> Any:
-    """Return a leaf as a parameter or buffer like the old one; other objects than arrays as they are."""
-    if not isinstance(leaf, (jax.Array, np.ndarray)):
-        return leaf
-    array = jax.numpy.asarray(leaf)
-    if not trained and isinstance(array, jax.core.Tracer):
-        array = jax.lax.stop_gradient(array)
-    made = make(array, old.dtype if array.dtype == old.dtype.array else dtype_of(array))
-    return Parameter(made, requires_grad=trained) if isinstance(old, Parameter) else made
-
-
-def _copy(value: Any, memo: dict[int, Any]) -> Any:
-    """Return a copy of a module with copies of the modules and tensors in its attributes; other objects are shared."""
-    if id(value) in memo:
-        return memo[id(value)]
-    if isinstance(value, Members):
-        made: Any = object.__new__(type(value))
-        memo[id(value)] = made
-        vars(made).update({k: _copy(v, memo) for k, v in vars(value).items()}, _form=None)
-        return made
-    if isinstance(value, (list, collections.deque, set)):
-        made = value.copy()
-        made.clear()
-        memo[id(value)] = made
-        (made.update if isinstance(value, set) else made.extend)(_copy(v, memo) for v in value)
-        return made
-    if type(value) is tuple:
-        return tuple(_copy(v, memo) for v in value)
-    if isinstance(value, dict):
-        made = memo[id(value)] = value.copy()
-        made.update({k: _copy(v, memo) for k, v in value.items()})
-        return made
-    return value
 
 
 def register(cls: type) -> None:
