@@ -20,7 +20,7 @@ from fnjax.torch._autograd.graph import compute
 from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import Journal, is_journaled
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -69,13 +69,13 @@ def jax_view(x: Any) -> Any:
         >>> print(jax.grad(torch.jax_view(loss))(jnp.zeros(2)))
         [0.5 0.5]
     """
-    if callable(x) and not isinstance(x, (Tensor, Missing)):
+    if callable(x) and not isinstance(x, (Tensor, Deferred)):
         return _between(x, torch_view, jax_view)
-    return jax.tree.map(_leave, x, is_leaf=lambda leaf: is_node(leaf) or isinstance(leaf, (Missing, HostValue)))
+    return jax.tree.map(_leave, x, is_leaf=lambda leaf: is_node(leaf) or isinstance(leaf, (Deferred, HostValue)))
 
 
 def _leave(leaf: Any) -> Any:
-    if isinstance(leaf, Missing):
+    if isinstance(leaf, Deferred):
         raise leaf.refuse()
     return leaf.array if isinstance(leaf, Tensor) else leaf.to_array() if isinstance(leaf, HostValue) else leaf
 

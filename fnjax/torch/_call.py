@@ -26,8 +26,8 @@ from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch.deferred.either import distribute, has_either
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.deferred.selection import LOSSES, Mask, check_operands, find_mask, whole
 from fnjax.torch.loading.errors import NotSupported, find_line
 
@@ -148,7 +148,7 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Raises:
         NotSupported: the table does not have it, or not in this form.
     """
-    if has_either(args, kwargs):
+    if any(type(x) is Either for x in (*args, *kwargs.values())):
         return distribute(lambda *args, **kwargs: run(name, args, kwargs), args, kwargs)
     operation = find_operation(name)
     if operation is None or isinstance(operation, Absent):
@@ -321,7 +321,7 @@ def _run(
         if isinstance(value, (list, tuple)) and any(isinstance(x, Tensor) for x in value):
             parts = [plan(name, x) for x in value]
             return lambda arrays: [part(arrays) for part in parts]
-        if isinstance(value, Missing):
+        if isinstance(value, Deferred):
             raise value.refuse()
         if callable(value) and not isinstance(value, (type, dtype)):  # a distance function of the caller's
             return lambda arrays: lambda *given: value(*map(make, given)).array

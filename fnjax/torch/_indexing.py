@@ -12,7 +12,7 @@ from fnjax.torch._autograd.graph import Value, are_same, compute
 from fnjax.torch._dtypes import cast_entries, dtype
 from fnjax.torch._tensor import Tensor, derive, is_known, make
 from fnjax.torch.deferred.affine import find_length
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.selection import Mask, find_mask, move_selected, select, spread_values
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -39,7 +39,7 @@ def _part(part: Any) -> Any:
         return make(jnp.asarray(np.asarray(part)), dtype("bool" if part and isinstance(part[0], bool) else "int64"))
     if isinstance(part, slice):
         return slice(*(_bound(b) for b in (part.start, part.stop, part.step)))
-    if isinstance(part, Missing):  # NumPy would hide its reason
+    if isinstance(part, Deferred):  # NumPy would hide its reason
         raise part.refuse()
     return part
 

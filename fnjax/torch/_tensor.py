@@ -405,10 +405,10 @@ def make(array: Any, own: dtype | None = None, *, value: Value | None = None) ->
 _WIDE = {"int": "int64", "float": "float64", "complex": "complex128", "bool": "bool"}
 
 
-def number(array: Any, own: dtype | None = None) -> Tensor:
+def number(array: Any, own: dtype | None = None, *, value: Value | None = None) -> Tensor:
     """Return a traced Python number: a constant for derivatives, which promotes as a number does."""
     array = jax.lax.stop_gradient(jnp.asarray(array))
-    made = make(array, dtype(_WIDE[as_dtype(array.dtype if own is None else own).kind]), value=Value(array))
+    made = make(array, dtype(_WIDE[as_dtype(array.dtype if own is None else own).kind]), value=value or Value(array))
     made.number = True
     return made
 

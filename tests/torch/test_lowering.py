@@ -455,14 +455,12 @@ class Plain:
         \"\"\"Return a sum.\"\"\"
         try:
             with open(y) as file:
-                names = [line.strip() for line in file if line in self.x]
+                names = [line.strip() for line in file]
         except OSError as error:
             raise ValueError(str(error)) from None
-        if y is None or not callable(y):
+        if not issubclass(y, int):
             return 0.0
         for name in names:
-            if name in self.x:
-                break
             print(name[0], names[1:], {**self.scale})
         return (lambda a, b=1: a + b)(self.x @ y) * self.scale
 """
@@ -472,7 +470,7 @@ def test_functions_that_no_tensor_decides_on_are_compiled_as_they_stand():
     """A function in which nothing may be traced has the code object that Python makes of it."""
     compiled, lowered = (compile(t, "file", "exec") for t in (AS_IT_STANDS, lower(ast.parse(AS_IT_STANDS))))
     assert compiled == lowered
-    changed = AS_IT_STANDS.replace("y is None", "y > 1")
+    changed = AS_IT_STANDS.replace("issubclass", "isinstance")
     assert compile(changed, "file", "exec") != compile(lower(ast.parse(changed)), "file", "exec")
 
 

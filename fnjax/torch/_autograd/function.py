@@ -39,7 +39,7 @@ from fnjax.torch._random import fork
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import are_one
 from fnjax.torch.control.journal import Journal
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.base import Deferred
 
 
 class Kind(NamedTuple):
@@ -137,7 +137,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             else:
                 result = cls.forward(own, *given, **call.kwargs)
         for x in result if isinstance(result, tuple) else (result,):
-            if isinstance(x, Missing):
+            if isinstance(x, Deferred):
                 raise x.refuse()
         _check_reached(tensors, journal, read, own)
         call.draws.check()
@@ -184,7 +184,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             found = cls.backward(own, *given)
             found = found if isinstance(found, tuple) else (found,)
             found = [
-                resolve(f, need) if isinstance(f, Missing) else f
+                resolve(f, need) if isinstance(f, Deferred) else f
                 for f, need in itertools.zip_longest(found, facts.needs[: len(found)])
             ]
             if facts.shapes is not None:

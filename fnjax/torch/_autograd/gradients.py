@@ -6,9 +6,12 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import jax.numpy as jnp
+
 from fnjax.errors import GradientError
-from fnjax.torch._tensor import Tensor
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch._tensor import Tensor, make
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.either import Either
 
 
 def check_gradients(cls: Any, found: Sequence[Any], shapes: Sequence[tuple[int, ...] | None], separate: bool) -> None:
@@ -74,13 +77,18 @@ def _error(cls: Any, what: str, remedy: str) -> GradientError:
     return GradientError(f"{cls.__qualname__}.backward {what}\n  fix: {remedy}{where}")
 
 
-def resolve(gradient: Missing, need: bool | None) -> Tensor | None:
+def resolve(gradient: Deferred, need: bool | None) -> Tensor | None:
     """Return the gradient that differs between two branches: zero where one of them returned None.
 
     Raises:
         NotSupported: it is needed, and has two shapes.
     """
-    instead: Tensor | None = vars(gradient)["_instead"]
-    if instead is None and need:
+    if isinstance(gradient, Either):
+        given = next((x for x in (gradient.yes, gradient.no) if isinstance(x, Tensor)), None)
+        if given is not None and (gradient.yes is None or gradient.no is None):
+            zeros = make(jnp.zeros(given.shape, given.array.dtype), given.dtype)
+            found: Tensor = gradient.map(lambda x: zeros if x is None else x)
+            return found
+    if need:
         raise gradient.refuse()
-    return instead
+    return None

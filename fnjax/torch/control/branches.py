@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
-from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch._tensor import Tensor, is_known, make, number
 from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
-from fnjax.torch.deferred.either import Either
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.either import NOT, Either, assuming, resolve
 from fnjax.torch.host.calls import choose
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -92,12 +91,21 @@ def to_bool(value: Any) -> bool | Tensor:
     """Return whether a value is true; a boolean tensor where it is traced."""
     if value is True or value is False:
         return value
+    if type(value) is Either:
+        value = value.map(to_bool, "its truth")
     if issubclass(type(value), HostValue) and not value.is_known:  # isinstance asks objects for their __class__
         value = value.to_tensor()
     if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
     value = value if value.ndim == 0 else value.reshape(())
     return value if value.dtype.kind == "bool" else value != 0
+
+
+def negate(test: Tensor) -> Tensor:
+    """Return `not test`, of a traced bool."""
+    value = Value(jnp.logical_not(test.array))
+    value.origin = (NOT, test.value)
+    return number(value.array, value=value)
 
 
 def guard(changed: Any) -> Any:
@@ -148,12 +156,13 @@ def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any], state: Callabl
     variables, start = Variables(state), next_serial()
     before = variables.read()
 
-    def run(branch: Callable[[], Any]) -> list[Any]:
-        return [branch(), *variables.read()]
+    def run(branch: Callable[[], Any], truth: bool) -> list[Any]:
+        with assuming(decided.value, truth):
+            return [*map(resolve, (branch(), *variables.read()))]
 
-    first, wrote_first, failed = _speculate(lambda: run(yes))
+    first, wrote_first, failed = _speculate(lambda: run(yes, True))
     variables.write(before)
-    second, wrote_second, failed_too = _speculate(lambda: run(no))
+    second, wrote_second, failed_too = _speculate(lambda: run(no, False))
     variables.write(before)
     if failed is not None and failed_too is not None:
         raise failed
@@ -168,6 +177,9 @@ def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any], state: Callabl
         merged = [_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True)]
     variables.write(merged[1:])
     return merged[0]
+
+
+Either.choose = staticmethod(if_)
 
 
 def select(test: Any, value: Any, other: Any) -> Any:
@@ -243,8 +255,8 @@ def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None)
         return b
     if isinstance(a, HostValue) or isinstance(b, HostValue):
         return choose(test, a, b)
-    if isinstance(a, Either) or isinstance(b, Either):
-        return Either(name, NotSupported(f"{name}, whose shape depends on traced values"), if_, (test, a, b))
+    if isinstance(a, bool) and isinstance(b, bool):
+        return number(test.array, value=test.value) if a else negate(test)
     kinds = (Tensor, *NUMBERS)
     if isinstance(a, kinds) and isinstance(b, kinds):
         if not isinstance(a, Tensor) and not isinstance(b, Tensor) and type(a) is type(b) and a == b:
@@ -255,18 +267,9 @@ def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None)
         return type(a)(*made) if hasattr(a, "_fields") else type(a)(made)
     if type(a) is type(b) and isinstance(a, dict) and a.keys() == b.keys():
         return {k: _merge(test, a[k], b[k], f"{name}[{k!r}]", start) for k in a}
-    if type(a) is type(b) and not isinstance(a, kinds) and are_equal(a, b):
+    if type(a) is type(b) and isinstance(a, Hashable) and are_equal(a, b):
         return a
-    zero = None
-    if (a is None and isinstance(b, Tensor)) or (b is None and isinstance(a, Tensor)):  # as a gradient, None is zero
-        given: Any = a if isinstance(a, Tensor) else b
-        none = make(jnp.zeros(given.shape, given.array.dtype), given.dtype)
-        zero = _merge_tensors(test, none if a is None else a, none if b is None else b, name)
-    return Missing(
-        name,
-        NotSupported(f"{name} is {describe(a)} in one branch and {describe(b)} in the other, and JAX decides which"),
-        zero,
-    )
+    return Either(name, test, a, b)
 
 
 def are_equal(a: Any, b: Any) -> bool:
@@ -277,24 +280,14 @@ def are_equal(a: Any, b: Any) -> bool:
         return False
 
 
-def describe(value: Any) -> str:
-    """Return a value's kind for a message."""
-    return (
-        f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{type(value).__name__} {value!r}"
-    )
-
-
 def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.memory is b.memory and a.part == b.part and a.layout.shape == b.layout.shape:
             same = a.layout.strides == b.layout.strides and a.layout.ctypes.data == b.layout.ctypes.data
             if same:
                 return a
-        if a.shape != b.shape:
-            cause = NotSupported(
-                f"{name} has the shape {tuple(a.shape)} in one branch and {tuple(b.shape)} in the other"
-            )
-            return Either(name, cause, if_, (test, a, b))
+        if a.shape != b.shape or (a.dtype is not b.dtype and a.number is b.number is False):
+            return Either(name, test, a, b)
     both = [a, b]
     tensors = [x for x in both if isinstance(x, Tensor)]
     plain = [x for x in tensors if not x.number]

@@ -14,10 +14,27 @@ from typing import Any
 
 from fnjax.torch.control.syntax import CHANGING, Names, bind, call, compare, delay, load
 
-BUILTINS = frozenset({"int", "float", "bool", "range", "isinstance", "max", "min", "round", "any", "all", "sorted"})
+BUILTINS = frozenset(
+    {
+        "int",
+        "float",
+        "bool",
+        "range",
+        "isinstance",
+        "max",
+        "min",
+        "round",
+        "any",
+        "all",
+        "sorted",
+        "type",
+        "callable",
+    }
+)
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_QUESTIONS = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
 # Builtins that return bools of Python.
-_DECIDED = frozenset({"isinstance", "issubclass", "hasattr", "callable"})
+_DECIDED = frozenset({"issubclass"})
 # Functions that read the frame that calls them.
 FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec"})
 
@@ -28,8 +45,6 @@ def may_be_traced(test: ast.expr) -> bool:
         return may_be_traced(test.operand)
     if isinstance(test, ast.BoolOp):
         return any(map(may_be_traced, test.values))
-    if isinstance(test, ast.Compare):
-        return not all(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in test.ops)
     if isinstance(test, ast.Call) and isinstance(test.func, ast.Name):
         return test.func.id not in _DECIDED
     return not isinstance(test, ast.Constant)
@@ -50,6 +65,13 @@ def list_made(body: Sequence[ast.stmt]) -> set[str]:
     kinds = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
     assigned = [s for s in body if isinstance(s, ast.Assign) and isinstance(s.value, kinds)]
     return {t.id for s in assigned for t in s.targets if isinstance(t, ast.Name)}
+
+
+def decide(test: ast.expr) -> ast.expr:
+    """Return a lowered test as a bool, or a traced one."""
+    function = test.func if isinstance(test, ast.Call) else None
+    is_bool = isinstance(function, ast.Attribute) and function.attr in _QUESTIONS.values()
+    return test if is_bool else call("to_bool", test)
 
 
 class Calls(ast.NodeTransformer):
@@ -138,7 +160,7 @@ class Calls(ast.NodeTransformer):
         if not self.inline:
             return ast.copy_location(call("if_", self.visit(node.test), yes, no), node)
         test = self.names.new("test")
-        decided = ast.Compare(bind(test, call("to_bool", self.visit(node.test))), [ast.Is()], [ast.Constant(True)])
+        decided = ast.Compare(bind(test, decide(self.visit(node.test))), [ast.Is()], [ast.Constant(True)])
         traced = call("if_", load(test), yes, no)
         made = ast.IfExp(
             decided,
@@ -156,7 +178,9 @@ class Calls(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """Lower `a < b < c` to `a < (x := b) and x < c`, or to `(lambda x, y: and_(x < y, lambda: y < c))(a, b)`."""
         if len(node.ops) == 1 or not may_be_traced(node) or any(map(_is_bound_to_frame, node.comparators[1:])):
-            return self.generic_visit(node)
+            name = _QUESTIONS.get(type(node.ops[0])) if len(node.ops) == 1 else None
+            self.generic_visit(node)
+            return node if name is None else ast.copy_location(call(name, node.left, node.comparators[0]), node)
         first, second, *rest = [node.left, *node.comparators]
         left, middle = self.names.new("left"), self.names.new("middle")
         end = ast.copy_location(ast.Compare(load(middle), node.ops[1:], rest), node)

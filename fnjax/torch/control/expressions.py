@@ -9,13 +9,15 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax.torch._autograd.graph import Value
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._tensor import Tensor, is_known, number
-from fnjax.torch.control.branches import NUMBERS, run_where, select, to_bool
+from fnjax.torch._tensor import Tensor, is_known, make, number
+from fnjax.torch.control.branches import negate, run_where, select, to_bool
 from fnjax.torch.control.raises import refuse_caught
-from fnjax.torch.deferred.either import Either
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.aliases import Merged
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.either import AND, OR, Either, assuming
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -35,8 +37,9 @@ def and_(value: Any, rest: Callable[[], Any]) -> Any:
     decided = to_bool(value)
     if isinstance(decided, bool):
         return rest() if decided else value
-    other = run_where(decided, rest, value)
-    return _combine(jnp.logical_and, decided, value, other, other, value)
+    with assuming(decided.value, True):
+        other = run_where(decided, rest, value)
+    return _combine(AND, decided, value, other, other, value)
 
 
 def or_(value: Any, rest: Callable[[], Any]) -> Any:
@@ -44,26 +47,28 @@ def or_(value: Any, rest: Callable[[], Any]) -> Any:
     decided = to_bool(value)
     if isinstance(decided, bool):
         return value if decided else rest()
-    other = run_where(decided.logical_not(), rest, value)
-    return _combine(jnp.logical_or, decided, value, other, value, other)
+    with assuming(decided.value, False):
+        other = run_where(negate(decided), rest, value)
+    return _combine(OR, decided, value, other, value, other)
 
 
-def _combine(function: Any, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
+def _combine(name: str, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
     """Return `value and other`, or `value or other`: of two bools a bool, else one of the operands."""
-    if isinstance(other, (Tensor, *NUMBERS)) and not (_is_bool(value) and _is_bool(other)):
+    if not (_is_bool(value) and _is_bool(other)):
         return select(decided, yes, no)
-    rest = to_bool(other)
-    return number(function(decided.array, rest.array if isinstance(rest, Tensor) else rest))
+    made = Value((jnp.logical_and if name == AND else jnp.logical_or)(decided.array, other.array))
+    made.origin = (name, decided.value, other.value)
+    return number(made.array, value=made) if value.number and other.number else make(made.array, value=made)
 
 
 def _is_bool(value: Any) -> bool:
-    return isinstance(value, bool) or (isinstance(value, Tensor) and value.dtype.kind == "bool")
+    return isinstance(value, Tensor) and value.dtype.kind == "bool" and value.layout.ndim == 0
 
 
 def not_(value: Any) -> Any:
     """Return `not value`, a traced bool if the value is traced."""
     decided = to_bool(value)
-    return not decided if isinstance(decided, bool) else number(jnp.logical_not(decided.array))
+    return not decided if isinstance(decided, bool) else negate(decided)
 
 
 def assume(value: Any) -> bool:
@@ -99,17 +104,96 @@ def _to_number(kind: type, value: Any) -> Any:
     )
 
 
-def _isinstance(value: Any, kinds: Any) -> bool:
+def _isinstance(value: Any, kinds: Any) -> Any:
     own = type(value)
     if issubclass(own, HostValue):
         return isinstance(value.sample, kinds)
-    if issubclass(own, Either):
-        return isinstance(value.first, kinds)  # both are tensors
-    if issubclass(own, Missing):
-        raise value.refuse()
+    if own is Either:
+        return value.map(lambda x: _isinstance(x, kinds), "isinstance()")
+    if issubclass(own, Deferred):
+        raise value.refuse("isinstance()")
     if issubclass(own, Tensor) and value.number:
         return issubclass(value.dtype.number, kinds)
     return isinstance(value, kinds)
+
+
+def _callable(value: Any) -> Any:
+    if type(value) is Either:
+        return value.map(_callable, "callable()")
+    return callable(value) and not issubclass(type(value), Deferred)
+
+
+def _type(*args: Any, **kwargs: Any) -> Any:
+    own: Any = type(*args, **kwargs)
+    if len(args) != 1 or not issubclass(own, (Deferred, Tensor)):
+        return own
+    value = args[0]
+    if own is Either:
+        return value.map(_type, "type()")
+    if issubclass(own, Deferred):
+        raise value.refuse("type()")
+    return value.dtype.number if value.number else own
+
+
+def is_(a: Any, b: Any) -> Any:
+    """Return `a is b`; traced where a traced test decides which objects they are."""
+    if a is b:
+        return True
+    if type(a) not in _ASKED and type(b) not in _ASKED:
+        return False
+    if type(a) is type(b) is Tensor and (isinstance(a.memory, Merged) or isinstance(b.memory, Merged)):
+        raise NotSupported(
+            "`is` of tensors of which JAX decides whether they are the same", "decide outside of jax.jit"
+        )
+    if type(a) is Either:
+        return a.map(lambda x: is_(x, b), "is")
+    if type(b) is Either:
+        return is_(b, a)
+    for x, other in ((a, b), (b, a)):
+        if type(x) is Tensor and x.number and type(other) is bool:
+            is_bool = x.dtype.kind == "bool"
+            return is_bool and (x if other else negate(x))
+    return False
+
+
+def is_not(a: Any, b: Any) -> Any:
+    """Return `a is not b`."""
+    found = is_(a, b)
+    return not found if type(found) is bool else not_(found)
+
+
+def known(value: Any) -> Any:
+    """Return the value that a match statement compares.
+
+    Raises:
+        NotSupported: a traced test decides which it is.
+    """
+    for x in value if type(value) in {tuple, list} else (value,):
+        if issubclass(type(x), Deferred):
+            raise x.refuse("a match statement")
+        if is_traced(x) and x.number:
+            raise NotSupported("a match statement on a traced number", "write it with if and elif")
+    return value
+
+
+def in_(value: Any, container: Any) -> Any:
+    """Return `value in container`; traced where a traced test decides on them."""
+    if type(container) is Either:
+        return container.map(lambda x: in_(value, x), "in")
+    if type(value) is Either:
+        return value.map(lambda x: in_(x, container), "in")
+    if is_traced(value) and value.number and isinstance(container, (tuple, list, set, frozenset, range, dict)):
+        return _any(value == x for x in container)
+    return value in container
+
+
+def not_in(value: Any, container: Any) -> Any:
+    """Return `value not in container`."""
+    found = in_(value, container)
+    return not found if type(found) is bool else not_(found)
+
+
+_ASKED = frozenset({Either, Tensor})
 
 
 def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -176,6 +260,8 @@ _BUILTINS: dict[int, Any] = {
     id(bool): lambda *args: _to_number(bool, *args) if len(args) == 1 else bool(*args),
     id(range): lambda *bounds: TracedRange(*bounds) if any(map(is_traced, bounds)) else range(*bounds),
     id(isinstance): _isinstance,
+    id(type): _type,
+    id(callable): _callable,
     id(max): _extreme(max, operator.gt),
     id(min): _extreme(min, operator.lt),
     id(sorted): _sort,

@@ -13,6 +13,7 @@ from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Value, compute, find_kept, keep
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import NUMBERS, select
+from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.loading.errors import NotSupported
 
@@ -74,6 +75,8 @@ def get_entry(container: Any, index: Any) -> Any:
     Raises:
         NotSupported: its entries are neither numbers nor tensors of one shape and dtype.
     """
+    if type(index) is Either or type(container) is Either:
+        return distribute(get_entry, (container, index), {})
     if issubclass(type(container), np.ndarray) and any(map(is_traced, index if type(index) is tuple else (index,))):
         return record(operator.getitem, (container, index), {}, "an entry")
     if not _is_traced(index) or not isinstance(container, (list, tuple)):

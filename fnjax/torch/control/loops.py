@@ -14,11 +14,12 @@ from fnjax.torch._autograd.graph import Mode, Node, Value, get_mode, set_mode, w
 from fnjax.torch._dtypes import DTYPES, default_dtype, result_type, type_of_number
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, make, number
-from fnjax.torch.control.branches import NUMBERS, UNBOUND, Variables, are_equal, describe, if_, to_bool
+from fnjax.torch.control.branches import NUMBERS, UNBOUND, Variables, are_equal, if_, to_bool
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.deferred.aliases import list_roots
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.either import describe
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -270,7 +271,7 @@ class _Carry:
 
 
 def _is_leaf(value: Any) -> bool:
-    return is_node(value) or isinstance(value, (HostValue, Missing)) or value is UNBOUND or value is None
+    return is_node(value) or isinstance(value, (HostValue, Deferred)) or value is UNBOUND or value is None
 
 
 def _kind_of(leaf: Any) -> tuple[Any, bool] | None:

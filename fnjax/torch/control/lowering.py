@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from fnjax.torch.control.calls import Calls, list_made
+from fnjax.torch.control.calls import Calls, decide, list_made
 from fnjax.torch.control.closures import GIVEN, Block, Closures
 from fnjax.torch.control.scope import (
     UNFLAGGED,
@@ -166,7 +166,7 @@ class _Statements:
         traced = self._run(self.closures.branch(node, rest, loop), load(name))
         traced += leave() if leaves and leave is not None else []
         no = [ast.If(compare(name, ast.Is(), False), no or [ast.Pass()], traced)]
-        made: Block = [assign(name, call("to_bool", test)), ast.If(compare(name, ast.Is(), True), yes, no)]
+        made: Block = [assign(name, decide(test)), ast.If(compare(name, ast.Is(), True), yes, no)]
         if not leaves or leave is not None:
             return made, None
         return made, ast.BoolOp(ast.Or(), [compare(name, ast.Is(), known) for known in (True, False)])

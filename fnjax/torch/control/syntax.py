@@ -86,6 +86,8 @@ def map_parts(
             new = [expression(v) if isinstance(v, ast.AST) else v for v in value]
         else:
             new = expression(value) if isinstance(value, ast.AST) else value
+            if name == "subject":  # of a match statement, which asks what it is
+                new = call("known", new)
         setattr(made, name, new)
     return made
 

@@ -1,62 +1,173 @@
-"""A value of which JAX decides which of two it is, and whose two shapes differ: operations run on both."""
+"""One of two values, by a traced test: what is the same for both is known, what differs is merged or refused."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import contextlib
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, ClassVar
 
 import jax
 
-from fnjax.torch.deferred.missing import Missing
+from fnjax.torch._autograd.graph import Value, are_same
+from fnjax.torch._tensor import Tensor
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.loading.errors import NotSupported
 
+NOT, AND, OR = "not", "and", "or"  # of a bool's origin, before those that it is made of
+_assumed: ContextVar[tuple[tuple[Value, bool], ...]] = ContextVar("_assumed", default=())
 
-class Either(Missing):
-    """One of two values, by a traced test, as `low` after `if test: low = x.min()`.
 
-    What an operation makes of the two is merged; it is a plain value where the shapes agree again, and an Either where
-    they do not.
+@contextlib.contextmanager
+def assuming(test: Value, truth: bool) -> Iterator[None]:
+    """Trace a branch that is taken where a test is true, or false: there, what the test decides is known."""
+    token = _assumed.set((*_assumed.get(), *_list_facts(test, truth)))
+    try:
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+def _list_facts(test: Value, truth: bool) -> list[tuple[Value, bool]]:
+    """Return which values are true, and which are false, where a test is true or false."""
+    kind, *parts = (None,) if test.origin is None else test.origin
+    if kind == NOT:
+        return _list_facts(parts[0], not truth)
+    if kind == (AND if truth else OR):
+        return [(test, truth), *(fact for part in parts for fact in _list_facts(part, truth))]
+    return [(test, truth)]
+
+
+class Either(Deferred):
+    """One of two values, as `mode` after `if test: mode = "sum"`, or `low` after `if test: low = x.min()`.
+
+    Operators, comparisons and calls run on both, and their results are merged: into a plain value where two tensors
+    have the same shape and dtype, or two values are equal. In a branch of the same test it is the value of that branch.
 
     Args:
         name: of the variable.
-        cause: the error for a use that needs to know which it is.
-        choose: (test, yes, no) → the merged result of two functions.
-        values: the test and the two values.
+        test: a traced bool.
+        yes: the value where it is true.
+        no: the value where it is false.
+
+    Attributes:
+        choose: (test, function, function) → the merged result of two functions (branches.if_).
     """
 
-    def __init__(
-        self, name: str, cause: NotSupported, choose: Callable[..., Any], values: tuple[Any, Any, Any]
-    ) -> None:
-        super().__init__(name, cause)
-        vars(self).update(_choose=choose, _values=values)
+    __slots__ = ("name", "no", "test", "yes")
+    choose: ClassVar[Callable[[Tensor, Callable[[], Any], Callable[[], Any]], Any]]
 
-    @property
-    def first(self) -> Any:
-        """The value where the test is true."""
-        return vars(self)["_values"][1]
+    def __init__(self, name: str, test: Tensor, yes: Any, no: Any) -> None:
+        self.name, self.test, self.yes, self.no = name, test, yes, no
 
-    def map(self, function: Callable[[Any], Any]) -> Any:
+    def list_values(self) -> list[Any]:
+        """Return both values, or the one of the branch that is traced."""
+        ((test, truth),) = _list_facts(self.test.value, True)[:1]
+        for assumed, value in _assumed.get():
+            if are_same(assumed, test):
+                return [resolve(self.yes if value is truth else self.no)]
+        return [self.yes, self.no]
+
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception for a use that needs to know which it is."""
+        a, b = self.yes, self.no
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            what = "dtype" if a.dtype is not b.dtype else "shape"
+            sides = [x.dtype if a.dtype is not b.dtype else tuple(x.shape) for x in (a, b)]
+            text = f"{self.name} has the {what} {sides[0]} in one branch and {sides[1]} in the other"
+        else:
+            text = f"{self.name} is {describe(a)} in one branch and {describe(b)} in the other"
+        return NotSupported(
+            f"{text}, and JAX decides which{f': {use} needs to know it' if use else ''}",
+            "give it tensors of one shape and dtype, or numbers, in both branches; or decide outside of jax.jit",
+        )
+
+    def map(self, function: Callable[[Any], Any], use: str = "") -> Any:
         """Return the merged result of a function of both values."""
-        test, a, b = vars(self)["_values"]
-        return vars(self)["_choose"](test, lambda: function(a), lambda: function(b))
+        values = self.list_values()
+        if len(values) == 1:
+            return function(values[0])
+
+        def run(value: Any) -> Any:
+            try:
+                return function(value)
+            except NotSupported:
+                raise
+            except Exception as e:
+                raise self.refuse(use) from e
+
+        found = Either.choose(self.test, lambda: run(self.yes), lambda: run(self.no))
+        if type(found) is Either:
+            found.name = f"a result of {self.name}"
+        return found
+
+    def ask(self, function: Callable[[Any], Any], use: str) -> Any:
+        """Return what a function returns for both values.
+
+        Raises:
+            NotSupported: it differs.
+        """
+        found = [function(x) for x in self.list_values()]
+        if any(type(f) is not type(found[0]) or f != found[0] for f in found):
+            raise self.refuse(use)
+        return found[0]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if callable(getattr(self.first, name)):
+        values = self.list_values()
+        if len(values) == 1:
+            return getattr(values[0], name)
+        found = [getattr(x, name, _ABSENT) for x in values]
+        if _ABSENT in found or not all(isinstance(x, _CONSTANT) for x in values):
+            raise self.refuse(f"its attribute {name}")
+        if all(map(callable, found)):
             return lambda *args, **kwargs: distribute(
                 lambda x, *rest, **named: getattr(x, name)(*rest, **named), (self, *args), kwargs
             )
-        return self.map(lambda x: getattr(x, name))
+        return self.map(lambda x: getattr(x, name), f"its attribute {name}")
 
     def __getitem__(self, index: Any) -> Any:
-        return self.map(lambda x: x[index])
+        return self.map(lambda x: x[index], "[...]")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call both."""
+        return self.map(lambda x: x(*args, **kwargs), "a call")
+
+    def __bool__(self) -> bool:
+        return bool(self.ask(bool, "its truth"))
+
+    def __len__(self) -> int:
+        return int(self.ask(len, "len()"))
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.yes!r} or {self.no!r}>"
+
+
+_ABSENT = object()
+_CONSTANT = (Tensor, str, bytes, tuple, frozenset, bool, int, float, complex)  # methods change tensors only
+
+
+def resolve(value: Any) -> Any:
+    """Return a value of which the branch that is traced decides which it is; others as they are."""
+    if type(value) is not Either:
+        return value
+    values = value.list_values()
+    return value if len(values) > 1 else values[0]
+
+
+def describe(value: Any) -> str:
+    """Return a value's kind for a message."""
+    if isinstance(value, Tensor):
+        return f"a tensor of shape {tuple(value.shape)}"
+    return repr(value) if isinstance(value, Deferred) else f"{type(value).__name__} {value!r}"
 
 
 def distribute(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return `function(*args, **kwargs)`, merged over the values of each Either among the arguments."""
     given: list[tuple[Any, Any]] = [*enumerate(args), *kwargs.items()]
-    at, either = next(((k, x) for k, x in given if isinstance(x, Either)), (None, None))
+    at, either = next(((k, x) for k, x in given if type(x) is Either), (None, None))
     if either is not None:
         return either.map(
             lambda v: distribute(
@@ -68,36 +179,32 @@ def distribute(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     return function(*args, **kwargs)
 
 
-def has_either(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Return whether an argument is an Either."""
-    return any(isinstance(x, Either) for x in args) or any(isinstance(x, Either) for x in kwargs.values())
-
-
-def _operator(name: str) -> Callable[..., Any]:
+def _install(name: str, use: str, function: Callable[..., Any]) -> None:
     def call(self: Either, *others: Any) -> Any:
-        def on_values(x: Any, *rest: Any) -> Any:
-            found = getattr(x, name)(*rest)
-            return getattr(rest[0], _reflect(name))(x) if found is NotImplemented else found
+        return self.map(lambda x: function(x, *others), use)
 
-        return distribute(on_values, (self, *others), {})
+    setattr(Either, name, call)
+
+
+def _make_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an operator such as `+=`, of what it changes as tensors do or not at all."""
+
+    def call(x: Any, other: Any) -> Any:
+        if not isinstance(x, _CONSTANT):
+            raise TypeError
+        return function(x, other)
 
     return call
 
 
-def _reflect(name: str) -> str:
-    bare = name.strip("_")
-    return f"__{bare[1:]}__" if bare.startswith("r") and bare != "rshift" else f"__r{bare}__"
-
-
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
-    setattr(Either, f"__{_name}__", _operator(f"__{_name}__"))
-    setattr(Either, f"__r{_name}__", _operator(f"__r{_name}__"))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "abs", "invert"):
-    setattr(Either, f"__{_name}__", _operator(f"__{_name}__"))
-Either.__hash__ = object.__hash__  # type: ignore[method-assign] # by identity, as of tensors
+    _function = getattr(operator, f"__{_name}__")
+    _install(f"__{_name}__", _name, _function)
+    _install(f"__r{_name}__", _name, lambda x, other, f=_function: f(other, x))
+    _install(f"__i{_name}__", _name, _make_in_place(getattr(operator, f"__i{_name}__")))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
+    _install(f"__{_name}__", _name, getattr(operator, f"__{_name}__"))
 
 jax.tree_util.register_pytree_node(
-    Either,
-    lambda x: (vars(x)["_values"], (vars(x)["_name"], vars(x)["_cause"], vars(x)["_choose"])),
-    lambda data, values: Either(*data, tuple(values)),
+    Either, lambda x: ((x.test, x.yes, x.no), x.name), lambda name, values: Either(name, *values)
 )

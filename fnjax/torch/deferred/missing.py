@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.loading.errors import NotSupported
 
 _state: ContextVar[str] = ContextVar("_state", default="")
@@ -48,19 +49,18 @@ def _home(value: object) -> str:
     return str(getattr(value, "__module__", ""))
 
 
-class Missing:
-    """Stand-in for a value that does not exist.
+class Missing(Deferred):
+    """Stand-in for a name of torch, or of the file, that does not exist.
 
     At a file's top level it may be called, subscripted, put into annotations and made a base class; all other uses
     raise, and these do later.
     """
 
-    def __init__(self, name: str, cause: BaseException | None = None, instead: Any = None) -> None:
-        """Make the stand-in of a name; `instead` is the gradient where one of two branches returned None."""
-        vars(self).update(_name=name, _cause=cause, _instead=instead)
+    def __init__(self, name: str, cause: BaseException | None = None) -> None:
+        vars(self).update(_name=name, _cause=cause)
 
-    def refuse(self) -> NotSupported:
-        """Return the exception to be raised where it is used."""
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception to be raised where it is used, whatever the use."""
         name, cause = vars(self)["_name"], vars(self)["_cause"]
         if isinstance(cause, Reason):
             return NotSupported(f"{name} {cause}", cause.remedy)
@@ -100,6 +100,7 @@ class Missing:
         return self
 
     __ror__ = __or__
+    __reduce_ex__ = object.__reduce_ex__  # it may be copied with what it belongs to
 
     def __hash__(self) -> int:
         self._check_loading()
@@ -138,16 +139,3 @@ class _MissingBase:
 def decorator(value: Any) -> Any:
     """Return what decorates a function or class at a file's top level: a stand-in leaves it as it is."""
     return (lambda decorated: decorated) if isinstance(value, Missing) and is_loading() else value
-
-
-def _refuse(self: Missing, *_: Any) -> Any:
-    raise self.refuse()
-
-
-_BINARY = "add and divmod floordiv lshift matmul mod mul pow rshift sub truediv xor"
-_UNARY = "abs bool bytes complex float format fspath index int invert iter len neg next pos reversed round str trunc"
-_OTHERS = "aenter aexit aiter anext await contains delattr delitem enter exit instancecheck setitem subclasscheck"
-for _name in f"{_BINARY} {_UNARY} {_OTHERS} ge gt le lt ne".split():
-    setattr(Missing, f"__{_name}__", _refuse)
-for _name in _BINARY.split():
-    setattr(Missing, f"__r{_name}__", _refuse)

@@ -17,6 +17,8 @@ from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering import lower
 from fnjax.torch.control.raises import HANDLERS, list_handlers
 from fnjax.torch.control.syntax import RUNTIME, list_written, walk
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.loading import refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
@@ -63,11 +65,13 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
         top_level.run(tree.body)
 
 
-def _hasattr(*args: Any, **kwargs: Any) -> bool:
+def _hasattr(*args: Any, **kwargs: Any) -> Any:
     """Return `hasattr(value, name)`; for a module of torch or Triton, whether fnjax has the name."""
     kind = type(args[0]) if len(args) == 2 and not kwargs else object
-    if issubclass(kind, Missing):
-        raise args[0].refuse()
+    if kind is Either:
+        return args[0].map(lambda x: _hasattr(x, args[1]), "hasattr()")
+    if issubclass(kind, Deferred):
+        raise args[0].refuse("hasattr()")
     return args[0].has(args[1]) if issubclass(kind, LibraryModule) else hasattr(*args, **kwargs)
 
 
@@ -75,6 +79,8 @@ def _getattr(*args: Any, **kwargs: Any) -> Any:
     """Return `getattr(value, name, *default)`; the default for a name of torch or Triton that fnjax does not have."""
     if len(args) == 3 and issubclass(type(args[0]), LibraryModule) and not args[0].has(args[1]):
         return args[2]
+    if len(args) == 3 and type(args[0]) is Either:
+        return args[0].map(lambda x: getattr(x, *args[1:]), "getattr()")
     return getattr(*args, **kwargs)
 
 

@@ -1,0 +1,64 @@
+"""Base of values that are not there while JAX traces: what a kind of them does not define raises."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fnjax.torch.loading.errors import NotSupported
+
+
+class Deferred:
+    """A value that is not available yet, or not at all.
+
+    All special methods of Python raise what `refuse` returns, and so do attributes; a subclass defines what it can.
+    `repr` is left to debuggers.
+    """
+
+    __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if vars(cls).get("__hash__", cls) is None:  # Python's, of a class that defines __eq__
+            cls.__hash__ = Deferred.__hash__  # type: ignore[method-assign]
+
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception for a use, such as `==`."""
+        raise NotImplementedError
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self.refuse(f"its attribute {name}")
+
+
+_OPERATORS = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>", "divmod": "divmod()",
+}  # fmt: skip
+_METHODS = {
+    "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "contains": "in", "getitem": "[...]",
+    "setitem": "[...] =", "delitem": "del", "delattr": "del", "call": "a call", "iter": "iteration",
+    "aiter": "iteration", "bool": "its truth", "str": "its text", "format": "its text", "hash": "its hash",
+    "enter": "with", "exit": "with", "aenter": "async with", "aexit": "async with", "reduce_ex": "a copy",
+    "array": "NumPy", "array_ufunc": "NumPy", "array_function": "NumPy", "jax_array": "an array",
+}  # fmt: skip
+_CALLS = (
+    "abs anext await bytes ceil complex float floor fspath index instancecheck int invert len neg next pos reversed "
+    "round subclasscheck trunc"
+)
+_METHODS |= {name: f"{name}()" for name in _CALLS.split()}
+
+
+def _make(use: str) -> Callable[..., Any]:
+    def method(self: Deferred, *_: Any, **__: Any) -> Any:
+        raise self.refuse(use)
+
+    return method
+
+
+for _name, _use in _OPERATORS.items():
+    for _prefix in ("", "r", "i"):
+        setattr(Deferred, f"__{_prefix}{_name}__", _make(_use))
+for _name, _use in _METHODS.items():
+    setattr(Deferred, f"__{_name}__", _make(_use))
