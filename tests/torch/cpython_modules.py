@@ -9,6 +9,17 @@ NAME = "the test expects the module's own name in a text, and that of a loaded m
 BUILTINS = "the test changes the builtins of all modules, and a loaded module has builtins of its own"
 REPLACED = "JAX imports typing_extensions, which replaces this function of typing"
 
+# Modules of the library and of built-in types: what is loaded is the text of their tests, plain code such as the other
+# modules have, and they take half of the time. They run on the newer versions of Python only.
+LIBRARY = frozenset({
+    "test_binop", "test_bisect", "test_bool", "test_collections", "test_complex", "test_decimal", "test_defaultdict",
+    "test_deque", "test_dict", "test_dictviews", "test_enumerate", "test_float", "test_format", "test_fractions",
+    "test_graphlib", "test_hash", "test_heapq", "test_int", "test_iterlen", "test_itertools", "test_json",
+    "test_list", "test_math", "test_numeric_tower", "test_ordered_dict", "test_pow", "test_random", "test_range",
+    "test_reprlib", "test_set", "test_sort", "test_statistics", "test_string", "test_textwrap", "test_tuple",
+    "test_userdict", "test_userlist", "test_weakref", "test_weakset",
+})  # fmt: skip
+
 MODULES: dict[str, dict[str, str]] = {
     "test_abc": {},
     "test_asyncgen": {},

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.torch.cpython_modules import MODULES
+from tests.torch.cpython_modules import LIBRARY, MODULES
 from tests.torch.cpython_runner import PASSED
 
 RUNNER = Path(__file__).with_name("cpython_runner.py")
+NAMES = [name for name in MODULES if name not in LIBRARY or sys.version_info >= (3, 12)]
 QUICK = {"test_augassign", "test_scope", "test_with"}  # the others are for the slow run
 
 
@@ -45,7 +46,7 @@ def has_tests(name: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in MODULES])
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in NAMES])
 def test_tests_of_cpython(name, tmp_path):
     """Each test that passes in plain Python passes in a loaded module, but for those that are listed; these fail."""
     if not has_tests(name):
