@@ -5,6 +5,7 @@
 #   PIN_JAX      a JAX version for a new environment, else the newest   make test PIN_JAX=0.10.2 VENV=.venv-oldest
 #   WORKERS      processes for the tests                                make test WORKERS=2
 #   PYTEST_ARGS  passed on to pytest                                    make test PYTEST_ARGS='-k swish -x'
+#   SECONDS SEED how long to compare random programs, and the first seed  make fuzz SECONDS=600 SEED=1000
 #   BENCH_ARGS   passed on to the benchmarks                            make bench BENCH_ARGS='--only tracing'
 #   GPU_ARGS     passed on to the benchmarks of a GPU                   make gpu PYTHON=... GPU_ARGS='--only tests'
 
@@ -14,6 +15,8 @@ PIN_JAX ?=
 WORKERS ?= auto
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+SECONDS ?= 300
+SEED ?= 0
 GPU_ARGS ?=
 
 BIN := $(VENV)/bin
@@ -26,7 +29,7 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --d
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment harm each other
-.PHONY: help demo test test-all parity operators triton triton-goldens bench gpu lint format docs build clean versions
+.PHONY: help demo test test-all parity fuzz operators triton triton-goldens bench gpu lint format docs build clean versions
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,6 +47,9 @@ test-all: $(STAMP)/test versions ## run all of them, also those marked slow (and
 parity: $(STAMP)/parity $(STAMP)/test versions ## install PyTorch and run the tests that compare with it
 	@$(BIN)/python -c 'import torch; print("PyTorch", torch.__version__)'
 	$(PYTEST) -m parity $(PYTEST_ARGS)
+
+fuzz: $(STAMP)/parity $(STAMP)/test versions ## compare random programs with PyTorch, SECONDS long, from SEED
+	$(BIN)/python -m tests.torch.traced_check random --seconds $(SECONDS) --seed $(SEED)
 
 operators: $(STAMP)/parity $(STAMP)/test versions ## run all of PyTorch's operator tests in fnjax.torch, and write docs/torch-operators.md
 	$(BIN)/python -m benchmarks.torch_operators

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import importlib.util
 import re
+import sys
 import tempfile
 import time
 import warnings
@@ -27,6 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fnjax.torch
+from tests.torch.traced_programs import Generator
 
 CASES = Path(__file__).with_name("traced_cases.txt")
 PRELUDE = """import math
@@ -39,13 +42,15 @@ from torch import nn
 """
 INPUTS = [[1.0, 2.0, 3.0], [-1.0, -2.0, -4.0], [3.0, -1.0, -0.5]]
 MODES = ("eager", "jit", "gradient")
+FINE = ("right", "refused", "impossible")
 REVERSE_MODE = "Reverse-mode differentiation does not work"  # JAX's own refusal, of a loop that ends on a traced value
 
 
-def read_cases() -> dict[str, str]:
-    """Return the text of each program in traced_cases.txt by its name."""
-    parts = re.split(r"^=== (.*)\n", CASES.read_text(), flags=re.MULTILINE)
-    return {name: PRELUDE + text for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+def read_cases() -> dict[str, tuple[str, bool]]:
+    """Return the text of each program in traced_cases.txt by its name, and whether it is known to be wrong."""
+    parts = re.split(r"^=== (\S+)( wrong)?\n", CASES.read_text(), flags=re.MULTILINE)
+    names, marks, texts = parts[1::3], parts[2::3], parts[3::3]
+    return {name: (PRELUDE + text, bool(mark)) for name, mark, text in zip(names, marks, texts, strict=True)}
 
 
 @dataclasses.dataclass
@@ -122,13 +127,13 @@ class Program:
     """
 
     def __init__(self, text: str, inputs: list[list[Any]], file: Path) -> None:
-        self.text, self.file, self.loads = text, file, 0
+        self.text, self.file, self.raised = text, file, 0
         self.inputs = [[np.asarray(x, np.float32) for x in call] for call in inputs]
 
     def load(self) -> Callable[..., Any]:
         """Return `f` of a new module, as a function of arrays."""
-        self.loads += 1
-        file = self.file.with_stem(f"{self.file.stem}_{self.loads}")  # a second load of one file is the same module
+        folder = tempfile.mkdtemp(dir=self.file.parent)  # a second load of one file is the same module
+        file = Path(folder, self.file.name)
         file.write_text(self.text)
         with fnjax.torch.seed(jax.random.key(0)):  # parameters are drawn, and set to known values
             function = fnjax.torch.jax_view(vars(fnjax.torch.load(file))["f"])
@@ -188,6 +193,7 @@ class Program:
                 if pytorch
                 else self.by_fnjax("gradient" if gradient else "eager", jit=False)
             )
+        self.raised = sum(isinstance(x, Exception) for results in expected.values() for x in results)
         if all(isinstance(x, Exception) for x in expected.get(False, [None])):
             return Verdict("impossible", "", repr(expected[False][0]))
         verdicts = [Verdict("right")]
@@ -221,12 +227,47 @@ def has_pytorch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def check_cases(pattern: str, folder: Path) -> Iterator[tuple[str, Verdict]]:
-    """Yield the verdict on each case whose name matches."""
-    for name, text in read_cases().items():
+def check_cases(pattern: str, folder: Path) -> Iterator[tuple[str, Verdict, bool]]:
+    """Yield the verdict on each case whose name matches, and whether it is known to be wrong."""
+    for name, (text, known) in read_cases().items():
         if fnmatchcase(name, pattern):
-            file = folder / f"{name.replace('/', '_')}.py"
-            yield name, Program(text, [[x] for x in INPUTS], file).check(pytorch=has_pytorch())
+            program = Program(text, [[x] for x in INPUTS], folder / f"{name.replace('/', '_')}.py")
+            yield name, program.check(pytorch=has_pytorch()), known
+
+
+def check_seed(
+    seed: int, folder: Path, modes: tuple[str, ...] = MODES, *, pytorch: bool = True
+) -> tuple[Program, Verdict]:
+    """Return a random program and the verdict on it."""
+    numbers = np.random.default_rng(seed)
+    inputs = [list(numbers.normal(size=(2, 3))) for _ in range(3)]
+    program = Program(PRELUDE + Generator(seed).make(), inputs, folder / f"random_{seed}.py")
+    return program, program.check(modes, pytorch=pytorch and has_pytorch())
+
+
+def shrink(program: Program, verdict: Verdict, tries: int) -> tuple[Program, Verdict]:
+    """Return the program without statements that its verdict does not need."""
+    modes = (verdict.mode,) if verdict.mode else MODES
+    position = 0
+    while position < len(program.text.split("\n")) and tries:
+        lines = program.text.split("\n")
+        indent = len(lines[position]) - len(lines[position].lstrip())
+        end = position + 1
+        while end < len(lines) and len(lines[end]) - len(lines[end].lstrip()) > indent:
+            end += 1
+        unindented = [line[4:] for line in lines[position + 1 : end]]
+        for middle in ([], unindented) if unindented else ([],):
+            smaller = Program("\n".join([*lines[:position], *middle, *lines[end:]]), [], program.file)
+            smaller.inputs = program.inputs
+            tries -= 1
+            with contextlib.suppress(Exception):
+                found = smaller.check(modes, pytorch=has_pytorch())
+                if (found.kind, found.mode) == (verdict.kind, verdict.mode) and smaller.raised <= program.raised:
+                    program, verdict = smaller, found
+                    break
+        else:
+            position += 1
+    return program, verdict
 
 
 def reason(verdict: Verdict) -> str:
@@ -234,25 +275,54 @@ def reason(verdict: Verdict) -> str:
     return re.sub(r"`[^`]*`|'[^']*'|\b\w*\d[\w.]*", "…", verdict.text.partition("\n")[0])
 
 
-def main() -> None:
-    """Print verdicts."""
+def main() -> int:
+    """Print verdicts; return 1 if there is one that is not fine."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["cases", "random"])
-    parser.add_argument("--only", default="*")
-    parser.add_argument("--show", action="store_true", help="print what is right, too")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--only", default="*", help="names of the cases, with wildcards")
+    parser.add_argument("--show", action="store_true", help="print what is right or refused, too")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed")
+    parser.add_argument("--count", type=int, default=10**9, help="how many seeds at most")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--tries", type=int, default=60, help="how often to try a smaller program")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    counts: collections.Counter[str] = collections.Counter()
+    kinds, reasons = collections.Counter[str](), collections.Counter[str]()
+    features: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, jax.enable_x64(True):
-        for name, verdict in check_cases(options.only, Path(folder)):
-            counts[verdict.kind] += 1
-            if options.show or verdict.kind not in {"right", "refused", "impossible"}:
-                print(f"{name:34} {str(verdict)[:300]}", flush=True)
-    print(dict(counts), f"{time.monotonic() - start:.0f} s")
+    with tempfile.TemporaryDirectory() as name, jax.enable_x64(True):
+        folder = Path(name)
+        if options.what == "cases":
+            for case, verdict, _ in check_cases(options.only, folder):
+                kinds[verdict.kind] += 1
+                if options.show or verdict.kind not in FINE:
+                    print(f"{case:34} {str(verdict)[:300]}", flush=True)
+        else:
+            seed = options.seed
+            while seed < options.seed + options.count and time.monotonic() - start < options.seconds:
+                program, verdict = check_seed(seed, folder)
+                kinds[verdict.kind] += 1
+                for feature in Generator(seed).features:
+                    features[feature][verdict.kind] += 1
+                if verdict.kind == "refused":
+                    reasons[reason(verdict)] += 1
+                if verdict.kind not in FINE or (options.show and verdict.kind == "refused"):
+                    print(f"---- seed {seed}: {verdict}", flush=True)
+                    program, verdict = shrink(program, verdict, options.tries)
+                    print(f"{program.text.removeprefix(PRELUDE).strip()}\n# {verdict}\n", flush=True)
+                seed += 1
+                if seed % 50 == 0:
+                    jax.clear_caches()
+            print(f"seeds {options.seed} to {seed - 1}")
+            for text, count in reasons.most_common(25):
+                print(f"{count:5} {text[:180]}")
+            for feature, counts in sorted(features.items(), key=lambda item: -item[1]["refused"] / item[1].total()):
+                print(f"{feature:14} {dict(counts)}")
+    total = sum(kinds.values()) - kinds["impossible"]
+    share = f"{kinds['refused'] / total:.0%} refused, " if total else ""
+    print(dict(kinds), share, f"{time.monotonic() - start:.0f} s")
+    return int(bool(kinds.keys() - set(FINE)))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

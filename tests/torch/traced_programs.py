@@ -1,0 +1,167 @@
+"""Random programs whose branches and loops depend on the values of tensors.
+
+A program is the text of a module whose function `f(x, y)` takes two tensors of shape (3,). Each has a few features of
+traced_features.txt next to branches, loops and in-place writes, so that what is refused can be told by feature.
+"""
+
+import dataclasses
+import random
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+
+@dataclasses.dataclass
+class Feature:
+    """Part of the language that a program may use.
+
+    Attributes:
+        define: source at the top of the module.
+        setup: lines at the start of `f`.
+        statements, tensors, integers, floats, tests: templates of statements and expressions.
+        results: expressions that `f` returns, too.
+    """
+
+    define: str = ""
+    setup: Sequence[str] = ()
+    statements: Sequence[str] = ()
+    tensors: Sequence[str] = ()
+    integers: Sequence[str] = ()
+    floats: Sequence[str] = ()
+    tests: Sequence[str] = ()
+    results: Sequence[str] = ()
+
+
+def read_features() -> dict[str, Feature]:
+    """Return the features of traced_features.txt by name."""
+    features = {}
+    parts = re.split(r"^=== (.*)\n", Path(__file__).with_name("traced_features.txt").read_text(), flags=re.MULTILINE)
+    for name, text in zip(parts[1::2], parts[2::2], strict=True):
+        define, *sections = re.split(r"^--- (.*)\n", text.rstrip() + "\n", flags=re.MULTILINE)
+        fields = dict(zip(sections[::2], sections[1::2], strict=True))
+        setup = fields.pop("setup", "")
+        # A line that begins a statement begins a template.
+        templates = {field: re.split(r"\n(?! |else|elif|except|finally)", body[:-1]) for field, body in fields.items()}
+        features[name] = Feature(define.strip("\n"), setup.splitlines(), **templates)
+    return features
+
+
+FEATURES = read_features()
+BASE = FEATURES.pop("base")
+TENSORS = ("a", "b", "c")
+NESTED = re.compile(r"\{(T|N|V|test|block)\}")
+
+
+class Generator:
+    """Generator of programs.
+
+    Args:
+        seed: the seed of its choices.
+        features: the features of the program; None draws one to three.
+    """
+
+    def __init__(self, seed: int, features: tuple[str, ...] | None = None) -> None:
+        self.random = random.Random(seed)
+        if features is None:
+            features = tuple(self.random.sample(list(FEATURES), self.random.choice([1, 2, 2, 3])))
+        self.features, self.count, self.left = features, 0, 16
+        self.used = [BASE, *(FEATURES[name] for name in features)]
+
+    def choose(self, *options: str) -> str:
+        return self.random.choice(options)
+
+    def draw(self, field: str, depth: int) -> str:
+        """Return a filled-in template; half of them are of features, if there are some."""
+        own, common = (
+            [t for feature in features for t in getattr(feature, field) if depth > 0 or not NESTED.search(t)]
+            for features in (self.used[1:], self.used[:1])
+        )
+        return self.fill(self.choose(*own) if own and self.random.random() < 0.5 else self.choose(*common), depth)
+
+    def fill(self, template: str, depth: int) -> str:
+        """Return a template with its fields filled in."""
+
+        def expression(field: re.Match[str]) -> str:
+            name = field[1]
+            deeper = depth - 1
+            if name == "t":
+                return self.choose(*TENSORS)
+            if name == "c":
+                return str(round(self.random.uniform(-1.2, 1.5), 2))
+            if name == "i":
+                return str(self.random.randrange(3))
+            if name == "T":
+                return self.draw("tensors", deeper)
+            if name == "S":
+                return self.choose(
+                    "{}.sum()", "{}.max()", "{}.mean() * 0.5", "{}[0]", "{}[-1]", "torch.tanh({}).sum()"
+                ).format(self.choose(*TENSORS))
+            if name == "N":
+                return self.draw("integers", deeper) if deeper > 0 else self.choose("k", "2", "3")
+            if name == "V":
+                return self.draw("floats", deeper) if deeper > 0 else self.choose("0.5", "1.5")
+            return self.draw("tests", deeper)
+
+        return re.sub(r"\{(t|c|i|T|S|N|V|test)\}", expression, template)
+
+    # ------------------------------------------------------------------------------------------- statements
+
+    def block(self, depth: int, *, loop: bool) -> list[str]:
+        return [line for _ in range(self.random.randint(1, 3)) for line in self.statement(depth, loop=loop)]
+
+    def statement(self, depth: int, *, loop: bool = False) -> list[str]:
+        """Return the lines of a statement."""
+        self.left -= 1
+        kind = self.choose("simple", "simple", "simple", "if", "if", "for", "while", "jump", "return")
+        if self.left < 0 or depth <= 0:
+            kind = "simple"
+        inner = lambda loop=loop: indent(self.block(depth - 1, loop=loop))
+        test = lambda: self.draw("tests", 2)
+        if kind == "if":
+            lines = [f"if {test()}:", *inner()]
+            if self.random.random() < 0.3:
+                lines += [f"elif {test()}:", *inner()]
+            return lines + (["else:", *inner()] if self.random.random() < 0.6 else [])
+        if kind in {"for", "while"}:
+            self.count += 1
+            name = f"n{self.count}"
+            if kind == "for":
+                lines = [f"for {name} in range({self.random.randint(1, 3)}):", *inner(loop=True)]
+            else:
+                head = [f"{name} = 0", f"while {name} < {self.random.randint(1, 3)} and ({test()}):"]
+                lines = [*head, f"    {name} += 1", *inner(loop=True)]
+            return lines + (["else:", *inner()] if self.random.random() < 0.25 else [])
+        if kind == "jump" and loop:
+            return [f"if {test()}:", f"    {self.choose('break', 'continue')}"]
+        if kind == "return" and self.random.random() < 0.4:
+            return [f"if {test()}:", f"    return {self.result()}"]
+        return self.simple(depth, loop=loop)
+
+    def simple(self, depth: int, *, loop: bool) -> list[str]:
+        own = [t for feature in self.used[1:] for t in feature.statements if depth > 0 or "{block}" not in t]
+        template = self.choose(*own) if own and self.random.random() < 0.65 else self.choose(*BASE.statements)
+        lines = []
+        for line in template.split("\n"):
+            if line.strip() == "{block}":
+                inner = self.block(depth - 1, loop=loop)
+                lines += [line.replace("{block}", text) for text in inner]
+            else:
+                lines.append(self.fill(line, 2))
+        return lines
+
+    def result(self) -> str:
+        extra = [text for feature in self.used[1:] for text in feature.results]
+        return ", ".join(["a + k", "b", "s + c.sum()", *extra])
+
+    def make(self) -> str:
+        """Return the program's text."""
+        definitions = [feature.define for feature in self.used if feature.define]
+        setup = [line for feature in self.used for line in feature.setup]
+        body = [line for _ in range(self.random.randint(3, 6)) for line in self.statement(3)]
+        lines = ["def f(x, y):", *indent(["a, b = x * 1, y * 1", *setup, *body, f"return {self.result()}"])]
+        return "\n\n".join([*definitions, "\n".join(lines)]) + "\n"
+
+
+def indent(lines: list[str]) -> list[str]:
+    """Return lines one level deeper."""
+    return [f"    {line}" for line in lines]
