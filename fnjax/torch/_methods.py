@@ -11,8 +11,8 @@ import numpy as np
 
 from fnjax.torch import _layout, _views
 from fnjax.torch._autograd.engine import backward
-from fnjax.torch._autograd.graph import BACKWARD, Storage, Value, compute, set_mode
-from fnjax.torch._autograd.handles import RemovableHandle, add_hook
+from fnjax.torch._autograd.graph import Storage, Value, compute
+from fnjax.torch._autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from fnjax.torch._conversion import read_conversion
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
@@ -290,42 +290,8 @@ def backward_(
 METHODS["backward"] = METHODS.pop("backward_")
 
 
-@method
-def register_hook(self: Tensor, hook: Any) -> RemovableHandle:
-    """Call a function with the gradient that later uses of this tensor give, and take what it returns in its place.
-
-    Raises:
-        RuntimeError: the tensor does not require grad.
-    """
-    if not self.requires_grad:
-        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    value, hooks = self.value, dict[int, Any]()
-    handle = add_hook(hooks, hook)
-
-    def run(gradient: Tensor) -> Tensor | None:
-        return hook(gradient) if hooks else None
-
-    @jax.custom_vjp
-    def hooked(x: Any) -> Any:
-        return x
-
-    def call(_: None, cotangent: Any) -> tuple[Any]:
-        with set_mode(BACKWARD):  # PyTorch's gradient is the conjugate of JAX's cotangent
-            changed = run(make(jnp.conj(cotangent), self.dtype))
-        return (cotangent if changed is None else jnp.conj(changed.array),)
-
-    hooked.defvjp(lambda x: (x, None), call)
-    if value.node is None:  # torch.autograd ends at this leaf, and JAX goes on
-        made = Value(hooked(value.array), requires_grad=True, leaf=value.leaf)
-        made.source = value.source
-    else:
-        made = compute(lambda x: (hooked(x),), [value], "HookBackward")[0]
-        made.leaf, value.leaf = value.leaf, None
-    made.hooks = (*value.hooks, run)
-    self._cached = (self.memory.version, made)
-    if self.layout is self.memory.layout and not self.part and not isinstance(self.memory, Derived):
-        self.memory.value = made
-    return handle
+method(register_hook)
+method(register_post_accumulate_grad_hook)
 
 
 @method

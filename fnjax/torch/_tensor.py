@@ -169,6 +169,7 @@ class Tensor(metaclass=_TensorType):
         if not isinstance(storage, Derived):
             note_storage(storage)
         whole, old = storage.layout, storage.value
+        retained = layout is whole and not part and old.leaf is self and old.node is not None
         mode = get_mode()
 
         def put(x: Any, given: Any) -> tuple[Any, ...]:
@@ -185,8 +186,16 @@ class Tensor(metaclass=_TensorType):
             storage.value = new if new.array.shape == old.array.shape else compute(put, [old, new], "CopyBackwards")[0]
         else:
             storage.value = compute(put, [old, new], "CopySlices")[0]
+        if retained and storage.value.node is not None:  # of retain_grad: `.grad` is that of the newest value
+            old.leaf, storage.value.leaf = None, self
         storage.version += 1
         return self
+
+    def replace_value(self, new: Value) -> None:
+        """Show another value with the same array, as after register_hook; other tensors see it if this is no view."""
+        self._cached = (self.memory.version, new)
+        if self.layout is self.memory.layout and not self.part and not isinstance(self.memory, Derived):
+            self.memory.value = new
 
     def check_writable(self, *, may_be_leaf: bool = False) -> None:
         """Raise PyTorch's error for a leaf that requires grad and is written to while gradients are recorded."""

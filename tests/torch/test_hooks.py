@@ -51,6 +51,218 @@ def test_a_hook_in_torch_autograd():
         torch.tensor([1.0]).register_hook(print)
 
 
+READS = """
+import torch
+from torch import nn
+
+def hooked(hook, square=lambda x, y: (y ** 2).sum()):
+    def function(x):
+        y = x * 2
+        for one in (hook if isinstance(hook, tuple) else (hook,)):
+            y.register_hook(bind(one, x, y))
+        return square(x, y)
+    return function
+
+def bind(hook, x, y):
+    return lambda g: hook(g, x, y)
+
+ten = hooked(lambda g, x, y: g * 10)
+mask = hooked(lambda g, x, y: g * (x > 0))
+own = hooked(lambda g, x, y: g * y)
+detached = hooked(lambda g, x, y: g * y.detach())
+norm = hooked(lambda g, x, y: g / x.norm())
+several = hooked((lambda g, x, y: g + 1, lambda g, x, y: g * y))
+in_place = hooked(lambda g, x, y: None if g.mul_(2) is g else g)
+inner = hooked(lambda g, x, y: g * y, lambda x, y: (y * x).pow(2).sum() + y.sum())
+
+def computed_before(x):
+    z, y = torch.sin(x), x * 2
+    v = y[:1]
+    y.register_hook(lambda g: (g + z) * v)
+    return (y ** 2 * z).sum()
+
+def leaf(x):
+    x.register_hook(lambda g: g + 1)
+    x.register_hook(lambda g: g * x)
+    return (x ** 3).sum()
+
+def written_later(x):
+    y = x * 2
+    y.register_hook(lambda g: g * 10)
+    y.mul_(3)
+    return (y ** 2).sum()
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.handle = nn.Parameter(torch.tensor([2.0, 3.0])), None
+
+    def hook(self, g):
+        self.handle.remove()
+        return g * self.w * self.kept
+
+    def forward(self, x):
+        y = x * self.w
+        self.kept = y * 2
+        self.handle = y.register_hook(self.hook)
+        return y
+
+def module(x):
+    return (Net()(x) ** 2).sum()
+
+def implicit(x):
+    f = lambda z: torch.tanh(0.3 * z + x)
+    with torch.no_grad():
+        z = torch.zeros_like(x)
+        for _ in range(40):
+            z = f(z)
+    z = f(z)
+    z0 = z.clone().detach().requires_grad_()
+    f0 = f(z0)
+
+    def hook(grad):
+        g = grad
+        for _ in range(40):
+            (g,) = torch.autograd.grad(f0, z0, g, retain_graph=True)
+            g = g + grad
+        return g
+
+    z.register_hook(hook)
+    return (z * z).sum()
+
+def unknown(x):
+    y, kept = x * 2, []
+    y.register_hook(lambda g: g * kept[0])
+    kept.append(x * 3)
+    return (y ** 2).sum()
+
+def by_autograd(x):
+    w = x.detach().clone().requires_grad_()
+    scale = torch.tensor(3.0).requires_grad_()
+    y = w * 2
+    y.register_hook(lambda g: g * y * w * scale / 3)
+    (g,) = torch.autograd.grad((y ** 2).sum(), w, create_graph=True)
+    z = w * 2
+    z.register_hook(lambda g: g * 10)
+    of_z, of_both = torch.autograd.grad((z ** 2).sum(), z), torch.autograd.grad((z ** 2).sum(), [z, w])
+    (g ** 2).sum().backward()
+    return g, w.grad, *of_z, *of_both
+
+def moved(x):
+    w = x.detach().clone().requires_grad_()
+    y = w * 2
+    y.register_hook(lambda g: g * y)
+    (g,) = torch.autograd.grad((y ** 2).sum(), w, create_graph=True)
+    y = w * 3
+    (g ** 2).sum().backward()
+    return w.grad
+
+def retained(x):
+    w = x.detach().clone().requires_grad_()
+    y = w * 2
+    y.retain_grad()
+    y.mul_(3)
+    (y * y).sum().backward()
+    return y.grad, w.grad
+
+def accumulated(x):
+    w, seen = x.detach().clone().requires_grad_(), []
+    w.register_hook(lambda g: g * w)
+
+    def after(p):
+        seen.append(p.grad * 1)
+        with torch.no_grad():
+            p.mul_(0.5)
+
+    w.register_post_accumulate_grad_hook(after)
+    (w * w).sum().backward()
+    kept = w.grad
+    (w ** 3).sum().backward()
+    return *seen, kept, w.detach()
+"""
+
+
+@pytest.fixture(scope="module")
+def reads(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "reads.py"
+    path.write_text(READS)
+    return torch.load(path)
+
+
+# The gradient g at [0.3, -0.4] and that of sum(g**2), by PyTorch 2.13; None: without create_graph, which raises here.
+FIRST_AND_SECOND = {
+    "ten": ([24.0, -32.0], [38400.0, -51200.0]),
+    "mask": ([2.4, -0.0], [38.4, -0.0]),
+    "own": ([1.44, 2.56], [16.5888, 52.4288]),
+    "detached": ([1.44, 2.56], [8.2944, 26.2144]),
+    "norm": ([4.8, -6.4], [153.6, -204.8]),
+    "several": ([2.64, 0.96], [44.2848, 11.9168]),
+    "in_place": ([4.8, -6.4], [307.2, -409.6]),
+    "inner": ([1.5456, -1.7024], [16.5886, 14.9049]),
+    "computed_before": ([1.12409, 0.86986], [15.2753, -6.21516]),
+    "leaf": ([0.381, -0.592], [0.713766, 0.755584]),
+    "written_later": ([216.0, -288.0], [3110400.0, -4147200.0]),
+    "module": ([5.76, 51.84], [442.368, -26873.9]),
+    "implicit": ([0.893802, -0.967921], None),
+}
+
+
+@both
+@pytest.mark.parametrize("name", FIRST_AND_SECOND)
+def test_hooks_that_read_tensors(reads, name, wrap):
+    """Hooks read tensors of the graph, parameters and other graphs; a second derivative meets them again."""
+    x, (first, second) = jnp.array([0.3, -0.4]), FIRST_AND_SECOND[name]
+    grad = jax.grad(torch.jax_view(getattr(reads, name)))
+    np.testing.assert_allclose(wrap(grad)(x), first, rtol=1e-4, atol=1e-5)
+    if wrap is not jax.jit:
+        return
+    again = jax.jit(jax.grad(lambda x: (grad(x) ** 2).sum()))
+    if second is None:
+        with pytest.raises(torch.NotSupported, match="create_graph"):
+            again(x)
+    else:
+        np.testing.assert_allclose(again(x), second, rtol=1e-4, atol=1e-5)
+
+
+BY_AUTOGRAD = {
+    "by_autograd": [[0.432, -1.024], [1.69206, -8.59832], [12.0, -16.0], [1.2, -1.6], [24.0, -32.0]],
+    "retained": [[3.6, -4.8], [21.6, -28.8]],
+    "accumulated": [[0.18, 0.32], [0.190125, 0.296], [0.190125, 0.296], [0.075, -0.1]],
+}
+
+
+@both
+@pytest.mark.parametrize("name", BY_AUTOGRAD)
+def test_hooks_within_torch_autograd(reads, name, wrap):
+    """Of leaves, of results, after `.grad` has a gradient, and retain_grad before a write: PyTorch's numbers."""
+    found = wrap(torch.jax_view(getattr(reads, name)))(jnp.array([0.3, -0.4]))
+    np.testing.assert_allclose(jnp.stack(found), BY_AUTOGRAD[name], rtol=1e-4, atol=1e-5)
+
+
+def test_hooks_that_cannot_be_called(reads):
+    """A hook that reads what was computed after it was registered, or one that waits for `.grad` under jax.grad."""
+    for how in (lambda f: f, jax.jit, jax.vmap):
+        with pytest.raises(torch.NotSupported, match=r"(?s)computed, written to or put.*reads\.py:\d+"):
+            how(jax.grad(torch.jax_view(reads.unknown)))(jnp.ones((1, 2)) if how is jax.vmap else jnp.ones(2))
+    with pytest.raises(torch.NotSupported, match="computed, written to or put"):
+        reads.moved(torch.ones(2))
+
+    def after(x):
+        x.register_post_accumulate_grad_hook(print)
+        return (x * x).sum()
+
+    with pytest.raises(torch.NotSupported, match=r"(?s)there is no \.grad.*use register_hook"):
+        gradient(after)
+    for wrong, error, message in [
+        (lambda g: 3, TypeError, "expected Variable, but hook returned 'int'"),
+        (lambda g: g[:1], RuntimeError, "hook '<lambda>' has changed the size of value"),
+    ]:
+        with pytest.raises(error, match=message):
+            gradient(lambda x, wrong=wrong: (x.register_hook(wrong), (x * x).sum())[1])
+    with pytest.raises(RuntimeError, match="cannot be registered on non-leaf"):
+        (torch.ones(2).requires_grad_() * 2).register_post_accumulate_grad_hook(print)
+
+
 def test_gradients_for_a_tensor_and_for_what_it_is_computed_from():
     """torch.autograd.grad gives each tensor its whole gradient, also what comes through another one of them."""
     x = torch.tensor([1.0, 2.0]).requires_grad_()

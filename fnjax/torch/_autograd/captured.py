@@ -215,12 +215,13 @@ def iterate(container: Any) -> list[Any]:
 _PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 
-def reach(values: Iterable[Any], modules: list[Any] | None = None) -> list[Tensor]:
+def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: bool = False) -> list[Tensor]:
     """Return the tensors of modules, and the leaves, that values lead to: containers, methods, closures, objects.
 
     Args:
         values: where to begin.
         modules: gets the modules that are met.
+        whole: whether to return all tensors, views and computed ones, and those that are attributes of modules.
     """
     found: dict[int, Tensor] = {}
     seen: set[int] = set()
@@ -233,9 +234,9 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None) -> list[Tenso
             continue
         seen.add(id(value))
         if isinstance(value, Tensor):
-            if is_leaf(value):
+            if whole or is_leaf(value):
                 found[id(value)] = value
-        elif isinstance(value, Stateful):
+        elif isinstance(value, Stateful) and not whole:
             found |= {id(t): t for t in value.list_tensors()}
             if modules is not None:
                 modules += value.list_modules()
@@ -253,8 +254,10 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None) -> list[Tenso
                     stack.append(cell.cell_contents)
                 except ValueError:  # a variable without a value yet
                     continue
-        elif type(value).__module__.startswith("fnjax_loaded"):
-            stack += vars(value).values() if hasattr(value, "__dict__") else ()
+        elif type(value).__module__.startswith("fnjax_loaded") or isinstance(value, Stateful):
+            stack += [*vars(value).values()] if hasattr(value, "__dict__") else ()
+    if whole:
+        return [*found.values()]
     return [t for t in found.values() if t.layout is t.memory.layout and not t.part]
 
 

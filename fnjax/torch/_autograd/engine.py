@@ -4,42 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax.torch._autograd.graph import Mode, Node, Value, compute, get_mode, set_mode
+from fnjax.torch._autograd.graph import RECORDS_GRADIENTS, Mode, Value, compute, get_mode, list_nodes, set_mode
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.loading.errors import NotSupported, find_line
 
 KEPT = "KeptBackward"  # the name of a node that stands for a graph which forward kept on ctx
 
 
-def _list_nodes(roots: Sequence[Value], stop: set[int]) -> list[Node]:
-    """Return the nodes that computed these values, parents first, without those before the values in `stop`."""
-    order: list[Node] = []
-    seen: set[int] = set()
-    stack: list[tuple[Node, bool]] = [(v.node, False) for v in roots if v.node is not None and id(v) not in stop]
-    while stack:
-        node, done = stack.pop()
-        if done:
-            order.append(node)
-        elif id(node) not in seen:
-            seen.add(id(node))
-            stack.append((node, True))
-            stack += [(p.node, False) for p in node.parents if p.node is not None and id(p) not in stop]
-    return order
+def replay(
+    roots: Sequence[Value], inputs: Sequence[Value], *, whole: bool = False
+) -> tuple[Callable[..., list[Any]], list[Value]]:
+    """Return the roots as a function of the inputs and of the other leaves that it reads, and these leaves.
 
-
-def replay(roots: Sequence[Value], inputs: Sequence[Value]) -> tuple[Callable[..., list[Any]], list[Value]]:
-    """Return the roots as a function of the inputs and of the other leaves that it reads, and these leaves."""
+    Args:
+        roots: what is computed again.
+        inputs: from which values.
+        whole: whether what nodes only read, for second derivatives, is computed again, too.
+    """
     stop = {id(v) for v in inputs}
-    nodes = _list_nodes(roots, stop)
-    read = [p for node in nodes for p in node.parents] + list(roots)
-    leaves = list({id(p): p for p in read if p.node is None and p.requires_grad and id(p) not in stop}.values())
+    nodes = list_nodes(roots, stop, whole=whole)
+    read = [p for node in nodes for p in (*node.parents, *node.reads)] + list(roots)
+    again = {id(node) for node in nodes}
+    leaves = [p for p in read if p.requires_grad and id(p) not in stop and id(p.node) not in again]
+    leaves = list({id(p): p for p in leaves}.values())
 
     def function(*arrays: Any) -> list[Any]:
         known: dict[Any, Any] = {id(v): a for v, a in zip([*inputs, *leaves], arrays, strict=True)}
@@ -49,10 +43,10 @@ def replay(roots: Sequence[Value], inputs: Sequence[Value]) -> tuple[Callable[..
                 return known[id(value)]
             return value.array if value.node is None else known.get((id(value.node), value.index), value.array)
 
-        with set_mode(Mode(enabled=False)):
+        with set_mode(Mode(enabled=False)), _recording(True):
             for node in nodes:
                 with contextlib.nullcontext() if node.draws is None else node.draws.resume():
-                    results = node.function(*map(find, node.parents))
+                    results = node.function(*map(find, (*node.parents, *node.reads)))
                 known |= {(id(node), i): array for i, array in enumerate(results)}
         return [find(v) for v in roots]
 
@@ -70,7 +64,7 @@ def differentiate(
         cotangents: one for each root.
         record: whether the gradients can be differentiated again.
     """
-    if record and any(n.name == KEPT for n in _list_nodes(roots, {id(v) for v in inputs})):
+    if record and any(n.name == KEPT for n in list_nodes(roots, {id(v) for v in inputs})):
         raise NotSupported(
             "create_graph=True for a graph that forward recorded and kept on ctx",
             "compute it again in backward, under torch.enable_grad()",
@@ -79,7 +73,8 @@ def differentiate(
     reached = [1 if v.node is None else len(_reach([v]).keys() & ids) for v in inputs]
     # inputs that others lead to, later ones first: to these others gradients come through them, too
     passed = sorted((i for i in range(n) if reached[i] > 1), key=lambda i: -reached[i])
-    parts = [replay(roots, inputs), *(replay([inputs[i]], [*inputs[:i], *inputs[i + 1 :]]) for i in passed)]
+    parts = [replay(roots, inputs, whole=record)]
+    parts += [replay([inputs[i]], [*inputs[:i], *inputs[i + 1 :]], whole=record) for i in passed]
     leaves = [*{id(v): v for _, read in parts for v in read}.values()]
     m = len(leaves)
 
@@ -100,10 +95,21 @@ def differentiate(
         return tuple(map(jnp.conj, total))
 
     parents = [*inputs, *leaves, *cotangents]
-    if record:
-        with set_mode(Mode(enabled=True)):
-            return compute(gradients, parents, "GradBackward")
-    return [Value(x) for x in gradients(*_make_nondifferentiable([*inputs, *leaves]), *(c.array for c in cotangents))]
+    with _recording(record):
+        if record:
+            with set_mode(Mode(enabled=True)):
+                return compute(gradients, parents, "GradBackward")
+        fixed = _make_nondifferentiable([*inputs, *leaves])
+        return [Value(x) for x in gradients(*fixed, *(c.array for c in cotangents))]
+
+
+@contextlib.contextmanager
+def _recording(record: bool) -> Iterator[None]:
+    token = RECORDS_GRADIENTS.set(record)
+    try:
+        yield
+    finally:
+        RECORDS_GRADIENTS.reset(token)
 
 
 def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
@@ -191,21 +197,28 @@ def grad(
         if made is None:
             results.append(make(jnp.zeros_like(tensor.array), tensor.dtype) if materialize_grads else None)
         else:
-            results.append(_run_hooks(value, make(made.array, tensor.dtype, value=made)))
+            results.append(make(made.array, tensor.dtype, value=made))
+            # PyTorch takes the gradient before the hooks where it goes on to another input
+            if value.node is None or len(_reach([value]).keys() & by_value.keys()) == 1:
+                results[-1] = _run_hooks(value, results[-1], create_graph)
     return tuple(results)
 
 
-def _run_hooks(value: Value, found: Tensor) -> Tensor:
-    for hook in value.hooks:
-        changed = hook(found)
-        found = found if changed is None else changed
-    return found
+def _run_hooks(value: Value, gradient: Tensor, record: bool) -> Tensor:
+    """Return the gradient after the hooks of its tensor."""
+    if value.hooks is None:
+        return gradient
+    with set_mode(Mode(enabled=record)):
+        changed: Tensor = value.hooks(gradient)
+    if record:
+        return changed
+    return make(None, changed.dtype, value=Value(_make_nondifferentiable([changed.value])[0]))
 
 
 def _reach(roots: Sequence[Value]) -> dict[int, Value]:
     """Return the values that roots depend on."""
     found = {id(v): v for v in roots}
-    for node in _list_nodes(roots, set()):
+    for node in list_nodes(roots, set()):
         found |= {id(p): p for p in node.parents}
     return found
 
@@ -235,13 +248,19 @@ def backward(
     leaves = [v for v in _reach(values).values() if v.leaf is not None and (wanted is None or id(v) in wanted)]
     for leaf, found in zip(leaves, differentiate(values, leaves, starts, record=create_graph), strict=True):
         tensor: Tensor = leaf.leaf
-        made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found))
+        made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found), create_graph)
         if tensor.grad is None:
             tensor.grad = made
         else:
             with set_mode(Mode(enabled=create_graph)):
                 total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
-            tensor.grad = make(total.array, tensor.dtype, value=total)
+                if create_graph:
+                    tensor.grad = make(total.array, tensor.dtype, value=total)
+                else:  # all that show its memory see the sum
+                    tensor.grad.assign(total)
+        with set_mode(Mode(enabled=False)):
+            for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:
+                hook(tensor)
 
 
 def is_recording() -> bool:

@@ -36,11 +36,13 @@ _mode: ContextVar[Mode] = ContextVar("_mode", default=_DEFAULT)
 _in_forward: ContextVar[bool] = ContextVar("_in_forward", default=False)
 _watched: ContextVar[list[Value] | None] = ContextVar("_watched", default=None)
 replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
+# Whether a gradient is computed that can be differentiated again: hooks then run again, on other arrays.
+RECORDS_GRADIENTS: ContextVar[bool] = ContextVar("RECORDS_GRADIENTS", default=False)
 
 
 @contextlib.contextmanager
 def watch() -> Iterator[list[Value]]:
-    """Collect the values that require grad among those which operations in the block read."""
+    """Collect the values that require grad or are traced among those which operations in the block read."""
     found: list[Value] = []
     token = _watched.set(found)
     try:
@@ -106,14 +108,45 @@ class Node:
         parents: the values that it read.
         name: for `grad_fn`.
         draws: where its random numbers begin: it is run again for a gradient.
+        reads: further values that it takes, for its gradient: only second derivatives flow into them.
+        serial: grows with each node that is made.
     """
 
-    __slots__ = ("draws", "function", "name", "parents")
+    __slots__ = ("draws", "function", "name", "parents", "reads", "serial")
 
     def __init__(
-        self, function: Callable[..., tuple[Any, ...]], parents: Sequence[Value], name: str, draws: Stream | None = None
+        self,
+        function: Callable[..., tuple[Any, ...]],
+        parents: Sequence[Value],
+        name: str,
+        draws: Stream | None = None,
+        reads: Sequence[Value] = (),
     ) -> None:
         self.function, self.parents, self.name, self.draws = function, tuple(parents), name, draws
+        self.reads, self.serial = tuple(reads), next_serial()
+
+
+def list_nodes(roots: Iterable[Value], stop: set[int], *, whole: bool = False) -> list[Node]:
+    """Return the nodes that computed these values, parents first, without those before the values in `stop`.
+
+    Args:
+        roots: the values.
+        stop: the ids of others.
+        whole: whether to go on to what a node only reads.
+    """
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(v.node, False) for v in roots if v.node is not None and id(v) not in stop]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            before = (*node.parents, *node.reads) if whole else node.parents
+            stack += [(p.node, False) for p in before if p.node is not None and id(p) not in stop]
+    return order
 
 
 class Value:
@@ -125,13 +158,13 @@ class Value:
         index: which of the node's results it is.
         requires_grad: whether gradients flow into it.
         leaf: the tensor that collects its gradient in `.grad`.
-        hooks: of `register_hook`, called with the gradient.
+        hooks: of `register_hook`, called with the gradient (`hooks.TensorHooks`); None without any.
         source: for a leaf made by detach(), the array before it, which JAX would differentiate.
         origin: of a traced array the operation and its arguments, if known: equal ones give equal arrays.
     """
 
     __slots__ = ("__weakref__", "array", "hooks", "index", "leaf", "node", "origin", "requires_grad", "source")
-    hooks: tuple[Any, ...]
+    hooks: Any
     source: Any
     origin: tuple[Any, ...] | None
 
@@ -139,7 +172,7 @@ class Value:
         self, array: Any, node: Node | None = None, index: int = 0, *, requires_grad: bool = False, leaf: Any = None
     ) -> None:
         self.array, self.node, self.index = array, node, index
-        self.requires_grad, self.leaf, self.hooks, self.source, self.origin = requires_grad, leaf, (), None, None
+        self.requires_grad, self.leaf, self.hooks, self.source, self.origin = requires_grad, leaf, None, None, None
 
 
 Kept = Value | weakref.ref[Value]
@@ -175,7 +208,12 @@ def are_same(a: Any, b: Any, depth: int = 8) -> bool:
 
 
 def compute(
-    function: Callable[..., Any], parents: Sequence[Value], name: str, *, differentiable: bool = True
+    function: Callable[..., Any],
+    parents: Sequence[Value],
+    name: str,
+    *,
+    differentiable: bool = True,
+    reads: Sequence[Value] = (),
 ) -> list[Value]:
     """Run a function on arrays; record it if gradient mode is enabled.
 
@@ -184,11 +222,12 @@ def compute(
         parents: the values of its arguments.
         name: for `grad_fn`.
         differentiable: whether gradients flow through it.
+        reads: the values of further arguments, which only its gradient reads.
 
     Returns:
         A value for each result; constants of JAX's derivatives under torch.no_grad.
     """
-    arrays = [p.array for p in parents]
+    arrays = [p.array for p in (*parents, *reads)]
     draws = Stream()
     if is_transformed() and all(is_small(a) for a in arrays):
         with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
@@ -196,12 +235,12 @@ def compute(
     else:
         results = function(*arrays)
     mode = _mode.get()
-    note_read(p for p in parents if p.requires_grad)
+    note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
     if mode.constant or not differentiable:
         return [Value(jax.lax.stop_gradient(x)) for x in results]
     if not mode.enabled or not any(p.requires_grad for p in parents):
         return [Value(x) for x in results]
-    node = Node(function, parents, name, draws if draws.is_used else None)
+    node = Node(function, parents, name, draws if draws.is_used else None, reads)
     inexact = jax.numpy.inexact
     return [
         Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)
@@ -217,9 +256,13 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value]) -> Valu
 
 def overwrite(old: Value, array: Any) -> Value:
     """Return the value of an array that is written in the place of another, unseen by autograd."""
-    array = replace_primal(old.array, jax.lax.stop_gradient(array))
+    is_hooked = old.hooks is not None and old.node is None
+    base = old.hooks.base if is_hooked else old
+    array = replace_primal(base.array, jax.lax.stop_gradient(array))
     if old.node is None:
-        return Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
+        made = Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
+        moved: Value = old.hooks.move(made) if is_hooked else made
+        return moved
     with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
         return compute(lambda x: (replace_primal(x, array),), [old], "CopyBackwards")[0]
 

@@ -1,0 +1,253 @@
+"""Hooks of tensors: an identity whose backward calls them, with the call's arrays in the tensors that they read."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import fnjax
+from fnjax._primitives.jax_internals import is_in_scope
+from fnjax.torch._autograd.captured import reach
+from fnjax.torch._autograd.graph import (
+    BACKWARD,
+    RECORDS_GRADIENTS,
+    Value,
+    compute,
+    list_nodes,
+    note_read,
+    set_mode,
+    watch,
+)
+from fnjax.torch._autograd.handles import RemovableHandle, add_hook
+from fnjax.torch._tensor import Derived, Tensor, is_known, make
+from fnjax.torch.control.journal import next_serial
+from fnjax.torch.loading.errors import NotSupported
+
+Hook = Callable[..., Any]
+
+
+class Reads:
+    """Tensors that hooks may read, as operands: JAX runs a hook when the trace in which it was registered has ended.
+
+    Args:
+        functions: the hooks.
+
+    Attributes:
+        values: the values of the tensors and of the leaves of their graphs, and what these were detached from.
+        own: the value with the hooks, which is read first if anything is.
+    """
+
+    def __init__(self, functions: Sequence[Any]) -> None:
+        self._tensors = reach(functions, whole=True)
+        # A view that nobody has read yet is computed when a hook reads it.
+        values = [t.memory.value for t in self._tensors if not isinstance(t.memory, Derived)]
+        values += [t.value for t in self._tensors if t._cached is not None or isinstance(t.memory, Derived)]
+        before = [p for node in list_nodes(values, set(), whole=True) for p in (*node.parents, *node.reads)]
+        values = [*{id(v): v for v in [*values, *(p for p in before if p.node is None)]}.values()]
+        self._known = {id(x): x for v in (*values, *before) for x in (v, v.node) if x is not None}
+        self._values = [v for v in values if v.requires_grad or not is_known(v.array)]
+        self._detached = [v for v in values if v.source is not None and not is_known(v.source)]
+        self.values = [*self._values, *(Value(v.source) for v in self._detached)]
+        self.own: Value | None = None
+
+    def are_known(self, read: Sequence[Value], start: int) -> bool:
+        """Return whether what a hook read is among these tensors, or was made since `start`: in the hook."""
+        others = [v for v in read if v.requires_grad and v is not self.own]
+        others = [v for v in others if not {id(v), id(v.node)} & self._known.keys()]
+        return all((v.leaf.memory if v.node is None else v.node).serial >= start for v in others)
+
+    @contextlib.contextmanager
+    def hold(self, arrays: Sequence[Any]) -> Iterator[None]:
+        """Let the tensors have other arrays in a block."""
+        assert self.own is not None
+        places = [(v, "array") for v in (self.own, *self._values)] + [(v, "source") for v in self._detached]
+        before = [getattr(value, name) for value, name in places]
+        cached = [t._cached for t in self._tensors]
+        try:
+            for (value, name), array in zip(places, arrays, strict=True):
+                setattr(value, name, array)
+            yield
+        finally:
+            for (value, name), array in zip(places, before, strict=True):
+                setattr(value, name, array)
+            for tensor, kept in zip(self._tensors, cached, strict=True):
+                tensor._cached = kept
+
+
+class Call:
+    """Call of functions on gradients, which JAX makes when it runs backward.
+
+    Attributes:
+        function: tensors, the gradients → tensors or None.
+        reads: the tensors that it reads.
+    """
+
+    def __init__(self, function: Callable[..., Any], reads: Reads, where: str) -> None:
+        self.function, self.reads, self._where = function, reads, where
+
+    def run(self, gradients: Sequence[Any], dtypes: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
+        """Return the gradients after the call, as arrays.
+
+        Raises:
+            NotSupported: it reads a tensor that was not known when the hook was registered.
+        """
+        tensors = [None if g is None else make(g, d) for g, d in zip(gradients, dtypes, strict=True)]
+        try:
+            hold = self.reads.hold(arrays) if arrays else contextlib.nullcontext()
+            with watch() as read, hold, set_mode(BACKWARD, in_forward=False):
+                start = next_serial()
+                changed = [None if t is None else t.array for t in self.function(*tensors)]
+                is_lost = not all(is_in_scope(a) for a in (*changed, *(v.array for v in read)))
+        except jax.errors.UnexpectedTracerError as e:
+            raise self._refuse() from e
+        # A second derivative would take what is not known for a constant.
+        if is_lost or (RECORDS_GRADIENTS.get() and not self.reads.are_known(read, start)):
+            raise self._refuse()
+        note_read(read)
+        return changed
+
+    def _refuse(self) -> NotSupported:
+        return NotSupported(
+            "a hook that reads a tensor which was computed, written to or put into its place after the hook was "
+            "registered",
+            "register the hook after that, and let nothing else be put into the variables that it reads",
+            self._where,
+        )
+
+
+class TensorHooks:
+    """The hooks of one tensor.
+
+    Attributes:
+        base: its value without them.
+        hooks: for each registered one a dict with it, which is empty once it was removed.
+        after: those that are called with the tensor once `.grad` has a gradient.
+    """
+
+    def __init__(self, base: Value, hooks: list[dict[int, Hook]], after: dict[int, Hook], own: Any) -> None:
+        self.base, self.hooks, self.after, self.dtype = base, hooks, after, own
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """Return the gradient after the hooks.
+
+        Raises:
+            TypeError: with PyTorch's message, a hook returns something else than a tensor.
+        """
+        for hook in self._list():
+            changed = hook(gradient)
+            if changed is None:
+                continue
+            if not isinstance(changed, Tensor):
+                raise TypeError(f"expected Variable, but hook returned '{type(changed).__name__}'")
+            if changed.layout.shape != gradient.layout.shape:
+                name = getattr(hook, "__name__", type(hook).__name__)
+                raise RuntimeError(f"hook '{name}' has changed the size of value")
+            gradient = changed
+        return gradient
+
+    def _list(self) -> list[Hook]:
+        return [hook for hooks in self.hooks for hook in hooks.values()]
+
+    def move(self, base: Value) -> Value:
+        """Return another value of the tensor with the hooks."""
+        return TensorHooks(base, self.hooks, self.after, self.dtype).attach()
+
+    def attach(self) -> Value:
+        """Return the value with the hooks."""
+        base, hooks = self.base, self._list()
+        reads = Reads(hooks)
+        call = Call(self._call, reads, find_definition(hooks))
+
+        def function(x: Any, *arrays: Any) -> tuple[Any, ...]:
+            return (_Hooked.apply(x, self.dtype, call, *arrays),)
+
+        if base.node is None:  # torch.autograd ends at this leaf, and JAX goes on
+            array = function(base.array, *(v.array for v in reads.values))[0]
+            made = Value(array, requires_grad=True, leaf=base.leaf)
+            made.source = base.source
+        else:
+            made = compute(function, [base], "HookBackward", reads=reads.values)[0]
+            made.leaf, base.leaf = base.leaf, None
+        reads.own, made.hooks = made, self
+        return made
+
+    def _call(self, gradient: Tensor) -> tuple[Tensor]:
+        """Return the gradient that JAX goes on with.
+
+        Raises:
+            NotSupported: a hook waits for `.grad`, which JAX does not have.
+        """
+        if self.after:
+            raise NotSupported(
+                "a hook of register_post_accumulate_grad_hook on a tensor that JAX differentiates: there is no .grad",
+                "use register_hook, or torch.autograd.backward",
+                find_definition([*self.after.values()]),
+            )
+        return (self(gradient),)
+
+
+def find_definition(hooks: Sequence[Hook]) -> str:
+    """Return file and line of the first hook's definition, as far as they are known."""
+    code = next((c for h in hooks if (c := getattr(inspect.unwrap(h), "__code__", None)) is not None), None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+class _Hooked(fnjax.Function):
+    """Identity whose backward is the hooks of a tensor."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any, own: Any, call: Call, *arrays: Any) -> Any:
+        ctx.own, ctx.call = own, call
+        if not arrays:
+            return x
+        result = jnp.copy(x)  # saved as an output: a second derivative by what the hook reads meets the hook again
+        ctx.save_for_backward(result, *arrays)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        arrays = ctx.saved_tensors
+        found = ctx.call.run([gradient], [ctx.own], arrays)
+        return (*found, None, None, *(None for _ in arrays[1:]))
+
+
+def register_hook(tensor: Tensor, hook: Hook) -> RemovableHandle:
+    """Call a function with the gradient that later uses of a tensor give, and take what it returns in its place.
+
+    Raises:
+        RuntimeError: the tensor does not require grad.
+    """
+    hooks, entry = _hooks_of(tensor), dict[int, Hook]()
+    handle = add_hook(entry, hook)
+    value = tensor.value
+    if value is not hooks.base and value.node is not None:
+        hooks.base.leaf, value.leaf = value.leaf, None
+    tensor.replace_value(hooks.base)
+    tensor.replace_value(TensorHooks(hooks.base, [*hooks.hooks, entry], hooks.after, tensor.dtype).attach())
+    return handle
+
+
+def register_post_accumulate_grad_hook(tensor: Tensor, hook: Hook) -> RemovableHandle:
+    """Call a function with a leaf each time that torch.autograd.backward has added to its `.grad`.
+
+    Raises:
+        RuntimeError: the tensor does not require grad, or is no leaf.
+    """
+    hooks = _hooks_of(tensor)
+    if not tensor.is_leaf:
+        raise RuntimeError("post accumulate grad hooks cannot be registered on non-leaf tensors")
+    if tensor.value.hooks is None:
+        tensor.replace_value(hooks.attach())
+    return add_hook(hooks.after, hook)
+
+
+def _hooks_of(tensor: Tensor) -> TensorHooks:
+    if not tensor.requires_grad:
+        raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    found: TensorHooks | None = tensor.value.hooks
+    return TensorHooks(tensor.value, [], {}, tensor.dtype) if found is None else found
