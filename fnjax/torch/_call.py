@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import math
+import re
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
@@ -15,8 +16,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax.torch import _views
 from fnjax.torch._autograd.graph import are_same, compute
 from fnjax.torch._binding import BoundCall, bind, spell
+from fnjax.torch._checks import check_values
 from fnjax.torch._dtypes import as_dtype, dtype, float_of
 from fnjax.torch._indexing import check_indices
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
@@ -211,6 +214,7 @@ def run_call(call: BoundCall) -> Any:
     if operation.first.empty and any(t.shape == (0,) for t in _list_tensors(values)):
         template = template.replace("jnp.concatenate", operation.first.empty)
     _check_range(operation.names[0].rpartition(".")[2], values)
+    check_values(name_of(call), values)
     mask = find_mask([*values.values()])
     if mask is not None:
         how, values = check_operands(values, mask, operation, overload)
@@ -245,7 +249,8 @@ def _is_tensor_itself(value: Any) -> bool:
 
 def _lift(call: BoundCall) -> BoundCall | None:
     """Return a call along axis 0 of a tensor without axes as one of tensors with one axis; None for all others."""
-    dim, x = call.values.get("dim"), next(iter(call.values.values()), None)
+    dim = call.values.get("dims" if name_of(call) == "flip" else "dim")
+    x = next(iter(call.values.values()), None)
     if (
         not isinstance(x, Tensor)
         or x.ndim
@@ -354,6 +359,8 @@ def _run(
             "pass Python numbers, or call it outside of jax.jit",
         ) from e
     except (TypeError, ValueError) as e:
+        if axis := re.search(r"axis (-?\d+) is out of bounds for array of dimension (\d+)", str(e)):
+            _views._axis(int(axis[1]), int(axis[2]))
         if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or len({t.shape for t in tensors}) < 2:
             raise
         raise RuntimeError(_describe_shapes(spell(operation.names[0]), tensors, e, operation.first.each)) from e

@@ -16,6 +16,7 @@ import numpy as np
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch import _views
 from fnjax.torch._autograd.graph import SMALL
+from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, result_type, type_of_number
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
@@ -100,15 +101,16 @@ def _guess(leaves: list[Any]) -> dtype:
 
 
 @known("torch.as_tensor", "torch.asarray", "torch.from_numpy")
-def as_tensor(data: Any, dtype: Any = None, device: Any = None, **_: Any) -> Tensor:
+def as_tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Return a tensor of data; the same one where nothing changes."""
     if isinstance(data, HostValue):
         data = data.to_tensor(shared=True)
     elif isinstance(data, np.ndarray):
         data = share(tensor(data), data)
     if isinstance(data, Tensor):
-        return data if dtype is None else data.to(dtype)
-    return tensor(data, dtype=dtype)
+        made = data if dtype is None else data.to(dtype)
+        return made.requires_grad_() if requires_grad else made
+    return tensor(data, dtype=dtype, requires_grad=requires_grad)
 
 
 uninitialised: ContextVar[int] = ContextVar("uninitialised", default=0)  # what memory holds that nobody has set
@@ -133,11 +135,12 @@ KNOWN["torch.empty"] = _filled(None)
 
 
 @known("torch.empty_strided", "torch.empty_permuted")
-def empty_strided(size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+def empty_strided(size: Any, stride: Any, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Return a tensor of these sizes and strides."""
     length = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if _views._sizes([size]) else 1
     base = KNOWN["torch.empty"](length, dtype=dtype)
-    return _views.as_strided(base, tuple(size), tuple(stride), 0)
+    made = _views.as_strided(base, tuple(size), tuple(stride), 0)
+    return made.requires_grad_() if requires_grad else made
 
 
 @known("torch.full")
@@ -213,9 +216,32 @@ def range_with_end(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any
 
 
 @known("torch.scalar_tensor")
-def scalar_tensor(s: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+def scalar_tensor(s: Any, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Return a tensor without axes."""
-    return tensor(s, dtype=default_dtype() if dtype is None else dtype)
+    return tensor(s, dtype=default_dtype() if dtype is None else dtype, requires_grad=requires_grad)
+
+
+def _spaced(name: str, bounds: tuple[Any, Any], *args: Any, dtype: Any, requires_grad: bool) -> Tensor:
+    """Return equally spaced numbers: without a dtype of the default one, whatever the bounds' are."""
+    if dtype is None:
+        kinds = [x.dtype.kind if isinstance(x, Tensor) else type_of_number(x).__name__ for x in bounds]
+        dtype = default_dtype().to_complex() if "complex" in kinds else default_dtype()
+    made: Tensor = run(f"torch.{name}", (*bounds, *args), {"dtype": dtype})
+    return made.requires_grad_() if requires_grad else made
+
+
+@known("torch.linspace")
+def linspace(start: Any, end: Any, steps: int, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
+    """Return equally spaced numbers."""
+    return _spaced("linspace", (start, end), steps, dtype=dtype, requires_grad=requires_grad)
+
+
+@known("torch.logspace")
+def logspace(
+    start: Any, end: Any, steps: int, base: float = 10.0, *, dtype: Any = None, requires_grad: bool = False, **_: Any
+) -> Tensor:
+    """Return powers of a base with equally spaced exponents."""
+    return _spaced("logspace", (start, end), steps, base, dtype=dtype, requires_grad=requires_grad)
 
 
 for _name in [
@@ -229,6 +255,8 @@ for _name in [
     "full_like",
     "arange",
     "range",
+    "linspace",
+    "logspace",
 ]:
     KNOWN[f"torch.{_name}"] = with_out(KNOWN[f"torch.{_name}"])
 

@@ -357,5 +357,17 @@ def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, **_: Any) -> Tenso
     return find_function("torch.tensor")(data, dtype=self.dtype if dtype is None else dtype)
 
 
+def _with_requires_grad(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def make_new(self: Tensor, *args: Any, requires_grad: bool = False, **named: Any) -> Tensor:
+        made = function(self, *args, **named)
+        return made.requires_grad_() if requires_grad else made
+
+    return make_new
+
+
+for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
+    METHODS[_name] = _with_requires_grad(METHODS[_name])
+
+
 def _raw(value: Any) -> Any:
     return value.array if isinstance(value, Tensor) else value

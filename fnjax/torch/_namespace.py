@@ -176,6 +176,8 @@ def find_function(name: str) -> Callable[..., Any]:
 
     def call(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         found = run(name, args, kwargs)
+        if kwargs.get("requires_grad"):
+            found.requires_grad_()
         if isinstance(operation, Operation) and (operation.inplace is not None or kwargs.get("inplace") is True):
             return args[0].copy_(found)
         if out is None:

@@ -207,6 +207,18 @@ def _get_attribute(self: Tensor, name: str) -> Any:
     raise AttributeError(f"'Tensor' object has no attribute '{name}'")
 
 
+def _find_length(self: Tensor) -> Any:
+    if not self.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return self.layout.shape[0] if self.mask is None else self.shape
+
+
+def _iterate(self: Tensor) -> Any:
+    if not self.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(_views.unbind(self))
+
+
 _PROTOCOLS: dict[str, Any] = {
     "__getattr__": _get_attribute,
     "__new__": lambda cls, *data, **_: construct(default_dtype(), *data),
@@ -215,8 +227,8 @@ _PROTOCOLS: dict[str, Any] = {
     "__getitem__": get_item,
     "__setitem__": set_item,
     "__triton_launch__": staticmethod(launch),
-    "__len__": lambda self: self.layout.shape[0] if self.mask is None else self.shape,
-    "__iter__": lambda self: iter(_views.unbind(self)),
+    "__len__": _find_length,
+    "__iter__": _iterate,
     "__jax_array__": lambda self: self.array,
     "__array__": lambda self, *args, **kwargs: np.asarray(known_entries(self, "NumPy"), *args),
     "__array_wrap__": lambda self, array, *_: make(jnp.asarray(array)),

@@ -15,6 +15,7 @@ from fnjax.torch._tensor import Tensor
 
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _HALVES = {"float16", "bfloat16"}
+_CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max"}  # which round a bound to the tensor's dtype before they compare
 NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
 _JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put", "kron"}
 NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths", "repeats"}
@@ -81,9 +82,9 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
             return dtype("int64"), common
         same = common if len(tensors) + len(numbers) > 1 else None
         if kind == "bool":
-            return same, dtype("bool")
+            return same, common if common.name == "uint8" and name_of(call) in {"any", "all"} else dtype("bool")
         scalars = any(k is float for k in numbers) or any(t.ndim == 0 and t.dtype is not common for t in tensors)
-        halves = common.name in _HALVES and scalars
+        halves = common.name in _HALVES and scalars and name_of(call) not in _CLAMPS
         if halves:  # PyTorch multiplies by the number in float32
             return dtype("float32"), common
         if first.quotient and common.kind in {"bool", "int"} and not values.get("rounding_mode"):
@@ -98,6 +99,8 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
     if kind == "list" and first.quotient:
         return (default_dtype() if common.kind in {"bool", "int"} else None), None
     if kind == "int":
+        if name_of(call) == "bincount" and isinstance(weights := values.get("weights"), Tensor):
+            return None, FLOAT32 if weights.dtype is FLOAT32 else dtype("float64")
         return None, dtype("int32" if values.get("out_int32") else "int64")
     if kind == "same" and tensors:
         own = tensors[0].dtype

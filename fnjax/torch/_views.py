@@ -200,7 +200,7 @@ def permute(x: Tensor, *dims: Any) -> Tensor:
 @view("+movedim +moveaxis")
 def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
     """Move axes to other positions."""
-    return x.show(np.moveaxis(x.layout, source, destination))
+    return x.show(np.moveaxis(x.layout, source, destination) if x.ndim else x.layout)
 
 
 @view("+unsqueeze")
@@ -409,10 +409,23 @@ def conj(x: Tensor) -> Tensor:
     return derive(x, jnp.conj, lambda a, v: jnp.conj(v)) if x.dtype.is_complex else x.show(x.layout)
 
 
+def _transpose_matrices(x: Tensor, what: str) -> Tensor:
+    """Return the transposes of matrices; a tensor without axes is its own."""
+    if x.ndim == 1:
+        raise RuntimeError(f"{what} is only supported on matrices or batches of matrices. Got 1-D tensor.")
+    return x.show(np.swapaxes(x.layout, -1, -2) if x.ndim else x.layout)
+
+
+def _conjugate_transpose(x: Tensor) -> Tensor:
+    if x.ndim not in {0, 2}:
+        raise RuntimeError(f"tensor.H is only supported on matrices (2-D tensors). Got {x.ndim}-D tensor.")
+    return conj(x.show(x.layout.T))
+
+
 @view("+adjoint")
 def adjoint(x: Tensor) -> Tensor:
     """Return the conjugate transposes of matrices."""
-    return conj(x.show(np.swapaxes(x.layout, -1, -2)))
+    return conj(_transpose_matrices(x, "adjoint()"))
 
 
 @view("+conj_physical")
@@ -436,9 +449,9 @@ VIEWS["torch.real"], VIEWS["torch.imag"] = real, imag = _component("real"), _com
 # Attributes that are views.
 ATTRIBUTES: dict[str, Callable[[Tensor], Tensor]] = {
     "T": lambda x: x.show(x.layout.T),
-    "H": lambda x: conj(x.show(x.layout.T)),
+    "H": _conjugate_transpose,
     "mH": adjoint,
-    "mT": lambda x: x.show(np.swapaxes(x.layout, -1, -2)),
+    "mT": lambda x: _transpose_matrices(x, "tensor.mT"),
     "data": detach,
     "real": real,
     "imag": imag,

@@ -19,14 +19,18 @@ def _angle(x):
 
 
 def _abs(x):
-    """Return the absolute value; its derivative at 0 is 0."""
-    return jnp.abs(x) if jnp.iscomplexobj(x) else x * jnp.sign(x)
+    """Return the absolute value; its derivative at 0 and NaN is 0."""
+    return jnp.abs(x) if jnp.iscomplexobj(x) else x * jnp.where(jnp.isnan(x), 0, jnp.sign(x))
 
 
 def _clip(x, min=None, max=None):
-    """Clip x; the derivative is 1 at the bounds too."""
-    low = x if min is None else jnp.where(x < min, min, x)
-    return low if max is None else jnp.where(low > max, max, low)
+    """Clip x; the derivative is 1 at the bounds too, and 0 where x or a bound is NaN."""
+    inside, clipped = ~jnp.isnan(x), jax.lax.stop_gradient(x)
+    if min is not None:
+        inside, clipped = inside & (x >= min), jnp.maximum(clipped, min)
+    if max is not None:
+        inside, clipped = inside & (x <= max), jnp.minimum(clipped, max)
+    return jnp.where(inside, x, clipped)
 
 
 def _hardtanh(x, low=-1.0, high=1.0):
@@ -39,6 +43,18 @@ def _leaky_relu(x, negative_slope=0.01):
     return jnp.where(x > 0, x, negative_slope * x)
 
 
+def _hypot(x, y):
+    """Return the hypotenuse; its derivative at the origin is NaN."""
+    origin = (x == 0) & (y == 0)
+    at_origin = jnp.sqrt(jnp.where(origin, x, 1) ** 2 + jnp.where(origin, y, 1) ** 2)
+    return jnp.where(origin, at_origin, jnp.hypot(jnp.where(origin, 1, x), y))
+
+
+def _with_slope_zero(x, where):
+    """Return x; its derivative is 0 where x is 0 and a condition holds."""
+    return jnp.where((x == 0) & where, jax.lax.stop_gradient(x), x)
+
+
 def _fmax(x, y):
     """Return the larger value, or the one that is not NaN; among equal ones the first has the derivative."""
     return jnp.where((x >= y) | jnp.isnan(y), x, y)
@@ -47,6 +63,13 @@ def _fmax(x, y):
 def _fmin(x, y):
     """Return the smaller value, or the one that is not NaN; among equal ones the first has the derivative."""
     return jnp.where((x <= y) | jnp.isnan(y), x, y)
+
+
+def _sign(x):
+    """Return the sign; that of NaN and of -0.0 is 0."""
+    if jnp.iscomplexobj(x):
+        return _sgn(x)
+    return x if x.dtype == bool else jnp.where(x > 0, 1, jnp.where(x < 0, -1, 0)).astype(x.dtype)
 
 
 def _sgn(x):

@@ -148,8 +148,19 @@ def _median_along(x, axis, keepdims=False):
 
 
 def _median(x):
-    """Return the lower median of all entries, as PyTorch defines it."""
-    return _median_along(x.ravel(), 0)[0]
+    """Return the lower median of all entries, as PyTorch defines it; all entries that are equal share its gradient."""
+    return _share_gradient(x, _median_along(x.ravel(), 0)[0]) if x.size else jnp.full((), jnp.nan, x.dtype)
+
+
+def _share_gradient(x, value):
+    """Return a value that x has; all entries that are equal to it share its gradient."""
+    value = jax.lax.stop_gradient(value)
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return value
+    equal = (x == value) | (jnp.isnan(value) & jnp.isnan(x))
+    mean = jnp.sum(jnp.where(equal, x, 0) / jnp.sum(equal))
+    zero = jnp.sum(jnp.where(equal, x - jax.lax.stop_gradient(x), 0) / jnp.sum(equal))
+    return jnp.where(jnp.isfinite(value), value + zero, mean).astype(value.dtype)
 
 
 def _nanmedian_along(x, axis, keepdims=False):
@@ -162,8 +173,28 @@ def _nanmedian_along(x, axis, keepdims=False):
 
 
 def _nanmedian(x):
-    """Return the lower median of all entries that are not NaN."""
-    return _nanmedian_along(x.ravel(), 0)[0]
+    """Return the lower median of all entries that are not NaN; all entries that are equal share its gradient."""
+    return _share_gradient(x, _nanmedian_along(x.ravel(), 0)[0]) if x.size else jnp.full((), jnp.nan, x.dtype)
+
+
+def _quantile(x, q, axis=None, keepdims=False, method="linear", skip_nan=False):
+    """Return quantiles as PyTorch computes them: from the sorted entries below and above, whose places are known."""
+    shape = [1 if axis is None or i == axis % x.ndim else n for i, n in enumerate(x.shape)]
+    x, q = (x.ravel() if axis is None or not x.ndim else jnp.moveaxis(x, axis, -1)), jnp.asarray(q, x.dtype)
+    x = jnp.take_along_axis(x, jnp.argsort(x, axis=-1), axis=-1)
+    nan = jnp.isnan(x)
+    last = x.shape[-1] - 1 - jnp.sum(nan, axis=-1, keepdims=True) * skip_nan
+    rank = jax.lax.stop_gradient(q.ravel() * jnp.maximum(last, 0).astype(x.dtype))
+    rank = rank if skip_nan else jnp.where(jnp.any(nan, axis=-1, keepdims=True), last, rank)
+    rank = {"lower": jnp.floor, "higher": jnp.ceil, "nearest": jnp.round}.get(method, jnp.asarray)(rank)
+    found = below = jnp.take_along_axis(x, rank.astype(int), axis=-1)
+    if method in {"linear", "midpoint"}:
+        weight = jnp.full_like(rank, 0.5) if method == "midpoint" else rank - jnp.floor(rank)
+        above = jnp.take_along_axis(x, jnp.ceil(rank).astype(int), axis=-1)
+        found = jnp.where(weight < 0.5, below + weight * (above - below), above - (above - below) * (1 - weight))
+    found = jnp.moveaxis(found, -1, 0)
+    found = found.reshape(-1, *shape) if keepdims else found
+    return found if q.ndim else found[0]
 
 
 def _mode(x, axis=-1, keepdims=False):
@@ -276,7 +307,11 @@ def _histc(x, bins=100, low=0, high=0):
 def _bincount(x, length, weights=None):
     """Count each number, or sum its weights; under jit all numbers must be below the length."""
     if not isinstance(x, jax.core.Tracer):
+        if jnp.min(x, initial=0) < 0:
+            raise RuntimeError("bincount only supports 1-d non-negative integral inputs.")
         length = max(length, int(jnp.max(x, initial=-1)) + 1)
+    if weights is not None and weights.dtype != jnp.float32:
+        weights = weights.astype(float)
     return jnp.bincount(x, weights=weights, length=length)
 
 

@@ -2,6 +2,7 @@
 
 At ties, bounds and zeros JAX's derivatives are others than PyTorch's. Where a short function has PyTorch's, it takes the
 place of JAX's in code that is differentiated; where there is none, `find_departure` says at which inputs they differ.
+A file that is run has PyTorch's values for NaN, too; ported code has JAX's there, in fewer words.
 """
 
 import re
@@ -31,20 +32,30 @@ TEMPLATES = {
     "torch.linalg.eigvalsh": 'jnp.linalg.eigvalsh(_hermitian(A, UPLO == "U"))',
     "torch.linalg.householder_product": "_householder(A, tau)",  # which JAX does not differentiate
     "torch.orgqr": "_householder(input, tau)",
+    "torch.hypot": "_hypot(input, other)",
     "torch.nextafter": "_nextafter(input, other)",
     "torch.copysign": "_abs(input) * jnp.where(jnp.signbit(other), -1, 1)",
     "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
+    "torch.special.xlog1py": "jax.scipy.special.xlog1py(_with_slope_zero(input, other <= -1), other)",
+    "torch.xlogy": "jax.scipy.special.xlogy(_with_slope_zero(input, other <= 0), other)",
+}
+# In a file that is run.
+_WHEN_RUN = {
+    "torch.bincount": "_bincount(input, minlength, weights=weights)",
+    "torch.nanquantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation, skip_nan=True)",
+    "torch.quantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)",
+    "torch.sign": "_sign(input)",
+    "torch.unique": (
+        "jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim, equal_nan=False)"
+    ),
 }
 _EQUAL = "equal entries share the gradient otherwise than in PyTorch"
 _DEPARTURES = {
     "torch.topk": _EQUAL,
     "torch.kthvalue": _EQUAL,
-    "torch.median": _EQUAL,
-    "torch.nanmedian": _EQUAL,
     "torch.mode": _EQUAL,
     "torch.quantile": _EQUAL,
     "torch.nanquantile": _EQUAL,
-    "torch.hypot": "where both arguments are zero the gradient is finite; PyTorch's is NaN",
 }
 
 
@@ -54,14 +65,14 @@ def find_departure(name: str) -> str:
 
 
 def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> str:
-    """Return the template of a call that is differentiated.
+    """Return the template of a call in a file that is run, which may be differentiated.
 
     Args:
         name: the operation.
         text: its template elsewhere.
         literal: the literal values of the call's parameters.
     """
-    text = TEMPLATES.get(drop_in_place(name), text)
+    text = (_WHEN_RUN | TEMPLATES).get(drop_in_place(name), text)
     functions, has_order = find_functions(name, literal)
     for theirs, ours in functions.items():
         if theirs + "(" in text:

@@ -287,10 +287,12 @@ def _build_clamp(call: Call) -> str:
         return "jnp.clip(input, min, max)"
     if low:
         return "jnp.clip(input, min=(min))"
-    return "jnp.clip(input, max=(max))" if high else "input"
+    if high:
+        return "jnp.clip(input, max=(max))"
+    raise Refuse("At least one of 'min' or 'max' must not be None")
 
 
-add_operation("*clamp *clip", "input, min=None, max=None", _build_clamp, each=True)
+add_operation("*clamp *clip", "input, min=None, max=None", _build_clamp, "promoted", each=True)
 
 
 def _make_scaled(operator: str) -> Template:
