@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from tests.torch.traced_check import FINE, check_cases, check_seed, read_cases
+from tests.torch.traced_programs import Generator, Views
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 WRONG = {4, 8, 17, 20, 37}  # seeds known to be wrong
@@ -25,16 +26,21 @@ def test_cases(section, tmp_path):
 def test_random_programs(seed, tmp_path):
     """A random program gives under jit what it gives outside, or is refused."""
     with jax.enable_x64(True):
-        program, verdict = check_seed(seed, tmp_path, ("jit",), pytorch=False)
+        program, verdict = check_seed(Generator(seed), seed, tmp_path, ("jit",), pytorch=False)
     assert verdict.kind in FINE, f"{verdict}\n{program.text}"
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("seeds", [range(i, i + 10) for i in range(0, 40, 10)], ids=str)
-def test_random_programs_next_to_pytorch(seeds, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "seeds"),
+    [*((Generator, range(i, i + 10)) for i in range(0, 40, 10)), (Views, range(3)), (Views, range(3, 6))],
+)
+def test_random_programs_next_to_pytorch(kind, seeds, tmp_path):
     """A random program gives what PyTorch gives, eagerly, under jit and as a gradient, or is refused."""
     pytest.importorskip("torch")
     with jax.enable_x64(True):
-        found = [(seed, *check_seed(seed, tmp_path)) for seed in seeds if seed not in WRONG]
+        found = [
+            (seed, *check_seed(kind(seed), seed, tmp_path)) for seed in seeds if seed not in WRONG or kind is Views
+        ]
     different = [f"seed {seed}: {v}\n{program.text}" for seed, program, v in found if v.kind not in FINE]
     assert not different, "\n".join(different)

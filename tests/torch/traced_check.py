@@ -1,7 +1,7 @@
 """Check programs against PyTorch: outside of jit, under it, and their gradients.
 
     python -m tests.torch.traced_check cases [--only PATTERN] [--show]
-    python -m tests.torch.traced_check random [--seed 0] [--seconds 60] [--show]
+    python -m tests.torch.traced_check {random,views} [--seed 0] [--seconds 60] [--show]
 
 A program is the text of a module with a function `f` of tensors, called on several inputs in turn. Without PyTorch, or
 for a program that begins with `# eager`, the expected results are those of fnjax.torch outside of jit.
@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fnjax.torch
-from tests.torch.traced_programs import Generator
+from tests.torch.traced_programs import Generator, Views
 
 CASES = Path(__file__).with_name("traced_cases.txt")
 PRELUDE = """import math
@@ -99,7 +99,7 @@ def differ(expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> str
                 return f"want {want!r}, got {have!r}"
         elif not same_type:
             return f"want {dtype} {want.tolist()}, got {other} {have.tolist()}"
-        elif want.shape != have.shape or not np.allclose(want, have, rtol=2e-3, atol=1e-4, equal_nan=True):
+        elif want.shape != have.shape or not np.allclose(want, have, rtol=1e-4, atol=1e-5, equal_nan=True):
             return f"want {want.tolist()}, got {have.tolist()}"
     return ""
 
@@ -236,12 +236,12 @@ def check_cases(pattern: str, folder: Path) -> Iterator[tuple[str, Verdict, bool
 
 
 def check_seed(
-    seed: int, folder: Path, modes: tuple[str, ...] = MODES, *, pytorch: bool = True
+    generator: Generator | Views, seed: int, folder: Path, modes: tuple[str, ...] = MODES, *, pytorch: bool = True
 ) -> tuple[Program, Verdict]:
-    """Return a random program and the verdict on it."""
+    """Return the program of a generator and the verdict on it, for inputs drawn with the seed."""
     numbers = np.random.default_rng(seed)
-    inputs = [list(numbers.normal(size=(2, 3))) for _ in range(3)]
-    program = Program(PRELUDE + Generator(seed).make(), inputs, folder / f"random_{seed}.py")
+    inputs = [list(numbers.normal(size=(2, *generator.shape))) for _ in range(3)]
+    program = Program(PRELUDE + generator.make(), inputs, folder / f"random_{seed}.py")
     return program, program.check(modes, pytorch=pytorch and has_pytorch())
 
 
@@ -278,7 +278,7 @@ def reason(verdict: Verdict) -> str:
 def main() -> int:
     """Print verdicts; return 1 if there is one that is not fine."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=["cases", "random"])
+    parser.add_argument("what", choices=["cases", "random", "views"])
     parser.add_argument("--only", default="*", help="names of the cases, with wildcards")
     parser.add_argument("--show", action="store_true", help="print what is right or refused, too")
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
@@ -300,9 +300,10 @@ def main() -> int:
         else:
             seed = options.seed
             while seed < options.seed + options.count and time.monotonic() - start < options.seconds:
-                program, verdict = check_seed(seed, folder)
+                generator = Views(seed) if options.what == "views" else Generator(seed)
+                program, verdict = check_seed(generator, seed, folder)
                 kinds[verdict.kind] += 1
-                for feature in Generator(seed).features:
+                for feature in generator.features:
                     features[feature][verdict.kind] += 1
                 if verdict.kind == "refused":
                     reasons[reason(verdict)] += 1

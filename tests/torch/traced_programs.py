@@ -5,6 +5,7 @@ traced_features.txt next to branches, loops and in-place writes, so that what is
 """
 
 import dataclasses
+import math
 import random
 import re
 from collections.abc import Sequence
@@ -59,6 +60,8 @@ class Generator:
         seed: the seed of its choices.
         features: the features of the program; None draws one to three.
     """
+
+    shape = (3,)
 
     def __init__(self, seed: int, features: tuple[str, ...] | None = None) -> None:
         self.random = random.Random(seed)
@@ -160,6 +163,84 @@ class Generator:
         body = [line for _ in range(self.random.randint(3, 6)) for line in self.statement(3)]
         lines = ["def f(x, y):", *indent(["a, b = x * 1, y * 1", *setup, *body, f"return {self.result()}"])]
         return "\n\n".join([*definitions, "\n".join(lines)]) + "\n"
+
+
+class Views:
+    """Generator of programs of views and in-place writes.
+
+    Args:
+        seed: the seed of its choices.
+    """
+
+    shape, features = (4, 6), ("views",)
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.shapes = {"a": self.shape, "b": self.shape}
+        self.lines = ["def f(x, y):", "    a, b = x * 1, y * 1"]
+
+    def view(self) -> None:
+        """Add a view of a random tensor."""
+        name = self.random.choice([*self.shapes])
+        shape = self.shapes[name]
+        rank, options = len(shape), [("{}.detach()", shape), ("{}[...]", shape)]
+        for axis, size in enumerate(shape):
+            before, after = shape[:axis], shape[axis + 1 :]
+            lead, i = ":, " * axis, self.random.randrange(size)
+            options.append((f"{{}}.select({axis}, {i})", (*before, *after)))
+            options.append((f"{{}}[{lead}{i - size}]", (*before, *after)))
+            if size > 1:
+                start, step = self.random.randrange(size - 1), self.random.randrange(1, 3)
+                options.append((f"{{}}[{lead}{start}::{step}]", (*before, len(range(start, size, step)), *after)))
+                options.append((f"{{}}.narrow({axis}, {start}, {size - start})", (*before, size - start, *after)))
+            if size % 2 == 0:
+                options.append((f"{{}}.chunk(2, {axis})[1]", (*before, size // 2, *after)))
+                options.append((f"{{}}.unflatten({axis}, (2, {size // 2}))", (*before, 2, size // 2, *after)))
+            options.append((f"{{}}.unbind({axis})[0]", (*before, *after)))
+            options.append((f"{{}}.unsqueeze({axis})", (*before, 1, *shape[axis:])))
+        if rank > 1:
+            swapped = [*range(rank)]
+            self.random.shuffle(swapped)
+            options.append((f"{{}}.permute({swapped})", tuple(shape[i] for i in swapped)))
+            options.append(("{}.transpose(0, -1)", (shape[-1], *shape[1:-1], shape[0])))
+            options.append(("{}.reshape(-1)", (math.prod(shape),)))
+            options.append(("{}.flatten()", (math.prod(shape),)))
+            if shape[0] == shape[1]:
+                options.append(("{}.diagonal(0, 0, 1)", (*shape[2:], shape[0])))
+        text, new = self.random.choice(options)
+        if len(new) > 4 or not math.prod(new):
+            return
+        made = f"v{len(self.shapes)}"
+        self.lines.append(f"    {made} = {text.format(name)}")
+        self.shapes[made] = new
+
+    def write(self) -> None:
+        """Add a write to a random tensor."""
+        name = self.random.choice([*self.shapes])
+        shape = self.shapes[name]
+        number = round(self.random.uniform(-2, 2), 2)
+        others = [n for n, s in self.shapes.items() if s == shape and n != name]
+        same = self.random.choice(others) if others else None
+        options = [f"{name}.add_({number})", f"{name}.mul_({number})", f"{name}[...] = {number}", f"{name}.sin_()"]
+        options += [f"{name}[{name} > {number}] = 0.5", f"{name}.masked_fill_({name} < {number}, 1.5)"]
+        if same is not None:
+            options += [f"{name}.add_({same})", f"{name}.copy_({same}.clone())", f"{name} -= {same} * 0.5"] * 2
+        if shape:
+            i = self.random.randrange(shape[0])
+            options += [f"{name}[{i}] = {number}", f"{name}[{i}] += {number}", f"{name}[[{i}, 0]] = {number}"]
+            options += [
+                f"{name}[torch.tensor([{i}])] *= {number}",
+                f"{name}.index_fill_(0, torch.tensor([{i}]), {number})",
+            ]
+        self.lines.append(f"    {self.random.choice(options)}")
+
+    def make(self) -> str:
+        """Return the program's text."""
+        for _ in range(self.random.randrange(8, 18)):
+            self.random.choice([self.view, self.view, self.write])()
+        shown = self.random.sample([*self.shapes], min(3, len(self.shapes)))
+        self.lines.append(f"    return a, b, {', '.join(f'{n} * 1' for n in shown)}")
+        return "\n".join(self.lines) + "\n"
 
 
 def indent(lines: list[str]) -> list[str]:
