@@ -85,6 +85,7 @@ class Tensor(metaclass=_TensorType):
         "__weakref__",
         "_cached",
         "_detached",
+        "_is_recorded",
         "_made_in",
         "dtype",
         "grad",
@@ -103,6 +104,7 @@ class Tensor(metaclass=_TensorType):
     mask: Any  # a deferred.selection.Mask, or None
     _detached: Detached | None
     _cached: tuple[int, Kept] | None
+    _is_recorded: bool  # whether operations were recorded where a view was made
     _made_in: Any  # a weak reference to the trace in which a view was made, or None
 
     if TYPE_CHECKING:  # methods and operators are installed by _methods
@@ -121,6 +123,7 @@ class Tensor(metaclass=_TensorType):
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
         made._detached, made._cached, made.grad, made.number, made.mask = detached, None, None, False, None
         made._made_in = weakref.ref(find_program()) if is_transformed() else None
+        made._is_recorded = get_mode().enabled
         return made
 
     # ------------------------------------------------------------------ reading and writing
@@ -146,7 +149,7 @@ class Tensor(metaclass=_TensorType):
         elif layout is whole and not part:
             found = storage.value
         else:
-            found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value])
+            found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value], self._is_recorded)
             found.origin = ("view", _layout.offset_of(layout, whole), layout.shape, layout.strides, part, storage.value)
         made_in = None if self._made_in is None else self._made_in()
         self._cached = (storage.version, keep(found, storage.trace, made_in))
@@ -327,10 +330,10 @@ class Derived(Storage):
     Examples are `x[k]` with a traced k, and the real pairs of complex numbers.
     """
 
-    __slots__ = ("_cached", "_parent", "_put", "_show")
+    __slots__ = ("_cached", "_is_recorded", "_parent", "_put", "_show")
 
     def __init__(self, parent: Tensor, show: Any, put: Any) -> None:
-        self._parent, self._show, self._put = parent, show, put
+        self._parent, self._show, self._put, self._is_recorded = parent, show, put, get_mode().enabled
         self._cached: tuple[int, Kept | None] = (-1, None)
         self.serial, self.shared = parent.memory.serial, ""
         self.layout = _layout.make_layout(self.value.array.shape)
@@ -356,7 +359,7 @@ class Derived(Storage):
         version, kept = self._cached
         found = find_kept(kept) if kept is not None and version == parent.memory.version else None
         if found is None:
-            found = compute_view(lambda *a: (self._show(*a),), [parent.value])
+            found = compute_view(lambda *a: (self._show(*a),), [parent.value], self._is_recorded)
             self._cached = (parent.memory.version, keep(found, self.trace))
         return found
 

@@ -248,9 +248,15 @@ def compute(
     ]
 
 
-def compute_view(function: Callable[..., Any], parents: Sequence[Value]) -> Value:
-    """Return what a view shows, with its history: who reads it first, under torch.no_grad, does not decide that."""
-    with set_mode(Mode(enabled=True)) if _mode.get().constant else contextlib.nullcontext():
+def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_recorded: bool = False) -> Value:
+    """Return what a view shows, with its history: who reads it first, under torch.no_grad, does not decide that.
+
+    Args:
+        function: arrays → tuple of one array.
+        parents: the values of its arguments.
+        is_recorded: whether operations were recorded where the view was made.
+    """
+    with set_mode(Mode(enabled=True)) if is_recorded or _mode.get().constant else contextlib.nullcontext():
         return compute(function, parents, "ViewBackward")[0]
 
 
