@@ -330,3 +330,199 @@ def test_a_class_may_name_the_jvp_of_its_base():
     np.testing.assert_allclose(jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3)), 3.0)
     with pytest.raises(NotImplementedError, match="You must implement the jvp function"):
         torch.autograd.Function.jvp(None, 1)
+
+
+DETAILS = """
+import torch
+from torch import nn
+from torch.autograd import Function
+
+class Passed(Function):
+    @staticmethod
+    def forward(ctx, x, a=1.0, b=None, *, c=False):
+        return x * a
+
+    @staticmethod
+    def backward(ctx, g):
+        assert len(ctx.needs_input_grad) == 2
+        return g * 2, None, None
+
+def passed(x):
+    return Passed.apply(x, 2.0).sum()
+
+class Defaults(Function):
+    @classmethod
+    def forward(cls, ctx, x, a=1.0):
+        ctx.saved_data["x"] = x
+        return x * a
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_data["x"]
+
+def defaults(x):
+    return Defaults.apply(x).sum()
+
+class Reversible(Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        y = x + torch.tanh(layer(x))
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        with torch.enable_grad():
+            z = ctx.saved_tensors[0].detach().requires_grad_()
+            y = torch.tanh(ctx.layer(z)).view(-1)[:]
+        y.backward(g)
+        return g + z.grad, None, None
+
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([2.0, 3.0]))
+
+    def forward(self, x):
+        return x * self.w
+
+def surplus(x):
+    return Reversible.apply(x, Scale()).sum()
+
+class Checkpoint(Function):
+    @staticmethod
+    def forward(ctx, function, x, w):
+        ctx.function, ctx.x, ctx.w = function, x, w
+        with torch.no_grad():
+            return function(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x = ctx.x.detach()
+        x.requires_grad = ctx.x.requires_grad
+        with torch.enable_grad():
+            y = ctx.function(x)
+        return None, *torch.autograd.grad(y, [x, ctx.w], g)
+
+def closed_over(x):
+    w = (x * 3).clone()
+    return Checkpoint.apply(lambda y: torch.tanh(y * w), x * 1, w).sum()
+
+def constant(x):
+    w = x * 2
+    v = (x * 0 + 0.5).detach().requires_grad_()
+    y = torch.tanh(v * w)
+    with torch.no_grad():
+        u = torch.autograd.grad(y, v, torch.ones(2), retain_graph=True)[0]
+    return torch.autograd.grad(y, v, u, create_graph=True)[0].sum()
+
+class OldNames(Function):
+    clear_saved_tensors_on_access = True
+
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        ctx.dirty_tensors = (x,)
+        ctx.to_save, ctx.materialize_grads = (x,), False
+        assert (ctx.name(), len(ctx.dirty_tensors), len(ctx.to_save)) == ("OldNamesBackward", 1, 1)
+        return x, x * 1
+
+    @staticmethod
+    def backward(ctx, g, h):
+        (x,) = ctx.saved_tensors
+        try:
+            ctx.saved_tensors
+        except RuntimeError:
+            assert h is None and ctx.name() == "OldNamesBackward"
+            return g * x
+
+def old_names(x):
+    return OldNames.apply(x * 1)[0].sum()
+
+class ByVjp(Function):
+    boxed_grads_call = True
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1, x * 2
+
+    @staticmethod
+    def vjp(ctx, grads):
+        g, h = grads
+        grads.clear()
+        return (g + h) * ctx.saved_tensors[0]
+
+def by_vjp(x):
+    y, z = ByVjp.apply(x)
+    return (y * z).sum()
+
+class Unmarked(Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2)
+        return x * 3
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 7
+
+def unmarked(x):
+    a = x * 1
+    y = Unmarked.apply(a)
+    return (a * a).sum() + y.sum()
+
+class OfNet(Function):
+    @staticmethod
+    def forward(ctx, net, x, w):
+        ctx.net = net
+        ctx.save_for_backward(x, w)
+        return net(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, w = ctx.saved_tensors
+        return None, g * w, g * x
+
+def of_net(x):
+    net = Scale()
+    return OfNet.apply(net, x, *net.parameters()).sum()
+"""
+
+
+@pytest.fixture(scope="module")
+def details(tmp_path_factory):
+    path = tmp_path_factory.mktemp("source") / "details.py"
+    path.write_text(DETAILS)
+    return torch.load(path)
+
+
+# The gradient at [0.3, -0.4], by PyTorch 2.13.
+GRADIENTS = {
+    "passed": [2.0, 2.0],
+    "defaults": [0.3, -0.4],
+    "surplus": [1.26241, 1.00731],
+    "closed_over": [1.6749, -1.92208],
+    "constant": [0.829314, -0.815334],
+    "old_names": [0.6, -0.8],
+    "by_vjp": [0.27, 0.48],
+    "unmarked": [8.2, 5.4],
+    "of_net": [2.0, 3.0],
+}
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_details_of_functions(details, name, how):
+    """What backward may return, what ctx has, and what it may close over or write to, without a warning."""
+    found = how(jax.grad(torch.jax_view(getattr(details, name))))(jnp.array([0.3, -0.4]))
+    np.testing.assert_allclose(found, GRADIENTS[name], rtol=1e-4)
+
+
+def test_backward_and_vjp():
+    """They are two names of one method."""
+    apply = make_function(lambda g: (g, None), vjp=staticmethod(lambda ctx, g: (g, None))).apply
+    with pytest.raises(RuntimeError, match="Implementing both 'backward' and 'vjp'"):
+        apply(jnp.ones(3), 2.0)

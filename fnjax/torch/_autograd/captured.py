@@ -142,7 +142,9 @@ class Reached:
         constant: Sequence[Tensor],
     ) -> None:
         self._reachable, self._arrays, self._name, self._modules = reachable, arrays, name, modules
-        self._constant, self._marks = constant, [mark(t) for t in constant]
+        objects = {id(k.tensor) for k in reachable}
+        self._constant = [t for t in constant if id(t) not in objects]
+        self._marks = [mark(t) for t in self._constant]
         self._journal = Journal(is_branch=False)
 
     def __enter__(self) -> Self:
@@ -212,6 +214,7 @@ def iterate(container: Any) -> list[Any]:
     return list(tuple.__iter__(container) if isinstance(container, tuple) else container)
 
 
+CALLABLE = (types.FunctionType, types.MethodType, functools.partial)
 _PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 

@@ -35,9 +35,20 @@ class FunctionCtx:
     """The ctx of forward and backward; any attribute can be set on it."""
 
     needs_input_grad: tuple[bool, ...] = ()
+    _clears = False  # clear_saved_tensors_on_access
 
     def __init__(self) -> None:
         vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": ()}
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "saved_data":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.saved_data: dict[str, Any] = {}
+        return self.saved_data
+
+    def name(self) -> str:
+        """Return the name of the node: that of the class, with Backward."""
+        return type(self).__name__
 
     @staticmethod
     def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
@@ -74,7 +85,7 @@ class FunctionCtx:
         """Ignore the tensors for a jvp method: forward mode is derived from backward."""
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Declare which arguments forward writes to; not needed, since writes are detected."""
+        """Declare which arguments forward writes to; the gradient of one that is not declared ignores the write."""
         self._note(dirty=tensors)
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
@@ -89,9 +100,36 @@ class FunctionCtx:
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that forward saved."""
         saved = vars(self)["_own"]["saved"]
+        if self._clears and "is_read" in vars(self)["_own"]:
+            if vars(self)["_own"]["is_read"]:
+                raise RuntimeError(
+                    "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
+                    "autograd.Function. Either access saved_tensors only once, or set "
+                    "clear_saved_tensors_on_access=False."
+                )
+            vars(self)["_own"]["is_read"] = True
         return tuple(vars(self)[x.name] if isinstance(x, OnCtx) else x for x in saved)
 
     saved_variables = saved_tensors
+
+    to_save = property(
+        lambda self: vars(self)["_own"]["saved"] or None,
+        lambda self, tensors: self.save_for_backward(*tensors),
+        doc="What save_for_backward sets.",
+    )
+    dirty_tensors = property(
+        lambda self: vars(self)["_own"]["dirty"] or None,
+        lambda self, tensors: self.mark_dirty(*tensors),
+        doc="What mark_dirty sets.",
+    )
+    non_differentiable = property(
+        lambda self: vars(self)["_own"]["non_differentiable"] or None,
+        lambda self, tensors: self.mark_non_differentiable(*tensors),
+        doc="What mark_non_differentiable sets.",
+    )
+    materialize_grads = property(
+        fset=lambda self, value: self.set_materialize_grads(value), doc="What set_materialize_grads sets."
+    )
 
 
 TAKEN_BACK.append(FunctionCtx)

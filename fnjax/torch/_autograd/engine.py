@@ -99,6 +99,9 @@ def differentiate(
         if record:
             with set_mode(Mode(enabled=True)):
                 return compute(gradients, parents, "GradBackward")
+        if get_mode().constant:  # torch.no_grad around it: constants by intent
+            found = gradients(*(v.array for v in (*inputs, *leaves, *cotangents)))
+            return [Value(jax.lax.stop_gradient(x)) for x in found]
         fixed = _make_nondifferentiable([*inputs, *leaves])
         return [Value(x) for x in gradients(*fixed, *(c.array for c in cotangents))]
 

@@ -7,6 +7,7 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -14,8 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import fnjax
+from fnjax._function.ctx import NeedsInputGrad
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.captured import (
+    CALLABLE,
     Draws,
     Held,
     NeedsInputs,
@@ -57,8 +60,9 @@ class _Call:
         results: for each member of forward's result its dtype, None where it is not a tensor.
         is_tuple: whether forward returned a tuple.
         reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
-        objects: for each of both the tensor itself, where it is one that modules or closures may reach, else None.
+        objects: for each of both the tensor itself, where modules may reach it, or a closure that is an argument.
         changed: those that forward wrote to; their arrays follow the results.
+        dirty: those that it marked as such.
         returned: for each result the argument that it is, after forward wrote to that.
         draws: the random numbers of forward, which it draws each time that it runs.
     """
@@ -68,10 +72,16 @@ class _Call:
     ) -> None:
         self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
         first = len(args) - reached
-        self.objects = [a if i >= first or is_leaf(a) else None for i, a in enumerate(args)]
+        functions = [f for a in args if isinstance(f := a.value if isinstance(a, _Constant) else a, CALLABLE)]
+        closed_over = {id(t) for t in reach(functions, whole=True)}
+        self.objects = [
+            a if i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout) else None
+            for i, a in enumerate(args)
+        ]
         self.results: list[dtype | None] = []
         self.is_tuple = False
         self.changed: list[int] = []
+        self.dirty: set[int] = set()
         self.returned: list[int | None] = []
 
 
@@ -109,7 +119,14 @@ def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Valu
 def _carry(cls: type[Function]) -> type[fnjax.Function]:
     """Return the fnjax.Function that runs a class on arrays."""
     separate = getattr(cls, "setup_context", None) is not Function.setup_context
-    once = getattr(cls.backward, "once_differentiable", False)
+    method = cls.vjp if cls.backward is Function.backward else cls.backward
+    if method is not cls.vjp is not Function.vjp:
+        raise RuntimeError(
+            f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed ({cls.__name__}). You should "
+            "only implement one of them."
+        )
+    once = getattr(method, "once_differentiable", False)
+    boxed = getattr(cls, "boxed_grads_call", False)
 
     def forward(ctx: Any, call: _Call, *args: Any) -> Any:
         with Journal(is_branch=False) as journal, watch() as read:
@@ -121,7 +138,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     def run_forward(ctx: Any, call: _Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
         needs = tuple(ctx.needs_input_grad)[1:]
         own = cls._context()
-        own.needs_input_grad = needs[: len(args) - call.reached]
+        own.needs_input_grad = NeedsInputGrad(needs[: len(args) - call.reached])
         tensors = [
             (a.value if isinstance(a, _Constant) else as_group(a))
             if kind is None
@@ -145,6 +162,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         members = list(result) if isinstance(result, tuple) else [result]
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         call.changed = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
+        call.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
         _save(ctx, own, tensors, members, call)
@@ -156,15 +174,15 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     def backward(ctx: Any, *grads: Any) -> Any:
         facts: _Saved = ctx._torch
         own = cls._context()
-        own.needs_input_grad = facts.needs
-        vars(own).update({k: release(v) for k, v in vars(ctx).items() if k in facts.attributes})
+        own.needs_input_grad = NeedsInputGrad(facts.needs)
+        vars(own).update({k: release(getattr(ctx, k)) for k in facts.attributes})
         arrays = iter(ctx.saved_tensors)
         saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
         for i, at in facts.instead.items():
             kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
             saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
         saved = saved[: min(facts.instead.values(), default=len(saved))]
-        vars(own)["_own"] |= {"saved": tuple(saved)}
+        vars(own)["_own"] |= {"saved": tuple(saved), "is_read": False}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
@@ -181,7 +199,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
                 attributes = {k: v for k, v in vars(own).items() if k in facts.attributes}
                 saved, attributes = link_graph(facts.graph, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=vars(own)["_own"] | {"saved": tuple(saved)})
-            found = cls.backward(own, *given)
+            found = method(own, given) if boxed else method(own, *given)
             found = found if isinstance(found, tuple) else (found,)
             found = [
                 resolve(f, need) if isinstance(f, Deferred) else f
@@ -189,12 +207,13 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             ]
             if facts.shapes is not None:
                 check_gradients(cls, found, facts.shapes, separate)
+                found = found[: len(facts.needs)]
             gradients = [f.array if isinstance(f, Tensor) else f for f in found]
             return (None, *reached.add_gradients(gradients, len(facts.needs)))
 
     names = {"forward": staticmethod(forward), "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     names["device_copies"] = True  # in PyTorch each process has its own
-    if cls.backward is not Function.backward:
+    if method is not Function.backward:
         names["backward"] = staticmethod(fnjax.once_differentiable(backward) if once else backward)
     return type(cls.__name__, (fnjax.Function,), names)
 
@@ -304,7 +323,8 @@ class Function:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls._context = type(f"{cls.__name__}Backward", (FunctionCtx,), {})
+        clears = {"_clears": getattr(cls, "clear_saved_tensors_on_access", False)}
+        cls._context = type(f"{cls.__name__}Backward", (FunctionCtx,), clears)
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -370,7 +390,7 @@ def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
     args, kwargs = _bind(cls, given, named)
     if "_carried" not in vars(cls):
         cls._carried = _carry(cls)
-    sources = [*args, *kwargs.values(), cls.forward, cls.backward, cls.setup_context]
+    sources = [*args, *kwargs.values(), cls.forward, cls.backward, cls.vjp, cls.setup_context]
     reached = [t for t in reach(sources) if not any(t is a for a in args)]
     draws = Draws()
     while True:
@@ -424,10 +444,10 @@ def _run(
     for i in call.changed:
         if i not in call.returned:
             value = next(values)
-            if call.objects[i] is not None:
-                with set_mode(get_mode()._replace(enabled=False)):
-                    args[i].assign(value)
-            elif isinstance(args[i], Tensor):
+            if not isinstance(args[i], Tensor):
+                continue
+            # The history of what is not marked as dirty does not see the write.
+            with nullcontext() if i in call.dirty else set_mode(get_mode()._replace(enabled=False)):
                 args[i].assign(value)
     if not takes_tensors:
         results = [r.array if isinstance(r, Tensor) else r for r in results]
@@ -435,7 +455,10 @@ def _run(
 
 
 def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Return all positional arguments, defaults filled in, and keyword-only ones."""
+    """Return positional arguments and keyword-only ones.
+
+    Defaults are filled in where PyTorch does it, with setup_context: else backward counts what was passed.
+    """
     signature = inspect.signature(cls.forward)
     separate = cls.setup_context is not Function.setup_context
     try:
@@ -444,5 +467,7 @@ def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         names = [str(p) for p in signature.parameters.values()][0 if separate else 1 :]
         name = cls.__name__
         raise TypeError(f"{name}.apply: {e}\n  expected: {name}.apply({', '.join(names)})") from None
-    bound.apply_defaults()
+    keyword_only = {p.name for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY}
+    if separate or kwargs.keys() - keyword_only:
+        bound.apply_defaults()
     return list(bound.args if separate else bound.args[1:]), bound.kwargs
