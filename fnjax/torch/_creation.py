@@ -299,6 +299,18 @@ class _TypeOfTensors(type):
         return construct(cls.own, *data)  # type: ignore[attr-defined] # set below
 
 
+class _TypeOfVariables(type):
+    """The type of `torch.autograd.Variable`, of which all tensors are instances."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, Tensor)
+
+    def __call__(cls, data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
+        return data.detach().requires_grad_(requires_grad)
+
+
+for _space in ("torch.autograd", "torch.autograd.variable"):
+    KNOWN[f"{_space}.Variable"] = _TypeOfVariables("Variable", (), {})
 for _name, _own in TYPES.items():
     for _space in ("torch", "torch.cuda"):
         KNOWN[f"{_space}.{_name}"] = _TypeOfTensors(_name, (), {"own": _own})

@@ -6,15 +6,14 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import numpy as np
 
 from fnjax.torch._dtypes import DTYPES
 from fnjax.torch._namespace import KNOWN, known
-from fnjax.torch._random import fork, get_state, set_state
+from fnjax.torch._random import fork, get_state, restart, set_state
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.loading.errors import NotSupported
 
 
 class Device:
@@ -36,8 +35,11 @@ class Device:
     def __hash__(self) -> int:
         return hash(self.type)
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r}" + (")" if self.index is None else f", index={self.index})")
 
     def __enter__(self) -> Self:
         return self
@@ -112,7 +114,8 @@ for _name in [
 
 
 @contextlib.contextmanager
-def _nothing(*_: Any, **__: Any) -> Iterator[None]:
+def nothing(*_: Any, **__: Any) -> Iterator[None]:
+    """Run a block as it is."""
     yield
 
 
@@ -131,7 +134,7 @@ for _name in [
     "cpu.amp.autocast",
     "backends.cudnn.flags",
 ]:
-    KNOWN[f"torch.{_name}"] = _nothing
+    KNOWN[f"torch.{_name}"] = nothing
 for _name in [
     "cuda.synchronize",
     "cuda.empty_cache",
@@ -174,8 +177,10 @@ KNOWN["torch.cuda.get_device_name"] = lambda device=None: "NVIDIA A100"
 KNOWN["torch.cuda.get_device_properties"] = lambda device=None: types.SimpleNamespace(
     multi_processor_count=108, name="NVIDIA A100", major=8, minor=0, total_memory=80 << 30, warp_size=32,
     max_shared_memory_per_block=49152, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=166912, shared_memory_per_multiprocessor=167936,
+    max_threads_per_block=1024, L2_cache_size=40 << 20, gcnArchName="NVIDIA A100", is_integrated=0,
+    is_multi_gpu_board=0, clock_rate=1410000, memory_clock_rate=1215000, memory_bus_width=5120,
 )  # fmt: skip
-KNOWN["torch.cuda.current_stream"] = lambda device=None: types.SimpleNamespace(cuda_stream=0, synchronize=lambda: None)
 KNOWN["torch.version.cuda"] = "12.4"
 KNOWN["torch.version.__version__"] = KNOWN["torch.__version__"]
 
@@ -209,12 +214,15 @@ class Generator:
         set_state(new_state)
 
 
-@known("torch.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
-def manual_seed(seed: int) -> NoReturn:
-    """Raise: there is no global random state."""
-    raise NotSupported(
-        "torch.manual_seed sets a global state, which JAX has not", "call within `with fnjax.torch.seed(key):`"
-    )
+@known("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
+def manual_seed(seed: int) -> Generator:
+    """Begin the block's random numbers anew: the same ones for each block's key and seed.
+
+    Raises:
+        NotSupported: no block is around.
+    """
+    restart(int(seed))
+    return Generator()
 
 
 def _cast(custom: bool) -> Callable[..., Any]:

@@ -121,6 +121,15 @@ class _Memory:
         """Return the number of entries, or of bytes."""
         return self._memory.layout.size if self._typed else self.nbytes()
 
+    def resize_(self, size: int) -> None:
+        """Do nothing where memory is to be freed, or to be had again: JAX frees it once nothing reads it.
+
+        Raises:
+            NotSupported: another size.
+        """
+        if size not in (0, self.size()):
+            raise NotSupported("resize_ of a tensor's storage to another size", "make a new tensor")
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)

@@ -241,13 +241,34 @@ def scaled_dot_product_attention(
     return KNOWN["torch.nn.functional.dropout"](weights, dropout_p) @ value
 
 
-@known("torch._assert", "torch._assert_async", "torch._check")
-def check_assertion(condition: Any, message: Any = "") -> None:
-    """Raise where a condition is known to be false; a traced one is taken to hold, as that of an assert is."""
-    if isinstance(condition, Tensor) and not is_known(condition.array):
-        return
-    if not condition:
-        raise RuntimeError(message()) if callable(message) else AssertionError(message)
+def _make_check(kind: type[Exception]) -> Callable[..., None]:
+    def check(condition: Any, message: Any = None) -> None:
+        if isinstance(condition, Tensor) and not is_known(condition.array):
+            return  # a traced one is taken to hold, as that of an assert is
+        if not condition:
+            message = "Expected cond to be True, but got False." if message is None else message
+            raise kind(message() if callable(message) else message)
+
+    return check
+
+
+KNOWN |= dict.fromkeys(("torch._assert", "torch._assert_async"), _make_check(AssertionError))
+for _name, _kind in {
+    "_check": RuntimeError,
+    "_check_index": IndexError,
+    "_check_value": ValueError,
+    "_check_type": TypeError,
+    "_check_not_implemented": NotImplementedError,
+}.items():
+    KNOWN[f"torch.{_name}"] = _make_check(_kind)
+
+
+@known("torch._check_is_size")
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:  # noqa: A002 - PyTorch's name
+    """Raise where a number is known to be no size, or to be above a bound."""
+    KNOWN["torch._check"](i >= 0, message)
+    if max is not None:
+        KNOWN["torch._check"](i <= max, message)
 
 
 @known("torch.nn.functional.one_hot")

@@ -47,7 +47,7 @@ class seed:  # noqa: N801 - a context manager, used as a function
     """
 
     def __init__(self, key: Any) -> None:
-        self._key = jax.random.key(key) if isinstance(key, int) else key
+        self._key = self._root = jax.random.key(key) if isinstance(key, int) else key
         self._count = 0
 
     def __enter__(self) -> Self:
@@ -134,7 +134,8 @@ class Stream:
             return
         block = copy.copy(self._block)
         block._count = self._count
-        block._key = block._key if key is None else key
+        if key is not None:
+            block._key = block._root = key
         if iteration is not None:
             block._key = jax.random.fold_in(jax.random.fold_in(block._key, self._count + 1), iteration)
         with block:
@@ -163,9 +164,32 @@ def set_state(new_state: State, device: Any = None) -> None:
     if not isinstance(new_state, State):
         raise TypeError(f"expected a state of torch.get_rng_state, got {type(new_state).__name__}")
     if new_state.key is not None:
-        block = seed(new_state.key)
-        block._count = new_state.count
-        block.__enter__()
+        _enter(new_state.key, new_state.count)
+
+
+def _enter(key: Any, count: int) -> None:
+    """Draw from a key until the block around ends."""
+    found = _current.get()
+    block = seed(key)
+    block._count, block._root = count, key if found is None else found.block._root
+    block.__enter__()
+
+
+def restart(number: int) -> None:
+    """Draw the random numbers of a seed of torch.manual_seed from here on; they depend on the block's key as well.
+
+    Raises:
+        NotSupported: no block is around.
+    """
+    found = _current.get()
+    if found is None or not found.may_draw():
+        raise NotSupported(
+            "torch.manual_seed sets a global state, which JAX has not", "call within `with fnjax.torch.seed(key):`"
+        )
+    key = jax.random.fold_in(found.block._root, 0)  # draws count from 1
+    for half in (number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF):
+        key = jax.random.fold_in(key, half)
+    _enter(key, 0)
 
 
 @contextlib.contextmanager

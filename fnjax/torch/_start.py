@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax.torch import (
+    _backends,
     _creation,
     _distributed,
     _distributions,
@@ -28,6 +29,7 @@ from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.load import import_module, load
 
 ENTERING = (
+    _backends,
     _creation,
     _distributed,
     _distributions,

@@ -67,7 +67,6 @@ KNOWN["torch.set_grad_enabled"] = KNOWN["torch.autograd.set_grad_enabled"] = _Se
 KNOWN["torch.is_grad_enabled"] = lambda: get_mode().enabled
 KNOWN["torch.is_inference_mode_enabled"] = lambda: False
 KNOWN |= {"torch.autograd.grad": engine.grad, "torch.autograd.backward": engine.backward}
-KNOWN["torch.autograd.Variable"] = lambda x, requires_grad=False: x.detach().requires_grad_(requires_grad)
 
 
 @known("torch.utils.checkpoint.checkpoint")

@@ -123,6 +123,43 @@ class RNNBase(Module):
         shapes = [(layers, batch, self.proj_size or self.hidden_size)]
         return [*shapes, (layers, batch, self.hidden_size)] if self.mode == "LSTM" else shapes
 
+    def get_expected_hidden_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """Return the shape of the state."""
+        batch = input.shape[0 if self.batch_first else 1] if batch_sizes is None else int(batch_sizes[0])
+        return self._list_state_sizes(batch)[0]
+
+    def get_expected_cell_size(self, input: Any, batch_sizes: Any) -> tuple[int, int, int]:
+        """Return the shape of an LSTM's second state."""
+        return (*self.get_expected_hidden_size(input, batch_sizes)[:2], self.hidden_size)
+
+    def check_hidden_size(
+        self, hx: Any, expected_hidden_size: tuple[int, ...], msg: str = "Expected hidden size {}, got {}"
+    ) -> None:
+        """Raise PyTorch's error for a state of another shape."""
+        if tuple(hx.shape) != tuple(expected_hidden_size):
+            raise RuntimeError(msg.format(expected_hidden_size, list(hx.shape)))
+
+    def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
+        """Raise PyTorch's errors for an input, or a state, that does not fit."""
+        self.check_input(input, batch_sizes)
+        expected = self.get_expected_hidden_size(input, batch_sizes)
+        if self.mode != "LSTM":
+            self.check_hidden_size(hidden, expected)
+            return
+        self.check_hidden_size(hidden[0], expected, "Expected hidden[0] size {}, got {}")
+        expected = self.get_expected_cell_size(input, batch_sizes)
+        self.check_hidden_size(hidden[1], expected, "Expected hidden[1] size {}, got {}")
+
+    def permute_hidden(self, hx: Any, permutation: Any) -> Any:
+        """Return the states of a batch in another order."""
+        if permutation is None:
+            return hx
+        return (
+            tuple(s.index_select(1, permutation) for s in hx)
+            if self.mode == "LSTM"
+            else hx.index_select(1, permutation)
+        )
+
     def _start(self, hx: Any, batch: int, input: Any, single: bool, order: Any) -> list[Any]:
         """Return the state's tensors with a batch axis, checked; zeros by default."""
         shapes = self._list_state_sizes(batch)

@@ -1,0 +1,126 @@
+"""Devices, streams, seeds and flags of torch: what is asked of the machine has an answer that changes no result."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from fnjax import torch
+
+CLASSES = ("fx.Proxy", "fx.proxy.Proxy", "fx.GraphModule", "jit.ScriptModule", "_subclasses.FakeTensor")
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_no_instances(name):
+    """Nothing is an instance of the classes of PyTorch's compilers, and none is made."""
+    cls = torch
+    for part in name.split("."):
+        cls = getattr(cls, part)
+    assert not isinstance(torch.ones(1), cls)
+    assert not isinstance(torch.nn.ReLU(), cls)
+    with pytest.raises(torch.NotSupported, match="machinery of PyTorch"):
+        cls()
+
+
+def test_variables_are_tensors():
+    """All tensors are instances of Variable, which makes a leaf of a tensor's data."""
+    Variable = torch.autograd.Variable
+    assert isinstance(torch.ones(1), Variable)
+    assert isinstance(torch.nn.Parameter(torch.ones(1)), torch.autograd.variable.Variable)
+    assert not isinstance(3.0, Variable)
+    assert Variable(torch.ones(1), requires_grad=True).requires_grad
+    assert not Variable(torch.ones(1), volatile=True).requires_grad
+
+
+def test_flags_and_streams():
+    """Flags have one value whatever is set, streams are in order, and no time is measured."""
+    torch.set_float32_matmul_precision("high")
+    torch.use_deterministic_algorithms(True)
+    assert torch.get_float32_matmul_precision() == "highest"
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_device_module("cuda").is_available()
+    stream, event = torch.cuda.Stream(), torch.cuda.Event(enable_timing=True)
+    with torch.cuda.stream(stream):
+        event.record(stream)
+    torch.cuda.current_stream().wait_stream(torch.cuda.default_stream())
+    stream.wait_event(event)
+    assert event.query()
+    with pytest.raises(torch.NotSupported, match="block_until_ready"):
+        event.elapsed_time(event)
+    properties = torch.cuda.get_device_properties(0)
+    assert properties.shared_memory_per_block_optin > properties.shared_memory_per_block
+    assert str(torch.ones(1).device) == "cuda:0"
+    assert repr(torch.device("cpu")) == "device(type='cpu')"
+    x = torch.ones(1, 1, 2, 4)
+    with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
+        assert torch.nn.functional.scaled_dot_product_attention(x, x, x).sum() == 8
+
+
+@pytest.mark.parametrize(
+    ("check", "error"),
+    [
+        (lambda: torch._check(False), RuntimeError),
+        (lambda: torch._check_index(False, lambda: "no"), IndexError),
+        (lambda: torch._check_is_size(-1), RuntimeError),
+        (lambda: torch._check_is_size(3, max=2), RuntimeError),
+        (lambda: torch._assert(False, "no"), AssertionError),
+    ],
+)
+def test_checks(check, error):
+    """A check that is known to fail raises PyTorch's exception, one of traced numbers is taken to hold."""
+    with pytest.raises(error, match=r"^no$|^Expected cond"):
+        check()
+    assert jax.jit(torch.jax_view(lambda x: (torch._check(x.sum() > 0), x)[1]))(jnp.ones(1)) == 1
+
+
+def test_freed_storage():
+    """Memory is freed and had again in name only; another size is refused."""
+    x = torch.ones(2)
+    x.storage().resize_(0)
+    x.untyped_storage().resize_(8)
+    assert x.sum() == 2
+    with pytest.raises(torch.NotSupported, match="another size"):
+        x.storage().resize_(3)
+
+
+def test_seeds_begin_the_stream_anew():
+    """torch.manual_seed gives the same numbers again, others for another seed or key, under jit too."""
+
+    def draw(key, number):
+        with torch.seed(key):
+            first = torch.rand(2)
+            torch.manual_seed(number)
+            second = torch.rand(2)
+            with torch.random.fork_rng():
+                torch.cuda.manual_seed(5)
+                torch.rand(2)
+            third, state = torch.rand(2), torch.get_rng_state()
+            torch.manual_seed(number)
+            again = torch.rand(2), torch.rand(2)
+            torch.set_rng_state(state)
+            torch.random.manual_seed(number)
+            return torch.jax_view([first, second, third, *again, torch.rand(2)])
+
+    first, second, third, *again, last = draw(0, 3)
+    np.testing.assert_array_equal([second, third, second], [*again, last])
+    others = [draw(0, 4)[1], draw(1, 3)[1], draw(0, 3 + 2**40)[1], draw(0, -1)[1]]
+    assert len({x[0].item() for x in (first, second, third, *others)}) == 7
+    np.testing.assert_array_equal(jax.jit(lambda key: draw(key, 3)[1])(jax.random.key(0)), second)
+    with pytest.raises(torch.NotSupported, match=r"fnjax\.torch\.seed"):
+        torch.manual_seed(0)
+
+
+@pytest.mark.parametrize(("kind", "wrong"), [("LSTM", "hidden.1. size"), ("GRU", "hidden size")])
+def test_parts_of_recurrent_layers(kind, wrong):
+    """Subclasses may call the methods of PyTorch's recurrent layers that check and sort."""
+    with torch.seed(0):
+        layer = getattr(torch.nn, kind)(2, 3)
+    x, state = torch.ones(4, 5, 2), torch.arange(15.0).reshape(1, 5, 3)
+    both = (state, state) if kind == "LSTM" else state
+    layer.check_forward_args(x, both, None)
+    assert layer.get_expected_hidden_size(x, None) == (1, 5, 3)
+    order = torch.tensor([4, 3, 2, 1, 0])
+    moved = layer.permute_hidden(both, order)
+    assert (moved[0] if kind == "LSTM" else moved)[0, 0].tolist() == [12, 13, 14]
+    with pytest.raises(RuntimeError, match=f"Expected {wrong}"):
+        layer.check_forward_args(x, (state, state[:, :4]) if kind == "LSTM" else state[:, :4], None)
