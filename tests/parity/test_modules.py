@@ -35,8 +35,9 @@ def test_all_layers_are_there():
     import torch
 
     import fnjax.torch as ours
+    from fnjax.torch.deferred.missing import loading
 
     names = [n for n, c in vars(torch.nn).items() if isinstance(c, type) and issubclass(c, torch.nn.Module)]
-    with ours._missing.loading():
+    with loading():
         missing = sorted(n for n in names if not isinstance(getattr(ours.nn, n), type))
     assert missing == ["Container"]
