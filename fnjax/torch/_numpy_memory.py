@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Storage, Value, overwrite
+from fnjax.torch._autograd.graph import Storage, Value, overwrite, substitutes
 from fnjax.torch._tensor import Derived, Tensor, is_known
 
-_VALUE, _VERSION = (vars(Storage)[name] for name in ("value", "version"))
+VALUE, VERSION = (vars(Storage)[name] for name in ("value", "version"))
 
 
 class _Shown:
@@ -27,47 +27,51 @@ class NumpyMemory(Storage):
 
     __slots__ = ()
 
-    @property
-    def value(self) -> Value:
-        """The value, with the writes of NumPy."""
-        found: Value = _VALUE.__get__(self)
+    def read(self) -> Value:
+        """Return the value, with the writes of NumPy."""
+        found: Value = VALUE.__get__(self)
         entries, shown = self.numpy
         if is_known(found.array) and entries.tobytes() != np.asarray(found.array, entries.dtype).tobytes():
             found = overwrite(found, jnp.array(entries, found.array.dtype))
-            _VALUE.__set__(self, found)
-            _VERSION.__set__(self, _VERSION.__get__(self) + 1)
+            VALUE.__set__(self, found)
+            VERSION.__set__(self, VERSION.__get__(self) + 1)
         if shown is not None and shown() is None:  # nobody can write to it any more
-            self.__class__, self.numpy = Storage, None  # type: ignore[assignment] # it has the same slots
+            self.numpy = None
+            if type(self) is NumpyMemory:
+                self.__class__ = Storage  # type: ignore[assignment] # it has the same slots
         return found
 
-    @value.setter
-    def value(self, new: Value) -> None:
-        _VALUE.__set__(self, new)
+    def write(self, new: Value) -> None:
+        """Set the value, which NumPy sees."""
+        VALUE.__set__(self, new)
         if is_known(new.array):
             np.copyto(self.numpy[0], np.asarray(new.array, self.numpy[0].dtype))
+
+    value = property(read, write)
 
     @property
     def version(self) -> int:
         """The number of writes."""
         _ = self.value
-        return _VERSION.__get__(self)
+        return VERSION.__get__(self)
 
     @version.setter
     def version(self, new: int) -> None:
-        _VERSION.__set__(self, new)
+        VERSION.__set__(self, new)
 
 
 def to_numpy(tensor: Tensor) -> Any:
     """Return a known tensor as a NumPy array; both share memory."""
-    memory = tensor.memory
+    found = substitutes.get().get(id(tensor.memory))
+    memory = tensor.memory if found is None else found.storage
     own = tensor.dtype.numpy
     if isinstance(memory, Derived) or not is_known(memory.value.array) or tensor.part:
         return np.asarray(tensor.array, own)
-    shown = memory.numpy[1]() if isinstance(memory, NumpyMemory) and memory.numpy[1] else None
+    shown = memory.numpy[1]() if memory.numpy and memory.numpy[1] else None
     if shown is None:
-        entries = memory.numpy[0] if isinstance(memory, NumpyMemory) else np.array(memory.value.array, own)
+        entries = memory.numpy[0] if memory.numpy else np.array(memory.value.array, own)
         shown = _Shown(entries)
-        if not isinstance(memory, NumpyMemory):
+        if not memory.numpy:
             _share(memory, entries, shown)
     flat = np.asarray(shown).reshape(-1)[_layout.offset_of(tensor.layout, memory.layout) :]
     strides = [s * flat.itemsize for s in _layout.strides_of(tensor.layout)]
@@ -76,7 +80,8 @@ def to_numpy(tensor: Tensor) -> Any:
 
 def _share(memory: Storage, entries: Any, shown: _Shown | None) -> None:
     memory.numpy = entries, None if shown is None else weakref.ref(shown)
-    memory.__class__ = NumpyMemory
+    if not isinstance(memory, NumpyMemory):
+        memory.__class__ = NumpyMemory
 
 
 def share(tensor: Tensor, entries: Any) -> Tensor:

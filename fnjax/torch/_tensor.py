@@ -23,6 +23,7 @@ from fnjax.torch._autograd.graph import (
     keep,
     overwrite,
     replaced,
+    substitutes,
 )
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
@@ -85,10 +86,10 @@ class Tensor(metaclass=_TensorType):
         "__weakref__",
         "_cached",
         "_detached",
+        "_grad",
         "_is_recorded",
         "_made_in",
         "dtype",
-        "grad",
         "layout",
         "memory",
         "number",
@@ -99,7 +100,7 @@ class Tensor(metaclass=_TensorType):
     layout: Any
     dtype: Any  # torch's dtype
     part: str
-    grad: Tensor | None
+    _grad: Tensor | None
     number: bool
     mask: Any  # a deferred.selection.Mask, or None
     _detached: Detached | None
@@ -121,7 +122,7 @@ class Tensor(metaclass=_TensorType):
         """Return a tensor that shows a part of a storage."""
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
-        made._detached, made._cached, made.grad, made.number, made.mask = detached, None, None, False, None
+        made._detached, made._cached, made._grad, made.number, made.mask = detached, None, None, False, None
         made._made_in = weakref.ref(find_program()) if is_transformed() else None
         made._is_recorded = get_mode().enabled
         return made
@@ -134,8 +135,9 @@ class Tensor(metaclass=_TensorType):
         storage = self.memory
         if replaced.get():
             _check_not_replaced(storage)
-        if self._cached is not None and self._cached[0] == storage.version:
-            kept = find_kept(self._cached[1])
+        cached = self._cached  # once: another thread may set it
+        if cached is not None and cached[0] == storage.version:
+            kept = find_kept(cached[1])
             if kept is not None:
                 return kept
         whole, layout, part = storage.layout, self.layout, self.part
@@ -246,6 +248,22 @@ class Tensor(metaclass=_TensorType):
     def ndim(self) -> int:
         """The number of axes."""
         return self.layout.ndim if self.mask is None else self.layout.ndim - self.mask.array.ndim + 1
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The gradient that `.backward()` has collected, or None."""
+        stand_in = substitutes.get().get(id(self.memory))
+        if stand_in is None or stand_in.gradients is None:
+            return self._grad
+        return stand_in.gradients.get(id(self), self._grad)
+
+    @grad.setter
+    def grad(self, new: Tensor | None) -> None:
+        stand_in = substitutes.get().get(id(self.memory))
+        if stand_in is None or stand_in.gradients is None:
+            self._grad = new
+        else:
+            stand_in.gradients[id(self)] = new
 
     @property
     def requires_grad(self) -> bool:

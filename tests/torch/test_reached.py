@@ -1,5 +1,8 @@
 """Functions that reach parameters and buffers without their being arguments."""
 
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 
 import jax
@@ -135,6 +138,36 @@ class Warns(Bank):
 
         self.look = Write
 
+class Again(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, layer):
+        ctx.layer = layer
+        ctx.save_for_backward(x)
+        if isinstance(layer, Counts):
+            layer.calls.numpy()[0] += 1
+        return x * layer.weight
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        with torch.enable_grad():
+            x = x.detach().requires_grad_()
+            (x * ctx.layer.weight).backward(g)
+        return x.grad, None
+
+class Runs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.full((2,), 3.0))
+
+    def forward(self, x):
+        return Again.apply(x, self)
+
+class Counts(Runs):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
 class Updates(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, rows, how: str):
@@ -231,3 +264,59 @@ def test_a_write_of_backward_to_an_argument_warns(layers, how):
         y.backward()
     assert x.grad.tolist() == [[2.0] * 4] * 3
     np.testing.assert_array_equal(rows.numpy(), 1)
+
+
+def on_tape(model):
+    def run(k):
+        x = torch.full((2,), k, requires_grad=True)
+        y = model(x).sum()
+        gradients = torch.autograd.grad(y, [x, model.weight])
+        return y.item(), [g.tolist() for g in gradients]
+
+    return run
+
+
+def by_jax(model):
+    def run(k):
+        value, gradient = differentiate(jnp.full(2, k))
+        return float(value), [gradient.tolist(), [k, k]]
+
+    differentiate = jax.value_and_grad(lambda x: model(x).sum())
+    return run
+
+
+def by_jit(model):
+    return by_jax(jax.jit(model))
+
+
+@pytest.mark.parametrize("way", [on_tape, by_jax, by_jit])
+def test_threads_differentiate_one_module(layers, way):
+    """Backward gives parameters other values in its own thread only, and their `.grad` too."""
+    model, barrier = layers.Runs(), threading.Barrier(8)
+
+    def run(k):
+        barrier.wait()
+        return [way(model)(float(k)) for _ in range(5)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(run, range(8)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert found == [[(6.0 * k, [[3.0, 3.0], [k, k]])] * 5 for k in range(8)]
+    assert model.weight.grad is None
+    assert model.weight.tolist() == [3.0, 3.0]
+
+
+def test_numpy_writes_to_a_buffer_that_forward_reaches(layers):
+    """NumPy shares memory with a buffer inside of a Function's forward, as it does outside, before and after a call."""
+    model = layers.Counts()
+    seen = model.calls.numpy()
+    for k in (1.0, 2.0):
+        model(torch.ones(2)).sum()
+        assert (model.calls.item(), seen.item()) == (k, k)
+    seen[0] = 5
+    model(torch.ones(2)).sum()
+    assert model.calls.item() == 6

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple, Self
 import jax
 
 from fnjax.torch._autograd.ctx import is_written, mark
-from fnjax.torch._autograd.graph import Value
+from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.control.journal import Journal, note_storage
+from fnjax.torch.control.journal import Journal
 
 
 class Stateful:
@@ -148,22 +148,28 @@ class Reached:
         self._journal = Journal(is_branch=False)
 
     def __enter__(self) -> Self:
-        self._attributes = [dict(vars(module)) for module, _ in self._modules]
+        self._attributes = []
         for module, attributes in self._modules:
-            vars(module).update(attributes)
+            own = vars(module)
+            if own.keys() != attributes.keys() or any(own[k] is not v for k, v in attributes.items()):
+                self._attributes.append((own, dict(own)))
+                own.update(attributes)
         if self._reachable:
             self._journal.__enter__()
-            self._before = [(k.tensor.grad, k.tensor.dtype) for k in self._reachable]
+            self._block = substituting()
+            self._block.__enter__()
+            self._dtypes = [k.tensor.dtype for k in self._reachable]
             for k, array in zip(self._reachable, self._arrays, strict=True):
-                install(k.tensor, array, k.requires_grad)
-                k.tensor.grad, k.tensor.dtype = None, k.dtype
+                substitute(k.tensor, array, k.requires_grad, collect=True)
+                if k.tensor.dtype is not k.dtype:
+                    k.tensor.dtype = k.dtype
             self._values = [k.tensor.memory.value for k in self._reachable]
         return self
 
     def __exit__(self, *error: object) -> None:
-        for (module, _), attributes in zip(self._modules, self._attributes, strict=True):
-            vars(module).clear()
-            vars(module).update(attributes)
+        for own, attributes in self._attributes:
+            own.clear()
+            own.update(attributes)
         if any(map(is_written, self._constant, self._marks)) and error[0] is None:
             warnings.warn(
                 f"{self._name}.backward writes to an argument of forward: the caller's tensor keeps its values, since "
@@ -174,9 +180,11 @@ class Reached:
         if not self._reachable:
             return
         written = any(k.tensor.memory.value is not v for k, v in zip(self._reachable, self._values, strict=True))
-        for k, before in zip(self._reachable, self._before, strict=True):
-            k.tensor.grad, k.tensor.dtype = before
+        for k, before in zip(self._reachable, self._dtypes, strict=True):
+            if k.tensor.dtype is not before:
+                k.tensor.dtype = before
         self._journal.take_back()
+        self._block.__exit__(None, None, None)
         self._journal.__exit__(*error)
         if written and error[0] is None:
             warnings.warn(
@@ -292,11 +300,3 @@ def release(value: Any) -> Any:
     if type(value) is dict:
         return {k: release(v) for k, v in value.items()}
     return value
-
-
-def install(tensor: Tensor, array: Any, requires_grad: bool) -> None:
-    """Replace the array of a tensor; the Journal around the call restores it."""
-    storage = tensor.memory
-    note_storage(storage)
-    storage.value = Value(array, requires_grad=requires_grad, leaf=tensor if requires_grad else None)
-    storage.version += 1

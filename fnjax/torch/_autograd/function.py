@@ -25,7 +25,6 @@ from fnjax.torch._autograd.captured import (
     Reachable,
     Reached,
     hold,
-    install,
     is_leaf,
     is_node,
     reach,
@@ -35,6 +34,7 @@ from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._autograd.gradients import check_gradients, resolve
 from fnjax.torch._autograd.graph import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
+from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
 from fnjax.torch._namespace import known
@@ -98,7 +98,7 @@ def _enter(array: Any, kind: Kind, object_: Tensor | None) -> Tensor:
     """Return an argument as a tensor: the caller's own one if modules or closures may refer to it."""
     if object_ is None:
         return wrap_array(array, kind)
-    install(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
+    substitute(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
     return object_
 
 
@@ -129,7 +129,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     boxed = getattr(cls, "boxed_grads_call", False)
 
     def forward(ctx: Any, call: _Call, *args: Any) -> Any:
-        with Journal(is_branch=False) as journal, watch() as read:
+        with Journal(is_branch=False) as journal, watch() as read, substituting():
             try:
                 return run_forward(ctx, call, args, journal, read)
             finally:

@@ -297,3 +297,19 @@ class Storage:
     def trace(self) -> Any:
         """The trace that the memory belongs to, or None."""
         return find_trace(self.value.array)
+
+
+class Substitute(NamedTuple):
+    """Memory in place of another in one block (substitution.substitute).
+
+    Attributes:
+        storage: the memory.
+        gradients: by their ids `.grad` of tensors that show it, as the block has them; None where they keep their own.
+    """
+
+    storage: Storage
+    gradients: dict[int, Any] | None
+
+
+_none: dict[int, Substitute] = {}
+substitutes: ContextVar[dict[int, Substitute]] = ContextVar("substitutes", default=_none)  # by the ids of storages

@@ -34,7 +34,7 @@ def _take(cls: type, data: Any) -> Any:
     if not whole or source._detached or source.value.node is not None or source.value.requires_grad:
         source = make(jax.lax.stop_gradient(source.array), source.dtype)
     made.memory, made.layout, made.dtype, made.part = source.memory, source.layout, source.dtype, ""
-    made._detached, made._cached, made.grad, made.number, made.mask = None, None, None, False, None
+    made._detached, made._cached, made._grad, made.number, made.mask = None, None, None, False, None
     made._made_in, made._is_recorded = None, True
     source._detached, source._cached = Detached(), None  # it goes on to show this memory, without gradient
     return made
