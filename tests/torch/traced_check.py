@@ -40,6 +40,47 @@ import torch.nn.functional as F
 from torch import nn
 
 """
+# Text after a case that makes `f` what it is within another branch, loop, Function or module.
+WRAPPERS = {
+    "": "",
+    "branch": """
+def f(x, inner=f):
+    if x[0] > -50:
+        return inner(x)
+    return inner(x * 1)
+""",
+    "loop": """
+def f(x, inner=f):
+    result = inner(x)
+    for _ in range(3):
+        if x[0] > -50:
+            break
+        result = inner(x)
+    return result
+""",
+    "function": """
+class Inner(torch.autograd.Function):
+    inner = staticmethod(f)
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return Inner.inner(x)
+    @staticmethod
+    def backward(ctx, *grads):
+        (x,) = ctx.saved_tensors
+        return Inner.inner(x) * 2 + x
+def f(x):
+    return Inner.apply(x)
+""",
+    "module": """
+class Inner(nn.Module):
+    inner = staticmethod(f)
+    def forward(self, x):
+        return self.inner(x)
+def f(x):
+    return Inner()(x)
+""",
+}
 INPUTS = [[1.0, 2.0, 3.0], [-1.0, -2.0, -4.0], [3.0, -1.0, -0.5]]
 MODES = ("eager", "jit", "gradient")
 FINE = ("right", "refused", "impossible")
@@ -60,7 +101,7 @@ class Verdict:
     Attributes:
         kind: `right`, `refused` (NotSupported), `impossible` (PyTorch raises for every input), `wrong`, `error`
             (another exception) or `lenient` (no exception outside of jit, where PyTorch raises).
-        mode: one of MODES.
+        mode: one of MODES, or `vmap` or `scan`.
         text: the message of the exception, or the values that differ.
     """
 
@@ -179,6 +220,14 @@ class Program:
             total = weigh([x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)], lambda _: 1)
             return total if isinstance(total, jax.Array) else jnp.float32(0)
 
+        if mode in {"vmap", "scan"}:
+            stacked = [jnp.stack(arrays) for arrays in zip(*self.inputs, strict=True)]
+            over = jax.vmap(function) if mode == "vmap" else lambda *xs: jax.lax.map(lambda x: function(*x), xs)
+            try:
+                found = jax.jit(over)(*stacked)
+            except Exception as error:  # noqa: BLE001 - it is reported
+                return [error] * len(self.inputs)
+            return [flatten(jax.tree.map(lambda leaf, i=i: leaf[i], found)) for i in range(len(self.inputs))]
         run = jax.grad(loss, tuple(range(len(self.inputs[0])))) if mode == "gradient" else function
         run = jax.jit(run) if mode != "eager" and jit else run
         return [attempt(run, [jnp.asarray(x) for x in arrays]) for arrays in self.inputs]
@@ -227,12 +276,14 @@ def has_pytorch() -> bool:
     return importlib.util.find_spec("torch") is not None
 
 
-def check_cases(pattern: str, folder: Path) -> Iterator[tuple[str, Verdict, bool]]:
+def check_cases(
+    pattern: str, folder: Path, modes: tuple[str, ...] = MODES, wrapper: str = ""
+) -> Iterator[tuple[str, Verdict, bool]]:
     """Yield the verdict on each case whose name matches, and whether it is known to be wrong."""
     for name, (text, known) in read_cases().items():
         if fnmatchcase(name, pattern):
-            program = Program(text, [[x] for x in INPUTS], folder / f"{name.replace('/', '_')}.py")
-            yield name, program.check(pytorch=has_pytorch()), known
+            program = Program(text + WRAPPERS[wrapper], [[x] for x in INPUTS], folder / f"{name.replace('/', '_')}.py")
+            yield name, program.check(modes, pytorch=has_pytorch()), known
 
 
 def check_seed(
@@ -285,7 +336,10 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=10**9, help="how many seeds at most")
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--tries", type=int, default=60, help="how often to try a smaller program")
+    parser.add_argument("--within", choices=[*WRAPPERS], default="", help="where the cases run")
+    parser.add_argument("--modes", default=",".join(MODES), help="of eager, jit, gradient, vmap and scan")
     options = parser.parse_args()
+    modes = tuple(options.modes.split(","))
     warnings.simplefilter("ignore")
     kinds, reasons = collections.Counter[str](), collections.Counter[str]()
     features: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -293,7 +347,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name, jax.enable_x64(True):
         folder = Path(name)
         if options.what == "cases":
-            for case, verdict, _ in check_cases(options.only, folder):
+            for case, verdict, _ in check_cases(options.only, folder, modes, options.within):
                 kinds[verdict.kind] += 1
                 if options.show or verdict.kind not in FINE:
                     print(f"{case:34} {str(verdict)[:300]}", flush=True)
@@ -301,7 +355,7 @@ def main() -> int:
             seed = options.seed
             while seed < options.seed + options.count and time.monotonic() - start < options.seconds:
                 generator = Views(seed) if options.what == "views" else Generator(seed)
-                program, verdict = check_seed(generator, seed, folder)
+                program, verdict = check_seed(generator, seed, folder, modes)
                 kinds[verdict.kind] += 1
                 for feature in generator.features:
                     features[feature][verdict.kind] += 1
