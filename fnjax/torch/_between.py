@@ -21,6 +21,7 @@ from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import Journal, is_journaled
 from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -75,9 +76,11 @@ def jax_view(x: Any) -> Any:
 
 
 def _leave(leaf: Any) -> Any:
+    if isinstance(leaf, (HostValue, Number)):
+        return leaf.to_array()
     if isinstance(leaf, Deferred):
         raise leaf.refuse()
-    return leaf.array if isinstance(leaf, Tensor) else leaf.to_array() if isinstance(leaf, HostValue) else leaf
+    return leaf.array if isinstance(leaf, Tensor) else leaf
 
 
 def _record(function: Callable[..., Any]) -> Callable[..., Any]:

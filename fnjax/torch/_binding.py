@@ -11,6 +11,7 @@ from fnjax.torch._dtypes import dtype, type_of_number
 from fnjax.torch._table import MISSING, Operation, Overload
 from fnjax.torch._table.signature import bind_arguments, read_literal_text
 from fnjax.torch._tensor import Size, Tensor, is_known
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -137,6 +138,8 @@ def _find_kind(value: Any) -> str:
 def _as_sizes(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(_as_sizes(v) for v in value)
+    if isinstance(value, Deferred):
+        raise value.refuse("a size, or an axis, by it")
     if isinstance(value, Tensor) and value.dtype.kind == "int" and not value.ndim:
         if not is_known(value.array):
             raise NotSupported("a size, or an axis, that is a traced number", "pass a Python number")

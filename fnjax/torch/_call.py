@@ -30,7 +30,7 @@ from fnjax.torch._table.record import VANISH
 from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import Either, distribute
+from fnjax.torch.deferred.number import on_operands
 from fnjax.torch.deferred.selection import LOSSES, Mask, check_operands, find_mask, whole
 from fnjax.torch.loading.errors import NotSupported, find_line
 
@@ -151,8 +151,12 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     Raises:
         NotSupported: the table does not have it, or not in this form.
     """
-    if any(type(x) is Either for x in (*args, *kwargs.values())):
-        return distribute(lambda *args, **kwargs: run(name, args, kwargs), args, kwargs)
+    if any(isinstance(x, Deferred) for x in (*args, *kwargs.values())):
+        return on_operands(lambda *args, **kwargs: _run_operation(name, args, kwargs), args, kwargs)
+    return _run_operation(name, args, kwargs)
+
+
+def _run_operation(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     operation = find_operation(name)
     if operation is None or isinstance(operation, Absent):
         reason = "" if operation is None else f" {operation.reason}"

@@ -21,6 +21,7 @@ from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, result_t
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
 from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.calls import enter_host
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -78,9 +79,11 @@ def tensor(
         return _options(dtype, requires_grad, data, own)
     leaves = _list_leaves(data)
     own = _guess(leaves)
-    if any(isinstance(x, Tensor) for x in leaves):
+    if any(isinstance(x, (Tensor, Number)) for x in leaves):
         raw = jax.tree.map(
-            lambda x: x.array if isinstance(x, Tensor) else x, data, is_leaf=lambda x: isinstance(x, Tensor)
+            lambda x: x.array if isinstance(x, (Tensor, Number)) else x,
+            data,
+            is_leaf=lambda x: isinstance(x, (Tensor, Number)),
         )
         return _options(dtype, requires_grad, jnp.asarray(raw), own)
     return _options(dtype, requires_grad, np.asarray(data, own.numpy if dtype is None else None), own)
@@ -147,7 +150,7 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, requires_grad: b
 def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Return a tensor of one number."""
     own = as_dtype(dtype) if dtype is not None else _guess([fill_value])
-    raw = fill_value.array if isinstance(fill_value, Tensor) else fill_value
+    raw = fill_value.array if isinstance(fill_value, (Tensor, Number)) else fill_value
     return _options(own, requires_grad, jnp.full(_views._sizes([size]), raw, own.array), own)
 
 
@@ -161,7 +164,7 @@ def _like(number: Any) -> Callable[..., Tensor]:
         **_: Any,
     ) -> Tensor:
         own = input.dtype if dtype is None else as_dtype(dtype)
-        raw = fill_value.array if isinstance(fill_value, Tensor) else fill_value
+        raw = fill_value.array if isinstance(fill_value, (Tensor, Number)) else fill_value
         raw = uninitialised.get() if raw is None else raw
         array = jnp.broadcast_to(jnp.asarray(raw, own.array), input.shape)
         return _options(own, requires_grad, array, own)
@@ -200,7 +203,7 @@ def arange(
         if any(isinstance(b, float) for b in given)
         else DTYPES["int64"]
     )
-    if any(isinstance(b, Tensor) for b in given):
+    if any(isinstance(b, (Tensor, Number)) for b in given):
         raise NotSupported("torch.arange of a traced number: its length is not known", "pass a Python number")
     count = max(int(np.ceil((given[1] - given[0]) / given[2])), 0)
     return _options(own, requires_grad, given[0] + np.arange(count) * given[2], own)
@@ -210,7 +213,7 @@ def arange(
 def range_with_end(start: Any = 0, end: Any = None, step: Any = 1, *, dtype: Any = None, **named: Any) -> Tensor:
     """Return equally spaced numbers, the last of them included."""
     own = default_dtype() if dtype is None else dtype
-    if any(isinstance(b, Tensor) for b in (start, end, step)):
+    if any(isinstance(b, (Tensor, Number)) for b in (start, end, step)):
         raise NotSupported("torch.range of tensors", "pass Python numbers")
     return arange(start, start + (int((end - start) / step) + 0.5) * step, step, dtype=own, **named)
 

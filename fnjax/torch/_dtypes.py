@@ -198,7 +198,8 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 
 def type_of_number(value: Any) -> type:
     """Return the type by which a Python number promotes; subclasses of int count as int."""
-    found = next((kind for kind in (bool, int, float, complex) if isinstance(value, kind)), None)
+    found: type | None = getattr(value, "kind", None)  # of a traced one
+    found = found or next((kind for kind in (bool, int, float, complex) if isinstance(value, kind)), None)
     if found is None:
         raise TypeError(f"expected a number, got {value}")  # a stand-in raises its reason here
     return found

@@ -12,8 +12,8 @@ import jax
 from fnjax import collectives
 from fnjax._contexts import DEFAULT_GROUP
 from fnjax.torch._autograd.graph import Value
-from fnjax.torch._tensor import Tensor, number
-from fnjax.torch.deferred.affine import set_affine
+from fnjax.torch.deferred.affine import RANK
+from fnjax.torch.deferred.number import Number, number
 
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("_EXCHANGE", default=None)
 
@@ -59,10 +59,13 @@ def find_axis(group: Any) -> str:
     return axis
 
 
-def get_rank(group: Any = None) -> Tensor:
+def get_rank(group: Any = None) -> Any:
     """Return the index of this device along the axis: a traced number."""
     axis = find_axis(group)
-    return set_affine(number(collectives.axis_index(axis)), ({("rank", axis): 1}, 0))
+    found = number(collectives.axis_index(axis))
+    if type(found) is Number:
+        found.value.origin = (RANK, axis)
+    return found
 
 
 def as_group(x: Any) -> Any:

@@ -13,6 +13,7 @@ from fnjax.torch._dtypes import cast_entries, dtype
 from fnjax.torch._tensor import Tensor, derive, is_known, make
 from fnjax.torch.deferred.affine import find_length
 from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Mask, find_mask, move_selected, select, spread_values
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -29,6 +30,10 @@ def _normalise(index: Any) -> tuple[Any, ...]:
 def _part(part: Any) -> Any:
     if isinstance(part, HostValue):
         part = part.to_tensor()
+    if type(part) is Number:
+        if part.kind is not int:
+            raise part.refuse("an index")
+        part = part.to_operand()
     if isinstance(part, Tensor):
         if not part.ndim and part.dtype.kind == "int" and is_known(part.array):
             return int(part.array)
@@ -45,6 +50,8 @@ def _part(part: Any) -> Any:
 
 
 def _bound(bound: Any) -> Any:
+    if type(bound) is Number and bound.kind is int:
+        return bound.to_operand()
     if isinstance(bound, Tensor):
         if not is_known(bound.array):
             return bound
@@ -64,7 +71,8 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
     axis, rest = 0, list[Any]()
     for part in parts:
         if isinstance(part, slice) and (isinstance(part.start, Tensor) or isinstance(part.stop, Tensor)):
-            length = find_length(0 if part.start is None else part.start, part.stop)
+            start, stop = (b.value if isinstance(b, Tensor) else b for b in (part.start, part.stop))
+            length = find_length(0 if start is None else start, stop)
             if length is None or part.step not in (None, 1):
                 raise NotSupported(
                     "a slice whose length is not known under jit",

@@ -13,6 +13,7 @@ import numpy as np
 from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Storage, Value, compute
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.deferred.number import Number
 from fnjax.triton.containers import iter_members
 from fnjax.triton.launch import viewing
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
@@ -54,7 +55,7 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
             if isinstance(x, (tuple, list)):
                 items = list(map(enter, x))
                 return type(x)(*items) if hasattr(x, "_fields") else type(x)(items)
-            return given[id(x)] if isinstance(x, Tensor) else x
+            return given[id(x)] if isinstance(x, Tensor) else x.array if type(x) is Number else x
 
         with viewing(lambda x: shown.get(id(x), x), _take):
             found = kernel[grid](*map(enter, args), **{k: enter(v) for k, v in named.items()})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -19,7 +20,9 @@ from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._indexing import cast_to
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
-from fnjax.torch._tensor import Derived, Tensor, is_known, make, number
+from fnjax.torch._tensor import Derived, Tensor, is_known, make
+from fnjax.torch.deferred.either import Either, distribute
+from fnjax.torch.deferred.number import Number, number
 from fnjax.torch.host.calls import numpy as to_host
 from fnjax.torch.loading.errors import NotSupported
 
@@ -30,9 +33,15 @@ METHODS: dict[str, Any] = {
 
 def method(function: Callable[..., Any]) -> Callable[..., Any]:
     """Enter a function as a method of Tensor."""
-    METHODS[
-        function.__name__.rstrip("_") if function.__name__ in {"int_", "float_", "bool_"} else function.__name__
-    ] = function
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, Either) for x in (*args, *kwargs.values())):
+            return distribute(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    METHODS[name.rstrip("_") if name in {"int_", "float_", "bool_"} else name] = call
     return function
 
 
@@ -57,7 +66,7 @@ def item(self: Tensor) -> Any:
         raise RuntimeError(f"a Tensor with {self.layout.size} elements cannot be converted to Scalar")
     if is_known(self.array):
         return self.array.item()
-    return number(self.array.reshape(()), self.dtype)
+    return number(self.array.reshape(()))
 
 
 @method
@@ -165,7 +174,7 @@ def numel(self: Tensor) -> int:
         return self.layout.size
     at, count = self.mask.at, self.mask.array.ndim
     each = _layout.size_of(self.layout.shape[:at] + self.layout.shape[at + count :])
-    return number((self.mask.array != 0).sum() * each)  # type: ignore[return-value] # a traced one
+    return number((self.mask.array != 0).sum() * each)  # a traced one
 
 
 METHODS["nelement"] = numel
@@ -379,4 +388,4 @@ for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
 
 
 def _raw(value: Any) -> Any:
-    return value.array if isinstance(value, Tensor) else value
+    return value.array if isinstance(value, (Tensor, Number)) else value

@@ -17,17 +17,16 @@ from fnjax.torch._autograd.graph import Value, get_mode
 from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
-from fnjax.torch._dtypes import check_castable, default_dtype, dtype
+from fnjax.torch._dtypes import check_castable, default_dtype
 from fnjax.torch._indexing import cast_to, get_item, set_item
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
-from fnjax.torch._methods import METHODS, copy_, known_entries, to
+from fnjax.torch._methods import METHODS, copy_, known_entries
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._root_settings import find_tensor_attribute
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
-from fnjax.torch._tensor import Tensor, is_known, make, number
-from fnjax.torch.deferred.affine import combine, set_affine
-from fnjax.torch.deferred.either import distribute
+from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch.deferred.number import Number, on_operands
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -52,7 +51,7 @@ def _in_place(name: str) -> Callable[..., Any]:
 
     def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.check_writable()
-        found = distribute(lambda *args, **kwargs: run_call(bind(operation, args, kwargs)), (self, *args), kwargs)
+        found = on_operands(lambda *args, **kwargs: run_call(bind(operation, args, kwargs)), (self, *args), kwargs)
         check_castable(found.dtype, self.dtype)
         return self.assign(cast_to(found, self, self.layout.shape))
 
@@ -102,29 +101,22 @@ def _set_data(self: Tensor, new: Tensor) -> None:
     self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
 
 
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) or (isinstance(value, Tensor) and value.number and value.dtype.kind == "int")
-
-
 def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..., Any]:
     def call(self: Tensor, other: Any) -> Any:
         if isinstance(other, HostValue):
             other = other.to_tensor()
         elif isinstance(other, (jax.Array, np.ndarray)):
             other = make(jnp.asarray(other))
-        if not isinstance(other, (Tensor, bool, int, float, complex, np.generic)):
+        if not isinstance(other, (Tensor, Number, bool, int, float, complex, np.generic)):
             return NotImplemented
         other = other.item() if isinstance(other, np.generic) else other
-        if name == "pow" and _is_integer(self) and _is_integer(other):
-            self = to(self, dtype("float64"))  # Python's 2 ** -1 is 0.5
-            self.number = True
-        if name == "truediv" and reflected and not self.number:
+        if name == "truediv" and reflected:
             return run("torch.mul", (run("torch.reciprocal", (self,), {}), other), {})  # as PyTorch rounds it
         sides = (other, self) if reflected else (self, other)
         found = run(function, sides, {})
-        if self.number and (not isinstance(other, Tensor) or other.number):
-            found = number(found.array)  # Python numbers in, a Python number out
-        return set_affine(found, combine(name, *sides)) if found.dtype.kind == "int" and not found.ndim else found
+        if found.dtype.kind == "int" and not found.layout.ndim and not is_known(found.array):
+            found.value.origin = (name, *(getattr(x, "value", x) for x in sides))  # for the lengths of slices
+        return found
 
     call.__name__ = name
     return call
@@ -132,8 +124,7 @@ def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..
 
 def _unary(function: str) -> Callable[..., Any]:
     def call(self: Tensor) -> Any:
-        found = find_function(f"torch.{function}")(self)
-        return number(found.array) if self.number else found
+        return find_function(f"torch.{function}")(self)
 
     return call
 

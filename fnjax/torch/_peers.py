@@ -12,6 +12,7 @@ from fnjax.torch._autograd.graph import Value, compute, get_mode, set_mode
 from fnjax.torch._groups import find_axis, get_exchange
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.journal import is_in_branch
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -46,7 +47,7 @@ def write(target: Tensor, new: Value) -> None:
 
 def find_index(src: Any, group_src: Any) -> Any:
     given = group_src if src is None else src
-    return 0 if given is None else given.array if isinstance(given, Tensor) else given
+    return 0 if given is None else given.array if isinstance(given, (Tensor, Number)) else given
 
 
 def _present(what: str) -> Any:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._binding import BoundCall
-from fnjax.torch._dtypes import FLOAT32, as_dtype, default_dtype, dtype, result_type, type_of_number
+from fnjax.torch._dtypes import FLOAT32, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
 from fnjax.torch._table import Overload
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.deferred.number import Operand
+from fnjax.torch.loading.errors import NotSupported
 
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _HALVES = {"float16", "bfloat16"}
@@ -52,14 +56,14 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
     """Return the dtype to which tensors are cast before an operation, and that of its result; None: as they are."""
     overload, first = call.overload, call.operation.first
     tensors: list[Tensor] = []
-    numbers: list[type] = []
+    numbers: list[Iterable[type]] = []  # of each number the types of which it may be
     for name, value in values.items():
         if name in NOT_PROMOTING or name == "dim":
             continue
         for x in value if isinstance(value, (list, tuple)) else (value,):
             if isinstance(x, Tensor):
-                if x.number:
-                    numbers.append(x.dtype.number)
+                if type(x) is Operand:
+                    numbers.append(x.kinds)
                 else:
                     tensors.append(x)
             elif (
@@ -67,7 +71,7 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
                 and name in _PROMOTING_NUMBERS
                 and isinstance(x, (bool, int, float, complex))
             ):
-                numbers.append(type_of_number(x))
+                numbers.append([type_of_number(x)])
     given = values.get("dtype")
     if given is not None:
         own = as_dtype(given)
@@ -75,15 +79,17 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
         return (cast if "input" in values and overload.result in {"same", "float"} else None), own
     if not tensors and not numbers:
         return None, _creation_dtype(call, values)
-    common = result_type([(t.dtype, t.ndim) for t in tensors], numbers)
     kind = overload.result
+    common = _find_common(tensors, numbers, shows=kind != "bool")
     if kind in {"promoted", "bool"}:
         if common.kind == "bool" and name_of(call) in _JOINING:
             return dtype("int64"), common
         same = common if len(tensors) + len(numbers) > 1 else None
         if kind == "bool":
             return same, common if common.name == "uint8" and name_of(call) in {"any", "all"} else dtype("bool")
-        scalars = any(k is float for k in numbers) or any(t.ndim == 0 and t.dtype is not common for t in tensors)
+        scalars = any(float in kinds for kinds in numbers) or any(
+            t.ndim == 0 and t.dtype is not common for t in tensors
+        )
         halves = common.name in _HALVES and scalars and name_of(call) not in _CLAMPS
         if halves:  # PyTorch multiplies by the number in float32
             return dtype("float32"), common
@@ -112,6 +118,22 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
             own = result_type([(t.dtype, t.ndim) for t in tensors])
         return FLOAT32 if precise else None, own
     return None, None
+
+
+def _find_common(tensors: Sequence[Tensor], numbers: Sequence[Iterable[type]], *, shows: bool) -> dtype:
+    """Return the dtype in which an operation computes.
+
+    Raises:
+        NotSupported: the type of a number decides it, and shows in the result, and JAX decides on the type.
+    """
+    given = [(t.dtype, t.ndim) for t in tensors]
+    found = {result_type(given, kinds) for kinds in itertools.product(*numbers)}
+    if len(found) > 1 and shows:
+        raise NotSupported(
+            f"a result of the dtype {' or '.join(sorted(map(str, found)))}, by the type of a number that JAX decides",
+            "make the number of one type in all branches and iterations, as float(n)",
+        )
+    return functools.reduce(promote, found)
 
 
 def _creation_dtype(call: BoundCall, values: Mapping[str, Any]) -> dtype | None:

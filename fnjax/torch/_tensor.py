@@ -77,7 +77,6 @@ class Tensor(metaclass=_TensorType):
         layout: which entries of it this tensor shows.
         dtype: torch's dtype; without 64 bits the array's may have half the size.
         part: "real" or "imag" where the tensor shows one component of complex entries.
-        number: a traced Python number (`x.item()`), which promotes as one.
         mask: of a selection by a traced mask, which shows the whole tensor (deferred.selection).
     """
 
@@ -92,7 +91,6 @@ class Tensor(metaclass=_TensorType):
         "dtype",
         "layout",
         "memory",
-        "number",
         "part",
     )
 
@@ -101,7 +99,6 @@ class Tensor(metaclass=_TensorType):
     dtype: Any  # torch's dtype
     part: str
     _grad: Tensor | None
-    number: bool
     mask: Any  # a deferred.selection.Mask, or None
     _detached: Detached | None
     _cached: tuple[int, Kept] | None
@@ -122,7 +119,7 @@ class Tensor(metaclass=_TensorType):
         """Return a tensor that shows a part of a storage."""
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
-        made._detached, made._cached, made._grad, made.number, made.mask = detached, None, None, False, None
+        made._detached, made._cached, made._grad, made.mask = detached, None, None, None
         made._made_in = weakref.ref(find_program()) if is_transformed() else None
         made._is_recorded = get_mode().enabled
         return made
@@ -430,17 +427,6 @@ def make(array: Any, own: dtype | None = None, *, value: Value | None = None) ->
     value = Value(array) if value is None else value
     layout = _layout.make_layout(value.array.shape)
     return Tensor.over(Storage(value, layout), layout, as_dtype(value.array.dtype) if own is None else own)
-
-
-_WIDE = {"int": "int64", "float": "float64", "complex": "complex128", "bool": "bool"}
-
-
-def number(array: Any, own: dtype | None = None, *, value: Value | None = None) -> Tensor:
-    """Return a traced Python number: a constant for derivatives, which promotes as a number does."""
-    array = jax.lax.stop_gradient(jnp.asarray(array))
-    made = make(array, dtype(_WIDE[as_dtype(array.dtype if own is None else own).kind]), value=value or Value(array))
-    made.number = True
-    return made
 
 
 def _flatten(tensor: Tensor) -> tuple[tuple[Any, ...], Any]:

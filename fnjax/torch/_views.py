@@ -14,6 +14,8 @@ from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import compute
 from fnjax.torch._dtypes import dtype
 from fnjax.torch._tensor import Tensor, derive, make
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import on_operands
 from fnjax.torch.deferred.selection import flatten_selected
 from fnjax.torch.loading.errors import NotSupported
 
@@ -31,6 +33,8 @@ def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
                 if flat is not None:
                     return flat
                 args[0].shape  # noqa: B018 - raises: it is not known
+            if any(isinstance(x, Deferred) for x in (*args, *named.values())):
+                return on_operands(given, args, named)
             return given(*args, **named)
 
         for name in names.split():

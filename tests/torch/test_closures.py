@@ -1,6 +1,7 @@
 """Closures that run where a test is traced do what Python's own statements do, jumps, exceptions and order included."""
 
 import ast
+import operator
 import random
 import re
 import warnings
@@ -71,6 +72,10 @@ class Runtime:
                     Traced(new) if flag and new is not old and not isinstance(new, Traced) else new
                     for flag, old, new in zip(flags, before, variables.read(), strict=True)
                 ])  # fmt: skip
+
+    is_, is_not = staticmethod(operator.is_), staticmethod(operator.is_not)
+    in_, not_in = staticmethod(lambda a, b: a in b), staticmethod(lambda a, b: a not in b)
+    known = staticmethod(lambda value: value)
 
     def while_(self, decided, test, body, state, broken):
         while not (broken and truth(broken())) and truth(self.to_bool(test()) if decided is None else decided):

@@ -43,13 +43,15 @@ from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import are_one
 from fnjax.torch.control.journal import Journal
 from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import Number, make_number
 
 
 class Kind(NamedTuple):
-    """Attributes of a tensor other than its array."""
+    """Attributes of a tensor, or a traced number, other than its array; a number's are the types that it may have."""
 
     dtype: dtype
     requires_grad: bool = False
+    numbers: frozenset[type] = frozenset()
 
 
 class _Call:
@@ -94,8 +96,10 @@ def wrap_array(array: Any, kind: Kind) -> Tensor:
     return made
 
 
-def _enter(array: Any, kind: Kind, object_: Tensor | None) -> Tensor:
-    """Return an argument as a tensor: the caller's own one if modules or closures may refer to it."""
+def _enter(array: Any, kind: Kind, object_: Tensor | None) -> Any:
+    """Return an argument as a tensor: the caller's own one if modules or closures may refer to it; or as a number."""
+    if kind.numbers:
+        return make_number(Value(jnp.asarray(array)), kind.numbers)
     if object_ is None:
         return wrap_array(array, kind)
     substitute(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
@@ -136,7 +140,9 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
                 journal.take_back()
 
     def run_forward(ctx: Any, call: _Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
-        needs = tuple(ctx.needs_input_grad)[1:]
+        needs = tuple(
+            n and not (kind and kind.numbers) for n, kind in zip(ctx.needs_input_grad[1:], call.kinds, strict=True)
+        )
         own = cls._context()
         own.needs_input_grad = NeedsInputGrad(needs[: len(args) - call.reached])
         tensors = [
@@ -407,7 +413,9 @@ def _run(
     first = len(args) - reached
     kinds: list[Kind | None] = []
     for i, a in enumerate(args):
-        if isinstance(a, Tensor) and (i >= first or not _is_constant(a)):
+        if type(a) is Number:
+            kinds.append(Kind(a.dtype, numbers=a.kinds))
+        elif isinstance(a, Tensor) and (i >= first or not _is_constant(a)):
             kinds.append(Kind(a.dtype, a.requires_grad))
         else:
             kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)
@@ -417,7 +425,7 @@ def _run(
     ]
     call = _Call(kinds, kwargs, args, reached, draws)
     at = [i for i, kind in enumerate(kinds) if kind is not None]
-    parents = [args[i].value if isinstance(args[i], Tensor) else Value(jnp.asarray(args[i])) for i in at]
+    parents = [args[i].value if isinstance(args[i], (Tensor, Number)) else Value(jnp.asarray(args[i])) for i in at]
     others: list[Any] = []
 
     def on_arrays(*arrays: Any) -> tuple[Any, ...]:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Value, compute
-from fnjax.torch._dtypes import DTYPES, result_type, type_of_number
-from fnjax.torch._tensor import Tensor, is_known, make, number
+from fnjax.torch._dtypes import DTYPES, dtype, result_type
+from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import NOT, Either, assuming, resolve
+from fnjax.torch.deferred.number import WIDE, Number, kinds_of
 from fnjax.torch.host.calls import choose
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -92,20 +94,22 @@ def to_bool(value: Any) -> bool | Tensor:
     if value is True or value is False:
         return value
     if type(value) is Either:
-        value = value.map(to_bool, "its truth")
+        value = value.map(to_bool, "the truth")
     if issubclass(type(value), HostValue) and not value.is_known:  # isinstance asks objects for their __class__
         value = value.to_tensor()
+    if type(value) is Number:
+        value = value.to_operand()
     if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
     value = value if value.ndim == 0 else value.reshape(())
     return value if value.dtype.kind == "bool" else value != 0
 
 
-def negate(test: Tensor) -> Tensor:
+def negate(test: Tensor | Number) -> Number:
     """Return `not test`, of a traced bool."""
     value = Value(jnp.logical_not(test.array))
     value.origin = (NOT, test.value)
-    return number(value.array, value=value)
+    return Number(value, [bool])
 
 
 def guard(changed: Any) -> Any:
@@ -187,7 +191,7 @@ def select(test: Any, value: Any, other: Any) -> Any:
     return if_(test, lambda: value, lambda: other)
 
 
-def run_where(test: Tensor, run: Callable[[], Any], otherwise: Any) -> Any:
+def run_where(test: Tensor | Number, run: Callable[[], Any], otherwise: Any) -> Any:
     """Return `run()`, whose writes count where a traced test is true; `otherwise` if it raises."""
     result, written, error = _speculate(run)
     if error is not None:
@@ -209,7 +213,7 @@ def _redo(written: Any) -> None:
         vars(ctx).update(after)
 
 
-def _merge_writes(test: Tensor, first: Any, second: Any) -> None:
+def _merge_writes(test: Tensor | Number, first: Any, second: Any) -> None:
     for key in first[0].keys() | second[0].keys():
         storage = (first[0].get(key) or second[0][key])[0]
         a, b = (side[0][key][1] if key in side[0] else storage.value for side in (first, second))
@@ -241,13 +245,13 @@ def are_one(a: Value, b: Value) -> Any:
     return False
 
 
-def _choose(test: Tensor, a: Value, b: Value) -> Value:
+def _choose(test: Tensor | Number, a: Value, b: Value) -> Value:
     if a is b:
         return a
     return compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0]
 
 
-def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
+def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     """Return the value of a variable after two branches."""
     if a is b or b is UNBOUND:
         return a
@@ -256,11 +260,12 @@ def _merge(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None)
     if isinstance(a, HostValue) or isinstance(b, HostValue):
         return choose(test, a, b)
     if isinstance(a, bool) and isinstance(b, bool):
-        return number(test.array, value=test.value) if a else negate(test)
-    kinds = (Tensor, *NUMBERS)
+        return a if a is b else Number(test.value, [bool]) if a else negate(test)
+    numbers = (Number, *NUMBERS)
+    if isinstance(a, numbers) and isinstance(b, numbers):
+        return a if type(a) is type(b) in NUMBERS and a == b else _merge_numbers(test, a, b)
+    kinds = (Tensor, *numbers)
     if isinstance(a, kinds) and isinstance(b, kinds):
-        if not isinstance(a, Tensor) and not isinstance(b, Tensor) and type(a) is type(b) and a == b:
-            return a
         return _merge_tensors(test, a, b, name, start)
     if type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b):
         made = [_merge(test, x, y, f"{name}[{i}]", start) for i, (x, y) in enumerate(zip(a, b, strict=True))]
@@ -280,36 +285,37 @@ def are_equal(a: Any, b: Any) -> bool:
         return False
 
 
-def _merge_tensors(test: Tensor, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
+def _merge_numbers(test: Tensor | Number, a: Any, b: Any) -> Any:
+    kinds = kinds_of(a) | kinds_of(b)
+    own = DTYPES[WIDE[max(kinds, key=NUMBERS.index)]]
+    values = [_value_of(x, own, ()) for x in (a, b)]
+    chosen = Value(jnp.where(test.array, *(v.array.astype(own.array) for v in values)))
+    chosen.origin = (BRANCH, test.value, *values)
+    return Number(chosen, kinds)
+
+
+def _value_of(x: Any, own: dtype, shape: Sequence[int]) -> Value:
+    return x.value if isinstance(x, (Tensor, Number)) else Value(jnp.full(shape, x, own.array))
+
+
+def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.memory is b.memory and a.part == b.part and a.layout.shape == b.layout.shape:
             same = a.layout.strides == b.layout.strides and a.layout.ctypes.data == b.layout.ctypes.data
             if same:
                 return a
-        if a.shape != b.shape or (a.dtype is not b.dtype and a.number is b.number is False):
+        if a.shape != b.shape or a.dtype is not b.dtype:
             return Either(name, test, a, b)
-    both = [a, b]
-    tensors = [x for x in both if isinstance(x, Tensor)]
-    plain = [x for x in tensors if not x.number]
-    kinds = [type_of_number(x) for x in both if not isinstance(x, Tensor)]
-    kinds += [x.dtype.number for x in tensors if x.number]
-    own = result_type([(t.dtype, t.ndim) for t in plain], kinds)
-    if not plain and own.kind == "float":
-        own = DTYPES["float64"]
-    shape = tensors[0].shape if tensors else ()
-    values = [x.value if isinstance(x, Tensor) else Value(jnp.full(shape, x, own.array)) for x in both]
+    tensors = [x for x in (a, b) if isinstance(x, Tensor)]
+    numbers = [kinds_of(x) for x in (a, b) if not isinstance(x, Tensor)]
+    own = result_type([(t.dtype, t.ndim) for t in tensors], itertools.chain(*numbers))
+    values = [_value_of(x, own, tensors[0].shape) for x in (a, b)]
     chosen = compute(
         lambda t, x, y: (jnp.where(t, x.astype(own.array), y.astype(own.array)),),
         [test.value, *values],
         "WhereBackward",
     )[0]
     chosen.origin = (BRANCH, test.value, *values)
-    if (
-        start is not None
-        and plain
-        and (merged := merge_memory(chosen, own, test, a, b, start.serial, start.shared)) is not None
-    ):
+    if start is not None and (merged := merge_memory(chosen, own, test, a, b, start.serial, start.shared)) is not None:
         return merged
-    made = make(chosen.array, own, value=chosen)
-    made.number = not plain
-    return made
+    return make(chosen.array, own, value=chosen)

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._call import run
-from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._tensor import Tensor, is_known, make, number
-from fnjax.torch.control.branches import negate, run_where, select, to_bool
+from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch.control.branches import NUMBERS, negate, run_where, select, to_bool
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, assuming
+from fnjax.torch.deferred.number import Number, cast, number
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -58,11 +58,11 @@ def _combine(name: str, decided: Tensor, value: Any, other: Any, yes: Any, no: A
         return select(decided, yes, no)
     made = Value((jnp.logical_and if name == AND else jnp.logical_or)(decided.array, other.array))
     made.origin = (name, decided.value, other.value)
-    return number(made.array, value=made) if value.number and other.number else make(made.array, value=made)
+    return make(made.array, value=made) if Tensor in {type(value), type(other)} else Number(made, [bool])
 
 
 def _is_bool(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype.kind == "bool" and value.layout.ndim == 0
+    return isinstance(value, (Tensor, Number)) and value.dtype.kind == "bool" and value.array.ndim == 0
 
 
 def not_(value: Any) -> Any:
@@ -81,7 +81,7 @@ def assume(value: Any) -> bool:
 
 def is_traced(value: Any) -> bool:
     """Return whether a value is a traced tensor or number."""
-    return issubclass(type(value), Tensor) and not is_known(value.array)
+    return type(value) is Number or (issubclass(type(value), Tensor) and not is_known(value.array))
 
 
 def _to_number(kind: type, value: Any) -> Any:
@@ -89,19 +89,11 @@ def _to_number(kind: type, value: Any) -> Any:
         value = value.to_tensor()
     if not is_traced(value):
         return kind(value)
-    if kind is int and value.number and value.dtype.kind == "int":
-        return value
+    if type(value) is Number:
+        return value.cast(kind)
     if value.layout.size != 1:
         raise RuntimeError("only one element tensors can be converted to Python scalars")
-    array = value.array.reshape(())
-    own = {int: DTYPES["int64"], float: DTYPES["float64"], bool: DTYPES["bool"]}[kind]
-    return number(
-        array != 0
-        if kind is bool
-        else jnp.trunc(array).astype(own.array)
-        if kind is int and value.dtype.kind == "float"
-        else array.astype(own.array)
-    )
+    return cast(number(value.array.reshape(())), kind)
 
 
 def _isinstance(value: Any, kinds: Any) -> Any:
@@ -110,10 +102,10 @@ def _isinstance(value: Any, kinds: Any) -> Any:
         return isinstance(value.sample, kinds)
     if own is Either:
         return value.map(lambda x: _isinstance(x, kinds), "isinstance()")
+    if own is Number:
+        return value.ask(lambda kind: issubclass(kind, kinds))
     if issubclass(own, Deferred):
         raise value.refuse("isinstance()")
-    if issubclass(own, Tensor) and value.number:
-        return issubclass(value.dtype.number, kinds)
     return isinstance(value, kinds)
 
 
@@ -125,14 +117,14 @@ def _callable(value: Any) -> Any:
 
 def _type(*args: Any, **kwargs: Any) -> Any:
     own: Any = type(*args, **kwargs)
-    if len(args) != 1 or not issubclass(own, (Deferred, Tensor)):
+    if len(args) != 1 or not issubclass(own, Deferred):
         return own
     value = args[0]
     if own is Either:
         return value.map(_type, "type()")
-    if issubclass(own, Deferred):
-        raise value.refuse("type()")
-    return value.dtype.number if value.number else own
+    if own is Number:
+        return value.kind
+    raise value.refuse("type()")
 
 
 def is_(a: Any, b: Any) -> Any:
@@ -150,9 +142,11 @@ def is_(a: Any, b: Any) -> Any:
     if type(b) is Either:
         return is_(b, a)
     for x, other in ((a, b), (b, a)):
-        if type(x) is Tensor and x.number and type(other) is bool:
-            is_bool = x.dtype.kind == "bool"
+        if type(x) is Number and type(other) is bool:
+            is_bool = x.ask(lambda kind: kind is bool)
             return is_bool and (x if other else negate(x))
+        if type(x) is Number and isinstance(other, (Number, *NUMBERS)):
+            raise x.refuse("`is`")
     return False
 
 
@@ -171,8 +165,6 @@ def known(value: Any) -> Any:
     for x in value if type(value) in {tuple, list} else (value,):
         if issubclass(type(x), Deferred):
             raise x.refuse("a match statement")
-        if is_traced(x) and x.number:
-            raise NotSupported("a match statement on a traced number", "write it with if and elif")
     return value
 
 
@@ -182,9 +174,14 @@ def in_(value: Any, container: Any) -> Any:
         return container.map(lambda x: in_(value, x), "in")
     if type(value) is Either:
         return value.map(lambda x: in_(x, container), "in")
-    if is_traced(value) and value.number and isinstance(container, (tuple, list, set, frozenset, range, dict)):
+    if type(value) is Number and isinstance(container, (tuple, list, set, frozenset, range, dict)):
         return _any(value == x for x in container)
-    return value in container
+    try:
+        return value in container
+    except NotSupported:
+        if type(container) not in {tuple, list}:
+            raise
+        return _any(value is x or value == x for x in container)
 
 
 def not_in(value: Any, container: Any) -> Any:
@@ -193,7 +190,7 @@ def not_in(value: Any, container: Any) -> Any:
     return not found if type(found) is bool else not_(found)
 
 
-_ASKED = frozenset({Either, Tensor})
+_ASKED = frozenset({Either, Number, Tensor})
 
 
 def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -215,7 +212,7 @@ def _any(values: Iterable[Any]) -> Any:
     for value in items:
         decided = to_bool(value)
         if decided is not False:
-            return decided if decided is True else or_(number(decided.array), lambda: _any(items))
+            return decided if decided is True else or_(Number(decided.value, [bool]), lambda: _any(items))
     return False
 
 
@@ -224,18 +221,8 @@ def _all(values: Iterable[Any]) -> Any:
     for value in items:
         decided = to_bool(value)
         if decided is not True:
-            return decided if decided is False else and_(number(decided.array), lambda: _all(items))
+            return decided if decided is False else and_(Number(decided.value, [bool]), lambda: _all(items))
     return True
-
-
-def _round(*args: Any, **kwargs: Any) -> Any:
-    if not any(map(is_traced, (*args, *kwargs.values()))):
-        return round(*args, **kwargs)
-    return _round_traced(*args, **kwargs)
-
-
-def _round_traced(number: Any, ndigits: Any = None) -> Any:
-    return number.round() if ndigits is None else number.round(decimals=ndigits)
 
 
 def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
@@ -243,9 +230,11 @@ def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
     if key is not None or not any(map(is_traced, values)):
         return sorted(*([values] if len(args) == 1 else args), key=key, **kwargs)
     reverse = kwargs.get("reverse", False)
-    if all(isinstance(v, Tensor) and not v.number for v in values):
+    if all(isinstance(v, Tensor) for v in values):
         return list(run("torch.stack", (values,), {}).sort(descending=reverse)[0].unbind())
-    found = jnp.sort(jnp.stack([v.array.reshape(()) if isinstance(v, Tensor) else jnp.asarray(v) for v in values]))
+    found = jnp.sort(
+        jnp.stack([v.array.reshape(()) if isinstance(v, (Tensor, Number)) else jnp.asarray(v) for v in values])
+    )
     return [number(x) for x in (found[::-1] if reverse else found)]
 
 
@@ -267,5 +256,4 @@ _BUILTINS: dict[int, Any] = {
     id(sorted): _sort,
     id(any): _any,
     id(all): _all,
-    id(round): _round,
 }

@@ -14,6 +14,7 @@ from fnjax.torch._autograd.graph import Value, compute, find_kept, keep
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import NUMBERS, select
 from fnjax.torch.deferred.either import Either, distribute
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.loading.errors import NotSupported
 
@@ -66,7 +67,9 @@ class _Selected(Derived):
 
 
 def _is_traced(index: Any) -> bool:
-    return issubclass(type(index), Tensor) and not is_known(index.array) and index.layout.size == 1
+    return type(index) is Number or (
+        issubclass(type(index), Tensor) and not is_known(index.array) and index.layout.size == 1
+    )
 
 
 def get_entry(container: Any, index: Any) -> Any:
@@ -83,9 +86,10 @@ def get_entry(container: Any, index: Any) -> Any:
         return container[index]
     if all(isinstance(x, Tensor) for x in container):
         if len({(*x.layout.shape, x.dtype.name) for x in container}) == 1 and container:
-            storage = _Selected(container, index.reshape(()))
+            at = index.to_operand() if type(index) is Number else index.reshape(())
+            storage = _Selected(container, at)
             return Tensor.over(storage, storage.layout, container[0].dtype)
-    elif all(isinstance(x, NUMBERS) for x in container):
+    elif all(isinstance(x, (Number, *NUMBERS)) for x in container):
         found = container[-1]
         for i, x in reversed([*enumerate(container[:-1])]):
             here = (index == i) | (index == i - len(container))

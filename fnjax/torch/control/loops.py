@@ -11,15 +11,16 @@ import jax.numpy as jnp
 
 from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.graph import Mode, Node, Value, get_mode, set_mode, watch
-from fnjax.torch._dtypes import DTYPES, default_dtype, result_type, type_of_number
+from fnjax.torch._dtypes import DTYPES, result_type
 from fnjax.torch._random import Stream
-from fnjax.torch._tensor import Tensor, make, number
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import NUMBERS, UNBOUND, Variables, are_equal, if_, to_bool
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
+from fnjax.torch.deferred.number import WIDE, Number, kinds_of, make_number
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -104,10 +105,10 @@ _RANGES = {type(iter(range(2))), type(iter(range(2**70)))}
 def _count(over: TracedRange | range, body: Callable[[Any], Any], state: Test, broken: Test | None) -> None:
     """Run a loop over a range as a while loop."""
     step, stop = over.step, over.stop
-    at = over.start if isinstance(over.start, Tensor) else number(jnp.asarray(over.start, DTYPES["int64"].array))
+    at = over.start
 
     def test() -> Any:
-        goes_on = at < stop if isinstance(step, Tensor) or step > 0 else at > stop
+        goes_on = at < stop if isinstance(step, (Tensor, Number)) or step > 0 else at > stop
         return goes_on if broken is None else and_(not_(broken()), lambda: goes_on)
 
     def run() -> None:
@@ -170,7 +171,7 @@ class _Carry:
                 leaves = [UNBOUND] * len(kinds)
             for leaf, kind in zip(leaves, kinds, strict=True):
                 if kind is not None:
-                    array = leaf.array if isinstance(leaf, Tensor) else jnp.asarray(leaf)
+                    array = leaf.array if isinstance(leaf, (Tensor, Number)) else jnp.asarray(leaf)
                     arrays.append(array.astype(kind[0].array))
         return [*arrays, *(s.value.array for s in self.storages)]
 
@@ -180,7 +181,7 @@ class _Carry:
         found = set[tuple[int, int]]()
         for at, row in enumerate(leaves):
             for i, leaf in enumerate(row):
-                if isinstance(leaf, Tensor) and not leaf.number and self.kinds[at][i] is not None:
+                if isinstance(leaf, Tensor) and self.kinds[at][i] is not None:
                     roots = list_roots(leaf.memory)
                     for root in roots:
                         places.setdefault(id(root), []).append((at, i))
@@ -264,8 +265,10 @@ class _Carry:
                 f"{name} has the shape {tuple(before.shape)} before a loop that ends on a traced value, and "
                 f"{tuple(after.shape)} after an iteration"
             )
-        own = kind[0] if new[0] is kind[0] else result_type([(new[0], 1), (kind[0], 1)])
-        joined = (own, kind[1] and new[1])
+        if kind[1] and new[1]:
+            joined = _kind_of_number(kind[1] | new[1])
+        else:
+            joined = (kind[0] if new[0] is kind[0] else result_type([(new[0], 1), (kind[0], 1)])), frozenset[type]()
         self.kinds[at][i] = joined
         return joined != kind
 
@@ -274,22 +277,28 @@ def _is_leaf(value: Any) -> bool:
     return is_node(value) or isinstance(value, (HostValue, Deferred)) or value is UNBOUND or value is None
 
 
-def _kind_of(leaf: Any) -> tuple[Any, bool] | None:
+def _kind_of(leaf: Any) -> tuple[Any, frozenset[type]] | None:
+    """Return the dtype of a leaf, and of a number the types of which it may be; None of other objects."""
     if isinstance(leaf, Tensor):
-        return leaf.dtype, leaf.number
-    return (dtype_of_number(leaf), True) if isinstance(leaf, NUMBERS) else None
+        return leaf.dtype, frozenset()
+    return _kind_of_number(kinds_of(leaf)) if isinstance(leaf, (Number, *NUMBERS)) else None
 
 
-def _make_of(kind: tuple[Any, bool], array: Any) -> Tensor:
-    made = make(array, kind[0])
-    made.number = kind[1]
-    return made
+def _kind_of_number(kinds: frozenset[type]) -> tuple[Any, frozenset[type]]:
+    return DTYPES[WIDE[max(kinds, key=NUMBERS.index)]], kinds
+
+
+def _make_of(kind: tuple[Any, frozenset[type]], array: Any) -> Any:
+    return make_number(Value(array), kind[1]) if kind[1] else make(array, kind[0])
 
 
 def _zeros_of(leaf: Any) -> Any:
-    if isinstance(leaf, Tensor):
-        return _make_of((leaf.dtype, leaf.number), jnp.zeros(leaf.shape, leaf.dtype.array))
-    return type(leaf)() if isinstance(leaf, NUMBERS) else leaf
+    kind = _kind_of(leaf)
+    return (
+        leaf
+        if kind is None
+        else _make_of(kind, jnp.zeros(leaf.shape if isinstance(leaf, Tensor) else (), kind[0].array))
+    )
 
 
 def _traced_while(test: Test, body: Test, variables: Variables) -> None:
@@ -360,10 +369,3 @@ def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, An
         if "state" not in found:
             raise
         return []
-
-
-def dtype_of_number(value: Any) -> Any:
-    """Return torch's dtype of a Python number."""
-    return {bool: DTYPES["bool"], int: DTYPES["int64"], float: DTYPES["float64"]}.get(
-        type_of_number(value), default_dtype()
-    )

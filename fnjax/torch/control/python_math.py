@@ -11,8 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._tensor import Tensor, number
+from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.expressions import is_traced
+from fnjax.torch.deferred.number import Number, number
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -51,8 +52,8 @@ class _Function:
         name = self._function.__name__
         if self._on_arrays is None:
             raise NotSupported(f"math.{name} of a traced number", "use the function of torch")
-        arrays = [a.array if isinstance(a, Tensor) else a for a in args]
-        named = {k: a.array if isinstance(a, Tensor) else a for k, a in kwargs.items()}
+        arrays = [a.array if isinstance(a, (Tensor, Number)) else a for a in args]
+        named = {k: a.array if isinstance(a, (Tensor, Number)) else a for k, a in kwargs.items()}
         found = self._on_arrays(*arrays, **named)
         return number(found.astype(int)) if name in _INTEGERS else number(found)
 

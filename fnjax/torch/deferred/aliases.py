@@ -130,13 +130,13 @@ def _choose(test: Value, a: Value, b: Value) -> Value:
 
 def find_shared(state: Sequence[Any]) -> set[int]:
     """Return the ids of the storages that several variables share."""
-    tensors = {id(x): x for x in state if isinstance(x, Tensor) and not x.number}
+    tensors = {id(x): x for x in state if isinstance(x, Tensor)}
     roots = [id(r) for x in state if id(x) in tensors for r in list_roots(x.memory)]
     return {r for r in roots if roots.count(r) > 1}
 
 
 def merge_memory(
-    value: Value, own: Any, test: Tensor, a: Any, b: Any, start: int, shared: Collection[int]
+    value: Value, own: Any, test: Any, a: Any, b: Any, start: int, shared: Collection[int]
 ) -> Tensor | None:
     """Return a tensor that shares memory with the results of two branches; None if both are new and not shared.
 

@@ -29,7 +29,7 @@ class Deferred:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        raise self.refuse(f"its attribute {name}")
+        raise self.refuse(f"the attribute {name}")
 
 
 _OPERATORS = {
@@ -39,7 +39,7 @@ _OPERATORS = {
 _METHODS = {
     "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "contains": "in", "getitem": "[...]",
     "setitem": "[...] =", "delitem": "del", "delattr": "del", "call": "a call", "iter": "iteration",
-    "aiter": "iteration", "bool": "its truth", "str": "its text", "format": "its text", "hash": "its hash",
+    "aiter": "iteration", "bool": "the truth", "str": "the text", "format": "the text", "hash": "the hash",
     "enter": "with", "exit": "with", "aenter": "async with", "aexit": "async with", "reduce_ex": "a copy",
     "array": "NumPy", "array_ufunc": "NumPy", "array_function": "NumPy", "jax_array": "an array",
 }  # fmt: skip

@@ -56,9 +56,9 @@ class Either(Deferred):
     """
 
     __slots__ = ("name", "no", "test", "yes")
-    choose: ClassVar[Callable[[Tensor, Callable[[], Any], Callable[[], Any]], Any]]
+    choose: ClassVar[Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]]
 
-    def __init__(self, name: str, test: Tensor, yes: Any, no: Any) -> None:
+    def __init__(self, name: str, test: Any, yes: Any, no: Any) -> None:
         self.name, self.test, self.yes, self.no = name, test, yes, no
 
     def list_values(self) -> list[Any]:
@@ -121,12 +121,12 @@ class Either(Deferred):
             return getattr(values[0], name)
         found = [getattr(x, name, _ABSENT) for x in values]
         if _ABSENT in found or not all(isinstance(x, _CONSTANT) for x in values):
-            raise self.refuse(f"its attribute {name}")
+            raise self.refuse(f"the attribute {name}")
         if all(map(callable, found)):
             return lambda *args, **kwargs: distribute(
                 lambda x, *rest, **named: getattr(x, name)(*rest, **named), (self, *args), kwargs
             )
-        return self.map(lambda x: getattr(x, name), f"its attribute {name}")
+        return self.map(lambda x: getattr(x, name), f"the attribute {name}")
 
     def __getitem__(self, index: Any) -> Any:
         return self.map(lambda x: x[index], "[...]")
@@ -136,7 +136,7 @@ class Either(Deferred):
         return self.map(lambda x: x(*args, **kwargs), "a call")
 
     def __bool__(self) -> bool:
-        return bool(self.ask(bool, "its truth"))
+        return bool(self.ask(bool, "the truth"))
 
     def __len__(self) -> int:
         return int(self.ask(len, "len()"))

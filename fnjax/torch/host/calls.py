@@ -18,6 +18,7 @@ import numpy as np
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import is_in_branch, next_serial
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.recording import REMEDY, HostValue, Recording, Step, fill, list_values
 from fnjax.torch.host.samples import SAMPLES, make_samples, map_leaves, try_call
 from fnjax.torch.loading.errors import NotSupported
@@ -40,7 +41,7 @@ def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
 
 def is_traced(value: Any) -> bool:
     """Return whether a value is a host value or a tensor that is not known."""
-    return isinstance(value, HostValue) or (isinstance(value, Tensor) and not is_known(value.array))
+    return isinstance(value, (HostValue, Number)) or (isinstance(value, Tensor) and not is_known(value.array))
 
 
 def _enter(value: Any) -> Any:
@@ -49,8 +50,9 @@ def _enter(value: Any) -> Any:
         if is_known(value.array):
             value = np.asarray(value.array, value.dtype.numpy)
         else:
-            found = numpy(value, shared=not value.number)
-            return found.item() if value.number else found
+            return numpy(value)
+    if type(value) is Number:
+        return numpy(value.to_operand(), shared=False).item()
     if isinstance(value, np.ndarray):  # whoever changes it later does not change the recorded call
         value = value.copy()
         value.flags.writeable = False
@@ -132,7 +134,7 @@ def enter_host(data: Any) -> Any:
     return map_leaves(lambda x: x.to_tensor() if isinstance(x, HostValue) else x, data)
 
 
-def choose(test: Tensor, a: Any, b: Any) -> Any:
+def choose(test: Any, a: Any, b: Any) -> Any:
     """Return one of two values, at least one of them of the host, by a traced condition."""
     return record(_pick, (test, a, b), {}, "a value of the host")
 
@@ -158,4 +160,4 @@ def _unflatten(own: Any, children: Any) -> Any:
 jax.tree_util.register_pytree_node(HostValue, _flatten, _unflatten)
 
 
-HostValue.record = staticmethod(record)
+HostValue.record = Number.record = staticmethod(record)

@@ -14,8 +14,9 @@ import numpy as np
 from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import as_dtype
-from fnjax.torch._tensor import Tensor, make, number
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.journal import next_serial
+from fnjax.torch.deferred.number import number
 from fnjax.torch.host.samples import SAMPLES, find_place, list_leaves, map_leaves
 from fnjax.torch.loading.errors import NotSupported
 

@@ -20,6 +20,7 @@ from fnjax.torch.control.syntax import RUNTIME, list_written, walk
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing, loading
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.loading import refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
 from fnjax.torch.loading.imports import make_import
@@ -70,6 +71,8 @@ def _hasattr(*args: Any, **kwargs: Any) -> Any:
     kind = type(args[0]) if len(args) == 2 and not kwargs else object
     if kind is Either:
         return args[0].map(lambda x: _hasattr(x, args[1]), "hasattr()")
+    if kind is Number:
+        return args[0].ask(lambda k: hasattr(k, args[1]))
     if issubclass(kind, Deferred):
         raise args[0].refuse("hasattr()")
     return args[0].has(args[1]) if issubclass(kind, LibraryModule) else hasattr(*args, **kwargs)

@@ -1,0 +1,351 @@
+"""Python numbers that JAX traces: `x.sum().item()`, `int(t)`, a variable that a traced branch or loop assigned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch._autograd.graph import Value
+from fnjax.torch._dtypes import DTYPES, dtype
+from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.either import Either, distribute
+from fnjax.torch.loading.errors import NotSupported
+
+_KINDS = (bool, int, float, complex)  # each a special case of the next
+WIDE = dict(zip(_KINDS, ("bool", "int64", "float64", "complex128"), strict=True))
+
+
+class Operand(Tensor):
+    """A traced number as an operation of the table gets it: a tensor that promotes as a Python number.
+
+    Attributes:
+        kinds: the types of which the number may be.
+    """
+
+    __slots__ = ()
+    kinds: frozenset[type]
+
+
+class Number(Deferred):
+    """A traced number of Python: a constant for derivatives.
+
+    Args:
+        value: its value, an array without axes.
+        kinds: the types of which it may be: several after a branch that assigns an int or a float.
+
+    Attributes:
+        record: records a call of NumPy (host.calls.record).
+    """
+
+    __slots__ = ("kinds", "value")
+    __array_priority__ = 1000
+    record: ClassVar[Callable[..., Any]]
+
+    def __init__(self, value: Value, kinds: Iterable[type]) -> None:
+        self.value, self.kinds = value, frozenset(kinds)
+
+    @property
+    def array(self) -> jax.Array:
+        """The JAX array."""
+        array: jax.Array = self.value.array
+        return array
+
+    @property
+    def dtype(self) -> dtype:
+        """The dtype of torch of its array."""
+        return DTYPES[WIDE[_find_widest(self.kinds)]]
+
+    @property
+    def kind(self) -> type:
+        """Its type.
+
+        Raises:
+            NotSupported: a traced test decides which it is.
+        """
+        if len(self.kinds) > 1:
+            raise self.refuse("the type")
+        (kind,) = self.kinds
+        return kind
+
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception for a use that needs its value."""
+        names = " or ".join(k.__name__ for k in _KINDS if k in self.kinds)
+        if use == "the type":
+            return NotSupported(
+                f"the type of a number that is {names}, and JAX decides which",
+                "make it of one type in all branches and iterations, as float(n)",
+            )
+        return NotSupported(
+            f"{use or 'a use'} of a traced number ({names}): its value is not there while JAX traces",
+            "compute with it (+, <, math, torch.where), print it by jax.debug.print, or call the function outside of "
+            "jax.jit",
+        )
+
+    def to_array(self) -> jax.Array:
+        """Return its array, as the result of a function of arrays.
+
+        Raises:
+            NotSupported: a traced test decides on its type.
+        """
+        if len(self.kinds) > 1:
+            raise self.refuse("the type")
+        return self.array
+
+    def to_operand(self) -> Operand:
+        """Return it as an operand of an operation."""
+        made: Any = make(self.array, self.dtype, value=self.value)
+        made.__class__ = Operand
+        made.kinds = self.kinds
+        found: Operand = made
+        return found
+
+    def ask(self, function: Callable[[type], Any]) -> Any:
+        """Return what a function returns for its type.
+
+        Raises:
+            NotSupported: it differs between the types of which it may be.
+        """
+        found = {function(kind) for kind in self.kinds}
+        if len(found) > 1:
+            raise self.refuse("the type")
+        return found.pop()
+
+    def cast(self, kind: type) -> Any:
+        """Return `kind(number)`."""
+        own = _find_widest(self.kinds)
+        if {own, kind} == {complex, float} or (own is complex and kind is int):
+            raise TypeError(f"{kind.__name__}() argument must be a string or a real number, not 'complex'")
+        if self.kinds == {kind}:
+            return self
+        if kind is bool:
+            return number(self.array != 0)
+        array = jnp.trunc(self.array) if kind is int and own is float else self.array
+        return number(array.astype(DTYPES[WIDE[kind]].array))
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not all(hasattr(k, name) for k in self.kinds):
+            raise AttributeError(f"'{_find_widest(self.kinds).__name__}' object has no attribute '{name}'")
+        if name in {"real", "conjugate"} and complex not in self.kinds:
+            return self._apply(jnp.positive) if name == "real" else self.__pos__
+        if name == "imag" and complex not in self.kinds:
+            return self._apply(jnp.zeros_like)
+        if name == "is_integer":
+            return lambda: self == self.__floor__()
+        raise self.refuse(f"{name}()")
+
+    __hash__ = Deferred.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        return _run("eq", self, other)
+
+    def __ne__(self, other: object) -> Any:
+        return _run("ne", self, other)
+
+    def __neg__(self) -> Any:
+        return self._apply(jnp.negative)
+
+    def __pos__(self) -> Any:
+        return self._apply(jnp.positive)
+
+    def __abs__(self) -> Any:
+        return self._apply(jnp.abs, float if self.kinds == {complex} else None)
+
+    def __invert__(self) -> Any:
+        return _run("xor", self, -1)
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __round__(self, ndigits: Any = None) -> Any:
+        if ndigits is not None and not isinstance(ndigits, int):
+            raise self.refuse("round() to a traced number of digits")
+        if float not in self.kinds and (ndigits is None or ndigits >= 0):
+            return self._apply(jnp.positive)
+        if ndigits is None:
+            return self._apply(jnp.round, int)
+        scale = 10.0 ** abs(ndigits)
+        return self._apply(lambda x: jnp.round(x, ndigits) if ndigits >= 0 else jnp.round(x / scale) * scale)
+
+    def __floor__(self) -> Any:
+        return self._apply(jnp.floor, int)
+
+    def __ceil__(self) -> Any:
+        return self._apply(jnp.ceil, int)
+
+    def __trunc__(self) -> Any:
+        return self.cast(int)
+
+    def _apply(self, function: Callable[[Any], Any], kind: type | None = None) -> Any:
+        """Return a function of it, of another type or of its own, a bool's being int."""
+        kinds = {int if k is bool else k for k in self.kinds} if kind is None else {kind}
+        array = self.array.astype(DTYPES[WIDE[max(kinds | self.kinds, key=_KINDS.index)]].array)
+        return make_number(Value(function(array)), kinds)
+
+    def __jax_array__(self) -> jax.Array:
+        return self.array
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return Number.record(getattr(ufunc, method), inputs, kwargs, f"np.{ufunc.__name__}")
+
+    def __array_function__(self, func: Any, _: Any, args: Any, kwargs: Any) -> Any:
+        return Number.record(func, args, kwargs, f"np.{func.__name__}")
+
+    def __copy__(self) -> Number:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Number:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<a traced {' or '.join(k.__name__ for k in _KINDS if k in self.kinds)}>"
+
+
+def make_number(value: Value, kinds: Iterable[type]) -> Any:
+    """Return the number of a value, cast to the widest of its types; a plain one where it is known."""
+    kinds = frozenset(kinds)
+    own = DTYPES[WIDE[_find_widest(kinds)]].array
+    if value.array.dtype != own:
+        value = Value(value.array.astype(own))
+    if is_known(value.array) and len(kinds) == 1:
+        return value.array.item()
+    return Number(value, kinds)
+
+
+def number(array: Any, *, value: Value | None = None) -> Any:
+    """Return the Python number of an array without axes, of the type that `.item()` gives."""
+    array = jax.lax.stop_gradient(jnp.asarray(array))
+    kind = {"b": bool, "i": int, "u": int, "c": complex}.get(np.dtype(array.dtype).kind, float)
+    return make_number(value or Value(array), [kind])
+
+
+def cast(value: Any, kind: type) -> Any:
+    """Return `kind(value)` of a number."""
+    return value.cast(kind) if type(value) is Number else kind(value)
+
+
+def on_operands(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the result of an operation, of operands in place of traced numbers, merged over the values of Eithers."""
+    if any(type(x) is Either for x in (*args, *kwargs.values())):
+        return distribute(lambda *args, **kwargs: on_operands(function, args, kwargs), args, kwargs)
+    found = [x.to_operand() if type(x) is Number else x for x in (*args, *kwargs.values())]
+    return function(*found[: len(args)], **dict(zip(kwargs, found[len(args) :], strict=True)))
+
+
+def kinds_of(value: Any) -> frozenset[type]:
+    """Return the types of which a number of Python, traced or known, may be."""
+    return value.kinds if type(value) is Number else frozenset({type_of(value)})
+
+
+def type_of(value: Any) -> type:
+    """Return the type of a known number; subclasses of int count as int."""
+    return next(k for k in _KINDS if isinstance(value, k))
+
+
+def _find_widest(kinds: Iterable[type]) -> type:
+    return max(kinds, key=_KINDS.index)
+
+
+# ---------------------------------------------------------------------------------- operators
+
+
+def _join(a: type, b: type) -> type:
+    return _find_widest((a, b, int))
+
+
+def _divide_whole(a: type, b: type) -> type | None:
+    return None if complex in (a, b) else _join(a, b)
+
+
+def _combine_bits(a: type, b: type) -> type | None:
+    return _find_widest((a, b)) if {a, b} <= {bool, int} else None
+
+
+def _shift(a: type, b: type) -> type | None:
+    return int if {a, b} <= {bool, int} else None
+
+
+def _order(a: type, b: type) -> type | None:
+    return None if complex in (a, b) else bool
+
+
+# Of each operator its function of arrays, and its result's type by those of its operands; None where Python raises.
+_OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[type, type], type | None]]] = {
+    "add": (jnp.add, _join),
+    "sub": (jnp.subtract, _join),
+    "mul": (jnp.multiply, _join),
+    "truediv": (jnp.true_divide, lambda a, b: _find_widest((a, b, float))),
+    "floordiv": (jnp.floor_divide, _divide_whole),
+    "mod": (jnp.mod, _divide_whole),
+    "pow": (jnp.power, _join),
+    "and": (jnp.bitwise_and, _combine_bits),
+    "or": (jnp.bitwise_or, _combine_bits),
+    "xor": (jnp.bitwise_xor, _combine_bits),
+    "lshift": (jnp.left_shift, _shift),
+    "rshift": (jnp.right_shift, _shift),
+    "lt": (jnp.less, _order),
+    "le": (jnp.less_equal, _order),
+    "gt": (jnp.greater, _order),
+    "ge": (jnp.greater_equal, _order),
+    "eq": (jnp.equal, lambda a, b: bool),
+    "ne": (jnp.not_equal, lambda a, b: bool),
+}
+
+
+def _find_power(kinds: set[type], exponent: Any) -> set[type]:
+    """Return the types of a power: of integers a float where the exponent is negative."""
+    if int not in kinds:
+        return kinds
+    if kinds_of(exponent) <= {int} and type(exponent) is not Number:
+        return kinds if exponent >= 0 else {float if k is int else k for k in kinds}
+    return kinds if kinds_of(exponent) == {bool} else kinds | {float}
+
+
+def _run(name: str, a: Any, b: Any) -> Any:
+    """Return the result of an operator of two numbers, one of which is traced."""
+    sides = (a, b)
+    if any(isinstance(x, np.generic) or not isinstance(x, (Number, *_KINDS)) for x in sides):
+        return NotImplemented
+    function, find_type = _OPERATORS[name]
+    found = {find_type(p, q) for p, q in product(kinds_of(a), kinds_of(b))}
+    kinds = {k for k in found if k is not None}
+    if len(kinds) < len(found):
+        if kinds:
+            raise next(x for x in sides if type(x) is Number).refuse("the type")
+        return NotImplemented
+    if name == "pow":
+        kinds = _find_power(kinds, b)
+    types = kinds if bool not in kinds else kinds_of(a) | kinds_of(b)
+    own = DTYPES[WIDE[_find_widest(types)]].array
+    try:
+        arrays = [x.array.astype(own) if type(x) is Number else jnp.asarray(x, own) for x in sides]
+    except OverflowError:
+        raise NotSupported(
+            "a traced number and one that does not fit into 32 bits", "switch 64-bit numbers on: JAX_ENABLE_X64=1"
+        ) from None
+    value = Value(function(*arrays))
+    value.origin = (name, *(x.value if type(x) is Number else x for x in sides))
+    return make_number(value, kinds)
+
+
+def _install(name: str) -> None:
+    setattr(Number, f"__{name}__", lambda self, other: _run(name, self, other))
+    if name not in {"lt", "le", "gt", "ge", "eq", "ne"}:
+        setattr(Number, f"__r{name}__", lambda self, other: _run(name, other, self))
+        setattr(Number, f"__i{name}__", lambda self, other: _run(name, self, other))
+
+
+for _name in _OPERATORS:
+    _install(_name)
+
+jax.tree_util.register_pytree_node(
+    Number, lambda x: ((x.array,), x.kinds), lambda kinds, arrays: Number(Value(arrays[0]), kinds)
+)
