@@ -491,6 +491,59 @@ def of_net(x):
 """
 
 
+RULES = """
+import torch
+
+class Rules(torch.autograd.Function):
+    @staticmethod
+    def forward(x, k):
+        return x * x, x + k
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[0])
+        ctx.save_for_forward(inputs[0])
+
+    @staticmethod
+    def backward(ctx, g, h):
+        return g * 2 * ctx.saved_tensors[0] + h, None
+
+    @staticmethod
+    def jvp(ctx, t, _):
+        return t * 7 * ctx.saved_tensors[0], t * 5
+
+    @staticmethod
+    def vmap(info, in_dims, x, k):
+        assert in_dims == (0, None)
+        return (x * x * info.batch_size, x.sum(0) + k), (0, None)
+
+def forward_mode(x):
+    return torch.func.jvp(lambda x: Rules.apply(x, 3.0), (x,), (torch.ones_like(x),))
+
+def batched(x):
+    return torch.vmap(Rules.apply, in_dims=(0, None))(x, 3.0)
+
+def plain(x):
+    return Rules.apply(x, 3.0)
+"""
+
+
+def test_a_class_s_own_jvp_and_vmap(tmp_path):
+    """Forward mode and batching call the methods of the class; the numbers are PyTorch's."""
+    (tmp_path / "rules.py").write_text(RULES)
+    rules, x = torch.load(tmp_path / "rules.py"), jnp.array([0.3, -0.4])
+    tangents = [[2.1, -2.8], [5, 5]]
+    for how in (lambda f: f, jax.jit):
+        np.testing.assert_allclose(how(torch.jax_view(rules.forward_mode))(x)[1], tangents, rtol=1e-6)
+        np.testing.assert_allclose(
+            how(lambda x: jax.jvp(torch.jax_view(rules.plain), (x,), (x * 0 + 1,)))(x)[1], tangents, rtol=1e-6
+        )
+        for f in (torch.jax_view(rules.batched), jax.vmap(torch.jax_view(rules.plain))):
+            np.testing.assert_allclose(how(f)(x), [[0.18, 0.32], [2.9, 2.9]], rtol=1e-6)
+        found = how(jax.grad(lambda x: jax.vmap(torch.jax_view(rules.plain))(x)[0].sum()))(x)
+        np.testing.assert_allclose(found, 4 * x, rtol=1e-6)  # the rule is what is differentiated, as in PyTorch
+
+
 @pytest.fixture(scope="module")
 def details(tmp_path_factory):
     path = tmp_path_factory.mktemp("source") / "details.py"

@@ -38,7 +38,9 @@ class FunctionCtx:
     _clears = False  # clear_saved_tensors_on_access
 
     def __init__(self) -> None:
-        vars(self)["_own"] = {"saved": (), "non_differentiable": (), "materialize": True, "dirty": ()}
+        vars(self)["_own"] = {
+            "saved": (), "forward": (), "non_differentiable": (), "materialize": True, "dirty": (),
+        }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         if name != "saved_data":
@@ -82,7 +84,8 @@ class FunctionCtx:
         self._note(saved=tuple(saved))
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Ignore the tensors for a jvp method: forward mode is derived from backward."""
+        """Save tensors for a jvp method."""
+        self._note(forward=tensors)
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Declare which arguments forward writes to; the gradient of one that is not declared ignores the write."""

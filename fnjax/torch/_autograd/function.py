@@ -44,6 +44,7 @@ from fnjax.torch.control.branches import are_one
 from fnjax.torch.control.journal import Journal
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
+from fnjax.torch.loading.errors import NotSupported
 
 
 class Kind(NamedTuple):
@@ -139,18 +140,57 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             finally:
                 journal.take_back()
 
+    def enter(call: _Call, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+        return [
+            (a.value if isinstance(a, _Constant) else as_group(a))
+            if kind is None
+            else _enter(a, kind._replace(requires_grad=kind.requires_grad or bool(n)), of)
+            for a, kind, n, of in zip(args, call.kinds, needs, objects, strict=True)
+        ]
+
+    def refuse_reached(reached: Any, name: str) -> None:
+        if reached:
+            what = f"{cls.__qualname__}.{name}, where the class reaches tensors that are not its arguments"
+            raise NotSupported(what, "pass them as arguments")
+
+    def vmap(info: Any, in_dims: tuple[Any, ...], call: _Call, *args: Any) -> Any:
+        refuse_reached(call.reached, "vmap")
+        with Journal(is_branch=False) as journal, set_mode(FORWARD, in_forward=True), exchanging():
+            try:
+                none = [None] * len(args)  # no objects: these have another shape
+                tensors = enter(call, args, none, none)[: len(args) - call.reached]
+                result, out_dims = cls.vmap(info, in_dims[1 : 1 + len(tensors)], *tensors, **call.kwargs)
+            finally:
+                journal.take_back()
+        members = result if isinstance(result, tuple) else (result,)
+        arrays = tuple(m.array if isinstance(m, Tensor) else m for m in members)
+        return arrays if isinstance(result, tuple) else arrays[0], out_dims
+
+    def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
+        facts: _Saved = ctx._torch
+        refuse_reached(facts.reachable, "jvp")
+        own = reopen(ctx)
+        saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx.saved_tensors, facts.forward, strict=True)]
+        vars(own)["_own"] |= {"saved": tuple(saved)}
+        given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(facts.needs)]]
+        with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
+            found = cls.jvp(own, *given)
+        members = found if isinstance(found, tuple) else (found,)
+        return tuple(m.array if isinstance(m, Tensor) else m for m in members)
+
+    def reopen(ctx: Any) -> FunctionCtx:
+        own: FunctionCtx = cls._context()
+        own.needs_input_grad = NeedsInputGrad(ctx._torch.needs)
+        vars(own).update({k: release(getattr(ctx, k)) for k in ctx._torch.attributes})
+        return own
+
     def run_forward(ctx: Any, call: _Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
         needs = tuple(
             n and not (kind and kind.numbers) for n, kind in zip(ctx.needs_input_grad[1:], call.kinds, strict=True)
         )
         own = cls._context()
         own.needs_input_grad = NeedsInputGrad(needs[: len(args) - call.reached])
-        tensors = [
-            (a.value if isinstance(a, _Constant) else as_group(a))
-            if kind is None
-            else _enter(a, kind._replace(requires_grad=kind.requires_grad or bool(n)), of)
-            for a, kind, n, of in zip(args, call.kinds, needs, call.objects, strict=True)
-        ]
+        tensors = enter(call, args, needs, call.objects)
         marks = [mark(t) for t in tensors]
         given = tensors[: len(args) - call.reached]
         with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume():
@@ -179,9 +219,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
 
     def backward(ctx: Any, *grads: Any) -> Any:
         facts: _Saved = ctx._torch
-        own = cls._context()
-        own.needs_input_grad = NeedsInputGrad(facts.needs)
-        vars(own).update({k: release(getattr(ctx, k)) for k in facts.attributes})
+        own = reopen(ctx)
         arrays = iter(ctx.saved_tensors)
         saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
         for i, at in facts.instead.items():
@@ -221,6 +259,10 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     names["device_copies"] = True  # in PyTorch each process has its own
     if method is not Function.backward:
         names["backward"] = staticmethod(fnjax.once_differentiable(backward) if once else backward)
+    if cls.jvp is not Function.jvp:
+        names["jvp"] = staticmethod(jvp)
+    if cls.vmap is not Function.vmap:
+        names |= {"vmap": staticmethod(vmap), "generate_vmap_rule": cls.generate_vmap_rule}
     return type(cls.__name__, (fnjax.Function,), names)
 
 
@@ -231,6 +273,7 @@ class _Saved:
     needs: tuple[bool, ...]
     shapes: tuple[tuple[int, ...] | None, ...] | None  # of the arguments that are tensors; None of an operator
     kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
+    forward: tuple[Kind | None, ...]  # of the tensors for jvp
     reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
@@ -273,6 +316,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
     )
     arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
     ctx.save_for_backward(*arrays, *(k.tensor.array for k in reachable))
+    ctx.save_for_forward(*(None if t is None else t.array for t in facts["forward"]))
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
@@ -285,6 +329,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         if call is None
         else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
         kinds,
+        tuple(None if t is None else Kind(t.dtype, t.requires_grad) for t in facts["forward"]),
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,
@@ -317,6 +362,7 @@ class _Apply:
 class Function:
     """Base of custom autograd Functions, as PyTorch has it; `apply` maps tensors to tensors, and arrays to arrays."""
 
+    generate_vmap_rule = False
     _apply: Any
     _carried: Any
     _context: Any
@@ -351,6 +397,14 @@ class Function:
         )
 
     vjp = backward
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> Any:
+        """Compute a batch; without it JAX batches forward and backward."""
+        raise NotImplementedError(
+            "To use autograd.Function with vmap, you must either override the vmap staticmethod or set "
+            "generate_vmap_rule=True."
+        )
 
     @staticmethod
     def jvp(ctx: Any, *grad_inputs: Any) -> Any:
