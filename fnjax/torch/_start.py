@@ -16,7 +16,7 @@ from fnjax.torch import (
     _operations,
     _operators,
 )
-from fnjax.torch._autograd import grad_mode, transforms
+from fnjax.torch._autograd import checkpoint, grad_mode, transforms
 from fnjax.torch._between import jax_view, torch_view
 from fnjax.torch._namespace import find_known
 from fnjax.torch._nn import _containers, _functional_call, _known_layers, _module, _parameter
@@ -35,6 +35,7 @@ ENTERING = (
     _distributions,
     transforms,
     grad_mode,
+    checkpoint,
     _library,
     _machine,
     _masked,

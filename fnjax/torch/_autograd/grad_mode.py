@@ -69,12 +69,6 @@ KNOWN["torch.is_inference_mode_enabled"] = lambda: False
 KNOWN |= {"torch.autograd.grad": engine.grad, "torch.autograd.backward": engine.backward}
 
 
-@known("torch.utils.checkpoint.checkpoint")
-def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:
-    """Call a function, nothing else: to recompute its intermediates in backward, use `jax.checkpoint` around it."""
-    return function(*args, **kwargs)
-
-
 @known("torch.autograd.function.once_differentiable")
 def once_differentiable(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a backward as not differentiable a second time, and return it."""

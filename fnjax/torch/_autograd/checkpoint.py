@@ -1,0 +1,86 @@
+"""torch.utils.checkpoint as jax.checkpoint, and hooks on what Functions save."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+import fnjax
+from fnjax._primitives.jax_internals import is_transformed
+from fnjax.torch._autograd.captured import is_node
+from fnjax.torch._autograd.graph import Value, get_mode, watch
+from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch._random import Stream
+from fnjax.torch._tensor import Derived, Tensor, make
+from fnjax.torch.control.journal import Journal, next_serial
+
+_OPTIONS = {"preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
+
+
+def _list_made(results: Any, start: int) -> list[Any]:
+    """Return the memory that was made since a time and that results show."""
+    tensors = [x for x in jax.tree.leaves(results, is_leaf=is_node) if isinstance(x, Tensor)]
+    made = {id(t.memory): t.memory for t in tensors if t.memory.serial > start and not isinstance(t.memory, Derived)}
+    return list(made.values())
+
+
+@known("torch.utils.checkpoint.checkpoint")
+def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:
+    """Call a function; JAX's derivatives compute its intermediates again, torch.autograd's keep them.
+
+    As in PyTorch the function runs twice: once for jax.checkpoint, which takes writes back and the random numbers
+    from where they began, and once for its effects and its recorded history. What of the second run nothing needs,
+    jax.jit leaves out.
+    """
+    named = {k: v for k, v in kwargs.items() if k not in _OPTIONS}
+    mode = get_mode()
+    if not is_transformed() or not mode.enabled:
+        return function(*args, **named)
+    draws = Stream()
+    with Journal(is_branch=False) as journal:
+        start = next_serial()
+
+        def run() -> list[Any]:
+            with draws.resume(), watch():
+                return [s.value.array for s in _list_made(function(*args, **named), start)]
+
+        try:
+            arrays = jax.checkpoint(run)()
+        finally:
+            journal.take_back()
+    start = next_serial()
+    with draws.resume():
+        results = function(*args, **named)
+    for storage, array in zip(_list_made(results, start), arrays, strict=True):
+        old = storage.value
+        storage.value = Value(array, old.node, old.index, requires_grad=old.requires_grad, leaf=old.leaf)
+        storage.version += 1
+    return results
+
+
+@known("torch.utils.checkpoint.checkpoint_sequential")
+def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:  # noqa: A002 - PyTorch's name
+    """Call functions one after the other; all segments but the last are checkpointed."""
+    layers = list(functions.children() if hasattr(functions, "children") else functions)
+
+    def run(part: Sequence[Any]) -> Callable[[Any], Any]:
+        return lambda x: functools.reduce(lambda x, layer: layer(x), part, x)
+
+    size = len(layers) // segments
+    for i in range(segments - 1):
+        input = checkpoint(run(layers[i * size : (i + 1) * size]), input, **kwargs)  # noqa: A001 - as above
+    return run(layers[(segments - 1) * size :])(input)
+
+
+class _SavedTensorsHooks(fnjax.saved_tensors_hooks):
+    """fnjax.saved_tensors_hooks of functions of tensors: they apply to what Functions save, not to other operations."""
+
+    def __init__(self, pack_hook: Callable[[Any], Any], unpack_hook: Callable[[Any], Any]) -> None:
+        super().__init__(lambda x: pack_hook(make(x)), lambda kept: unpack_hook(kept).array)
+
+
+KNOWN["torch.autograd.graph.saved_tensors_hooks"] = _SavedTensorsHooks
+KNOWN["torch.autograd.graph.save_on_cpu"] = lambda pin_memory=False, device_type="cuda": fnjax.save_on_cpu()
