@@ -437,3 +437,50 @@ def test_threads_call_one_module():
     assert found == [[(2.0 * k + 2, [1, 1])] * 10 for k in range(8)]
     np.testing.assert_array_equal(model.weight.detach().numpy(), 1)
     np.testing.assert_array_equal(model.calls.numpy(), 0)
+
+
+class Hooked(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.by = nn.Parameter(torch.ones(2))
+        self.layer = torch.nn.utils.skip_init(nn.Linear, 2, 2, bias=False)
+        if kind == "closure":
+            self.layer.register_full_backward_hook(lambda m, gi, go: (gi[0] * self.by,))
+        elif kind == "module":
+            self.layer.register_full_backward_hook(lambda m, gi, go: (gi[0] * m.weight.sum(),))
+        else:
+            self.layer.register_full_backward_pre_hook(lambda m, go: (go[0] * m.weight.sum() * self.by,))
+
+    def forward(self, x):
+        return (self.layer(x * 1) ** 2).sum()
+
+
+@pytest.mark.parametrize("kind", ["closure", "module", "first"])
+def test_backward_hooks_read_the_values_of_the_call(kind):
+    """A backward hook that reads parameters reads those of the call, as one of a module that has them does."""
+    with torch.seed(0):
+        model, twin = Hooked(kind), Hooked(kind)
+    values = {"by": jnp.asarray([3.0, 4.0]), "layer.weight": jnp.asarray([[1.0, 1.0], [0.0, 1.0]])}
+    twin.load_state_dict(values)
+    x = torch.tensor([1.0, 2.0], requires_grad=True)
+    twin(x).backward()
+    gradient = jax.grad(lambda v, x: torch.func.functional_call(model, v, (x,)), (0, 1))
+    for how in (gradient, jax.jit(gradient)):
+        for_values, for_x = how(values, jnp.asarray([1.0, 2.0]))
+        np.testing.assert_allclose(for_x, x.grad.numpy(), rtol=1e-6)
+        np.testing.assert_allclose(for_values["layer.weight"], twin.layer.weight.grad.numpy(), rtol=1e-6)
+
+
+class Double(nn.Module):
+    def forward(self, w):
+        return w * 2
+
+
+def test_cached_parametrizations_are_those_of_the_call():
+    """Two calls within parametrize.cached() have parameters of their own, and each computes the tensor from its."""
+    model = Tied()
+    nn.utils.parametrize.register_parametrization(model, "second", Double())
+    name, x = "parametrizations.second.original", jnp.ones(3)
+    with nn.utils.parametrize.cached():
+        found = [torch.func.functional_call(model, {name: jnp.full(3, k)}, (x,)) for k in (1.0, 2.0)]
+    assert [float(y) for y in found] == [3 * 6 + 3, 6 * 12 + 6]

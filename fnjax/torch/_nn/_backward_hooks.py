@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from fnjax.torch._autograd.captured import Followed
 from fnjax.torch._autograd.engine import is_recording
 from fnjax.torch._autograd.function import Function
 from fnjax.torch._autograd.grad_mode import once_differentiable
@@ -15,7 +16,7 @@ from fnjax.torch.loading.errors import NotSupported
 Hook = Callable[..., Any]
 
 
-class HookedCall:
+class HookedCall(Followed):
     """One call of a module that has backward hooks.
 
     Attributes:
