@@ -24,6 +24,7 @@ from fnjax.torch._dtypes import as_dtype, dtype, float_of
 from fnjax.torch._indexing import check_indices
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
+from fnjax.torch._selected import run_selected
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
@@ -31,7 +32,7 @@ from fnjax.torch._table.signature import read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import on_operands
-from fnjax.torch.deferred.selection import LOSSES, Mask, check_operands, find_mask, whole
+from fnjax.torch.deferred.selection import holds_selection
 from fnjax.torch.loading.errors import NotSupported, find_line
 
 _SUPPORT = (
@@ -189,14 +190,12 @@ def _is_one_array(x: Any, y: Any) -> bool:
 
 def run_call(call: BoundCall) -> Any:
     """Run a call that is bound."""
+    if holds_selection(call.values.values()):
+        return run_selected(call, run_call, _find_template)
     lifted = _lift(call)
     if lifted is not None:
         found = run_call(lifted)
         return jax.tree.map(lambda x: x.show(x.layout[..., 0]) if x.ndim else x, found, is_leaf=_is_tensor_itself)
-    reduction = _find_reduction(call)
-    if reduction is not None:
-        terms = run_call(BoundCall(call.operation, call.overload, {**call.values, "reduction": "none"}))
-        return getattr(terms, reduction)()
     overload, operation = call.overload, call.operation
     template = use_derivative(operation.names[0], _find_template(call), call.read_literal)
     _check_read(call)
@@ -219,12 +218,6 @@ def run_call(call: BoundCall) -> Any:
         template = template.replace("jnp.concatenate", operation.first.empty)
     _check_range(operation.names[0].rpartition(".")[2], values)
     check_values(name_of(call), values)
-    mask = find_mask([*values.values()])
-    if mask is not None:
-        how, values = check_operands(values, mask, operation, overload)
-        if how != "each":
-            return _reduce_selected(how, call, values, mask)
-        values = {n: whole(v) if isinstance(v, Tensor) and v.mask is not None else v for n, v in values.items()}
     omitted = frozenset(n for n in parameters if not call.is_given(n))
     compute_in, result = find_dtypes(call, values)
     if result is not None and result.kind in {"bool", "int"}:  # PyTorch truncates the factors
@@ -241,10 +234,7 @@ def run_call(call: BoundCall) -> Any:
         names = (*parameters, "key")
         values["key"] = next_key()
     function = _compile(operation.names[0], template, names, omitted)
-    found = _run(function, operation, overload, names, values, compute_in, result)
-    for x in (found if isinstance(found, tuple) else (found,)) if mask is not None else ():
-        x.mask = mask
-    return found
+    return _run(function, operation, overload, names, values, compute_in, result)
 
 
 def _is_tensor_itself(value: Any) -> bool:
@@ -272,37 +262,6 @@ def _lift(call: BoundCall) -> BoundCall | None:
     if any(p.name == "keepdim" for p in call.overload.parameters):
         values["keepdim"] = True
     return BoundCall(call.operation, call.overload, values)
-
-
-def _find_reduction(call: BoundCall) -> str | None:
-    """Return how the terms of a loss of what a traced mask selects are reduced; None for all other calls.
-
-    Raises:
-        NotSupported: by the number of entries.
-    """
-    if name_of(call) not in LOSSES or find_mask([*call.values.values()]) is None:
-        return None
-    reduction = call.read_literal("reduction")
-    if reduction not in {"mean", "sum", "none"}:
-        raise NotSupported(f"reduction={reduction!r} of a loss of what a traced mask selects", "use 'mean' or 'sum'")
-    return None if reduction == "none" else str(reduction)
-
-
-def _reduce_selected(template: str, call: BoundCall, values: Mapping[str, Any], mask: Mask) -> Tensor:
-    """Run a reduction over the entries that a traced mask selects."""
-    x = next(v for v in values.values() if isinstance(v, Tensor))
-    function = _compile(call.operation.names[0], template.format(x="x", m="m"), ("x", "m"), frozenset())
-    cast, result = find_dtypes(call, {**values, **{n: whole(v) for n, v in values.items() if v is x}})
-
-    def reduce(a: Any, m: Any) -> tuple[Any, ...]:
-        a = a if cast is None else a.astype(cast.array)
-        return (function(a, mask.fit(m, a.ndim)),)
-
-    value = compute(reduce, [x.value, mask], spell(call.operation.names[0]))[0]
-    found = _wrap(value, result)
-    if call.operation.first.along:
-        found.mask = mask
-    return found
 
 
 def _run(

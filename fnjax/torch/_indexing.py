@@ -14,7 +14,17 @@ from fnjax.torch._tensor import Tensor, derive, is_known, make
 from fnjax.torch.deferred.affine import find_length
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number
-from fnjax.torch.deferred.selection import Mask, find_mask, move_selected, select, spread_values
+from fnjax.torch.deferred.selection import (
+    Selection,
+    both_fit,
+    fit,
+    flatten_masked,
+    have_same_mask,
+    move,
+    protect,
+    select,
+    settle,
+)
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -107,106 +117,193 @@ def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
 
 def get_item(x: Tensor, index: Any) -> Tensor:
     """Return `x[index]`: a view for integers and slices, else a copy."""
-    x, parts = _open_windows(x, _normalise(index))
+    parts = _normalise(index)
+    if type(x) is Selection:
+        return _get_selected(x, parts)
+    if any(type(p) is Selection for p in parts):
+        return _take_selected(x, parts)[0]
+    x, parts = _open_windows(x, parts)
     if _is_basic(parts):
         _check_steps(parts)
         found = x.layout[(*parts, ...)] if not any(p is Ellipsis for p in parts) else x.layout[parts]
         return x.show(np.asarray(found) if not isinstance(found, np.ndarray) else found)
     base, tensors, fill = _split_index(x, parts)
-    if any(t.dtype.name in {"bool", "uint8"} and not is_known(t.array) for t in tensors):
-        if len(tensors) > 1:
-            raise NotSupported(
-                "an index by a traced mask next to other indices: the size of the result depends on its values",
-                "use torch.where(mask, x, other), or a reduction over x * mask",
-            )
-        return select(base, tensors[0], fill(["mask"]).index("mask"))
-    mask = find_mask(tensors)
-    if mask is not None:
-        _check_selected(tensors, fill)
+    if any(is_traced_mask(t) for t in tensors):
+        return select(base, *_find_mask(tensors, fill))
     if all(t.ndim == 0 and t.dtype.kind == "int" for t in tensors):  # a view whose place is traced
         at = fill([t.array for t in tensors])
         return derive(base, lambda a: a[at], lambda a, v: a.at[at].set(v))
     parents = [base.value, *(t.value for t in tensors)]
     value = compute(lambda a, *given: (a[fill(given)],), parents, "IndexBackward")[0]
-    found = make(value.array, x.dtype, value=value)
-    found.mask = mask
-    return found
-
-
-def _check_selected(tensors: list[Tensor], fill: Any) -> None:
-    """Raise where indices that a traced mask selects stand next to others, or not at the first axis."""
-    if any(t.mask is None and t.layout.size > 1 for t in tensors) or isinstance(fill([0] * len(tensors))[0], slice):
-        raise NotSupported(
-            "indices that a traced mask selects, next to others: the size of the result depends on its values",
-            "use torch.where(mask, x, other), or call it outside of jax.jit",
-        )
+    return make(value.array, x.dtype, value=value)
 
 
 def set_item(x: Tensor, index: Any, new: Any) -> None:
     """Write `x[index] = new`."""
-    x, parts = _open_windows(x, _normalise(index))
+    parts = _normalise(index)
+    if any(type(p) is Selection for p in parts):
+        _write_selected(x, parts, new)
+        return
+    if type(x) is Selection:
+        write(_get_selected(x, parts), new)
+        return
+    x, parts = _open_windows(x, parts)
     if _is_basic(parts):
-        target = get_item(x, parts)
-        target.assign(_cast(new, target, target.shape))
+        write(get_item(x, parts), new)
         return
     base, tensors, fill = _split_index(x, parts)
+    if any(is_traced_mask(t) for t in tensors):
+        write_masked(base, *_find_mask(tensors, fill), new)
+        return
     own = x.dtype.array
     given = new.value if isinstance(new, Tensor) else Value(jnp.asarray(new, own))
-    masks = [t for t in tensors if t.dtype.name in {"bool", "uint8"} and not is_known(t.array)]
-    if masks:
-        _write_masked(base, tensors, fill, given, new)
-        return
 
-    mask = find_mask([*tensors, new])
-    if mask is None:
+    def put(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
+        return (a.at[fill(at)].set(cast_entries(v, own)),)
 
-        def write(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
-            return (a.at[fill(at)].set(cast_entries(v, own)),)
-
-        base.assign(compute(write, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
-        return
-    _check_selected(tensors, fill)
-    if all(t.mask is None for t in tensors) or (getattr(new, "mask", None) is None and given.array.size > 1):
-        raise NotSupported(
-            "a write between a tensor and what a traced mask selects: its size is not known under jit",
-            "use torch.where(mask, x, other)",
-        )
-
-    def write_selected(a: Any, v: Any, m: Any, *at: Any) -> tuple[Any, ...]:
-        kept = [jnp.where(m != 0, i, max(a.shape)) for i in at]  # beyond the end: dropped
-        return (a.at[fill(kept)].set(cast_entries(v.reshape(v.shape if v.size > 1 else ()), own), mode="drop"),)
-
-    parents = [base.value, given, mask, *(t.value for t in tensors)]
-    base.assign(compute(write_selected, parents, "IndexPutBackward")[0])
+    base.assign(compute(put, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
 
 
-def _write_masked(base: Tensor, tensors: list[Tensor], fill: Any, given: Value, new: Any) -> None:
-    """Write where a traced mask is true."""
-    own = base.dtype.array
-    mask = tensors[0]
+def write(target: Tensor, new: Any) -> Tensor:
+    """Write a number or a tensor to all elements of a tensor."""
+    if type(target) is not Selection:
+        return target.assign(_cast(new, target, target.layout.shape))
+    operand, fits = fit(new, target)
+    if both_fit(fits, target.fits) is not target.fits:
+        raise target.refuse("a write of a known number of values to all")
+    write(target.whole, operand)
+    return target
+
+
+# ---------------------------------------------------------------------------------- traced masks
+
+
+def is_traced_mask(t: Any) -> bool:
+    """Return whether an index is a mask that JAX traces."""
+    return (
+        isinstance(t, Tensor)
+        and type(t) is not Selection
+        and t.dtype.name in {"bool", "uint8"}
+        and not is_known(t.array)
+    )
+
+
+def _find_mask(tensors: list[Tensor], fill: Any) -> tuple[Tensor, int]:
+    """Return the mask that an index consists of, apart from slices, and its first axis."""
     if len(tensors) > 1:
-        raise NotSupported("a write by a traced mask next to other tensors as indices", "write with torch.where")
-    at = fill(["mask"]).index("mask")
-    if isinstance(new, Tensor) and new.mask is not None:
-        if new.mask.at != at:
-            raise NotSupported("a write between what traced masks select along different axes", "use torch.where")
-        if not are_same(new.mask, mask.value):
-            if at:
-                raise NotSupported("a write between entries that two different traced masks select", "use torch.where")
-            given = compute(move_selected, [given, new.mask, mask.value], "IndexPutBackward")[0]
-    elif given.array.ndim == base.ndim - at - mask.ndim + 1 and given.array.size > 1 and at == 0:
-        given = compute(spread_values, [given, mask.value], "IndexPutBackward")[0]
-    elif given.array.ndim > base.ndim - at - mask.ndim and given.array.size > 1:
         raise NotSupported(
-            "x[mask] = values with one value for each entry that a traced mask selects",
-            "write x = torch.where(mask, new, x) with an array of x's shape",
+            "an index by a traced mask next to other indices: the size of the result depends on its values",
+            "use torch.where(mask, x, other), or a reduction over x * mask",
         )
+    return tensors[0], fill(["mask"]).index("mask")
+
+
+def write_masked(base: Tensor, mask: Tensor, at: int, new: Any, *, may_be_longer: bool = False) -> None:
+    """Write where a traced mask is true, whose first axis is `at`.
+
+    Args:
+        base: the tensor.
+        mask: the mask.
+        at: its first axis.
+        new: a number, a tensor, or what a mask selects.
+        may_be_longer: whether this may have more elements than are written.
+    """
+    like, own, shape = flatten_masked(base, mask, at), base.dtype.array, base.layout.shape
+    if type(new) is Selection and (may_be_longer or not have_same_mask(new, like)):
+        new = move(new, like, may_be_longer=may_be_longer)
+    elif isinstance(new, Tensor) and type(new) is not Selection and new.layout.size == 1:
+        new = new.reshape(())
+    operand, fits = fit(new, like)
+    given = operand.value if isinstance(operand, Tensor) else Value(jnp.asarray(operand, own))
 
     def put(a: Any, v: Any, m: Any) -> tuple[Any, ...]:
-        m = Mask(mask.value, at).fit(m, a.ndim)
-        return (jnp.where(m, cast_entries(v.reshape(v.shape if v.size > 1 else ()), own), a),)
+        flat = a.reshape(like.whole.layout.shape)
+        return (jnp.where(like.along(m), cast_entries(v, own), flat).reshape(shape),)
 
-    base.assign(compute(put, [base.value, given, mask.value], "IndexPutBackward")[0])
+    made = compute(put, [base.value, given, like.mask], "IndexPutBackward")[0]
+    base.assign(settle(make(made.array, base.dtype, value=made), fits).value)
+
+
+def _get_selected(x: Selection, parts: tuple[Any, ...]) -> Selection:
+    """Return `x[index]` of a selection: by a mask of its elements, or along other axes than the selected one."""
+    if len(parts) == 1 and type(parts[0]) is Selection:
+        mask, fits = _refine(x, parts[0])
+        found = select(x.whole, mask)
+        return Selection(found.whole, found.mask, 0, fits)
+    if not _is_basic(parts):
+        raise x.refuse("an index by a tensor")
+    free = (slice(None),) * (x.ndim - sum(p is not None and p is not Ellipsis for p in parts))
+    if not any(p is Ellipsis for p in parts):
+        parts = (*parts, Ellipsis)
+    parts = tuple(p for part in parts for p in (free if part is Ellipsis else (part,)))
+    axis = at = 0
+    for part in parts:
+        if axis == x.at and part is not None:
+            if part != slice(None):
+                raise x.refuse("an index")
+            break
+        axis += part is not None
+        at += part is None or isinstance(part, slice)
+    return x.of(get_item(x.whole, parts), at)
+
+
+def _refine(x: Selection, mask: Selection) -> tuple[Tensor, Value | None]:
+    """Return a mask of a selection's elements as one of its whole tensor, and whether sizes fit."""
+    if (
+        mask.dtype.name not in {"bool", "uint8"}
+        or mask.at != x.at
+        or x.whole.layout.shape[: mask.ndim] != mask.whole.layout.shape
+    ):
+        raise x.refuse("an index")
+    if not are_same(x.mask, mask.mask):
+        raise NotSupported("an index by elements that another traced mask selects", "use torch.where")
+    both = compute(lambda m, n: ((m != 0) & mask.along(n),), [mask.whole.value, mask.mask], "")[0]
+    both.origin = ("both", mask.whole.value, mask.mask)
+    return make(both.array, value=both), both_fit(x.fits, mask.fits)
+
+
+def _take_selected(x: Tensor, parts: tuple[Any, ...]) -> tuple[Selection, Any]:
+    """Return `x[index]` for indices that a traced mask selects, and the index with all of them."""
+    count = next((i for i, p in enumerate(parts) if type(p) is not Selection), len(parts))
+    first = parts[0]
+    if not count or not all(p is Ellipsis or p == slice(None) for p in parts[count:]) or first.at:
+        raise NotSupported(
+            "indices that a traced mask selects, next to others: the size of the result depends on its values",
+            "use torch.where(mask, x, other), or call it outside of jax.jit",
+        )
+    if any(p.dtype.name in {"bool", "uint8"} for p in parts[:count]):
+        raise first.refuse("a mask")
+    fits = first.fits
+    for part in parts[1:count]:
+        fits = both_fit(fits, fit(part, first)[1])
+    index = (*(p.whole for p in parts[:count]), *parts[count:])
+    return protect(Selection(get_item(x, index), first.mask, 0, fits)), index
+
+
+def _write_selected(x: Tensor, parts: tuple[Any, ...], new: Any) -> None:
+    """Write `x[index] = new` for indices, or a mask of a selection's elements, that a traced mask selects."""
+    if type(x) is Selection:
+        if len(parts) > 1:
+            raise x.refuse("an index")
+        mask, fits = _refine(x, parts[0])
+        if fits is not None:
+            raise x.refuse("a write to a known number")
+        write_masked(x.whole, mask, 0, new)
+        return
+    like, index = _take_selected(x, parts)
+    operand, fits = fit(new, like)
+    own = x.dtype.array
+    given = operand.value if isinstance(operand, Tensor) else Value(jnp.asarray(operand, own))
+    indices = [p for p in index if isinstance(p, Tensor)]
+    rest, shape = tuple(index[len(indices) :]), like.whole.layout.shape
+
+    def put(a: Any, v: Any, m: Any, *at: Any) -> tuple[Any, ...]:
+        kept = (jnp.where(m.reshape(m.shape + (1,) * (i.ndim - 1)), i, max(a.shape)) for i in at)  # beyond: dropped
+        return (a.at[(*kept, *rest)].set(jnp.broadcast_to(cast_entries(v, own), shape), mode="drop"),)
+
+    parents = [x.value, given, like.mask, *(i.value for i in indices)]
+    made = compute(put, parents, "IndexPutBackward")[0]
+    x.assign(settle(make(made.array, x.dtype, value=made), fits, like.fits).value)
 
 
 def _cast(new: Any, target: Tensor, shape: Any) -> Value:
@@ -219,18 +316,10 @@ def _cast(new: Any, target: Tensor, shape: Any) -> Value:
                 a = a.real
             return (jnp.broadcast_to(cast_entries(a.reshape(a.shape[extra:]), own), shape),)
 
-        if (new.mask is None) != (target.mask is None) and new.layout.size > 1:
-            raise NotSupported(
-                "a write between a tensor and what a traced mask selects: its size is not known under jit",
-                "use torch.where(mask, x, other)",
-            )
         if tuple(new.layout.shape) == tuple(shape) and new.array.dtype == own:
             return new.value
         return compute(fit, [new.value], "ExpandBackward")[0]
     return Value(jnp.full(shape, new, own))
-
-
-cast_to = _cast
 
 
 def _is_basic(parts: tuple[Any, ...]) -> bool:

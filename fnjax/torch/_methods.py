@@ -17,12 +17,13 @@ from fnjax.torch._autograd.hooks import register_hook, register_post_accumulate_
 from fnjax.torch._conversion import read_conversion
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
-from fnjax.torch._indexing import cast_to
+from fnjax.torch._indexing import write
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.deferred.number import Number, number
+from fnjax.torch.deferred.selection import takes_selections
 from fnjax.torch.host.calls import numpy as to_host
 from fnjax.torch.loading.errors import NotSupported
 
@@ -86,11 +87,7 @@ def numpy(self: Tensor, *, force: bool = False) -> Any:
 @method
 def size(self: Tensor, dim: int | None = None) -> Any:
     """Return the sizes of the axes, or of one."""
-    if dim is None or self.mask is None:
-        return self.shape if dim is None else self.shape[dim]
-    at, count = self.mask.at, self.mask.array.ndim
-    sizes = [*self.layout.shape[:at], number((self.mask.array != 0).sum()), *self.layout.shape[at + count :]]
-    return sizes[dim]
+    return self.shape if dim is None else self.shape[dim]
 
 
 @method
@@ -170,11 +167,7 @@ def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:
 @method
 def numel(self: Tensor) -> int:
     """Return the number of entries."""
-    if self.mask is None:
-        return self.layout.size
-    at, count = self.mask.at, self.mask.array.ndim
-    each = _layout.size_of(self.layout.shape[:at] + self.layout.shape[at + count :])
-    return number((self.mask.array != 0).sum() * each)  # a traced one
+    return self.layout.size
 
 
 METHODS["nelement"] = numel
@@ -260,9 +253,10 @@ for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is comput
 
 
 @method
+@takes_selections
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
     """Write another's entries."""
-    return self.assign(cast_to(src, self, self.shape))
+    return write(self, src)
 
 
 @method

@@ -13,11 +13,12 @@ from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._call import run
 from fnjax.torch._creation import TYPES, with_out
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
+from fnjax.torch._indexing import is_traced_mask, write, write_masked
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
 from fnjax.torch._tensor import Size, Tensor, is_known, make
 from fnjax.torch.deferred.missing import is_feature_test, is_loading
-from fnjax.torch.deferred.selection import find_indices, select
+from fnjax.torch.deferred.selection import Selection, find_indices, holds_selection, settle, takes_selections
 from fnjax.torch.loading.errors import NotSupported
 
 for _name, _own in DTYPES.items():
@@ -67,7 +68,7 @@ def iinfo(type: Any) -> _Info:  # noqa: A002 - PyTorch's name
 
 
 KNOWN["torch.is_tensor"] = lambda obj: isinstance(obj, Tensor)
-KNOWN["torch.numel"] = lambda x: x.layout.size
+KNOWN["torch.numel"] = lambda x: x.numel()
 KNOWN["torch.promote_types"] = lambda a, b: promote(as_dtype(a), as_dtype(b))
 KNOWN["torch.get_default_dtype"] = default_dtype
 KNOWN["torch.is_floating_point"] = lambda x: x.dtype.is_floating_point
@@ -87,9 +88,11 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 
 @known("torch.masked_select", "torch.Tensor.masked_select")
 @with_out
+@takes_selections
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the entries that a mask selects, along one axis."""
-    input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
+    if not (type(input) is type(mask) is Selection and mask.ndim == input.ndim):
+        input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
     return input[mask]
 
 
@@ -97,12 +100,17 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorc
 @with_out
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:  # noqa: A002 - as above
     """Return a copy whose entries at a mask come from a source, which may itself be a selection."""
-    if source.mask is None:
+    if type(source) is not Selection or is_known(mask.array):
         found: Tensor = run("torch.masked_scatter", (input, mask, source), {})
+        if source.layout.size < found.layout.size:
+            is_enough = (mask.expand(found.shape).array != 0).sum() <= source.layout.size
+            if is_known(is_enough) and not is_enough:
+                raise RuntimeError("Number of elements of source < number of ones in mask")
+            found = settle(found, None if is_known(is_enough) else Value(is_enough))
         return found
     input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
     made = _views.copy(input)
-    made[mask] = source
+    write_masked(made, mask, 0, source.reshape(-1), may_be_longer=True)
     return made
 
 
@@ -112,17 +120,34 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     return self.assign(masked_scatter(self, mask.expand(self.shape), source).value)
 
 
+@known("torch.Tensor.index_put_", "torch.index_put_")
+@takes_selections
+def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+    """Write values at indices, or add them to what is there."""
+    if not accumulate and (holds_selection((indices, values)) or any(map(is_traced_mask, indices))):
+        self[tuple(indices)] = values
+        return self
+    return write(self, run("torch.index_put", (self, indices, values, accumulate), {}))
+
+
+@known("torch.index_put", "torch.Tensor.index_put")
+@with_out
+@takes_selections
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:  # noqa: A002 - as above
+    """Return a copy with values at indices, or with them added to what is there."""
+    return index_put_(input.clone(), indices, values, accumulate)
+
+
 @known("torch.nonzero", "torch.Tensor.nonzero")
 @with_out
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002 - PyTorch's name
     """Return the indices of the entries that are not zero: a tensor for each axis, or a row for each entry."""
-    if is_known(input.array) or not input.ndim or input.mask is not None:
+    if is_known(input.array) or not input.ndim:
         return run("torch.nonzero", (input,), {"as_tuple": as_tuple})
     found = find_indices(input)
     if as_tuple:
         return found
-    rows = compute(lambda *a: (jnp.stack(a, -1),), [x.value for x in found], "StackBackward")[0]
-    return select(make(rows.array, DTYPES["int64"], value=rows), input)
+    return found[0].of(run("torch.stack", ([x.whole for x in found], -1), {}))
 
 
 @known("torch.where")
@@ -131,6 +156,8 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
     """Return entries of one tensor or another."""
     if input is None:
         return nonzero(condition, as_tuple=True)
+    if holds_selection((condition, input, other)):
+        return run("torch.where", (condition, input, other), {})
     both = (input, other)
     own = result_type(
         [(t.dtype, t.ndim) for t in both if isinstance(t, Tensor)],
@@ -158,6 +185,7 @@ for _name in ("allclose", "equal"):  # True or False, not a tensor
 
 @known("torch.square", "torch.Tensor.square")
 @with_out
+@takes_selections
 def square(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
     """Return the second power: of booleans integers."""
     return run("torch.pow", (input, 2), {})

@@ -18,7 +18,7 @@ from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct
 from fnjax.torch._dtypes import check_castable, default_dtype
-from fnjax.torch._indexing import cast_to, get_item, set_item
+from fnjax.torch._indexing import get_item, set_item, write
 from fnjax.torch._launch import launch
 from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries
@@ -27,6 +27,7 @@ from fnjax.torch._root_settings import find_tensor_attribute
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.deferred.number import Number, on_operands
+from fnjax.torch.deferred.selection import Selection, takes_selections
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -49,14 +50,14 @@ def _in_place(name: str) -> Callable[..., Any]:
     if f"torch.Tensor.{name.rstrip('_')}" in _views.VIEWS and name in _views.IN_PLACE:
         return _in_place_view(name.rstrip("_"))
 
-    def write(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.check_writable()
         found = on_operands(lambda *args, **kwargs: run_call(bind(operation, args, kwargs)), (self, *args), kwargs)
         check_castable(found.dtype, self.dtype)
-        return self.assign(cast_to(found, self, self.layout.shape))
+        return write(self, found)
 
-    write.__name__ = name
-    return write
+    change.__name__ = name
+    return takes_selections(change)
 
 
 def _in_place_view(name: str) -> Callable[..., Tensor]:
@@ -74,7 +75,7 @@ def _operation(name: str) -> Callable[..., Any]:
         return run(f"torch.Tensor.{name}", (self, *args), kwargs)
 
     call.__name__ = name
-    return call
+    return takes_selections(call)
 
 
 def _attribute(name: str) -> property:
@@ -186,6 +187,10 @@ def install() -> None:
         setattr(Tensor, f"__{kind.__name__}__", _convert(kind))
     for name, value in _PROTOCOLS.items():
         setattr(Tensor, name, value)
+    names = {*_OPERATORS, *_COMPARISONS, "neg", "abs", "invert", "pos", "contains", "getitem", "setitem"}
+    for name in (f"__{prefix}{n}__" for n in names for prefix in ("", "r", "i")):
+        if name in vars(Tensor):
+            setattr(Selection, name, vars(Tensor)[name])
 
 
 def _get_attribute(self: Tensor, name: str) -> Any:
@@ -201,7 +206,7 @@ def _get_attribute(self: Tensor, name: str) -> Any:
 def _find_length(self: Tensor) -> Any:
     if not self.ndim:
         raise TypeError("len() of a 0-d tensor")
-    return self.layout.shape[0] if self.mask is None else self.shape
+    return self.layout.shape[0]
 
 
 def _iterate(self: Tensor) -> Any:

@@ -77,7 +77,6 @@ class Tensor(metaclass=_TensorType):
         layout: which entries of it this tensor shows.
         dtype: torch's dtype; without 64 bits the array's may have half the size.
         part: "real" or "imag" where the tensor shows one component of complex entries.
-        mask: of a selection by a traced mask, which shows the whole tensor (deferred.selection).
     """
 
     __slots__ = (
@@ -99,7 +98,6 @@ class Tensor(metaclass=_TensorType):
     dtype: Any  # torch's dtype
     part: str
     _grad: Tensor | None
-    mask: Any  # a deferred.selection.Mask, or None
     _detached: Detached | None
     _cached: tuple[int, Kept] | None
     _is_recorded: bool  # whether operations were recorded where a view was made
@@ -119,7 +117,7 @@ class Tensor(metaclass=_TensorType):
         """Return a tensor that shows a part of a storage."""
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
-        made._detached, made._cached, made._grad, made.mask = detached, None, None, None
+        made._detached, made._cached, made._grad = detached, None, None
         made._made_in = weakref.ref(find_program()) if is_transformed() else None
         made._is_recorded = get_mode().enabled
         return made
@@ -219,11 +217,6 @@ class Tensor(metaclass=_TensorType):
             layout: the entries of the storage that it shows.
             detached: whether it is separated from the graph, as by `detach()`; under torch.no_grad each view is.
         """
-        if self.mask is not None:
-            raise NotSupported(
-                "a view of what a traced mask selects: its size is not known under jit",
-                "use torch.where(mask, x, other), or call it outside of jax.jit",
-            )
         detached = detached or get_mode().constant
         return Tensor.over(
             self.memory, layout, self.dtype, self.part, detached=self._detached or (Detached() if detached else None)
@@ -234,17 +227,12 @@ class Tensor(metaclass=_TensorType):
     @property
     def shape(self) -> Size:
         """The sizes of the axes."""
-        if self.mask is not None:
-            raise NotSupported(
-                "the size of what a traced mask selects is not known under jit",
-                "use torch.where(mask, x, other), or call it outside of jax.jit",
-            )
         return Size(self.layout.shape)
 
     @property
     def ndim(self) -> int:
         """The number of axes."""
-        return self.layout.ndim if self.mask is None else self.layout.ndim - self.mask.array.ndim + 1
+        return self.layout.ndim
 
     @property
     def grad(self) -> Tensor | None:

@@ -16,7 +16,7 @@ from fnjax.torch._dtypes import dtype
 from fnjax.torch._tensor import Tensor, derive, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import on_operands
-from fnjax.torch.deferred.selection import flatten_selected
+from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.loading.errors import NotSupported
 
 VIEWS: dict[str, Callable[..., Any]] = {}  # by torch's qualified names, torch.t and torch.Tensor.t
@@ -24,15 +24,15 @@ VIEWS: dict[str, Callable[..., Any]] = {}  # by torch's qualified names, torch.t
 
 def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Enter a function as views: `+t` is torch.t and the method."""
+    first = names.split(maxsplit=1)[0].lstrip("+").rpartition(".")[2]
 
     def enter(given: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(given)
         def function(*args: Any, **named: Any) -> Any:
-            if args and isinstance(args[0], Tensor) and args[0].mask is not None:
-                flat = flatten_selected(args[0], given.__name__, args[1:])
-                if flat is not None:
-                    return flat
-                args[0].shape  # noqa: B018 - raises: it is not known
+            if args and type(args[0]) is Selection:
+                if not hasattr(Tensor, first):
+                    raise args[0].refuse(f"torch.{first}")
+                return getattr(args[0], first)(*args[1:], **named)
             if any(isinstance(x, Deferred) for x in (*args, *named.values())):
                 return on_operands(given, args, named)
             return given(*args, **named)
@@ -80,9 +80,7 @@ def _fill(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
 def copy(x: Tensor) -> Tensor:
     """Return a contiguous copy."""
     value = x.value
-    made = make(value.array, x.dtype, value=compute(lambda a: (a,), [value], "CloneBackward")[0])
-    made.mask = x.mask
-    return made
+    return make(value.array, x.dtype, value=compute(lambda a: (a,), [value], "CloneBackward")[0])
 
 
 @view(".view")

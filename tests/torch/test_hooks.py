@@ -379,29 +379,6 @@ def test_the_second_derivative_by_an_argument_that_forward_writes_to(wrap):
     np.testing.assert_allclose(mixed, -2 * X / limit**3, rtol=1e-5)
 
 
-@both
-def test_selections_are_changed_in_place(wrap):
-    """`y[mask] *= 2` and its like with a traced mask; of two sizes it is refused."""
-
-    def function(x):
-        y = x.clone()
-        m = y > 0
-        y[m] *= 10
-        y[m] += y[m] * 2
-        y[y < 0] /= 4
-        return y
-
-    np.testing.assert_allclose(wrap(torch.jax_view(function))(X), [3.0, 30.0, -0.5], rtol=1e-6)
-
-    def refused(x):
-        y = x.clone()
-        y[0] = y[y > 0]
-        return y
-
-    with pytest.raises(torch.NotSupported, match="traced mask"):
-        jax.jit(torch.jax_view(refused))(X)
-
-
 def test_state_that_is_loaded_is_a_copy():
     """NumPy arrays of a state dict may change afterwards."""
     with torch.seed(0):
@@ -410,21 +387,3 @@ def test_state_that_is_loaded_is_a_copy():
     layer.load_state_dict({"weight": weight, "bias": np.zeros(64, np.float32)})
     weight += 1
     assert not np.asarray(torch.jax_view(layer.weight)).any()
-
-
-def test_losses_of_selections():
-    """A loss of what a traced mask selects has the terms of these entries; the batch's size is refused."""
-
-    def of(x, loss, **options):
-        m = x > -1
-        return loss(x[m], (x * 3).detach()[m], **options)
-
-    x = np.asarray(X)
-    for loss, options, expected in [
-        (torch.nn.functional.mse_loss, {}, 2 * (x - 3 * x) / 2),
-        (torch.nn.functional.l1_loss, {"reduction": "sum"}, np.sign(x - 3 * x)),
-    ]:
-        found = gradient(lambda x, loss=loss, options=options: of(x, loss, **options), jax.jit)
-        np.testing.assert_allclose(found, np.where(x > -1, expected, 0), rtol=1e-6)
-    with pytest.raises(torch.NotSupported, match="reduction='batchmean' of a loss of what a traced mask selects"):
-        gradient(lambda x: of(x, torch.nn.functional.kl_div, reduction="batchmean"), jax.jit)

@@ -127,65 +127,6 @@ def test_shifts_in_place_under_jit():
     np.testing.assert_array_equal(jax.jit(torch.jax_view(shift))(x), expected)
 
 
-def test_reductions_of_selected_rows():
-    """A reduction of the rows that a traced mask selects takes its axis: the rows' own, or that of the entries."""
-
-    def reduced(x):
-        rows = x[x[:, 0] > 0]
-        return rows.sum(0), rows.mean(dim=0, keepdim=True), rows.sum(1).sum(), rows.std(-2)
-
-    x = np.array([[1.0, 2.0], [-3.0, 4.0], [5.0, -6.0], [2.0, 1.0]], np.float32)
-    rows = x[x[:, 0] > 0]
-    expected = rows.sum(0), rows.mean(0, keepdims=True), rows.sum(), rows.std(0, ddof=1)
-    for found, wanted in zip(jax.jit(torch.jax_view(reduced))(x), expected, strict=True):
-        assert found.shape == wanted.shape
-        np.testing.assert_allclose(found, wanted, rtol=1e-6)
-
-
-def test_selections_by_traced_masks():
-    """The selection by a traced mask can be computed with, summed and written back; its size is refused."""
-
-    def scale(x):
-        y = x.clone()
-        y[x > 0] = x[x > 0] * 10
-        return y, x[x > 0].sum()
-
-    x = jnp.array([1.0, -2.0, 3.0])
-    y, total = jax.jit(torch.jax_view(scale))(x)
-    np.testing.assert_array_equal(y, [10.0, -2.0, 30.0])
-    assert total == 4.0
-    with pytest.raises(torch.NotSupported, match="size of what a traced mask selects"):
-        jax.jit(torch.jax_view(lambda x: x[x > 0].view(2, 1)))(x)
-
-
-def _write_selected(x, w, where):
-    y = x * 1
-    y[:, x[0] > 0] *= 2  # next to a slice
-    y[x[:, 1] > 0, 0] = 7  # and to an integer
-    at = where(x > 1)
-    y[at] = y[at] * 3 + x[at]
-    y[where(x.sum(1) > 0)[0]] -= 1
-    y[(x + 1) * 2 > 1] += x[(x + 1) * 2 > 1]  # one mask, computed twice
-    y[x < 0] = y[x < 0] * w  # a value for each entry
-    part = x[x[:, 0] > 0]
-    y[x[:, 0] > 0] = part.cumsum(1) + (part.max(1, keepdim=True)[0] if where is torch.where else part.max(1)[:, None])
-    return y, y[:, x[1] > 0].sum()
-
-
-def test_indices_and_masks_next_to_others():
-    """Traced masks next to slices, indices that nonzero finds, masks that are equal: as NumPy has them."""
-    x = np.array([[1.5, -2.0, 0.5], [0.25, 3.0, -1.0], [-0.5, 0.75, 2.0]], np.float32)
-    w = np.array([2.0, 3.0, 4.0], np.float32)
-    found = jax.jit(torch.jax_view(lambda x, w: _write_selected(x, w, torch.where)))(x, w)
-    for a, b in zip(found, _write_selected(x, w, np.where), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-    # Another number of values than of entries: PyTorch raises, and no number hides that.
-    assert np.isnan(jax.jit(torch.jax_view(lambda x, w: (x[x > 0] * w).sum()))(x, w[:2]))
-    with pytest.raises(torch.NotSupported, match="two different traced masks"):
-        jax.eval_shape(torch.jax_view(lambda x: (x[x > 0] * x[x > 1]).sum()), x)
-    assert jax.jit(torch.jax_view(lambda x: x[x > 0].ndim + x[x > 0].numel()))(x) == 7
-
-
 def _multiply(x, w):
     with torch.no_grad():
         x.mul_(w)

@@ -218,7 +218,8 @@ class Reached:
 
 def is_leaf(value: Any) -> bool:
     """Return whether a value is a tensor whose gradient autograd collects."""
-    return isinstance(value, Tensor) and value.value.leaf is not None and value.value.node is None
+    tensor = issubclass(type(value), Tensor)  # and not what a mask selects
+    return tensor and value.value.leaf is not None and value.value.node is None
 
 
 def iterate(container: Any) -> list[Any]:

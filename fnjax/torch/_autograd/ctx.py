@@ -11,6 +11,7 @@ from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.journal import TAKEN_BACK, note_context
 from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.either import Either
+from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -78,8 +79,8 @@ class FunctionCtx:
         """Save tensors, or None, for backward, which gets their values at the end of forward."""
         saved = list(tensors)
         for i, x in enumerate(tensors):
-            if isinstance(x, Either):  # attributes may hold other things than arrays
-                saved[i] = OnCtx(f"_either_{i}")
+            if type(x) in {Either, Selection}:  # attributes may hold other things than arrays
+                saved[i] = OnCtx(f"_saved_{i}")
                 setattr(self, saved[i].name, x)
         self._note(saved=tuple(saved))
 

@@ -34,7 +34,7 @@ def _take(cls: type, data: Any) -> Any:
     if not whole or source._detached or source.value.node is not None or source.value.requires_grad:
         source = make(jax.lax.stop_gradient(source.array), source.dtype)
     made.memory, made.layout, made.dtype, made.part = source.memory, source.layout, source.dtype, ""
-    made._detached, made._cached, made._grad, made.mask = None, None, None, None
+    made._detached, made._cached, made._grad = None, None, None
     made._made_in, made._is_recorded = None, True
     source._detached, source._cached = Detached(), None  # it goes on to show this memory, without gradient
     return made
@@ -117,7 +117,7 @@ def copy_leaf(self: Tensor, memo: dict[int, Any]) -> Tensor:
         memo[id(old)] = storage
     for name in ("layout", "dtype", "part", "_detached", "_is_recorded"):
         setattr(made, name, getattr(self, name))
-    made.memory, made._cached, made._made_in, made.mask = storage, None, None, self.mask
+    made.memory, made._cached, made._made_in = storage, None, None
     made.grad = copy.deepcopy(self.grad, memo)
     vars(made).update(copy.deepcopy(vars(self), memo))
     return made

@@ -92,8 +92,8 @@ def _norm(x, ord=2, axis=None, keepdims=False):
     return jnp.where(zero if keepdims else jnp.squeeze(zero, axis), 0, norm)
 
 
-def _std(x, axis=None, keepdims=False, ddof=0):
+def _std(x, axis=None, keepdims=False, ddof=0, where=None):
     """Return the standard deviation; its derivative is zero where all entries are equal."""
-    variance = jnp.var(x, axis=axis, keepdims=keepdims, ddof=ddof)
+    variance = jnp.var(x, axis=axis, keepdims=keepdims, ddof=ddof, where=where)
     zero = variance == 0
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, variance)))

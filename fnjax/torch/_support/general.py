@@ -38,11 +38,15 @@ def _quotient(a, b):
     return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), b)  # nothing is, but XLA does not know that
 
 
-def _mean(x, axis=None, keepdims=False, dtype=None):
+def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
     """Return the sum divided by the number of entries, as a division rounds it."""
     own = jnp.dtype(x.dtype if dtype is None else dtype)
-    total = jnp.sum(x, axis=axis, keepdims=keepdims, dtype=jnp.promote_types(own, np.float32))
-    return _quotient(total, x.size // total.size if total.size else 0).astype(own)
+    total = jnp.sum(x, axis=axis, keepdims=keepdims, dtype=jnp.promote_types(own, np.float32), where=where)
+    if where is None:
+        count = x.size // total.size if total.size else 0
+    else:
+        count = jnp.sum(jnp.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
+    return _quotient(total, count).astype(own)
 
 
 def _rsqrt(x):

@@ -16,6 +16,7 @@ from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import NOT, Either, assuming, resolve
 from fnjax.torch.deferred.number import WIDE, Number, kinds_of
+from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.calls import choose
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -261,11 +262,13 @@ def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | Non
         return choose(test, a, b)
     if isinstance(a, bool) and isinstance(b, bool):
         return a if a is b else Number(test.value, [bool]) if a else negate(test)
+    if type(a) is type(b) is Selection and a.fits is b.fits and a.is_like(b):
+        return Selection(_merge_tensors(test, a.whole, b.whole, name), _choose(test, a.mask, b.mask), a.at, a.fits)
     numbers = (Number, *NUMBERS)
     if isinstance(a, numbers) and isinstance(b, numbers):
         return a if type(a) is type(b) in NUMBERS and a == b else _merge_numbers(test, a, b)
     kinds = (Tensor, *numbers)
-    if isinstance(a, kinds) and isinstance(b, kinds):
+    if isinstance(a, kinds) and isinstance(b, kinds) and Selection not in {type(a), type(b)}:
         return _merge_tensors(test, a, b, name, start)
     if type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b):
         made = [_merge(test, x, y, f"{name}[{i}]", start) for i, (x, y) in enumerate(zip(a, b, strict=True))]

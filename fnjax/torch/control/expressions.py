@@ -18,6 +18,7 @@ from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, assuming
 from fnjax.torch.deferred.number import Number, cast, number
+from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -104,7 +105,7 @@ def _isinstance(value: Any, kinds: Any) -> Any:
         return value.map(lambda x: _isinstance(x, kinds), "isinstance()")
     if own is Number:
         return value.ask(lambda kind: issubclass(kind, kinds))
-    if issubclass(own, Deferred):
+    if issubclass(own, Deferred) and own is not Selection:
         raise value.refuse("isinstance()")
     return isinstance(value, kinds)
 
@@ -120,6 +121,8 @@ def _type(*args: Any, **kwargs: Any) -> Any:
     if len(args) != 1 or not issubclass(own, Deferred):
         return own
     value = args[0]
+    if own is Selection:
+        return Tensor
     if own is Either:
         return value.map(_type, "type()")
     if own is Number:

@@ -130,7 +130,7 @@ def _choose(test: Value, a: Value, b: Value) -> Value:
 
 def find_shared(state: Sequence[Any]) -> set[int]:
     """Return the ids of the storages that several variables share."""
-    tensors = {id(x): x for x in state if isinstance(x, Tensor)}
+    tensors = {id(x): x for x in state if issubclass(type(x), Tensor)}
     roots = [id(r) for x in state if id(x) in tensors for r in list_roots(x.memory)]
     return {r for r in roots if roots.count(r) > 1}
 

@@ -1,75 +1,238 @@
-"""`x[mask]` with a traced mask: the whole tensor and its mask, as far as the number of entries need not be known.
-
-Operations on each entry run on the whole; reductions take the mask (the table's column `where`); `y[mask] = selection`
-writes back. Indices that `nonzero` finds are selections of all indices. All else asks for the size, and is refused.
-"""
+"""`x[mask]` with a traced mask: a tensor of which JAX does not know how many elements it has."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import inspect
+import types
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Value, are_same, compute
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._table import Operation, Overload
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import number
 from fnjax.torch.loading.errors import NotSupported
 
-# Operations along one axis: on what a mask over other axes selects, they run on the whole.
-_ALONG = frozenset(
+REMEDY = "use torch.where(mask, x, other) and a reduction, or call it outside of jax.jit"
+# Methods and attributes that say or make the same of all elements as of those that are selected ...
+_SAME = frozenset(
     [
-        "sum", "mean", "prod", "std", "var", "norm", "logsumexp", "softmax", "log_softmax", "cumsum",
-        "cumprod", "cummax", "cummin", "sort", "argsort", "topk", "kthvalue", "median", "mode", "max",
-        "min", "amax", "amin", "argmax", "argmin", "all", "any", "flip",
+        "dtype", "device", "is_cuda", "is_sparse", "is_quantized", "is_meta", "requires_grad", "element_size",
+        "is_floating_point", "is_complex", "is_signed", "get_device", "check_writable", "new", "new_empty",
+        "new_zeros", "new_ones", "new_full", "new_tensor",
     ]
 )  # fmt: skip
-# Losses with a term for each entry.
-LOSSES = frozenset(
+# ... and those that do it to each element by itself.
+_EACH = frozenset(
     [
-        "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss", "hinge_embedding_loss",
-        "margin_ranking_loss", "kl_div", "binary_cross_entropy", "binary_cross_entropy_with_logits", "poisson_nll_loss",
+        "to", "type", "type_as", "float", "double", "half", "bfloat16", "int", "long", "short", "char", "byte",
+        "bool", "cfloat", "cdouble", "clone", "contiguous", "cpu", "cuda", "detach", "data", "fill_", "zero_",
     ]
 )  # fmt: skip
 
+_INTERNAL = frozenset(["array", "value", "memory", "layout", "part", "assign", "show"])
 
-class Mask(Value):
-    """A traced mask.
+
+class Selection(Deferred):
+    """Elements that a traced mask selects along one axis of a tensor.
+
+    For `isinstance` it is a tensor, as in PyTorch. It has neither an array nor a layout, so whatever does not know
+    selections raises.
 
     Attributes:
-        at: the axis of the whole tensor at which its axes begin.
+        whole: the tensor of all elements; those that are not selected may have any value.
+        mask: of the length of the axis, True for what is selected.
+        at: the axis.
+        fits: traced; False where PyTorch would raise, since a number of elements is another one. None if it cannot.
     """
 
-    __slots__ = ("at",)
+    __slots__ = ("__weakref__", "at", "fits", "mask", "whole")
+    number = False  # it does not promote as a Python number
+    whole: Tensor
+    mask: Value
+    at: int
+    fits: Value | None
 
-    def __init__(self, mask: Value, at: int) -> None:
-        super().__init__(mask.array)
-        self.origin, self.at = mask.origin, at
+    def __init__(self, whole: Tensor, mask: Value, at: int, fits: Value | None = None) -> None:
+        for name, value in (("whole", whole), ("mask", mask), ("at", at), ("fits", fits)):
+            object.__setattr__(self, name, value)
 
-    def fit(self, mask: Any, ndim: int) -> Any:
-        """Return the mask's array as booleans that broadcast with the whole tensor's, which has `ndim` axes."""
-        return (mask != 0).reshape((1,) * self.at + mask.shape + (1,) * (ndim - self.at - mask.ndim))
+    __class__: Any = property(lambda self: Tensor)
+
+    def of(self, whole: Tensor, at: int | None = None) -> Selection:
+        """Return the same selection of another tensor."""
+        return Selection(whole, self.mask, self.at if at is None else at, self.fits)
+
+    def is_like(self, other: Selection) -> bool:
+        """Return whether another selection is along the same axis of a tensor of the same shape and dtype."""
+        a, b = self.whole, other.whole
+        return self.at == other.at and a.dtype is b.dtype and a.layout.shape == b.layout.shape
+
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception for a use that needs to know how many elements there are."""
+        what = f"{use} of what a traced mask selects" if use else "what a traced mask selects, where a tensor is needed"
+        return NotSupported(f"{what}: the number of elements is not known under jit", REMEDY)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if name in _SAME:
+            return getattr(self.whole, name)
+        own = inspect.getattr_static(Tensor, name, None)
+        if own is None:
+            return getattr(self.whole, name)  # raises, or is what a loaded file has set
+        if name in _EACH:
+            return self._map(own.fget) if isinstance(own, property) else lambda *a, **k: self._map(own, *a, **k)
+        if getattr(own, "takes_selections", False):
+            return types.MethodType(own, self)
+        raise self.refuse("" if name in _INTERNAL else f"torch.Tensor.{name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise self.refuse(f"torch.Tensor.{name} =")
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __repr__(self) -> str:
+        return "<what a traced mask selects>"
+
+    def _map(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        found = function(self.whole, *args, **kwargs)
+        return self if found is self.whole else self.of(found) if isinstance(found, Tensor) else found
+
+    # ------------------------------------------------------------------ sizes and shapes
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.whole.ndim
+
+    def dim(self) -> int:
+        """Return the number of axes."""
+        return self.whole.ndim
+
+    ndimension = dim
+
+    def count(self) -> Any:
+        """Return how many indices of the axis are selected, a traced number."""
+        if self.fits is not None:
+            raise self.refuse("the size")
+        return number(self.mask.array.sum())
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of the axes; one of them is a traced number."""
+        sizes: list[Any] = [*self.whole.layout.shape]
+        sizes[self.at] = self.count()
+        return Size(sizes)
+
+    def size(self, dim: int | None = None) -> Any:
+        """Return the sizes of the axes, or of one."""
+        return self.shape if dim is None else self.shape[dim]
+
+    def numel(self) -> Any:
+        """Return the number of elements, a traced number."""
+        sizes = self.whole.layout.shape
+        return self.count() * _layout.size_of(sizes[: self.at] + sizes[self.at + 1 :])
+
+    nelement = numel
+
+    def reshape(self, *shape: Any) -> Selection:
+        """Return the selection with one axis, for the shape -1; raise for all others."""
+        if shape not in ((-1,), ((-1,),), ([-1],)):
+            raise self.refuse("torch.reshape")
+        if self.ndim == 1:
+            return self
+        mask = compute(lambda m: (jnp.broadcast_to(self.along(m), self.whole.layout.shape).ravel(),), [self.mask], "")
+        return Selection(self.whole.reshape(-1), mask[0], 0, self.fits)
+
+    view = reshape
+
+    def ravel(self) -> Selection:
+        """Return the selection with one axis."""
+        return self.reshape(-1)
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Selection:
+        """Return the selection with one axis."""
+        return self.reshape(-1) if start_dim == 0 and end_dim in (-1, self.ndim - 1) else self.reshape()
+
+    def squeeze(self, *dims: Any, dim: Any = None) -> Selection:
+        """Return the selection without an axis of size 1; the selected one may have any size."""
+        axis = dims[0] if len(dims) == 1 else dim
+        if type(axis) is not int or axis % self.ndim == self.at:
+            raise self.refuse("torch.squeeze")
+        axis %= self.ndim
+        found = self.whole.squeeze(axis)
+        return self.of(found, self.at - (axis < self.at and found.ndim < self.ndim))
+
+    def along(self, mask: Any) -> Any:
+        """Return the array of a mask as one that broadcasts with that of `whole`."""
+        return mask.reshape((1,) * self.at + mask.shape + (1,) * (self.ndim - self.at - 1))
 
 
-def select(x: Tensor, mask: Tensor, at: int = 0) -> Tensor:
-    """Return the entries of x that a traced mask over some of its axes selects."""
-    value = x.value
-    found = make(
-        value.array, x.dtype, value=Value(value.array, value.node, value.index, requires_grad=value.requires_grad)
+def takes_selections(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Mark a method of tensors that knows selections, or passes them to the table."""
+    function.takes_selections = True  # type: ignore[attr-defined]
+    return function
+
+
+def holds_selection(values: Iterable[Any]) -> bool:
+    """Return whether there is a selection among values, or in lists among them."""
+    return any(
+        type(v) is Selection or (isinstance(v, (list, tuple)) and any(type(x) is Selection for x in v)) for v in values
     )
-    found.mask = Mask(mask.value, at)
-    return found
 
 
-def whole(x: Tensor) -> Tensor:
-    """Return a selection's whole tensor."""
-    return make(x.array, x.dtype, value=x.value)
+def flatten_masked(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
+    """Return what a mask over some axes of a tensor selects, the first of which is `at`; not yet protected.
+
+    Raises:
+        IndexError: the mask has another shape than these axes.
+    """
+    shape, axes = x.layout.shape, mask.layout.shape
+    for i, (n, m) in enumerate(zip((*shape[at:], *(None,) * len(axes)), axes, strict=False)):
+        if n != m:
+            raise IndexError(
+                f"The shape of the mask {list(axes)} at index {i} does not match the shape of the indexed tensor "
+                f"{list(shape)} at index {at + i}"
+            )
+    size = _layout.size_of(axes)
+    value = mask.value
+    flags = Value((value.array != 0).reshape(size))
+    flags.origin = ("mask", value)
+    new = (*shape[:at], size, *shape[at + len(axes) :])
+    whole = compute(lambda a: (a.reshape(new),), [x.value], "IndexBackward")[0]
+    return Selection(make(whole.array, x.dtype, value=whole), flags, at)
 
 
-def find_indices(mask: Tensor) -> tuple[Tensor, ...]:
-    """Return for each axis the indices where a traced mask is not zero, as selections."""
+def protect(x: Selection) -> Selection:
+    """Return a selection in which elements that are not selected equal one that is, and get no gradient.
+
+    What is computed of them is then as finite as the rest, and so are its derivatives.
+    """
+    if not x.whole.layout.size:
+        return x
+
+    def fill(a: Any, m: Any) -> tuple[Any, ...]:
+        first = jax.lax.dynamic_index_in_dim(jax.lax.stop_gradient(a), jnp.argmax(m), x.at, keepdims=True)
+        return (jnp.where(x.along(m), a, jnp.where(m.any(), first, jnp.ones_like(first))),)
+
+    value = compute(fill, [x.whole.value, x.mask], "IndexBackward")[0]
+    return x.of(make(value.array, x.dtype, value=value))
+
+
+def select(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
+    """Return `x[mask]` for a traced mask over some axes, the first of which is `at`."""
+    return protect(flatten_masked(x, mask, at))
+
+
+def find_indices(mask: Tensor) -> tuple[Selection, ...]:
+    """Return for each axis the indices where a traced mask is not zero."""
     shape = mask.layout.shape
     grids = (
         make(jax.lax.broadcasted_iota(DTYPES["int64"].array, shape, d), DTYPES["int64"]) for d in range(len(shape))
@@ -77,114 +240,101 @@ def find_indices(mask: Tensor) -> tuple[Tensor, ...]:
     return tuple(select(g, mask) for g in grids)
 
 
-def flatten_selected(x: Tensor, name: str, args: Sequence[Any]) -> Tensor | None:
-    """Return the view of a selection that has one axis; None for other views, and for rows of several entries."""
-    shape: Any = args[0] if len(args) == 1 and isinstance(args[0], (tuple, list)) else args
-    if not (
-        (name in {"ravel", "flatten"} and not args)
-        or (name in {"reshape", "view_as_shape"} and tuple(shape) == (-1,))
-        or (name == "squeeze" and tuple(args) in {(), (1,), (-1,)})
-    ):
-        return None
-    mask = x.mask
-    assert mask is not None
-    ndim = mask.array.ndim
-    if mask.at or any(n != 1 for n in x.layout.shape[ndim:]):
-        return None
-    if x.layout.ndim == ndim:
-        return x
-    value = compute(lambda a: (a.reshape(a.shape[:ndim]),), [x.value], "ViewBackward")[0]
-    found = make(value.array, x.dtype, value=value)
-    found.mask = mask
-    return found
+# ---------------------------------------------------------------------------------- with other tensors
 
 
-def find_mask(values: Sequence[Any]) -> Mask | None:
-    """Return the mask of the selections among arguments; None where there is none.
+def have_same_mask(a: Selection, b: Selection) -> bool:
+    """Return whether two selections are surely of the same indices of axes that broadcasting aligns."""
+    return are_same(a.mask, b.mask) and a.ndim - a.at == b.ndim - b.at
+
+
+def both_fit(a: Value | None, b: Value | None) -> Value | None:
+    """Return whether two conditions hold, None for one that always does."""
+    if a is None or b is None or a is b:
+        return a if b is None else b
+    return compute(lambda x, y: (x & y,), [a, b], "")[0]
+
+
+def fit(x: Any, like: Selection) -> tuple[Any, Value | None]:
+    """Return an operand as one that broadcasts with the whole tensor of a selection, and whether its size fits.
 
     Raises:
-        NotSupported: two selections have different masks.
+        NotSupported: another mask selects it, or it has more axes.
     """
-    found: Mask | None = None
-    for x in values:
-        if isinstance(x, Tensor) and x.mask is not None:
-            if found is not None and not (found.at == x.mask.at and are_same(found, x.mask)):
-                raise NotSupported("an operation on entries that two different traced masks select", "use torch.where")
-            found = x.mask
-    return found
-
-
-def check_operands(
-    values: Mapping[str, Any], mask: Mask, operation: Operation, overload: Overload
-) -> tuple[str, dict[str, Any]]:
-    """Return how an operation runs on a selection, and with which arguments.
-
-    It is `each`, on whole tensors, or the table's expression with a mask.
-
-    Raises:
-        NotSupported: it asks for the number of entries.
-    """
-    name = operation.names[0].rpartition(".")[2]
-    given = dict(values)
-    whole_ndim = next(x.layout.ndim for x in values.values() if isinstance(x, Tensor) and x.mask is not None)
-    rows = whole_ndim - mask.at - mask.array.ndim
-    if operation.first.each or name in LOSSES:
-        for n, x in values.items():
-            if isinstance(x, Tensor) and x.mask is None and x.ndim > rows and x.layout.size > 1:
-                given[n] = _spread(name, x, mask, rows)
-        return "each", given
-    template = operation.first.where
-    if template and all(values.get(n) is None or values.get(n) is False for n in ("dim", "keepdim", "dtype")):
-        return template, given
-    dims = _find_dims(values.get("dim"), mask.at + 1 + rows)
-    if template and dims == [mask.at] and values.get("dtype") is None:
-        if operation.first.along and not rows and not mask.at:
-            return template, given
-        if "where={m}" in template and not operation.first.along and not mask.at and mask.array.ndim == 1:
-            keeps = f", keepdims={bool(values.get('keepdim'))}"
-            return template.replace("where={m}", f"where={{m}}, axis=0{keeps}"), given
-    if dims and mask.at not in dims and name in _ALONG:  # of each row
-        given["dim"] = tuple(d if d < mask.at else d - mask.at - 1 - rows for d in dims)
-        if not isinstance(values["dim"], (tuple, list)):
-            (given["dim"],) = given["dim"]
-        return "each", given
-    raise NotSupported(
-        f"torch.{name} of what a traced mask selects: the number of entries is not known under jit",
-        "use torch.where(mask, x, 0) and a reduction, or call it outside of jax.jit",
-    )
-
-
-def _find_dims(dim: Any, ndim: int) -> list[int]:
-    return [d % ndim for d in (dim if isinstance(dim, (tuple, list)) else [dim]) if type(d) is int]
-
-
-def _spread(name: str, x: Tensor, mask: Mask, rows: int) -> Tensor:
-    """Return a tensor with one entry, or row, for each that a mask selects, at the places of these.
-
-    Where the numbers differ, at which PyTorch raises, the entries are NaN.
-    """
-    shape = x.layout.shape
-    if mask.at or x.ndim != rows + 1 or (shape[0] != 1 and x.dtype.kind not in {"float", "complex"}):
-        raise NotSupported(
-            f"torch.{name} of what a traced mask selects and of a tensor of another size", "use torch.where"
-        )
+    if not isinstance(x, Tensor):
+        return x, None
+    if type(x) is Selection:
+        if not have_same_mask(x, like):
+            raise NotSupported("an operation on elements that two different traced masks select", "use torch.where")
+        return x.whole, x.fits
+    axis = x.ndim - like.ndim + like.at  # that meets the selected one
+    if x.ndim > like.ndim:
+        raise like.refuse("an operation on a tensor of more axes and")
+    if axis < 0 or x.layout.shape[axis] == 1:
+        return x, None
+    n = x.layout.shape[axis]
 
     def spread(a: Any, m: Any) -> tuple[Any, ...]:
-        if len(a) == 1:
-            return (a.reshape((1,) * m.ndim + a.shape[1:]),)
-        return (jnp.where((m != 0).sum() == len(a), spread_values(a, m)[0], jnp.nan),)
+        order = jnp.where(m, jnp.cumsum(m) - 1, 0)
+        return (
+            jnp.take(a, jnp.minimum(order, n - 1), axis=axis) if n else jnp.zeros(_sizes(a, m), a.dtype),
+            m.sum() == n,
+        )
 
-    value = compute(spread, [x.value, mask], "IndexPutBackward")[0]
+    def _sizes(a: Any, m: Any) -> tuple[int, ...]:
+        return (*a.shape[:axis], m.size, *a.shape[axis + 1 :])
+
+    value, fits = compute(spread, [x.value, like.mask], "IndexPutBackward")
+    return make(value.array, x.dtype, value=value), fits
+
+
+def move(x: Selection, like: Selection, *, may_be_longer: bool = False) -> Selection:
+    """Return the elements of one selection, in their order, where the mask of another one selects.
+
+    Args:
+        x: the elements.
+        like: the other selection.
+        may_be_longer: whether those that are left over are dropped, instead of an error.
+    """
+    if x.ndim - x.at != like.ndim - like.at:
+        raise NotSupported("a write between what traced masks select along different axes", "use torch.where")
+
+    def reorder(a: Any, m: Any, wanted: Any) -> tuple[Any, ...]:
+        chosen = jnp.argsort(~m, stable=True)
+        order = jnp.where(wanted, jnp.minimum(jnp.cumsum(wanted) - 1, m.size - 1), 0)
+        have, need = m.sum(), wanted.sum()
+        return jnp.take(a, chosen[order], axis=x.at), have >= need if may_be_longer else have == need
+
+    value, fits = compute(reorder, [x.whole.value, x.mask, like.mask], "IndexPutBackward")
+    return Selection(make(value.array, x.dtype, value=value), like.mask, x.at, both_fit(x.fits, fits))
+
+
+def settle(x: Tensor, *conditions: Value | None) -> Tensor:
+    """Return a result that is NaN where a condition does not hold, under which PyTorch would raise.
+
+    Raises:
+        NotSupported: it is not of a dtype that has NaN.
+    """
+    given = [c for c in conditions if c is not None]
+    if not given:
+        return x
+    if x.dtype.kind not in {"float", "complex"}:
+        raise NotSupported(
+            f"{x.dtype} of what a traced mask selects, where PyTorch may raise: no element, or another number of them "
+            "than a tensor next to it",
+            "use torch.where(mask, x, other)",
+        )
+    value = compute(lambda a, *c: (jnp.where(jnp.stack(c).all(), a, jnp.nan),), [x.value, *given], "WhereBackward")[0]
     return make(value.array, x.dtype, value=value)
 
 
-def move_selected(array: Any, mask: Any, other: Any) -> tuple[Any, ...]:
-    """Return the entries that one mask selects, in their order at the places that another one selects."""
-    order = jnp.argsort(mask.ravel() == 0, stable=True)
-    return spread_values(array.reshape(-1, *array.shape[mask.ndim :])[order], other)
+def _flatten(x: Selection) -> tuple[Any, Any]:
+    return (x.whole, x.mask.array, None if x.fits is None else x.fits.array), x.at
 
 
-def spread_values(values: Any, mask: Any) -> tuple[Any, ...]:
-    """Return values, one for each entry that a mask selects, at the places of these."""
-    order = jnp.cumsum(mask.ravel() != 0) - 1
-    return (values[jnp.clip(order, 0, values.shape[0] - 1)].reshape(mask.shape + values.shape[1:]),)
+def _unflatten(at: int, children: Any) -> Selection:
+    whole, mask, fits = children
+    return Selection(whole, Value(mask), at, None if fits is None else Value(fits))
+
+
+jax.tree_util.register_pytree_node(Selection, _flatten, _unflatten)

@@ -21,6 +21,7 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.deferred.number import Number
+from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.loading import refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
 from fnjax.torch.loading.imports import make_import
@@ -73,6 +74,8 @@ def _hasattr(*args: Any, **kwargs: Any) -> Any:
         return args[0].map(lambda x: _hasattr(x, args[1]), "hasattr()")
     if kind is Number:
         return args[0].ask(lambda k: hasattr(k, args[1]))
+    if kind is Selection:
+        return hasattr(Tensor, args[1])
     if issubclass(kind, Deferred):
         raise args[0].refuse("hasattr()")
     return args[0].has(args[1]) if issubclass(kind, LibraryModule) else hasattr(*args, **kwargs)
