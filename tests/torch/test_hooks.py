@@ -110,6 +110,26 @@ class Net(nn.Module):
 def module(x):
     return (Net()(x) ** 2).sum()
 
+class Scale(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([2.0, 3.0]))
+
+    def forward(self, x):
+        self.kept = x * 2
+        return self.kept * self.w
+
+def backward_hooks(x):
+    scale = Scale()
+    scale.register_full_backward_pre_hook(lambda module, go: (go[0] * module.kept,))
+    scale.register_full_backward_hook(lambda module, gi, go: (gi[0] * module.w.sum() * x + go[0],))
+    return (scale(x) ** 2).sum()
+
+def mapped(x):
+    scale = Scale()
+    scale.register_full_backward_hook(lambda module, gi, go: (gi[0] + go[0],))
+    return torch.vmap(scale)(torch.stack([x, x])).sum()
+
 def implicit(x):
     f = lambda z: torch.tanh(0.3 * z + x)
     with torch.no_grad():
@@ -189,8 +209,9 @@ def reads(tmp_path_factory):
     return torch.load(path)
 
 
-# The gradient g at [0.3, -0.4] and that of sum(g**2), by PyTorch 2.13; None: without create_graph, which raises here.
+# The gradient g at [0.3, -0.4] and that of sum(g**2), by PyTorch 2.13; None: raises here.
 FIRST_AND_SECOND = {
+    "backward_hooks": ([10.08, -42.24], None),
     "ten": ([24.0, -32.0], [38400.0, -51200.0]),
     "mask": ([2.4, -0.0], [38.4, -0.0]),
     "own": ([1.44, 2.56], [16.5888, 52.4288]),
@@ -218,7 +239,7 @@ def test_hooks_that_read_tensors(reads, name, wrap):
         return
     again = jax.jit(jax.grad(lambda x: (grad(x) ** 2).sum()))
     if second is None:
-        with pytest.raises(torch.NotSupported, match="create_graph"):
+        with pytest.raises(torch.NotSupported, match=r"create_graph|differentiated a second time"):
             again(x)
     else:
         np.testing.assert_allclose(again(x), second, rtol=1e-4, atol=1e-5)
@@ -246,6 +267,8 @@ def test_hooks_that_cannot_be_called(reads):
             how(jax.grad(torch.jax_view(reads.unknown)))(jnp.ones((1, 2)) if how is jax.vmap else jnp.ones(2))
     with pytest.raises(torch.NotSupported, match="computed, written to or put"):
         reads.moved(torch.ones(2))
+    with pytest.raises(torch.NotSupported, match=r"(?s)backward hook of Scale that reads what.*reads\.py:\d+"):
+        jax.grad(torch.jax_view(reads.mapped))(jnp.ones(2))
 
     def after(x):
         x.register_post_accumulate_grad_hook(print)

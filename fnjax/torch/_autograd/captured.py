@@ -34,10 +34,6 @@ class Stateful:
         raise NotImplementedError
 
 
-class Followed:
-    """Base of objects of fnjax whose attributes may lead to tensors that a Function reaches, as a user's objects do."""
-
-
 def is_node(value: Any) -> bool:
     """Return whether a value is a leaf of our pytrees: a tensor, or a module, which is a pytree to JAX's users only."""
     return isinstance(value, (Tensor, Stateful))
@@ -270,7 +266,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
                     stack.append(cell.cell_contents)
                 except ValueError:  # a variable without a value yet
                     continue
-        elif isinstance(value, (Stateful, Followed)) or type(value).__module__.startswith("fnjax_loaded"):
+        elif isinstance(value, Stateful) or type(value).__module__.startswith("fnjax_loaded"):
             stack += [*vars(value).values()] if hasattr(value, "__dict__") else ()
     if whole:
         return [*found.values()]

@@ -36,13 +36,14 @@ class Reads:
 
     Args:
         functions: the hooks.
+        only_traced: whether they are left out where they are not traced: no second derivative is taken.
 
     Attributes:
         values: the values of the tensors and of the leaves of their graphs, and what these were detached from.
         own: the value with the hooks, which is read first if anything is.
     """
 
-    def __init__(self, functions: Sequence[Any]) -> None:
+    def __init__(self, functions: Sequence[Any], *, only_traced: bool = False) -> None:
         self._tensors = reach(functions, whole=True)
         # A view that nobody has read yet is computed when a hook reads it.
         values = [t.memory.value for t in self._tensors if not isinstance(t.memory, Derived)]
@@ -50,28 +51,41 @@ class Reads:
         before = [p for node in list_nodes(values, set(), whole=True) for p in (*node.parents, *node.reads)]
         values = [*{id(v): v for v in [*values, *(p for p in before if p.node is None)]}.values()]
         self._known = {id(x): x for v in (*values, *before) for x in (v, v.node) if x is not None}
-        self._values = [v for v in values if v.requires_grad or not is_known(v.array)]
+        self._values = [v for v in values if (v.requires_grad and not only_traced) or not is_known(v.array)]
         self._detached = [v for v in values if v.source is not None and not is_known(v.source)]
         self.values = [*self._values, *(Value(v.source) for v in self._detached)]
         self.own: Value | None = None
 
-    def are_known(self, read: Sequence[Value], start: int) -> bool:
+    def _are_known(self, read: Sequence[Value], start: int) -> bool:
         """Return whether what a hook read is among these tensors, or was made since `start`: in the hook."""
         others = [v for v in read if v.requires_grad and v is not self.own]
         others = [v for v in others if not {id(v), id(v.node)} & self._known.keys()]
         return all((v.leaf.memory if v.node is None else v.node).serial >= start for v in others)
 
     @contextlib.contextmanager
-    def hold(self, arrays: Sequence[Any]) -> Iterator[None]:
-        """Let the tensors have other arrays in a block."""
-        assert self.own is not None
-        places = [(v, "array") for v in (self.own, *self._values)] + [(v, "source") for v in self._detached]
+    def hold(self, arrays: Sequence[Any], refuse: Callable[[], Exception]) -> Iterator[None]:
+        """Let the tensors have other arrays in a block, which may not read others.
+
+        Raises:
+            Exception: that of `refuse`, it reads what a trace has left that has ended, or what must not be a constant.
+        """
+        own = [] if self.own is None else [self.own]
+        places = [(v, "array") for v in (*own, *self._values)] + [(v, "source") for v in self._detached]
         before = [getattr(value, name) for value, name in places]
         cached = [t._cached for t in self._tensors]
+        start = next_serial()
         try:
-            for (value, name), array in zip(places, arrays, strict=True):
+            for (value, name), array in zip(places if arrays else [], arrays, strict=True):
                 setattr(value, name, array)
-            yield
+            with watch() as read:
+                yield
+            # A second derivative would take what is not known for a constant.
+            is_lost = not all(is_in_scope(v.array) for v in read)
+            if is_lost or (RECORDS_GRADIENTS.get() and not self._are_known(read, start)):
+                raise refuse()
+            note_read(read)
+        except jax.errors.UnexpectedTracerError as e:
+            raise refuse() from e
         finally:
             for (value, name), array in zip(places, before, strict=True):
                 setattr(value, name, array)
@@ -97,18 +111,10 @@ class Call:
             NotSupported: it reads a tensor that was not known when the hook was registered.
         """
         tensors = [None if g is None else make(g, d) for g, d in zip(gradients, dtypes, strict=True)]
-        try:
-            hold = self.reads.hold(arrays) if arrays else contextlib.nullcontext()
-            with watch() as read, hold, set_mode(BACKWARD, in_forward=False):
-                start = next_serial()
-                changed = [None if t is None else t.array for t in self.function(*tensors)]
-                is_lost = not all(is_in_scope(a) for a in (*changed, *(v.array for v in read)))
-        except jax.errors.UnexpectedTracerError as e:
-            raise self._refuse() from e
-        # A second derivative would take what is not known for a constant.
-        if is_lost or (RECORDS_GRADIENTS.get() and not self.reads.are_known(read, start)):
+        with self.reads.hold(arrays, self._refuse), set_mode(BACKWARD, in_forward=False):
+            changed = [None if t is None else t.array for t in self.function(*tensors)]
+        if not all(map(is_in_scope, changed)):
             raise self._refuse()
-        note_read(read)
         return changed
 
     def _refuse(self) -> NotSupported:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from fnjax.torch._autograd.captured import Followed
+from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch._autograd.engine import is_recording
-from fnjax.torch._autograd.function import Function
-from fnjax.torch._autograd.grad_mode import once_differentiable
-from fnjax.torch._tensor import Tensor
+from fnjax.torch._autograd.function import Function, dtype_of
+from fnjax.torch._autograd.hooks import Reads, find_definition
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.loading.errors import NotSupported
 
 Hook = Callable[..., Any]
 
 
-class HookedCall(Followed):
+class HookedCall:
     """One call of a module that has backward hooks.
 
     Attributes:
@@ -60,10 +61,33 @@ class HookedCall(Followed):
         ]
         if not is_recording() or not any(values[i].requires_grad for i in at):
             return values
-        made = [*values]
-        for i, tensor in zip(at, identity.apply(self, tuple(at), *(values[i] for i in at)), strict=True):
+        made, reads = [*values], Reads([*self.hooks, *self.pre_hooks, self.module], only_traced=True)
+        read = (make(None, dtype_of(v.array), value=v) for v in reads.values)
+        found = identity.apply(self, tuple(at), reads, *(values[i] for i in at), *read)
+        for i, tensor in zip(at, found, strict=True):
             made[i] = tensor
         return tuple(made)
+
+    def run(self, function: Callable[..., Any], gradients: tuple[Any, ...], ctx: Any) -> tuple[Any, ...]:
+        """Call hooks, by a method, with the tensors that they read as they are in this backward pass."""
+        refuse = functools.partial(
+            self._refuse, "reads what forward computes, or gradients of results under torch.vmap"
+        )
+        with ctx.reads.hold([t.array for t in ctx.saved_tensors], refuse):
+            found = function(gradients)
+        tensors = [t for t in found if t is not None]
+        arrays = nondifferentiable(
+            [t.array for t in tensors], [], lambda: self._refuse("is differentiated a second time")
+        )
+        made = iter([make(a, t.dtype) for a, t in zip(arrays, tensors, strict=True)])
+        return tuple(None if t is None else next(made) for t in found)
+
+    def _refuse(self, what: str) -> NotSupported:
+        return NotSupported(
+            f"a backward hook of {type(self.module).__name__} that {what}",
+            "register a hook on a tensor: y.register_hook",
+            find_definition([*self.hooks, *self.pre_hooks]),
+        )
 
     def place(self, gradients: Sequence[Any], at: Sequence[int], which: int) -> tuple[Any, ...]:
         """Return gradients for all arguments or results: None for what is not differentiable."""
@@ -106,20 +130,19 @@ def _replace(gradients: tuple[Any, ...], changed: Any, kind: str, what: str) -> 
 
 class _Results(Function):
     @staticmethod
-    def forward(ctx: Any, call: HookedCall, at: tuple[int, ...], *tensors: Tensor) -> Any:
-        ctx.call, ctx.at = call, at
-        return tensors
+    def forward(ctx: Any, call: HookedCall, at: tuple[int, ...], reads: Reads, *tensors: Tensor) -> Any:
+        ctx.call, ctx.at, ctx.reads = call, at, reads
+        ctx.save_for_backward(*tensors[len(at) :])
+        return tensors[: len(at)]
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator] # else one of the two backwards would run without the other
     def backward(ctx: Any, *gradients: Any) -> Any:
-        found = ctx.call.call_pre_hooks(ctx.call.place(gradients, ctx.at, 1))
-        return (None, None, *(found[i] for i in ctx.at))
+        found = ctx.call.run(ctx.call.call_pre_hooks, ctx.call.place(gradients, ctx.at, 1), ctx)
+        return (None, None, None, *(found[i] for i in ctx.at), *(None for _ in ctx.saved_tensors))
 
 
 class _Arguments(_Results):
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator] # else one of the two backwards would run without the other
     def backward(ctx: Any, *gradients: Any) -> Any:
-        found = ctx.call.call_hooks(ctx.call.place(gradients, ctx.at, 0))
-        return (None, None, *(found[i] for i in ctx.at))
+        found = ctx.call.run(ctx.call.call_hooks, ctx.call.place(gradients, ctx.at, 0), ctx)
+        return (None, None, None, *(found[i] for i in ctx.at), *(None for _ in ctx.saved_tensors))
