@@ -17,6 +17,7 @@ from fnjax.torch._indexing import is_traced_mask, write, write_masked
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
 from fnjax.torch._tensor import Size, Tensor, is_known, make
+from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.missing import is_feature_test, is_loading
 from fnjax.torch.deferred.selection import Selection, find_indices, holds_selection, settle, takes_selections
 from fnjax.torch.loading.errors import NotSupported
@@ -67,7 +68,15 @@ def iinfo(type: Any) -> _Info:  # noqa: A002 - PyTorch's name
     return _Info(own, jnp.iinfo(own.numpy))  # type: ignore[no-untyped-call] # as above
 
 
-KNOWN["torch.is_tensor"] = lambda obj: isinstance(obj, Tensor)
+@known("torch.is_tensor")
+def is_tensor(obj: Any) -> Any:
+    """Return whether an object is a tensor; traced where a traced test decides that."""
+    found = find_choice(obj)
+    if type(found) is Either:
+        return found.map(is_tensor, "torch.is_tensor")
+    return isinstance(found, Tensor)
+
+
 KNOWN["torch.numel"] = lambda x: x.numel()
 KNOWN["torch.promote_types"] = lambda a, b: promote(as_dtype(a), as_dtype(b))
 KNOWN["torch.get_default_dtype"] = default_dtype

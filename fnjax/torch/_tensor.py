@@ -299,6 +299,8 @@ class Tensor(metaclass=_TensorType):
         return f"tensor({np.asarray(self.array) if is_known(self.array) else self.array}, dtype={self.dtype})"
 
     def __hash__(self) -> int:
+        if self.memory.is_chosen:
+            raise NotSupported("the hash of a tensor of which JAX decides which it is", "decide outside of jax.jit")
         return id(self)
 
 

@@ -288,6 +288,7 @@ class Storage:
     __slots__ = ("__weakref__", "layout", "numpy", "serial", "shared", "value", "version")
     shared: str
     numpy: Any
+    is_chosen = False  # of deferred.aliases: a traced test decides which memory it is
 
     def __init__(self, value: Value, layout: Any) -> None:
         self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""

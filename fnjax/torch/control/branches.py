@@ -14,7 +14,7 @@ from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
 from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
-from fnjax.torch.deferred.either import NOT, Either, assuming, resolve
+from fnjax.torch.deferred.either import NOT, Either, assuming, note_choice, resolve
 from fnjax.torch.deferred.number import WIDE, Number, kinds_of
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.calls import choose
@@ -312,6 +312,8 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     numbers = [kinds_of(x) for x in (a, b) if not isinstance(x, Tensor)]
     own = result_type([(t.dtype, t.ndim) for t in tensors], itertools.chain(*numbers))
+    if own is not tensors[0].dtype:
+        return Either(name, test, a, b)
     values = [_value_of(x, own, tensors[0].shape) for x in (a, b)]
     chosen = compute(
         lambda t, x, y: (jnp.where(t, x.astype(own.array), y.astype(own.array)),),
@@ -319,6 +321,8 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
         "WhereBackward",
     )[0]
     chosen.origin = (BRANCH, test.value, *values)
-    if start is not None and (merged := merge_memory(chosen, own, test, a, b, start.serial, start.shared)) is not None:
-        return merged
-    return make(chosen.array, own, value=chosen)
+    made = None if start is None else merge_memory(chosen, own, test, a, b, start.serial, start.shared)
+    made = make(chosen.array, own, value=chosen) if made is None else made
+    if len(tensors) == 1:
+        note_choice(made, Either(name, test, a, b))
+    return made

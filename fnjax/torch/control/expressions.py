@@ -14,9 +14,8 @@ from fnjax.torch._call import run
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.branches import NUMBERS, negate, run_where, select, to_bool
 from fnjax.torch.control.raises import refuse_caught
-from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import AND, OR, Either, assuming
+from fnjax.torch.deferred.either import AND, OR, Either, assuming, find_choice
 from fnjax.torch.deferred.number import Number, cast, number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.recording import HostValue
@@ -98,6 +97,7 @@ def _to_number(kind: type, value: Any) -> Any:
 
 
 def _isinstance(value: Any, kinds: Any) -> Any:
+    value = find_choice(value)
     own = type(value)
     if issubclass(own, HostValue):
         return isinstance(value.sample, kinds)
@@ -117,10 +117,10 @@ def _callable(value: Any) -> Any:
 
 
 def _type(*args: Any, **kwargs: Any) -> Any:
-    own: Any = type(*args, **kwargs)
-    if len(args) != 1 or not issubclass(own, Deferred):
-        return own
-    value = args[0]
+    value = find_choice(args[0]) if len(args) == 1 else None
+    if not issubclass(type(value), Deferred):
+        return type(*args, **kwargs)
+    own = type(value)
     if own is Selection:
         return Tensor
     if own is Either:
@@ -130,13 +130,21 @@ def _type(*args: Any, **kwargs: Any) -> Any:
     raise value.refuse("type()")
 
 
+def _id(value: Any) -> int:
+    if issubclass(type(value), Tensor) and value.memory.is_chosen:
+        raise NotSupported("id() of a tensor of which JAX decides which it is", "decide outside of jax.jit")
+    if type(value) in {Either, Number}:
+        raise value.refuse("id()")
+    return id(value)
+
+
 def is_(a: Any, b: Any) -> Any:
     """Return `a is b`; traced where a traced test decides which objects they are."""
     if a is b:
         return True
     if type(a) not in _ASKED and type(b) not in _ASKED:
         return False
-    if type(a) is type(b) is Tensor and (isinstance(a.memory, Merged) or isinstance(b.memory, Merged)):
+    if type(a) is type(b) is Tensor and (a.memory.is_chosen or b.memory.is_chosen):
         raise NotSupported(
             "`is` of tensors of which JAX decides whether they are the same", "decide outside of jax.jit"
         )
@@ -253,6 +261,7 @@ _BUILTINS: dict[int, Any] = {
     id(range): lambda *bounds: TracedRange(*bounds) if any(map(is_traced, bounds)) else range(*bounds),
     id(isinstance): _isinstance,
     id(type): _type,
+    id(id): _id,
     id(callable): _callable,
     id(max): _extreme(max, operator.gt),
     id(min): _extreme(min, operator.lt),

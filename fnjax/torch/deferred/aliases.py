@@ -49,6 +49,7 @@ class Merged(Derived):
     """
 
     __slots__ = ("_own", "_twins")
+    is_chosen = True
 
     def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value, bool]]) -> None:
         self.layout = _layout.make_layout(value.array.shape)

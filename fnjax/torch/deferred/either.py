@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -135,6 +136,12 @@ class Either(Deferred):
         """Call both."""
         return self.map(lambda x: x(*args, **kwargs), "a call")
 
+    def __copy__(self) -> Any:
+        return self.map(copy.copy, "a copy")
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.map(lambda x: copy.deepcopy(x, memo), "a copy")
+
     def __bool__(self) -> bool:
         return bool(self.ask(bool, "the truth"))
 
@@ -146,7 +153,17 @@ class Either(Deferred):
 
 
 _ABSENT = object()
-_CONSTANT = (Tensor, str, bytes, tuple, frozenset, bool, int, float, complex)  # methods change tensors only
+_CONSTANT = (Tensor, type, str, bytes, tuple, frozenset, bool, int, float, complex)  # methods change tensors only
+
+
+def note_choice(tensor: Tensor, choice: Either) -> None:
+    """Note that a tensor is, in one of two branches, a number: operations do not show it, but its type does."""
+    vars(tensor)["choice"] = choice
+
+
+def find_choice(value: Any) -> Any:
+    """Return the Either that a tensor which may be a number was merged from; other values as they are."""
+    return vars(value).get("choice", value) if type(value) is Tensor else value
 
 
 def resolve(value: Any) -> Any:

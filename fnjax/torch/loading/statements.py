@@ -18,7 +18,7 @@ from fnjax.torch.control.lowering import lower
 from fnjax.torch.control.raises import HANDLERS, list_handlers
 from fnjax.torch.control.syntax import RUNTIME, list_written, walk
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import Either
+from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection
@@ -69,6 +69,8 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
 
 def _hasattr(*args: Any, **kwargs: Any) -> Any:
     """Return `hasattr(value, name)`; for a module of torch or Triton, whether fnjax has the name."""
+    if len(args) == 2 and not kwargs:
+        args = find_choice(args[0]), args[1]
     kind = type(args[0]) if len(args) == 2 and not kwargs else object
     if kind is Either:
         return args[0].map(lambda x: _hasattr(x, args[1]), "hasattr()")
