@@ -259,7 +259,7 @@ def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | Non
     if a is UNBOUND:
         return b
     if isinstance(a, HostValue) or isinstance(b, HostValue):
-        return choose(test, a, b)
+        return choose(test, a, b, name)
     if isinstance(a, bool) and isinstance(b, bool):
         return a if a is b else Number(test.value, [bool]) if a else negate(test)
     if type(a) is type(b) is Selection and a.fits is b.fits and a.is_like(b):

@@ -81,7 +81,7 @@ def get_entry(container: Any, index: Any) -> Any:
     if type(index) is Either or type(container) is Either:
         return distribute(get_entry, (container, index), {})
     if issubclass(type(container), np.ndarray) and any(map(is_traced, index if type(index) is tuple else (index,))):
-        return record(operator.getitem, (container, index), {}, "an entry")
+        return record(operator.getitem, (container, index), {}, "indexing")
     if not _is_traced(index) or not isinstance(container, (list, tuple)):
         return container[index]
     if all(isinstance(x, Tensor) for x in container):

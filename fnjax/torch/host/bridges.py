@@ -11,7 +11,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.host.recording import HostValue
-from fnjax.torch.host.samples import list_leaves, map_leaves
+from fnjax.torch.host.trees import list_leaves, map_leaves
 
 HOSTS = frozenset({"numpy", "scipy"})
 # Arrays that what is traced may be written into.

@@ -1,37 +1,47 @@
 """NumPy and SciPy on tensors that JAX traces: calls are recorded, and made on the host when the program runs.
 
-`x.numpy()` of a traced tensor is a HostValue. A call with one is made at once on samples, arrays of the same shapes and
-dtypes with a few values each: they tell the result's shape and dtype, and they share memory and change in place as
-NumPy's arrays do. A tensor that is made of a host value is the result of a jax.pure_callback that makes the recorded
-calls in their order on the real arrays. Gradients do not flow through it, as they do not through NumPy in PyTorch.
+`x.numpy()` of a traced tensor is a HostValue. A call with one is made at once on an array of ones of the same shape and
+dtype, which gives the result's; for the functions of the table these follow from those of the arguments, and all
+others are refused. It shares memory as NumPy's arrays do. A tensor that is made of a host value is the result of a
+jax.pure_callback that makes the recorded calls in their order on the real arrays. Gradients do not flow through it, as
+they do not through NumPy in PyTorch.
 """
 
 from __future__ import annotations
 
-import contextlib
+import operator
+import types
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import is_in_branch, next_serial
+from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.number import Number
-from fnjax.torch.host.recording import REMEDY, HostValue, Recording, Step, fill, list_values
-from fnjax.torch.host.samples import SAMPLES, make_samples, map_leaves, try_call
+from fnjax.torch.host.recording import REMEDY, HostValue, Recording, Step, dtype_of, fill, list_values
+from fnjax.torch.host.table import Row, find_row, has_known_size
+from fnjax.torch.host.trees import list_leaves, map_leaves, share_memory
 from fnjax.torch.loading.errors import NotSupported
 
-# Results that shapes and dtypes decide.
-_STATIC = (type, np.dtype, str, type(None))
-_ASKS = frozenset({"shape", "ndim", "size", "iscomplexobj", "isrealobj", "can_cast", "isscalar", "shares_memory"})
+KEEP = f"keep the size, as np.where(mask, a, b) does; else {REMEDY}"
+FRESH = "write into an array of np.zeros, np.ones, np.empty or np.full that is made in the function"
 
 
 def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
     """Return a traced tensor on the host; both share memory."""
+    whole = tensor.memory.layout
+    if shared and not tensor.is_contiguous() and not tensor.part:  # NumPy's views depend on the strides
+        entries = numpy(tensor.show(whole, detached=True)).reshape(-1)[_layout.offset_of(tensor.layout, whole) :]
+        strides = [s * tensor.dtype.numpy.itemsize for s in _layout.strides_of(tensor.layout)]
+        return record(np.lib.stride_tricks.as_strided, (entries, tensor.layout.shape, strides), {}, "numpy()")
     recording = Recording()
-    found = HostValue(recording, make_samples(tensor.shape, tensor.dtype.numpy))
+    found = HostValue(recording, np.ones(tensor.shape, tensor.dtype.numpy))
     recording.leaves[id(found)] = found, tensor.array
     if shared:
         memory = tensor.show(tensor.layout, detached=True)
@@ -53,80 +63,176 @@ def _enter(value: Any) -> Any:
             return numpy(value)
     if type(value) is Number:
         return numpy(value.to_operand(), shared=False).item()
-    if isinstance(value, np.ndarray):  # whoever changes it later does not change the recorded call
-        value = value.copy()
-        value.flags.writeable = False
-    return value
+    return _copy(value)
 
 
-def record(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str = "") -> Any:
+def _copy(value: Any) -> Any:
+    """Return a copy of an array: whoever changes the array later does not change the recorded call."""
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def record(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str = "", row: Row | None = None
+) -> Any:
     """Record a call with host values; return its result, with host values in it.
 
+    Args:
+        function: what is called.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        name: of the call, for messages.
+        row: what the table says of the function.
+
     Raises:
-        NotSupported: it fails on all samples, draws random numbers, or changes in a traced branch an array in place.
+        NotSupported: values may decide the shape or dtype of the result, the call fails for arrays of these shapes and
+            dtypes, or it changes in a traced branch an array in place.
     """
     name = name or f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', 'a function')}"
-    if "numpy.random" in name or "RandomState" in name:
-        raise NotSupported(f"{name} of a traced value", "draw with torch's functions")
     args, kwargs = map_leaves(_enter, (tuple(args), dict(kwargs)))
+    row = row or find_row(function)
     values = list_values((args, kwargs))
-    recording = Recording()
-    for value in values:
-        recording.merge(value.recording)
-    recording.refresh()
-    found, written, failure = dict[int, Any](), list[int](), None
-
-    def call(samples: Sequence[Any]) -> Any:
-        rest = iter(samples)
-        given = fill((args, kwargs), lambda _: next(rest))
-        return function(*given[0], **given[1])
-
-    for i in sorted(recording.alive):
-        try:
-            found[i], changed = try_call(call, [v.samples[i] for v in values], written)
-            written = sorted({*written, *changed})
-        except Exception as e:  # noqa: BLE001 - another sample may do
-            failure = e
-    # An object of the host may be anything, and change with any call.
-    objects = any(not isinstance(v.sample, (np.ndarray, np.generic, bool, int, float, complex)) for v in values)
-    if (written or objects) and is_in_branch():
+    traced = {id(v) for v in values if not v.is_known}
+    if traced:
+        found, written, shared, moved = _try_call(function, args, kwargs, name, row, traced)
+    else:
+        before = [np.array(v.sample) for v in values]
+        found, shared, moved = _call(function, args, kwargs, lambda v: v.sample), [], []
+        written = [v for v, old in zip(values, before, strict=True) if old.tobytes() != np.asarray(v.sample).tobytes()]
+    written = [v for v in written if isinstance(v.sample, np.ndarray)]
+    if not all(v.sample.flags.writeable for v in written):
+        raise ValueError(f"{name} writes to a read-only array")
+    if written and is_in_branch():
         raise NotSupported(
             f"{name} changes an array in a branch or loop that depends on a traced value", "change a copy: a = a.copy()"
         )
-    if not found:
-        what = f"{name}, which raises {type(failure).__name__} on samples of what JAX traces: {failure}"
-        raise NotSupported(what, REMEDY) from failure
-    recording.alive &= found.keys()
-    first = found[min(found)]
-    asks = getattr(function, "__name__", "") in _ASKS
-    if asks or isinstance(first, _STATIC):
-        if any(f != first for f in found.values()):
-            raise NotSupported(f"{name}, which depends on traced values", REMEDY)
-        result = first
-    elif not recording.leaves and not isinstance(first, np.ndarray) and not written:
-        return first
-    else:
-        result = _wrap(recording, found, name)
-    recording.steps.append(Step(next_serial(), function, args, kwargs, result, bool(written) or objects))
-    if written or objects:
-        recording.write_back(values if objects else [values[i] for i in written], everything=objects)
+    arrays = [x for x in list_leaves(found) if isinstance(x, np.ndarray)]
+    aliases = [v for v in values if any(share_memory(v.sample, x) for x in arrays)]
+    if not traced and row is None:  # a second call might give something else
+        return _note_changes(found, written, aliases, name)
+    recording = Recording()
+    kept = traced | {id(v) for v in [*written, *shared, *aliases]}
+    for value in values:
+        if id(value) in kept:
+            recording.merge(value.recording)
+    recorded = fill((args, kwargs), lambda v: v if id(v) in kept else _copy(v.sample))
+    constants = [x for x in list_leaves((args, kwargs)) if isinstance(x, np.ndarray)]
+    given = [*constants, *(v.sample for v in values)]
+
+    def wrap(found: Any) -> Any:
+        if found is None or not (traced or (isinstance(found, np.ndarray) and _is_numeric(found))):
+            return found
+        if not _is_numeric(found):
+            raise NotSupported(f"{name}, which returns a {type(found).__name__}", REMEDY)
+        if traced and not any(share_memory(found, x) for x in given):
+            found = _set_to_ones(found)
+        if any(share_memory(found, x) for x in constants):
+            found.flags.writeable = False  # nobody sees what is written there
+        return HostValue(recording, found, name, is_placed=not any(share_memory(found, x) for x in moved))
+
+    result = found if row is not None and row.is_fact else map_leaves(wrap, found)
+    recording.steps.append(Step(next_serial(), function, *recorded, result, bool(written)))
+    if written:
+        if traced:
+            for value in written:
+                value.sample[...] = 1
+        recording.write_back(written)
     return map_leaves(lambda x: x, result)  # a list of the caller's own
 
 
-def _wrap(recording: Recording, found: Mapping[int, Any], name: str) -> Any:
-    """Return host values for the parts of a result."""
-    first = found[min(found)]
-    if first is None:
-        return None
-    same = all(type(f) is type(first) for f in found.values())
-    if same and isinstance(first, (list, tuple)) and all(len(f) == len(first) for f in found.values()):
-        parts = [_wrap(recording, {i: f[k] for i, f in found.items()}, name) for k in range(len(first))]
-        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
-    for f in found.values():
-        if isinstance(f, np.ndarray) and not f.flags.writeable:
-            with contextlib.suppress(ValueError):  # a view of what was read-only during the call
-                f.flags.writeable = True
-    return HostValue(recording, [found.get(i) for i in range(SAMPLES)], name)
+def _call(function: Callable[..., Any], args: Any, kwargs: Any, sample_of: Callable[[HostValue], Any]) -> Any:
+    filled = fill((args, kwargs), sample_of)
+    return function(*filled[0], **filled[1])
+
+
+def _try_call(
+    function: Any, args: Sequence[Any], kwargs: Mapping[str, Any], name: str, row: Row | None, traced: set[int]
+) -> tuple[Any, list[HostValue], list[HostValue], list[Any]]:
+    """Make a call on samples.
+
+    Returns:
+        The result, the values that are written to, those that the result may share memory with, and their samples where
+        values decide which part it shares.
+    """
+    if row is None:
+        raise _refuse(name)
+    samples, named = dict[int, Any](), dict[str, Any]()
+    written, shared = list[HostValue](), list[HostValue]()
+    moved = [v.sample for v in list_values((args, kwargs)) if not v.is_placed]
+    is_moving = is_overwritten = False
+    for (parameter, role), given in zip(row.find_roles(args, kwargs), [*args, *kwargs.values()], strict=True):
+        values, leaves = list_values(given), list_leaves(given)
+        inside = [v for v in values if id(v) in traced]
+        if inside and role == "known":
+            raise _refuse(name, f"a traced {parameter}")
+        if any(isinstance(x, types.FunctionType) for x in leaves):
+            raise _refuse(name, f"a Python function as {parameter}")
+        if role == "written" and any(isinstance(x, np.ndarray) for x in leaves):
+            raise NotSupported(f"{name}, which writes a traced value into an array of NumPy", FRESH)
+        if role in {"index", "unit"}:
+            samples |= {id(v): _make_sample(v.sample, role) for v in inside}
+        written += values if role == "written" else []
+        shared += values if role == "shared" else []
+        is_moving |= role == "index" and bool(inside)
+        is_overwritten |= parameter.startswith("overwrite") and bool(given)
+        named[parameter] = fill(given, lambda v: v if id(v) in traced else v.sample)
+    if row.condition is not None and not row.condition(named):
+        raise _refuse(name)
+    if is_overwritten:
+        written = list_values((args, kwargs))
+    if is_moving:
+        moved += [v.sample for v in shared]
+    if function is operator.setitem and not has_known_size(named["index"]):
+        return None, written, shared, moved  # fails or not as values decide
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _call(function, args, kwargs, lambda v: samples.get(id(v), v.sample)), written, shared, moved
+    except Exception as e:
+        what = f"{name}, which raises {type(e).__name__} for arrays of these shapes and dtypes: {e}"
+        raise NotSupported(what, REMEDY) from e
+
+
+def _refuse(name: str, what: str = "traced values") -> NotSupported:
+    if "random" in name.lower():
+        return NotSupported(f"{name} of a traced value", "draw with torch's functions")
+    return NotSupported(f"{name} with {what}, which may decide the shape or dtype of its result", KEEP)
+
+
+def _note_changes(found: Any, written: Sequence[HostValue], aliases: Sequence[HostValue], name: str) -> Any:
+    """Record what a call with known values changed; return its result, which is known."""
+    if aliases:
+        raise NotSupported(f"{name}, which returns memory of an array that JAX may trace", REMEDY)
+    for value in written:
+        step = Step(next_serial(), np.copyto, (value, _copy(value.sample)), {}, None, True)
+        value.recording.steps.append(step)
+        value.recording.write_back([value])
+    return found
+
+
+def _is_numeric(value: Any) -> bool:
+    dtype = dtype_of(value)
+    return dtype.kind in "biufc" or dtype.isbuiltin == 2  # bfloat16 is one that was registered
+
+
+def _set_to_ones(sample: Any) -> Any:
+    """Return a sample of ones, the same array where it is one."""
+    if not isinstance(sample, np.ndarray):
+        return type(sample)(1)
+    if sample.flags.owndata and sample.flags.writeable:
+        sample[...] = 1
+    return sample
+
+
+def _make_sample(sample: Any, role: str) -> Any:
+    """Return a sample for positions or for a matrix that is inverted: zeros, or the unit matrix."""
+    if not isinstance(sample, np.ndarray):
+        return type(sample)(role == "unit")
+    made = np.zeros_like(sample)
+    if role == "unit" and made.ndim == 1:
+        made[:1] = 1
+    elif role == "unit":
+        made[...] = np.eye(*made.shape[-2:])
+    return made
 
 
 def enter_host(data: Any) -> Any:
@@ -134,9 +240,21 @@ def enter_host(data: Any) -> Any:
     return map_leaves(lambda x: x.to_tensor() if isinstance(x, HostValue) else x, data)
 
 
-def choose(test: Any, a: Any, b: Any) -> Any:
-    """Return one of two values, at least one of them of the host, by a traced condition."""
-    return record(_pick, (test, a, b), {}, "a value of the host")
+def choose(test: Any, a: Any, b: Any, name: str) -> Any:
+    """Return one of two values, at least one of them of the host, by a traced condition.
+
+    Args:
+        test: the condition.
+        a: the value if it is true.
+        b: the value if it is false.
+        name: of the variable.
+    """
+    sides = map_leaves(_enter, (a, b))
+    samples = fill(sides, lambda v: v.sample)
+    found = [_pick(test, *samples) for test in (True, False)]
+    if len({(isinstance(x, np.ndarray), np.shape(x), dtype_of(x)) for x in found}) > 1:
+        return Either(name, test, a, b)
+    return record(_pick, (test, *sides), {}, name, _PICK)
 
 
 def _pick(test: Any, a: Any, b: Any) -> Any:
@@ -146,14 +264,17 @@ def _pick(test: Any, a: Any, b: Any) -> Any:
     return np.result_type(other, found).type(found) if plain and isinstance(other, (np.ndarray, np.generic)) else found
 
 
+_PICK = Row([("test", "index"), ("a", "shared"), ("b", "shared")])
+
+
 def _flatten(value: HostValue) -> tuple[tuple[Any, ...], Any]:
-    return (value.to_array(),), value.dtype
+    return (value.to_array(),), dtype_of(value.sample)
 
 
 def _unflatten(own: Any, children: Any) -> Any:
     (array,) = children
     if not isinstance(array, jax.Array):  # JAX puts other things there while it looks at structures
-        return HostValue(Recording(), [array])
+        return HostValue(Recording(), array)
     return np.asarray(array, own) if is_known(array) else numpy(make(array, as_dtype(own)))
 
 

@@ -14,12 +14,13 @@ import numpy as np
 from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import as_dtype
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import next_serial
 from fnjax.torch.deferred.number import number
-from fnjax.torch.host.samples import SAMPLES, find_place, list_leaves, map_leaves
+from fnjax.torch.host.trees import find_place, list_leaves, map_leaves, share_memory
 from fnjax.torch.loading.errors import NotSupported
 
+_STATIC_ATTRIBUTES = frozenset({"shape", "dtype", "ndim", "size", "strides", "itemsize", "nbytes", "flags"})
 REMEDY = "write it with operations of torch, or call the function outside of jax.jit"
 
 
@@ -48,7 +49,6 @@ class Recording:
         steps: the calls.
         leaves: by the id of a host value the value, and the array of JAX that it is a copy of.
         shared: tensors that share memory with host values, and the storage's version when they last agreed.
-        alive: the samples on which no call failed.
         merged: the recording that goes on in place of this one.
     """
 
@@ -56,7 +56,6 @@ class Recording:
         self.steps = list[Step]()
         self.leaves = dict[int, tuple[HostValue, Any]]()
         self.shared = list[tuple[Tensor, HostValue, int]]()
-        self.alive = {*range(SAMPLES)}
         self.merged: Recording | None = None
 
     def merge(self, other: Recording) -> None:
@@ -66,7 +65,6 @@ class Recording:
         self.steps = sorted(self.steps + other.steps, key=lambda s: s.serial)
         self.leaves |= other.leaves
         self.shared += other.shared
-        self.alive &= other.alive
         other.merged = self
 
     def refresh(self) -> None:
@@ -74,15 +72,19 @@ class Recording:
         for i, (tensor, value, version) in enumerate(self.shared):
             if tensor.memory.version != version:
                 self.shared[i] = tensor, value, tensor.memory.version
-                new = HostValue(self, value.samples)
-                self.leaves[id(new)] = new, tensor.array
+                new: Any
+                if self.leaves or not is_known(tensor.array):
+                    new = HostValue(self, value.sample)
+                    self.leaves[id(new)] = new, tensor.array
+                else:
+                    new = np.array(tensor.array, value.sample.dtype)
+                    np.copyto(value.sample, new)
                 self.steps.append(Step(next_serial(), np.copyto, (value, new), {}, None, True))
 
-    def write_back(self, changed: Sequence[HostValue], *, everything: bool) -> None:
-        """Write to the tensors that share memory with arrays that NumPy changed, or to all."""
+    def write_back(self, changed: Sequence[HostValue]) -> None:
+        """Write to the tensors that share memory with arrays that NumPy changed."""
         for i, (tensor, value, _) in enumerate(self.shared):
-            pairs = [(a.samples[k], value.samples[k]) for a in changed for k in self.alive]
-            if everything or any(np.may_share_memory(*pair) for pair in pairs):
+            if any(not a.is_placed or share_memory(a.sample, value.sample) for a in changed):
                 tensor.assign(Value(value.to_array()))
                 self.shared[i] = tensor, value, tensor.memory.version
 
@@ -97,32 +99,38 @@ class Recording:
         slots = dict[int, _Slot]()
 
         def find_slot(value: HostValue) -> _Slot:
-            return slots.setdefault(id(value), _Slot(len(slots)))
+            return slots.setdefault(
+                id(value), _Slot(len(slots), value.name, np.shape(value.sample), dtype_of(value.sample))
+            )
 
         # Nothing of it refers to this trace.
         given = [(find_slot(value).index, value.sample.dtype) for value, _ in leaves.values()]
         program = [(s.function, *fill((s.args, s.kwargs, s.results), find_slot)) for s in steps]
-        own, shape, name, end = as_dtype(wanted.dtype), wanted.shape, wanted.name, find_slot(wanted).index
+        own, end = as_dtype(dtype_of(wanted.sample)).array, find_slot(wanted)
 
         def call(*arrays: Any) -> Any:
             values = {at: np.array(a, dtype) for (at, dtype), a in zip(given, arrays, strict=True)}
-            for function, args, kwargs, results in program:
-                filled = map_leaves(lambda x: values[x.index] if isinstance(x, _Slot) else x, (args, kwargs))
-                _assign(values, results, function(*filled[0], **filled[1]))
-            found = np.asarray(values[end])
-            if found.shape != shape:
-                raise ValueError(f"{name} has the shape {found.shape}, and {shape} when it was traced: {REMEDY}")
-            return found.astype(own.array)
 
-        arrays = nondifferentiable([a for _, a in leaves.values()], [], _make_error(name)) if leaves else ()
-        return jax.pure_callback(call, jax.ShapeDtypeStruct(shape, own.array), *arrays, vmap_method="sequential")
+            def enter(x: Any) -> Any:
+                return values[x.index] if isinstance(x, _Slot) else np.array(x) if isinstance(x, np.ndarray) else x
+
+            for function, args, kwargs, results in program:
+                filled = map_leaves(enter, (args, kwargs))
+                _assign(values, results, function(*filled[0], **filled[1]))
+            return np.asarray(values[end.index]).astype(own)
+
+        arrays = nondifferentiable([a for _, a in leaves.values()], [], _make_error(end.name)) if leaves else ()
+        return jax.pure_callback(call, jax.ShapeDtypeStruct(end.shape, own), *arrays, vmap_method="sequential")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Slot:
-    """Place of a host value in a recorded program."""
+    """Place of a host value in a recorded program, and what is known of the value."""
 
     index: int
+    name: str
+    shape: tuple[int, ...]
+    dtype: Any
 
 
 def _make_error(name: str) -> Callable[[], Exception]:
@@ -136,15 +144,17 @@ class HostValue:
 
     Args:
         recording: the calls that compute it.
-        samples: its value for each of the samples.
+        sample: an array, or a number, of its type, shape and dtype, and of its place in memory. Its entries count only
+            while nothing that JAX traces went into it.
         name: of the call, for messages.
+        is_placed: whether its place in memory is that of the sample, and not one that values decide.
     """
 
-    __slots__ = ("__weakref__", "_recording", "name", "samples")
+    __slots__ = ("__weakref__", "_recording", "is_placed", "name", "sample")
     record: Callable[..., Any]  # calls.record
 
-    def __init__(self, recording: Recording, samples: Sequence[Any], name: str = "numpy()") -> None:
-        self._recording, self.samples, self.name = recording, samples, name
+    def __init__(self, recording: Recording, sample: Any, name: str = "numpy()", *, is_placed: bool = True) -> None:
+        self._recording, self.sample, self.name, self.is_placed = recording, sample, name, is_placed
 
     @property
     def recording(self) -> Recording:
@@ -154,13 +164,9 @@ class HostValue:
         return self._recording
 
     @property
-    def sample(self) -> Any:
-        """Its value for the first sample that is left."""
-        return self.samples[min(self.recording.alive)]
-
-    @property
     def is_known(self) -> bool:
         """True if nothing that JAX traces went into it."""
+        self.recording.refresh()
         return not self.recording.leaves
 
     def known(self, what: str) -> Any:
@@ -173,43 +179,13 @@ class HostValue:
             raise NotSupported(f"{what} of {self.name}, which is computed when the program runs", REMEDY)
         return self.sample
 
-    def _agree(self, ask: Callable[[Any], Any], what: str) -> Any:
-        """Return what all samples agree in."""
-        found = [ask(self.samples[i]) for i in sorted(self.recording.alive)]
-        if any(f != found[0] for f in found):
-            raise NotSupported(f"the {what} of {self.name}, which depends on traced values", REMEDY)
-        return found[0]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The sizes of the axes."""
-        found: tuple[int, ...] = self._agree(np.shape, "shape")
-        return found
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """The number of entries."""
-        return int(np.prod(self.shape))
-
-    @property
-    def dtype(self) -> Any:
-        """NumPy's dtype."""
-        return self._agree(lambda s: np.asarray(s).dtype, "dtype")
-
     def to_array(self) -> Any:
         """Return the array of JAX."""
         recording = self.recording
         recording.refresh()
-        if self.dtype.kind not in "biufcV":
-            raise NotSupported(f"a tensor of {self.name}, a {type(self.sample).__name__}", REMEDY)
         if self.is_known:
             with jax.ensure_compile_time_eval():
-                return jnp.asarray(np.array(self.sample), as_dtype(self.dtype).array)
+                return jnp.asarray(np.array(self.sample), as_dtype(dtype_of(self.sample)).array)
         return recording.replay(self)
 
     def to_tensor(self, *, shared: bool = False) -> Tensor:
@@ -218,13 +194,15 @@ class HostValue:
         Args:
             shared: whether both share memory.
         """
+        if shared and not self.is_placed:
+            raise NotSupported(f"a tensor that shares memory with {self.name}", "use torch.tensor(a), a copy")
         found = self._find_shared() if shared else None
         if found is not None:
             return found
         array = self.to_array()
         if isinstance(self.sample, (bool, int, float, complex)) and not isinstance(self.sample, np.generic):
             return number(array)
-        made = make(array, as_dtype(self.dtype))
+        made = make(array, as_dtype(dtype_of(self.sample)))
         if shared:
             self.recording.shared.append((made, self, made.memory.version))
         return made
@@ -234,40 +212,40 @@ class HostValue:
         recording = self.recording
         recording.refresh()
         for tensor, value, _ in recording.shared:
-            places = {find_place(self.samples[i], value.samples[i]) for i in recording.alive}
-            if places == {None}:
+            place = find_place(self.sample, value.sample)
+            if place is None:
                 continue
-            if len(places) > 1 or not tensor.is_contiguous():
+            if not tensor.is_contiguous():
                 raise NotSupported(f"a tensor of a part of the memory of {self.name}", "use torch.tensor(a), a copy")
-            offset, strides = next(p for p in places if p is not None)
+            offset, strides = place
             flat = tensor.layout.reshape(-1)[offset:]
-            return tensor.show(np.lib.stride_tricks.as_strided(flat, self.shape, strides), detached=True)
+            shown = np.lib.stride_tricks.as_strided(flat, self.sample.shape, strides)
+            return tensor.show(shown, detached=True)
         return None
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        own = getattr(HostValue, name, None)
-        if isinstance(own, property):  # which raised NotSupported
-            return own.fget(self)  # type: ignore[misc] # it has one
-        if name in {"strides", "itemsize", "nbytes"}:
-            return self._agree(lambda s: getattr(s, name), name)
-        if callable(getattr(self.sample, name)):
-            return lambda *args, **kwargs: HostValue.record(_call_method, (self, name, *args), kwargs, name)
+        found = getattr(self.sample, name)
+        if name in _STATIC_ATTRIBUTES:
+            return found
+        if callable(found):
+            own = type(self.sample)
+            method, text = getattr(own, name), f"{own.__name__}.{name}"
+            return lambda *args, **kwargs: HostValue.record(method, (self, *args), kwargs, text)
         return HostValue.record(getattr, (self, name), {}, name)
 
     def __len__(self) -> int:
-        length: int = self._agree(len, "length")
-        return length
+        return len(self.sample)
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, index: Any) -> Any:
-        return HostValue.record(operator.getitem, (self, index), {}, "an entry")
+        return HostValue.record(operator.getitem, (self, index), {}, "indexing")
 
     def __setitem__(self, index: Any, new: Any) -> None:
-        HostValue.record(operator.setitem, (self, index, new), {}, "a write")
+        HostValue.record(operator.setitem, (self, index, new), {}, "an assignment to entries")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return HostValue.record(getattr(ufunc, method), inputs, kwargs, f"np.{ufunc.__name__}")
@@ -292,10 +270,6 @@ class HostValue:
 
     def __repr__(self) -> str:
         return f"<{self.name}, which is computed when the program runs>" if not self.is_known else repr(self.sample)
-
-
-def _call_method(value: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-    return getattr(value, name)(*args, **kwargs)
 
 
 def _install() -> None:
@@ -326,6 +300,11 @@ def _install() -> None:
 _install()
 
 
+def dtype_of(value: Any) -> Any:
+    """Return the dtype of an array or a number."""
+    return np.asarray(value).dtype
+
+
 def list_values(tree: Any) -> list[HostValue]:
     """Return the host values in a tree."""
     return [x for x in list_leaves(tree) if isinstance(x, HostValue)]
@@ -339,6 +318,12 @@ def fill(tree: Any, value_of: Callable[[HostValue], Any]) -> Any:
 def _assign(values: dict[int, Any], results: Any, found: Any) -> None:
     """Note the parts of a call's result in their slots."""
     if isinstance(results, _Slot):
+        shape, dtype = np.shape(found), dtype_of(found)
+        if (shape, dtype) != (results.shape, results.dtype):
+            raise ValueError(
+                f"{results.name} has the shape {shape} and the dtype {dtype}, and had {results.shape} and "
+                f"{results.dtype} when it was traced: {REMEDY}"
+            )
         values[results.index] = found
     elif isinstance(results, (list, tuple)):
         for result, part in zip(results, found, strict=True):
