@@ -237,6 +237,8 @@ class Tensor(metaclass=_TensorType):
     @property
     def grad(self) -> Tensor | None:
         """The gradient that `.backward()` has collected, or None."""
+        if replaced.get():
+            _check_not_replaced(self.memory)
         stand_in = substitutes.get().get(id(self.memory))
         if stand_in is None or stand_in.gradients is None:
             return self._grad

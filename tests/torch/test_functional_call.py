@@ -5,6 +5,7 @@ import functools
 import itertools
 import sys
 import threading
+import types
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -484,3 +485,50 @@ def test_cached_parametrizations_are_those_of_the_call():
     with nn.utils.parametrize.cached():
         found = [torch.func.functional_call(model, {name: jnp.full(3, k)}, (x,)) for k in (1.0, 2.0)]
     assert [float(y) for y in found] == [3 * 6 + 3, 6 * 12 + 6]
+
+
+def test_objects_that_no_module_owns_keep_what_a_call_changes():
+    """Lists, variables and objects that a hook closes over besides the module change, as PyTorch's do."""
+    model, outputs, count = Tied(), [], 0
+    outputs += [model.first]  # leads to the module
+    holder = types.SimpleNamespace(model=model, calls=0)
+
+    def hook(module, args, out):
+        nonlocal count
+        count += int(holder.model is module)
+        holder.calls += 1
+        outputs.append(out + 0 * outputs[0].sum())
+
+    model.register_forward_hook(hook)
+    for k in (1.0, 2.0):
+        torch.func.functional_call(model, {"first": jnp.full(3, k)}, (jnp.ones(3),))
+    assert (count, holder.calls, holder.model is model, outputs[0] is model.first) == (2, 2, True, True)
+    assert [y.item() for y in outputs[1:]] == [12, 42]
+
+
+class Collects(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.first, self.second = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+        self.register_buffer("rows", torch.from_numpy(np.ones(2, np.float32)))
+        self.shown = self.rows.numpy() if kind == "shows" else None
+
+    def forward(self, x):
+        (x * self.first * self.second).sum().backward()
+        return self.first.grad + self.second.grad
+
+
+@pytest.mark.parametrize("kind", ["collects", "shows"])
+def test_what_a_copy_cannot_follow_is_refused(kind):
+    """Gradients that forward collects in the module's own parameters, and NumPy arrays that show their memory."""
+    model, given = Collects(kind), torch.full((2,), 3.0, requires_grad=True)
+    with pytest.raises(
+        torch.NotSupported, match=r"of the module itself" if kind == "collects" else "NumPy array shows"
+    ):
+        torch.func.functional_call(model, {"first": given}, (torch.ones(2),))
+    assert model.second.grad is None
+    if kind == "collects":  # arrays have no graph that goes on outside: the copy's parameters collect
+        found = torch.func.functional_call(model, {"first": jnp.full(2, 3.0)}, (jnp.ones(2),))
+        np.testing.assert_array_equal(found, 4)
+        assert model.second.grad is None

@@ -14,18 +14,29 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import numpy as np
 
 from fnjax.torch._autograd.captured import Stateful, is_node
+from fnjax.torch._autograd.contents import (
+    ATOMS,
+    CONTAINERS,
+    METHODS,
+    MISSING,
+    PROXIES,
+    find_kind,
+    find_root,
+    is_method,
+    list_referents,
+    list_slots,
+    read_contents,
+    write_contents,
+)
 from fnjax.torch._autograd.graph import Storage, Value, replaced
 from fnjax.torch._tensor import Derived, Tensor
 from fnjax.torch.control.journal import next_serial
+from fnjax.torch.loading.errors import NotSupported
 
-ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), types.CodeType])
-_OPAQUE = ("jax", "jaxlib", "numpy", "builtins", "logging", "threading")  # packages whose objects lead to no module
-_MUTABLE = (collections.OrderedDict, dict, list, set, collections.deque)
-_CONTAINERS = (*_MUTABLE, tuple, frozenset)
-_PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
-_METHODS = (staticmethod, classmethod)
+_SHARED = (Storage, Stateful, Tensor, type, types.FunctionType, types.MethodType, types.BuiltinMethodType)
 
 
 class Rebinding:
@@ -46,17 +57,26 @@ class Rebinding:
         self._made: dict[int, tuple[Any, Any]] = {}  # the object and its copy
         self._others: dict[int, Any] = {}  # that lead to none of them
         self._unfilled: list[Callable[[], None]] = []
+        arrays: list[Any] = []
         stack = [*roots]
         while stack:
             value = stack.pop()
-            kind = _find_kind(type(value))
+            kind = find_kind(type(value))
+            if isinstance(value, np.ndarray):
+                arrays.append(value)
             if kind is None or id(value) in self._own:
                 continue
             self._own[id(value)] = value
             if kind is Tensor:
                 storage = find_root(value.memory)
                 self.storages[id(storage)] = storage
-            stack += _list_referents(value)
+            stack += list_referents(value)
+        shown = [s.numpy[0] for s in self.storages.values() if s.numpy] if arrays else []
+        if any(np.may_share_memory(a, b) for a in arrays for b in shown):
+            raise NotSupported(
+                "another value for a tensor whose memory a NumPy array shows, which the module keeps",
+                "call numpy() in forward",
+            )
 
     def find(self, value: Any) -> Any:
         """Return the copy of an object; the object itself, if it has none."""
@@ -68,6 +88,16 @@ class Rebinding:
         while self._unfilled:  # a long chain of modules would be too deep for recursion
             self._unfilled.pop()()
         return found
+
+    def write_back(self) -> None:
+        """Set what a call has changed in copies of objects that no module owns: counters, lists, variables."""
+        originals = {id(made): value for value, made in self._made.values()}
+        for value, made in [*self._made.values()]:
+            if value is made or id(value) in self._own or isinstance(value, (*_SHARED, tuple, frozenset)):
+                continue
+            old, new = read_contents(value), read_contents(made)
+            if len(old) != len(new) or any(self.find(a) is not b for a, b in zip(old, new, strict=True)):
+                write_contents(value, [originals.get(id(x), x) for x in new])
 
     def _copy(self, value: Any) -> Any:
         if type(value) in ATOMS:
@@ -97,7 +127,7 @@ class Rebinding:
             if issubclass(type(each), Tensor) and id(find_root(each.memory)) in self.storages:
                 return True
             seen[id(each)] = each
-            stack += _list_referents(each)
+            stack += list_referents(each)
         self._others |= seen
         return False
 
@@ -105,7 +135,7 @@ class Rebinding:
 
     def _start(self, value: Any) -> Any:
         kind = type(value)
-        if _find_kind(kind) in _CONTAINERS:
+        if find_kind(kind) in CONTAINERS:
             return self._start_container(value)
         if issubclass(kind, (Tensor, Stateful)):
             return self._fill_later(value, object.__new__(kind))
@@ -118,7 +148,7 @@ class Rebinding:
         if issubclass(kind, functools.partial):
             made = kind(self._copy(value.func), *map(self._copy, value.args), **self._copy_dict(value.keywords))
             return self._fill_later(value, made)
-        if issubclass(kind, _METHODS):
+        if issubclass(kind, METHODS):
             return kind(self._copy(value.__func__))
         if issubclass(kind, property):
             return kind(self._copy(value.fget), self._copy(value.fset), self._copy(value.fdel), value.__doc__)
@@ -126,23 +156,23 @@ class Rebinding:
             return self._make_subclass(value)
         if issubclass(kind, weakref.ref):
             return kind(self._copy(value()))
-        if kind in _PROXIES:
+        if kind in PROXIES:
             return weakref.proxy(self._copy(value.__init__.__self__))
         try:
-            made = object.__new__(kind)
+            made = (types.SimpleNamespace if issubclass(kind, types.SimpleNamespace) else object).__new__(kind)
         except TypeError:  # of a class that is not Python's: whoever reads the module through it gets an error
             return value
         return self._fill_later(value, made)
 
     def _start_container(self, value: Any) -> Any:
         kind = type(value)
-        base = _find_kind(kind)
+        base = find_kind(kind)
         if base is tuple or base is frozenset:
             copies = [self._copy(member) for member in base.__iter__(value)]
             if all(map(operator.is_, copies, base.__iter__(value))):
                 return value
             return self._fill_later(value, base.__new__(kind, copies))
-        if kind is base and not _list_referents(value):
+        if kind is base and not list_referents(value):
             return value.copy()
         made = base.__new__(kind)
         if base is collections.deque:
@@ -187,7 +217,7 @@ class Rebinding:
 
     def _make_subclass(self, value: Any) -> Any:
         """Return a subclass whose methods are copies where these lead to the modules."""
-        changed = {name: self._copy(v) for name, v in vars(value).items() if _is_method(v) and self._leads(v)}
+        changed = {name: self._copy(v) for name, v in vars(value).items() if is_method(v) and self._leads(v)}
         return type(value)(
             value.__name__, (value,), {**changed, "__module__": value.__module__, "__qualname__": value.__qualname__}
         )
@@ -195,13 +225,13 @@ class Rebinding:
     def _fill_later(self, value: Any, made: Any) -> Any:
         def fill() -> None:
             if isinstance(made, Tensor):
-                for name in _list_slots(type(value)):
+                for name in list_slots(type(value)):
                     object.__setattr__(made, name, getattr(value, name))
                 made.memory, made.grad, made._cached = self._copy_storage(value.memory), self._copy(value.grad), None
                 made._made_in = Tensor.over(made.memory, made.layout, made.dtype)._made_in
             else:
-                for name in _list_slots(type(value)):
-                    if (member := getattr(value, name, _MISSING)) is not _MISSING:
+                for name in list_slots(type(value)):
+                    if (member := getattr(value, name, MISSING)) is not MISSING:
                         object.__setattr__(made, name, self._copy(member))
             if (own := getattr(value, "__dict__", None)) is not None:
                 vars(made).update(self._copy_dict({**own, "_form": None} if isinstance(made, Stateful) else own))
@@ -214,7 +244,7 @@ class Rebinding:
             return self._made[id(storage)][1]
         if isinstance(storage, Derived):
             made: Any = object.__new__(type(storage))
-            for name in set(_list_slots(type(storage))).difference(Storage.__slots__):
+            for name in set(list_slots(type(storage))).difference(Storage.__slots__):
                 object.__setattr__(made, name, self._copy(getattr(storage, name)))
             made.layout, made.serial, made.shared, made._cached = storage.layout, next_serial(), "", (-1, None)
         else:
@@ -227,91 +257,6 @@ class Rebinding:
             made.shared = storage.shared
         self._made[id(storage)] = storage, made
         return made
-
-
-def find_root(storage: Any) -> Any:
-    """Return the storage whose entries a storage shows."""
-    while isinstance(storage, Derived):
-        storage = storage._parent.memory
-    return storage
-
-
-def _read_slots(kind: Any) -> list[str]:
-    """Return the names of a class's slots."""
-    found: list[str] = []
-    for each in kind.__mro__:
-        names = vars(each).get("__slots__", ())
-        for name in [names] if isinstance(names, str) else names:
-            private = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{each.__name__.lstrip('_')}{name}" if private else name)
-    return [n for n in found if n not in {"__dict__", "__weakref__"}]
-
-
-_MISSING = object()
-_list_slots: Callable[[type], list[str]] = functools.lru_cache(4096)(_read_slots)  # not of all: calls make classes, too
-
-
-def _list_attributes(value: Any) -> list[Any]:
-    """Return an object's own attributes, those in slots among them."""
-    found = [getattr(value, name, None) for name in _list_slots(type(value))]
-    if (own := getattr(value, "__dict__", None)) is not None:
-        found += [v for v in own.values() if type(v) not in ATOMS]
-    return found
-
-
-def _is_method(value: Any) -> bool:
-    return isinstance(value, (types.FunctionType, property, *_METHODS))
-
-
-def _classify(kind: Any) -> Any:
-    """Return the base of a class whose objects a module owns where its attributes lead to them; None for others."""
-    return next((base for base in (Tensor, Stateful, *_CONTAINERS) if issubclass(kind, base)), None)
-
-
-_find_kind: Callable[[type], Any] = functools.lru_cache(4096)(_classify)
-
-
-def _list_referents(value: Any) -> list[Any]:
-    """Return the objects that one leads to; none of classes and functions of packages, and of a module's globals."""
-    kind = type(value)
-    base = _find_kind(kind)
-    if base in _CONTAINERS:
-        if kind is base and not value:
-            return []
-        found = [v for v in base.__iter__(value) if type(v) not in ATOMS]
-        if issubclass(base, dict):
-            found += [v for v in base.values(value) if type(v) not in ATOMS]
-        return found if kind is base else [*found, *_list_attributes(value)]
-    if base is Tensor:
-        return [value.grad, *vars(value).values()]
-    if base is Stateful:
-        return _list_attributes(value)
-    if issubclass(kind, types.FunctionType):
-        if value.__closure__ is None and not value.__defaults__ and not value.__kwdefaults__ and not value.__dict__:
-            return []
-        names = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        cells = [c.cell_contents for n, c in names if n != "__class__" and c != types.CellType()]
-        return [*cells, value.__defaults__, value.__kwdefaults__, *vars(value).values()]
-    if issubclass(kind, types.MethodType):
-        return [value.__self__, value.__func__]
-    if issubclass(kind, types.BuiltinMethodType):
-        return [value.__self__]
-    if issubclass(kind, functools.partial):
-        return [value.func, value.args, value.keywords, *vars(value).values()]
-    if issubclass(kind, _METHODS):
-        return [value.__func__]
-    if issubclass(kind, property):
-        return [value.fget, value.fset, value.fdel]
-    if issubclass(kind, type):
-        known = value.__module__.partition(".")[0] in (*_OPAQUE, "fnjax")
-        return [] if known else [v for v in vars(value).values() if _is_method(v)] + [*value.__bases__]
-    if issubclass(kind, weakref.ref):
-        return [value()]
-    if kind in _PROXIES:
-        return [value.__init__.__self__]
-    if issubclass(kind, (types.ModuleType, Value)) or kind.__module__.partition(".")[0] in _OPAQUE:
-        return []
-    return _list_attributes(value)
 
 
 def call_copy(call: Callable[..., Any], args: Any, kwargs: Any, name: str, storages: Iterable[Storage]) -> Any:

@@ -132,6 +132,7 @@ def call_with(
         parameters = {n: p for n, p in copy.named_parameters() if before.get(id(p)) != (p.memory, p.memory.value)}
         after = {**parameters, **dict(copy.named_buffers())}
         changed[:] = _list_changed(rebinding, model)
+        rebinding.write_back()
         return output, {n: make(t.array, t.dtype, value=t.value) for n, t in after.items()}
 
     changed: list[str] = []

@@ -12,7 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.torch._autograd.rebinding import Rebinding, find_root
+from fnjax.torch._autograd.contents import find_root
+from fnjax.torch._autograd.rebinding import Rebinding
 from fnjax.torch._nn._members import Members
 from fnjax.torch._nn._parameter import Parameter, set_value
 from fnjax.torch._tensor import Tensor
