@@ -101,7 +101,7 @@ class Verdict:
     Attributes:
         kind: `right`, `refused` (NotSupported), `impossible` (PyTorch raises for every input), `wrong`, `error`
             (another exception) or `lenient` (no exception outside of jit, where PyTorch raises).
-        mode: one of MODES, or `vmap` or `scan`.
+        mode: one of MODES, or `vmap`, `scan`, `gradient_eager`.
         text: the message of the exception, or the values that differ.
     """
 
@@ -228,15 +228,15 @@ class Program:
             except Exception as error:  # noqa: BLE001 - it is reported
                 return [error] * len(self.inputs)
             return [flatten(jax.tree.map(lambda leaf, i=i: leaf[i], found)) for i in range(len(self.inputs))]
-        run = jax.grad(loss, tuple(range(len(self.inputs[0])))) if mode == "gradient" else function
-        run = jax.jit(run) if mode != "eager" and jit else run
+        run = jax.grad(loss, tuple(range(len(self.inputs[0])))) if mode.startswith("gradient") else function
+        run = jax.jit(run) if mode in {"jit", "gradient"} and jit else run
         return [attempt(run, [jnp.asarray(x) for x in arrays]) for arrays in self.inputs]
 
     def check(self, modes: tuple[str, ...] = MODES, *, pytorch: bool = True) -> Verdict:
         """Return the worst verdict, of the first mode that has it."""
         pytorch = pytorch and not self.text.startswith("# eager")
         expected: dict[bool, list[Any]] = {}
-        for gradient in {mode == "gradient" for mode in modes}:
+        for gradient in {mode.startswith("gradient") for mode in modes}:
             expected[gradient] = (
                 self.by_pytorch(gradient=gradient)
                 if pytorch
@@ -250,7 +250,7 @@ class Program:
             if mode == "eager" and not pytorch:
                 continue
             found = self.by_fnjax(mode)
-            for want, have in zip(expected[mode == "gradient"], found, strict=True):
+            for want, have in zip(expected[mode.startswith("gradient")], found, strict=True):
                 verdicts.append(judge(mode, want, have))
         order = ("wrong", "error", "lenient", "refused", "right")
         return min(verdicts, key=lambda verdict: order.index(verdict.kind))
@@ -337,7 +337,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--tries", type=int, default=60, help="how often to try a smaller program")
     parser.add_argument("--within", choices=[*WRAPPERS], default="", help="where the cases run")
-    parser.add_argument("--modes", default=",".join(MODES), help="of eager, jit, gradient, vmap and scan")
+    parser.add_argument(
+        "--modes", default=",".join(MODES), help="of eager, jit, gradient (under jit), vmap, scan, gradient_eager"
+    )
     options = parser.parse_args()
     modes = tuple(options.modes.split(","))
     warnings.simplefilter("ignore")
