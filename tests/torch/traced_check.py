@@ -129,12 +129,17 @@ def flatten(result: Any) -> list[tuple[str, Any]]:
     return leaves
 
 
+def name_of(dtype: str) -> str:
+    """Return a dtype's name as JAX has it: without JAX_ENABLE_X64 there are 32 bits."""
+    return dtype if jax.config.jax_enable_x64 else dtype.replace("64", "32")
+
+
 def differ(expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> str:
     """Return how two flat results differ; the empty string if they do not."""
     if len(expected) != len(found):
         return f"{len(found)} leaves for {len(expected)}"
     for (dtype, want), (other, have) in zip(expected, found, strict=True):
-        same_type = dtype == (np.dtype(other).kind if len(dtype) == 1 and len(other) > 1 else other)
+        same_type = name_of(dtype) == (np.dtype(other).kind if len(dtype) == 1 and len(other) > 1 else name_of(other))
         if not isinstance(want, np.ndarray) or not isinstance(have, np.ndarray):
             if want is not have and want != have:
                 return f"want {want!r}, got {have!r}"
@@ -145,9 +150,9 @@ def differ(expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> str
     return ""
 
 
-def weigh(leaves: list[Any], ones: Callable[..., Any]) -> Any:
-    """Return a weighted sum of the floating-point leaves that a gradient can be asked of."""
-    return sum(((k + 1) * leaf * ones(leaf)).sum() for k, leaf in enumerate(leaves))
+def weigh(leaves: list[Any]) -> Any:
+    """Return a weighted sum of floating-point leaves."""
+    return sum(((k + 1) * leaf).sum() for k, leaf in enumerate(leaves))
 
 
 def attempt(function: Callable[..., Any], inputs: list[Any]) -> Any:
@@ -197,7 +202,7 @@ class Program:
             if not gradient:
                 return result
             leaves = [x for x in jax.tree.leaves(result) if isinstance(x, torch.Tensor) and x.is_floating_point()]
-            loss = weigh(leaves, lambda _: 1)
+            loss = weigh(leaves)
             zeros = [torch.zeros_like(x) for x in tensors]
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 return zeros
@@ -217,7 +222,7 @@ class Program:
 
         def loss(*arrays: Any) -> Any:
             leaves = [x for x in jax.tree.leaves(function(*arrays)) if isinstance(x, jax.Array)]
-            total = weigh([x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)], lambda _: 1)
+            total = weigh([x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)])
             return total if isinstance(total, jax.Array) else jnp.float32(0)
 
         if mode in {"vmap", "scan"}:
@@ -340,13 +345,14 @@ def main() -> int:
     parser.add_argument(
         "--modes", default=",".join(MODES), help="of eager, jit, gradient (under jit), vmap, scan, gradient_eager"
     )
+    parser.add_argument("--bits", type=int, choices=[32, 64], default=64, help="64 for JAX_ENABLE_X64")
     options = parser.parse_args()
     modes = tuple(options.modes.split(","))
     warnings.simplefilter("ignore")
     kinds, reasons = collections.Counter[str](), collections.Counter[str]()
     features: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     start = time.monotonic()
-    with tempfile.TemporaryDirectory() as name, jax.enable_x64(True):
+    with tempfile.TemporaryDirectory() as name, jax.enable_x64(options.bits == 64):
         folder = Path(name)
         if options.what == "cases":
             for case, verdict, _ in check_cases(options.only, folder, modes, options.within):
