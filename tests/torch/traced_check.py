@@ -29,7 +29,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fnjax.torch
-from tests.torch.traced_programs import Generator, Views
+from tests.torch.traced_programs import FEATURES, Generator, Views
 
 CASES = Path(__file__).with_name("traced_cases.txt")
 PRELUDE = """import math
@@ -340,6 +340,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--count", type=int, default=10**9, help="how many seeds at most")
     parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--features", default="*", help="names of features, with wildcards and commas")
     parser.add_argument("--tries", type=int, default=60, help="how often to try a smaller program")
     parser.add_argument("--within", choices=[*WRAPPERS], default="", help="where the cases run")
     parser.add_argument(
@@ -348,6 +349,7 @@ def main() -> int:
     parser.add_argument("--bits", type=int, choices=[32, 64], default=64, help="64 for JAX_ENABLE_X64")
     options = parser.parse_args()
     modes = tuple(options.modes.split(","))
+    allowed = [name for name in FEATURES if any(fnmatchcase(name, p) for p in options.features.split(","))]
     warnings.simplefilter("ignore")
     kinds, reasons = collections.Counter[str](), collections.Counter[str]()
     features: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
@@ -362,7 +364,7 @@ def main() -> int:
         else:
             seed = options.seed
             while seed < options.seed + options.count and time.monotonic() - start < options.seconds:
-                generator = Views(seed) if options.what == "views" else Generator(seed)
+                generator = Views(seed) if options.what == "views" else Generator(seed, allowed)
                 program, verdict = check_seed(generator, seed, folder, modes)
                 kinds[verdict.kind] += 1
                 for feature in generator.features:

@@ -58,15 +58,14 @@ class Generator:
 
     Args:
         seed: the seed of its choices.
-        features: the features of the program; None draws one to three.
+        allowed: the features from which one to three are drawn.
     """
 
     shape = (3,)
 
-    def __init__(self, seed: int, features: tuple[str, ...] | None = None) -> None:
+    def __init__(self, seed: int, allowed: Sequence[str] = tuple(FEATURES)) -> None:
         self.random = random.Random(seed)
-        if features is None:
-            features = tuple(self.random.sample(list(FEATURES), self.random.choice([1, 2, 2, 3])))
+        features = self.random.sample(allowed, min(self.random.choice([1, 2, 2, 3]), len(allowed)))
         self.features, self.count, self.left = features, 0, 16
         self.used = [BASE, *(FEATURES[name] for name in features)]
 
