@@ -189,6 +189,8 @@ class Tensor(metaclass=_TensorType):
         if retained and storage.value.node is not None:  # of retain_grad: `.grad` is that of the newest value
             old.leaf, storage.value.leaf = None, self
         storage.version += 1
+        if not isinstance(storage, Derived):
+            storage.end_loans()
         return self
 
     def replace_value(self, new: Value) -> None:
@@ -200,7 +202,7 @@ class Tensor(metaclass=_TensorType):
     def check_writable(self, *, may_be_leaf: bool = False) -> None:
         """Raise PyTorch's error for a leaf that requires grad and is written to while gradients are recorded."""
         if self.memory.shared:
-            raise NotSupported(self.memory.shared, "give it memory of its own before the loop or in it: x = x.clone()")
+            raise NotSupported(self.memory.shared, "give it memory of its own, in a loop in that: x = x.clone()")
         if replaced.get():
             _check_not_replaced(self.memory)
         value = self.memory.value

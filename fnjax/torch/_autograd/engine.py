@@ -200,10 +200,11 @@ def grad(
         if made is None:
             results.append(make(jnp.zeros_like(tensor.array), tensor.dtype) if materialize_grads else None)
         else:
-            results.append(make(made.array, tensor.dtype, value=made))
+            gradient = make(made.array, tensor.dtype, value=made)
             # PyTorch takes the gradient before the hooks where it goes on to another input
             if value.node is None or len(_reach([value]).keys() & by_value.keys()) == 1:
-                results[-1] = _run_hooks(value, results[-1], create_graph)
+                gradient = _run_hooks(value, gradient, create_graph)
+            results.append(gradient)
     return tuple(results)
 
 

@@ -34,6 +34,7 @@ from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._autograd.gradients import check_gradients, resolve
 from fnjax.torch._autograd.graph import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
+from fnjax.torch._autograd.rebinding import find_root
 from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
@@ -67,6 +68,7 @@ class _Call:
         changed: those that forward wrote to; their arrays follow the results.
         dirty: those that it marked as such.
         returned: for each result the argument that it is, after forward wrote to that.
+        lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
         draws: the random numbers of forward, which it draws each time that it runs.
     """
 
@@ -86,6 +88,7 @@ class _Call:
         self.changed: list[int] = []
         self.dirty: set[int] = set()
         self.returned: list[int | None] = []
+        self.lenders: list[int | None] = []
 
 
 def wrap_array(array: Any, kind: Kind) -> Tensor:
@@ -211,6 +214,11 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         call.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
+        owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
+        call.lenders = [
+            owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
+            for i, (m, target) in enumerate(zip(members, call.returned, strict=True))
+        ]
         _save(ctx, own, tensors, members, call)
         # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
         changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
@@ -511,6 +519,10 @@ def _run(
             # The history of what is not marked as dirty does not see the write.
             with nullcontext() if i in call.dirty else set_mode(get_mode()._replace(enabled=False)):
                 args[i].assign(value)
+    for i, owner in enumerate(call.lenders):
+        lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
+        if isinstance(lender, Tensor):
+            find_root(lender.memory).lend(results[i].memory)
     if not takes_tensors:
         results = [r.array if isinstance(r, Tensor) else r for r in results]
     return tuple(results) if call.is_tuple else results[0]

@@ -14,7 +14,8 @@ from fnjax._contexts import NO_GRAD
 from fnjax._primitives.jax_internals import find_trace, is_in_scope, is_transformed
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch._random import Stream
-from fnjax.torch.control.journal import next_serial
+from fnjax.torch.control.journal import next_serial, note_storage
+from fnjax.torch.loading.errors import NotSupported
 
 
 class Mode(NamedTuple):
@@ -273,6 +274,23 @@ def overwrite(old: Value, array: Any) -> Value:
         return compute(lambda x: (replace_primal(x, array),), [old], "CopyBackwards")[0]
 
 
+class LostValue(Value):
+    """Value of a result of a Function after a write to the argument whose memory it shares."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.node, self.index, self.requires_grad = None, 0, False
+        self.leaf = self.hooks = self.source = self.origin = None
+
+    @property
+    def array(self) -> Any:  # type: ignore[override]
+        raise NotSupported(
+            "what a Function returned, and what shares memory with its argument, after a write to that",
+            "return x.clone() from forward, or write to a clone",
+        )
+
+
 class Storage:
     """Memory that a tensor shares with its views.
 
@@ -283,9 +301,10 @@ class Storage:
         serial: grows with each storage that is made.
         shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
         numpy: what NumPy has of the memory (_numpy_memory), or None.
+        borrowers: weak references to the memory of what Functions returned of this memory, as it was.
     """
 
-    __slots__ = ("__weakref__", "layout", "numpy", "serial", "shared", "value", "version")
+    __slots__ = ("__weakref__", "borrowers", "layout", "numpy", "serial", "shared", "value", "version")
     shared: str
     numpy: Any
     is_chosen = False  # of deferred.aliases: a traced test decides which memory it is
@@ -293,11 +312,26 @@ class Storage:
     def __init__(self, value: Value, layout: Any) -> None:
         self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
         self.numpy = None
+        self.borrowers: list[weakref.ref[Storage]] = []
 
     @property
     def trace(self) -> Any:
         """The trace that the memory belongs to, or None."""
         return find_trace(self.value.array)
+
+    def lend(self, other: Storage) -> None:
+        """Remember that other memory stands for this: nobody may write to it, or read it after a write to this."""
+        other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
+        self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
+
+    def end_loans(self) -> None:
+        """Refuse reads of memory that stands for this, after a write to this."""
+        for other in (r() for r in self.borrowers):
+            if other is not None:
+                note_storage(other)
+                other.value = LostValue()
+                other.version += 1
+                other.end_loans()
 
 
 class Substitute(NamedTuple):
