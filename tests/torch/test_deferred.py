@@ -1,6 +1,7 @@
 """Values that JAX decides: what a program asks of them is answered as Python does, or refused."""
 
 import re
+import textwrap
 
 import jax
 import jax.numpy as jnp
@@ -208,6 +209,34 @@ def test_identity_of_a_chosen_tensor_is_refused(tmp_path, question):
     text = f"def f(x):\n    y = x * 2\n    if x.sum() > 0: y = x\n    return y * (2 if {question} else 3)\n"
     with pytest.raises(torch.NotSupported, match=r"(tensor|tensors) of which JAX decides"):
         jax.jit(torch.jax_view(load(tmp_path, text).f))(jnp.ones(3))
+
+
+def test_host_values_answer_or_refuse(tmp_path):
+    """An array of NumPy under jit has NumPy's type and can be copied; other uses of its values raise."""
+    text = """
+        import copy
+        import numpy as np
+        import torch
+
+        def f(x):
+            a = x.numpy()
+            b = copy.deepcopy(a)
+            b[0] = 7
+            return torch.tensor(a + b) * (2 if type(a) is np.ndarray and not callable(a) else 3)
+
+        def contains(x):
+            return x * (3 in x.numpy())
+
+        def delete(x):
+            a = x.numpy()
+            del a[0]
+    """
+    loaded = load(tmp_path, textwrap.dedent(text))
+    f = torch.jax_view(loaded.f)
+    np.testing.assert_array_equal(jax.jit(f)(jnp.ones(3)), [16, 4, 4])
+    for function, use in ((loaded.contains, "in"), (loaded.delete, "del")):
+        with pytest.raises(torch.NotSupported, match=rf"^{use} of numpy\(\)"):
+            jax.jit(torch.jax_view(function))(jnp.ones(3))
 
 
 NUMBERS = """

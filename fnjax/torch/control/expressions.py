@@ -117,10 +117,12 @@ def _callable(value: Any) -> Any:
 
 
 def _type(*args: Any, **kwargs: Any) -> Any:
-    value = find_choice(args[0]) if len(args) == 1 else None
-    if not issubclass(type(value), Deferred):
-        return type(*args, **kwargs)
+    value: Any = find_choice(args[0]) if len(args) == 1 else None
     own = type(value)
+    if own is HostValue:
+        return type(value.sample)
+    if not issubclass(own, Deferred):
+        return type(*args, **kwargs)
     if own is Selection:
         return Tensor
     if own is Either:

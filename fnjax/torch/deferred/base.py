@@ -50,6 +50,15 @@ _CALLS = (
 _METHODS |= {name: f"{name}()" for name in _CALLS.split()}
 
 
+def refuse_others(cls: Any) -> None:
+    """Make the special methods of Python that a class does not define raise what its `refuse` returns."""
+    uses = {f"{prefix}{name}": use for name, use in _OPERATORS.items() for prefix in ("", "r", "i")} | _METHODS
+    defined = {name for base in cls.__mro__[:-1] for name in vars(base)}
+    for name, use in uses.items():
+        if f"__{name}__" not in defined:
+            setattr(cls, f"__{name}__", _make(use))
+
+
 def _make(use: str) -> Callable[..., Any]:
     def method(self: Deferred, *_: Any, **__: Any) -> Any:
         raise self.refuse(use)
@@ -57,8 +66,4 @@ def _make(use: str) -> Callable[..., Any]:
     return method
 
 
-for _name, _use in _OPERATORS.items():
-    for _prefix in ("", "r", "i"):
-        setattr(Deferred, f"__{_prefix}{_name}__", _make(_use))
-for _name, _use in _METHODS.items():
-    setattr(Deferred, f"__{_name}__", _make(_use))
+refuse_others(Deferred)

@@ -16,6 +16,7 @@ from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import next_serial
+from fnjax.torch.deferred.base import refuse_others
 from fnjax.torch.deferred.number import number
 from fnjax.torch.host.trees import find_place, list_leaves, map_leaves, share_memory
 from fnjax.torch.loading.errors import NotSupported
@@ -176,8 +177,12 @@ class HostValue:
             NotSupported: it depends on what JAX traces.
         """
         if not self.is_known:
-            raise NotSupported(f"{what} of {self.name}, which is computed when the program runs", REMEDY)
+            raise self.refuse(what)
         return self.sample
+
+    def refuse(self, use: str) -> NotSupported:
+        """Return the exception for a use that needs its value."""
+        return NotSupported(f"{use} of {self.name}, which is computed when the program runs", REMEDY)
 
     def to_array(self) -> Any:
         """Return the array of JAX."""
@@ -237,6 +242,15 @@ class HostValue:
 
     def __len__(self) -> int:
         return len(self.sample)
+
+    def __copy__(self) -> Any:
+        return self.copy() if isinstance(self.sample, np.ndarray) else self
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return self.__copy__()
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.known("in")
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
@@ -298,6 +312,8 @@ def _install() -> None:
 
 
 _install()
+refuse_others(HostValue)
+del HostValue.__call__  # type: ignore[attr-defined] # it is no function
 
 
 def dtype_of(value: Any) -> Any:
