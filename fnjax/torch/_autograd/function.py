@@ -30,11 +30,11 @@ from fnjax.torch._autograd.captured import (
     reach,
     release,
 )
+from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._autograd.gradients import check_gradients, resolve
 from fnjax.torch._autograd.graph import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
-from fnjax.torch._autograd.rebinding import find_root
 from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging, get_default

@@ -284,7 +284,7 @@ class LostValue(Value):
         self.leaf = self.hooks = self.source = self.origin = None
 
     @property
-    def array(self) -> Any:  # type: ignore[override]
+    def array(self) -> Any:
         raise NotSupported(
             "what a Function returned, and what shares memory with its argument, after a write to that",
             "return x.clone() from forward, or write to a clone",
