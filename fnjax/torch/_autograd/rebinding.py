@@ -62,9 +62,8 @@ class Rebinding:
         while stack:
             value = stack.pop()
             kind = find_kind(type(value))
-            if isinstance(value, np.ndarray):
-                arrays.append(value)
             if kind is None or id(value) in self._own:
+                arrays += [value] if isinstance(value, np.ndarray) else []
                 continue
             self._own[id(value)] = value
             if kind is Tensor:
@@ -91,9 +90,10 @@ class Rebinding:
 
     def write_back(self) -> None:
         """Set what a call has changed in copies of objects that no module owns: counters, lists, variables."""
-        originals = {id(made): value for value, made in self._made.values()}
-        for value, made in [*self._made.values()]:
-            if value is made or id(value) in self._own or isinstance(value, (*_SHARED, tuple, frozenset)):
+        others = [(value, made) for value, made in self._made.values() if id(value) not in self._own]
+        originals = {id(made): value for value, made in self._made.values()} if others else {}
+        for value, made in others:
+            if value is made or isinstance(value, (*_SHARED, tuple, frozenset)):
                 continue
             old, new = read_contents(value), read_contents(made)
             if len(old) != len(new) or any(self.find(a) is not b for a, b in zip(old, new, strict=True)):

@@ -159,7 +159,8 @@ def _list_changed(rebinding: Rebinding, model: Module) -> list[str]:
         f"{path}{'.' if path else ''}{name}"
         for path, module in model.named_modules()
         for name, new in vars(rebinding.find(module)).items()
-        if new is not (old := vars(module).get(name))
+        if type(new) is not dict  # most of a module's attributes, and not compared
+        and new is not (old := vars(module).get(name))
         and name != "training"
         and name not in module._recomputed
         and _is_changed(rebinding, old, new)
