@@ -16,6 +16,7 @@ from fnjax.torch.control.branches import NUMBERS, negate, run_where, select, to_
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, assuming, find_choice
+from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import Number, cast, number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.recording import HostValue
@@ -96,17 +97,23 @@ def _to_number(kind: type, value: Any) -> Any:
     return cast(number(value.array.reshape(())), kind)
 
 
+# Types of values that answer for others, or of which a traced test decides what they are.
+_ASKED = frozenset({Either, Number, Tensor, HostValue, Missing})
+
+
 def _isinstance(value: Any, kinds: Any) -> Any:
+    if type(value) not in _ASKED:
+        return isinstance(value, kinds)
     value = find_choice(value)
     own = type(value)
-    if issubclass(own, HostValue):
+    if own is HostValue:
         return isinstance(value.sample, kinds)
     if own is Either:
         return value.map(lambda x: _isinstance(x, kinds), "isinstance()")
     if own is Number:
         return value.ask(lambda kind: issubclass(kind, kinds))
-    if issubclass(own, Deferred) and own is not Selection:
-        raise value.refuse("isinstance()")
+    if own is Missing:
+        raise value.refuse()
     return isinstance(value, kinds)
 
 
@@ -117,19 +124,20 @@ def _callable(value: Any) -> Any:
 
 
 def _type(*args: Any, **kwargs: Any) -> Any:
-    value: Any = find_choice(args[0]) if len(args) == 1 else None
+    own: Any = type(*args, **kwargs)
+    if len(args) != 1 or own not in _ASKED:
+        return Tensor if own is Selection else own
+    value = find_choice(args[0])
     own = type(value)
     if own is HostValue:
         return type(value.sample)
-    if not issubclass(own, Deferred):
-        return type(*args, **kwargs)
-    if own is Selection:
-        return Tensor
     if own is Either:
         return value.map(_type, "type()")
     if own is Number:
         return value.kind
-    raise value.refuse("type()")
+    if own is Missing:
+        raise value.refuse()
+    return own
 
 
 def _id(value: Any) -> int:
@@ -201,9 +209,6 @@ def not_in(value: Any, container: Any) -> Any:
     """Return `value not in container`."""
     found = in_(value, container)
     return not found if type(found) is bool else not_(found)
-
-
-_ASKED = frozenset({Either, Number, Tensor})
 
 
 def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:

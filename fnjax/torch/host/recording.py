@@ -313,7 +313,7 @@ def _install() -> None:
 
 _install()
 refuse_others(HostValue)
-del HostValue.__call__  # type: ignore[attr-defined] # it is no function
+del HostValue.__call__  # it is no function
 
 
 def dtype_of(value: Any) -> Any:
