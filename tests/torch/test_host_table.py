@@ -4,11 +4,13 @@ import importlib
 import operator
 import warnings
 
+import jax
 import numpy as np
 import pytest
 
+from fnjax import torch
 from fnjax.torch.host import table
-from fnjax.torch.host.bridges import HostModule
+from fnjax.torch.host.bridges import HostFunction, HostModule
 from fnjax.torch.host.calls import record
 from fnjax.torch.host.recording import HostValue, Recording, dtype_of
 from fnjax.torch.host.trees import list_leaves, share_memory
@@ -438,3 +440,58 @@ def list_shared(result, arrays):
     """Return the names of the arrays with which a result shares memory."""
     leaves = [x.sample if isinstance(x, HostValue) else x for x in list_leaves(result)]
     return {n for n, array in arrays.items() if any(share_memory(x, array) for x in leaves)}
+
+
+CHAINED = ("operator", "numpy", "numpy.linalg", "numpy.fft", "scipy.special", "scipy.ndimage", "methods")
+
+
+def run_chain(x, chain, numpy):
+    """Return what three to six calls of the table make of parts of a tensor, and the tensor after their writes."""
+    x = x.clone()
+    entries = x.numpy()
+    arrays = {"a": entries[:9].reshape(3, 3), "b": entries[9:18].reshape(3, 3).T, "r": entries[20:45].reshape(5, 5)}
+    arrays |= {"t": entries[30:54].reshape(2, 3, 4), "long": entries[:64], "x": entries[4:8], "y": entries[30:38:2]}
+    arrays |= {"e": entries[2], "m": entries[9:18].reshape(3, 3) > 0, "n": entries[:4] > 0}
+    arrays |= {"p": numpy.argsort(entries[:4]), "i": numpy.argsort(entries[:3])[:2]}
+    arrays |= {"j": numpy.argmax(entries[:3]), "k": numpy.argmin(entries[:3])}
+    results = []
+    for name, code, function, into in chain:
+        with np.errstate(all="ignore"):
+            found = eval(code, {"F": HostFunction(function, name), "np": numpy, "NAME": name, **arrays})
+        kinds = (np.ndarray, np.generic, HostValue, bool, int, float, complex)
+        leaves = [leaf for leaf in list_leaves(found) if isinstance(leaf, kinds)]
+        results += map(torch.tensor, leaves)
+        if into in arrays and leaves:  # the next call gets it
+            real = numpy.nan_to_num(numpy.real(leaves[0])).astype(np.float32)
+            arrays[into] = numpy.resize(real, (3, 3) if into in "ab" else (4,))
+    return [*results, x]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_chains_of_calls():
+    """Random chains of calls, with views and writes in place, give under jit what they give outside of it."""
+    random, chains = np.random.default_rng(7), []
+    pool = []
+    for module in CHAINED:
+        home = np.ndarray if module == "methods" else importlib.import_module(module)
+        for name, call in list_calls(module):
+            if module == "methods" or hasattr(home, name):
+                function = None if module == "methods" else getattr(home, name)
+                pool.append((name, compile(call.replace(".F(", f".{name}("), call, "eval"), function))
+    x = random.normal(size=64).astype(np.float32)
+    expected = []
+    while len(chains) < 25:
+        chosen = [pool[i] for i in random.integers(len(pool), size=random.integers(3, 7))]
+        chain = [(*call, random.choice(["a", "b", "x", "y", "other"])) for call in chosen]
+        try:
+            expected.append(torch.jax_view(lambda x, chain=chain: run_chain(x, chain, np))(x))
+        except Exception:  # noqa: BLE001 - of arguments that some functions do not take
+            continue
+        chains.append(chain)
+    found = jax.jit(torch.jax_view(lambda x: [run_chain(x, chain, HostModule(np)) for chain in chains]))(x)
+    for chain, a, b in zip(chains, expected, found, strict=True):
+        calls = [code.co_filename for _, code, *_ in chain]
+        assert len(a) == len(b), calls
+        for left, right in zip(a, b, strict=True):
+            assert (left.shape, left.dtype) == (right.shape, right.dtype), calls
+            np.testing.assert_array_equal(left, right, err_msg=str(calls))
