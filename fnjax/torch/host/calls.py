@@ -130,7 +130,7 @@ def record(
         return HostValue(recording, found, name, is_placed=not any(share_memory(found, x) for x in moved))
 
     result = found if row is not None and row.is_fact else map_leaves(wrap, found)
-    recording.steps.append(Step(next_serial(), function, *recorded, result, bool(written)))
+    recording.steps.append(Step(next_serial(), function, recorded[0], recorded[1], result, bool(written)))
     if written:
         if traced:
             for value in written:
