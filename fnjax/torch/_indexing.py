@@ -115,7 +115,7 @@ def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
     return derive(x, lambda a: jnp.take(a, first, axis=axis, mode="fill"), put)
 
 
-def get_item(x: Tensor, index: Any) -> Tensor:
+def get_item(x: Any, index: Any) -> Any:
     """Return `x[index]`: a view for integers and slices, else a copy."""
     parts = _normalise(index)
     if type(x) is Selection:
@@ -138,7 +138,7 @@ def get_item(x: Tensor, index: Any) -> Tensor:
     return make(value.array, x.dtype, value=value)
 
 
-def set_item(x: Tensor, index: Any, new: Any) -> None:
+def set_item(x: Any, index: Any, new: Any) -> None:
     """Write `x[index] = new`."""
     parts = _normalise(index)
     if any(type(p) is Selection for p in parts):
@@ -164,7 +164,7 @@ def set_item(x: Tensor, index: Any, new: Any) -> None:
     base.assign(compute(put, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
 
 
-def write(target: Tensor, new: Any) -> Tensor:
+def write(target: Any, new: Any) -> Any:
     """Write a number or a tensor to all elements of a tensor."""
     if type(target) is not Selection:
         return target.assign(_cast(new, target, target.layout.shape))
@@ -181,8 +181,8 @@ def write(target: Tensor, new: Any) -> Tensor:
 def is_traced_mask(t: Any) -> bool:
     """Return whether an index is a mask that JAX traces."""
     return (
-        isinstance(t, Tensor)
-        and type(t) is not Selection
+        type(t) is not Selection
+        and isinstance(t, Tensor)
         and t.dtype.name in {"bool", "uint8"}
         and not is_known(t.array)
     )
@@ -211,7 +211,7 @@ def write_masked(base: Tensor, mask: Tensor, at: int, new: Any, *, may_be_longer
     like, own, shape = flatten_masked(base, mask, at), base.dtype.array, base.layout.shape
     if type(new) is Selection and (may_be_longer or not have_same_mask(new, like)):
         new = move(new, like, may_be_longer=may_be_longer)
-    elif isinstance(new, Tensor) and type(new) is not Selection and new.layout.size == 1:
+    elif type(new) is not Selection and isinstance(new, Tensor) and new.layout.size == 1:
         new = new.reshape(())
     operand, fits = fit(new, like)
     given = operand.value if isinstance(operand, Tensor) else Value(jnp.asarray(operand, own))
@@ -280,7 +280,7 @@ def _take_selected(x: Tensor, parts: tuple[Any, ...]) -> tuple[Selection, Any]:
     return protect(Selection(get_item(x, index), first.mask, 0, fits)), index
 
 
-def _write_selected(x: Tensor, parts: tuple[Any, ...], new: Any) -> None:
+def _write_selected(x: Any, parts: tuple[Any, ...], new: Any) -> None:
     """Write `x[index] = new` for indices, or a mask of a selection's elements, that a traced mask selects."""
     if type(x) is Selection:
         if len(parts) > 1:

@@ -98,7 +98,7 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 @known("torch.masked_select", "torch.Tensor.masked_select")
 @with_out
 @takes_selections
-def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+def masked_select(input: Any, mask: Any) -> Any:  # noqa: A002 - PyTorch's name
     """Return the entries that a mask selects, along one axis."""
     if not (type(input) is type(mask) is Selection and mask.ndim == input.ndim):
         input, mask = _views.broadcast_tensors(input, mask)  # noqa: A001 - as above
@@ -107,7 +107,7 @@ def masked_select(input: Tensor, mask: Tensor) -> Tensor:  # noqa: A002 - PyTorc
 
 @known("torch.masked_scatter", "torch.Tensor.masked_scatter")
 @with_out
-def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:  # noqa: A002 - as above
+def masked_scatter(input: Tensor, mask: Tensor, source: Any) -> Tensor:  # noqa: A002 - as above
     """Return a copy whose entries at a mask come from a source, which may itself be a selection."""
     if type(source) is not Selection or is_known(mask.array):
         found: Tensor = run("torch.masked_scatter", (input, mask, source), {})

@@ -58,13 +58,14 @@ def run_selected(call: BoundCall, run_call: Run, find_template: Callable[[BoundC
         NotSupported: it asks for the number of elements, or it is not known here.
     """
     name, values = name_of(call), call.values
-    tensors = [
-        x for v in values.values() for x in (v if isinstance(v, (list, tuple)) else [v]) if isinstance(x, Tensor)
-    ]
-    selections = [x for x in tensors if type(x) is Selection]
+    given = [x for v in values.values() for x in (v if isinstance(v, (list, tuple)) else [v])]
+    tensors = [x for x in given if isinstance(x, Tensor)]
+    selections: list[Any] = [x for x in given if type(x) is Selection]
     like = max(selections, key=lambda s: s.ndim)
     is_flat = sum(isinstance(v, Tensor) for v in values.values()) == len(tensors)
     if is_flat and not call.overload.random:
+        if name in {"dot", "inner", "matmul"} and len(selections) == len(tensors) == 2 and like.ndim == 1:
+            return (selections[0] * selections[1]).sum(dtype=like.dtype)
         if name in _LOSSES:
             return _run_loss(call, like, run_call)
         if call.operation.first.each or name in _EACH or (name in {"max", "min"} and len(tensors) == 2):
@@ -127,7 +128,8 @@ def _run_along(
         gone = 0 if keeps or call.read_literal("keepdim") is True else sum(d < x.at for d in axes)
         return jax.tree.map(lambda t: x.of(t, x.at - gone), found, is_leaf=lambda t: isinstance(t, Tensor))
     if isinstance(found, tuple):  # of max and min, whose indices count elements that are not selected
-        return type(found)(settle(found[0], x.fits, *conditions), Missing("the index", x.refuse(f"torch.{name}")))
+        made: Any = type(found)
+        return made(settle(found[0], x.fits, *conditions), Missing("the index", x.refuse(f"torch.{name}")))
     return settle(found, x.fits, *conditions)
 
 

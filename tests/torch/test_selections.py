@@ -20,7 +20,8 @@ s.max(), s.min(), s.amax(), s.amin(0), s.max(0).values, s.min(0)[0]
 s.var(), s.var(unbiased=False), s.var(correction=0), s.var(0, False), s.var(False), s.std(False), s.std(0, correction=2)
 s.norm(), s.norm(1), s.norm(3), s.norm(float("inf")), torch.linalg.norm(s, 1), torch.linalg.vector_norm(s, 3)
 s.logsumexp(0), s.softmax(0).max(), s.cumsum(0).sum(), s.cumprod(0).sum(), s.nansum(), s.nanmean(), s.count_nonzero()
-s.sum() / s.numel(), s.sum() / s.shape[0], s.sum() / s.size(0), torch.numel(s), s.ndim + s.dim()
+s.sum() / s.numel(), s.sum() / s.shape[0], s.sum() / s.size(0), torch.numel(s), s.ndim + s.dim(), sizes(s)
+s @ s, torch.dot(s, 2 * s)
 s.to(torch.float16).float().sum(), s.double().sum(), s.long().sum(), (x > 0)[x > 1.5].type_as(x).sum()
 torch.where(s > 3, 1.0, 0.0).sum(), torch.where(s > 3, s, 0.0).sum(), s.masked_fill(s > 3, 0.0).sum(), (s > 3).any()
 s[s < 5].mean(), s.masked_select(s < 5).sum(), m[m > 0][m[m > 0] < 1.2].sum(), s[:].sum(), s[...].sum()
@@ -48,9 +49,9 @@ torch.vmap(lambda y: y[y > 0].mean())(m + 3), [v.sum() for v in (s, x[x < 0])], 
 """
 REFUSED = """
 s[0]; s[-1]; s[:2].sum(); s[torch.tensor([0, 1])]; s[x < 5].sum(); s[x[x > 1.5] < 5].sum(); s[m[:, 0] > 0]
-len(s); list(s); bool(s); float(s); s.item(); s.tolist(); s.numpy(); f"{s}"; 4.0 in s; {s: 1} and max(s); sum(s)
+list(s); bool(s); float(s); s.item(); s.tolist(); s.numpy(); f"{s}"; 4.0 in s; {s: 1} and max(s); sum(s)
 s; [s]; {"a": s}; 2 * s, x; s + x[x < 0]; x + s; x[:3] + s; torch.tensor(s); x.new_tensor(s)
-torch.cat([s, s]); torch.stack([s, s]); torch.einsum("i,i->", s, s); s @ s; torch.outer(s, x); torch.dot(s, s)
+torch.cat([s, s]); torch.stack([s, s]); torch.einsum("i,i->", s, s); s @ r; torch.outer(s, x); torch.dot(s, x)
 s.sort(); s.median(); s.argmax(); s.max(0).indices; s.topk(1); s.unique(); s.flip(0); s.diff(); s.long().max()
 s.T; s.unsqueeze(0); s.view(3, 1); s.reshape(-1, 1); s.squeeze(); s.expand(2, 3); s.repeat(2); s.split(1); s.unbind()
 s.norm(-1); torch.linalg.vector_norm(s, -2); torch.linalg.norm(r, 1); torch.rand_like(s); F.dropout(s)
@@ -87,6 +88,7 @@ def changed(y):
     y[mask] *= 10
     y[mask] += y[mask] * 2
     y[y < 0] /= 4
+def sizes(s): return s.sum() / len(s) if len(s) > 1 else s.max()
 def count_answers(s):
     return torch.is_tensor(s) + isinstance(s, torch.Tensor) + (type(s) is torch.Tensor) + (s is not None)
 def rows(y): y[y[:, 0] > 0] = y[y[:, 0] > 0].sum(1, keepdim=True)

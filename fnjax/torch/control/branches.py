@@ -268,7 +268,7 @@ def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | Non
     if isinstance(a, numbers) and isinstance(b, numbers):
         return a if type(a) is type(b) in NUMBERS and a == b else _merge_numbers(test, a, b)
     kinds = (Tensor, *numbers)
-    if isinstance(a, kinds) and isinstance(b, kinds) and Selection not in {type(a), type(b)}:
+    if Selection not in {type(a), type(b)} and isinstance(a, kinds) and isinstance(b, kinds):
         return _merge_tensors(test, a, b, name, start)
     if type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b):
         made = [_merge(test, x, y, f"{name}[{i}]", start) for i, (x, y) in enumerate(zip(a, b, strict=True))]

@@ -15,7 +15,22 @@ from typing import Any
 from fnjax.torch.control.syntax import CHANGING, Names, bind, call, compare, delay, load
 
 BUILTINS = frozenset(
-    ["int", "float", "bool", "range", "isinstance", "max", "min", "any", "all", "sorted", "type", "id", "callable"]
+    [
+        "int",
+        "float",
+        "bool",
+        "range",
+        "isinstance",
+        "max",
+        "min",
+        "any",
+        "all",
+        "sorted",
+        "type",
+        "id",
+        "callable",
+        "len",
+    ]
 )
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _QUESTIONS = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}

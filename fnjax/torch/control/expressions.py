@@ -269,6 +269,7 @@ _BUILTINS: dict[int, Any] = {
     id(isinstance): _isinstance,
     id(type): _type,
     id(id): _id,
+    id(len): lambda x: x.size(0) if type(x) is Selection else len(x),
     id(callable): _callable,
     id(max): _extreme(max, operator.gt),
     id(min): _extreme(min, operator.lt),

@@ -75,7 +75,11 @@ class Selection(Deferred):
 
     def refuse(self, use: str = "") -> NotSupported:
         """Return the exception for a use that needs to know how many elements there are."""
-        what = f"{use} of what a traced mask selects" if use else "what a traced mask selects, where a tensor is needed"
+        what = (
+            f"{use} of what a traced mask selects"
+            if use
+            else "what a traced mask selects, where a tensor of a known size is needed"
+        )
         return NotSupported(f"{what}: the number of elements is not known under jit", REMEDY)
 
     def __getattr__(self, name: str) -> Any:
@@ -261,12 +265,12 @@ def fit(x: Any, like: Selection) -> tuple[Any, Value | None]:
     Raises:
         NotSupported: another mask selects it, or it has more axes.
     """
-    if not isinstance(x, Tensor):
-        return x, None
     if type(x) is Selection:
         if not have_same_mask(x, like):
             raise NotSupported("an operation on elements that two different traced masks select", "use torch.where")
         return x.whole, x.fits
+    if not isinstance(x, Tensor):
+        return x, None
     axis = x.ndim - like.ndim + like.at  # that meets the selected one
     if x.ndim > like.ndim:
         raise like.refuse("an operation on a tensor of more axes and")
