@@ -580,6 +580,26 @@ def argument_written(x):
 def same_written(x):
     Pair.apply(x)[0].mul_(2)
 
+class Kept(Function):
+    @staticmethod
+    def forward(ctx, x, w, reads):
+        ctx.w, ctx.reads = w, reads
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (ctx.w if ctx.reads else ctx.w.shape[0]), None, None
+
+def kept(x, reads):
+    v, w = x.detach().clone().requires_grad_(), torch.ones(2)
+    y = Kept.apply(v, w, reads)
+    w.mul_(5)
+    y.sum().backward()
+    return v.grad
+
+def kept_written(x):
+    return kept(x, True)
+
 def other_written(x):
     _, y, z = Pair.apply(x)
     z.mul_(2)
@@ -599,7 +619,7 @@ def not_read(x):
 """
 
 
-def test_results_that_share_memory_with_arguments(tmp_path):
+def test_what_shares_memory_with_arguments(tmp_path):
     """A write that PyTorch would show in the other tensor is refused; what nobody reads afterwards is right."""
     (tmp_path / "shared.py").write_text(SHARED)
     shared, x = torch.load(tmp_path / "shared.py"), jnp.array([0.3, -0.4])
@@ -607,11 +627,13 @@ def test_results_that_share_memory_with_arguments(tmp_path):
         for name, message in {
             "result_written": "a write to what a Function returned",
             "argument_written": "after a write to that",
+            "kept_written": "kept on ctx.* after a write to that",
             "same_written": "a write to what a Function returned",
             "other_written": "a write to what a Function returned",
         }.items():
             with pytest.raises(torch.NotSupported, match=f"(?s){message}.*x.clone"):
                 how(torch.jax_view(getattr(shared, name)))(x)
+        np.testing.assert_array_equal(how(torch.jax_view(lambda x: shared.kept(x, False)))(x), [2, 2])
         w, y = how(torch.jax_view(shared.not_read))(x)
         np.testing.assert_allclose(w, [1.108, 0.856], rtol=1e-6)  # by PyTorch 2.13
         np.testing.assert_allclose(y, [-0.288], rtol=1e-6)

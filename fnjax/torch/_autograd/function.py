@@ -33,7 +33,18 @@ from fnjax.torch._autograd.captured import (
 from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx, is_written, mark
 from fnjax.torch._autograd.gradients import check_gradients, resolve
-from fnjax.torch._autograd.graph import BACKWARD, FORWARD, Value, compute, get_mode, is_small, set_mode, watch
+from fnjax.torch._autograd.graph import (
+    BACKWARD,
+    FORWARD,
+    LostValue,
+    Storage,
+    Value,
+    compute,
+    get_mode,
+    is_small,
+    set_mode,
+    watch,
+)
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
 from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._dtypes import as_dtype, dtype
@@ -69,6 +80,8 @@ class _Call:
         dirty: those that it marked as such.
         returned: for each result the argument that it is, after forward wrote to that.
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
+        attributes: the names of attributes of ctx that are arguments, with their indices.
+        guards: for each of these names memory that stands for the argument's, whose value a write to that ends.
         draws: the random numbers of forward, which it draws each time that it runs.
     """
 
@@ -89,6 +102,8 @@ class _Call:
         self.dirty: set[int] = set()
         self.returned: list[int | None] = []
         self.lenders: list[int | None] = []
+        self.attributes: dict[str, int] = {}
+        self.guards: dict[str, Storage] = {}
 
 
 def wrap_array(array: Any, kind: Kind) -> Tensor:
@@ -214,6 +229,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         call.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
+        call.attributes = {k: i for k, v in vars(own).items() if (i := inputs.get(id(v))) is not None}
         owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         call.lenders = [
             owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
@@ -228,6 +244,9 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     def backward(ctx: Any, *grads: Any) -> Any:
         facts: _Saved = ctx._torch
         own = reopen(ctx)
+        for name, guard in facts.guards.items():
+            if isinstance(guard.value, LostValue):
+                vars(own)[name].memory.value = guard.value
         arrays = iter(ctx.saved_tensors)
         saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
         for i, at in facts.instead.items():
@@ -286,6 +305,7 @@ class _Saved:
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
+    guards: dict[str, Storage]  # as of the call
     constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
@@ -342,6 +362,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),
+        {} if call is None else call.guards,
         (
             *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
             *(k for k, v in attributes.items() if id(v) in constant),
@@ -519,6 +540,10 @@ def _run(
             # The history of what is not marked as dirty does not see the write.
             with nullcontext() if i in call.dirty else set_mode(get_mode()._replace(enabled=False)):
                 args[i].assign(value)
+    for name, i in call.attributes.items():
+        if isinstance(args[i], Tensor) and call.objects[i] is None:
+            call.guards[name] = Storage(Value(None), None)
+            find_root(args[i].memory).lend(call.guards[name])
     for i, owner in enumerate(call.lenders):
         lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
         if isinstance(lender, Tensor):

@@ -275,7 +275,7 @@ def overwrite(old: Value, array: Any) -> Value:
 
 
 class LostValue(Value):
-    """Value of a result of a Function after a write to the argument whose memory it shares."""
+    """Value of a result of a Function, or of an attribute of ctx, after a write to the argument that it was."""
 
     __slots__ = ()
 
@@ -286,8 +286,8 @@ class LostValue(Value):
     @property
     def array(self) -> Any:
         raise NotSupported(
-            "what a Function returned, and what shares memory with its argument, after a write to that",
-            "return x.clone() from forward, or write to a clone",
+            "what a Function returned or kept on ctx, and what shares memory with its argument, after a write to that",
+            "return or keep x.clone() in forward, or write to a clone",
         )
 
 
