@@ -154,9 +154,9 @@ def merge_memory(
     for side, taken in ((a, test.array), (b, jnp.logical_not(test.array))):
         if not isinstance(side, Tensor) or side.dtype is not own or side.layout.shape != value.array.shape:
             continue
-        is_strong = side.memory.serial >= start
-        if not is_strong or any(id(r) in shared for r in list_roots(side.memory)):
-            sides.append((side, Value(taken), is_strong))
+        # Memory that a branch made may be a choice, or a view, of older memory.
+        if any(root.serial < start or id(root) in shared for root in list_roots(side.memory)):
+            sides.append((side, Value(taken), side.memory.serial >= start))
     if not sides:
         return None
     storage = Merged(value, sides)
