@@ -14,3 +14,4 @@ IN_KERNEL = jax.make_user_context(False)  # whether a Pallas kernel is being tra
 TRITON_BACKEND = jax.make_user_context("auto")  # the choice of fnjax.triton.backend
 DEFAULT_GROUP = jax.make_user_context(None)  # the mesh axis that is fnjax.torch's default process group
 NO_GRAD = jax.make_user_context(False)  # whether torch.no_grad makes results constants for derivatives
+AUTOCAST = jax.make_user_context(())  # the blocks of fnjax.torch.autocast, innermost first

@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._contexts import AUTOCAST
 from fnjax.torch import _views
+from fnjax.torch._autocast import cast_arguments
 from fnjax.torch._autograd.graph import are_same, compute
 from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._checks import check_values
@@ -164,6 +166,8 @@ def _run_operation(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
         raise NotSupported(
             f"{name}{reason or ' is not an operation that fnjax.torch has'}", getattr(operation, "remedy", "")
         )
+    if AUTOCAST.value:
+        args, kwargs = cast_arguments(name, args, kwargs)
     return run_call(bind(operation, args, kwargs))
 
 

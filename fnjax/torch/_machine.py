@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import numpy as np
 
-from fnjax.torch._dtypes import DTYPES
+from fnjax.torch._autocast import Autocast, custom_bwd, custom_fwd, find_block
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._random import fork, get_state, restart, set_state
-from fnjax.torch._tensor import Tensor
 
 
 class Device:
@@ -120,9 +118,6 @@ def nothing(*_: Any, **__: Any) -> Iterator[None]:
 
 
 for _name in [
-    "autocast",
-    "amp.autocast",
-    "cuda.amp.autocast",
     "cuda.device",
     "cuda.device_of",
     "cuda.stream",
@@ -131,7 +126,6 @@ for _name in [
     "autograd.profiler.record_function",
     "autograd.set_detect_anomaly",
     "autograd.detect_anomaly",
-    "cpu.amp.autocast",
     "backends.cudnn.flags",
 ]:
     KNOWN[f"torch.{_name}"] = nothing
@@ -156,18 +150,14 @@ for _name in [
     "jit.is_tracing",
     "_dynamo.is_compiling",
     "onnx.is_in_onnx_export",
-    "is_autocast_enabled",
     "is_anomaly_enabled",
     "are_deterministic_algorithms_enabled",
-    "is_autocast_cpu_enabled",
     "compiler.is_dynamo_compiling",
     "_C._get_tracing_state",
     "_C._is_tracing",
     "cuda.is_current_stream_capturing",
 ]:
     KNOWN[f"torch.{_name}"] = lambda *_, **__: False
-KNOWN["torch.get_autocast_gpu_dtype"] = lambda: DTYPES["float16"]
-KNOWN["torch.get_autocast_dtype"] = lambda device="cuda": DTYPES["float16"]
 KNOWN["torch.cuda.is_available"] = KNOWN["torch.cuda.is_initialized"] = lambda: True
 KNOWN["torch.cuda.is_bf16_supported"] = lambda including_emulation=True: True
 KNOWN["torch.cuda.device_count"] = lambda: 1
@@ -225,24 +215,23 @@ def manual_seed(seed: int) -> Generator:
     return Generator()
 
 
-def _cast(custom: bool) -> Callable[..., Any]:
-    def decorator(function: Any = None, *, device_type: Any = None, cast_inputs: Any = None) -> Any:
-        if function is None:
-            return functools.partial(decorator, device_type=device_type, cast_inputs=cast_inputs)
-        if not custom or cast_inputs is None:
-            return function
-
-        @functools.wraps(function)
-        def casting(*args: Any, **kwargs: Any) -> Any:
-            def narrow(x: Any) -> Any:
-                return x.to(cast_inputs) if isinstance(x, Tensor) and x.dtype.is_floating_point else x
-
-            return function(*map(narrow, args), **{k: narrow(v) for k, v in kwargs.items()})
-
-        return casting
-
-    return decorator
+def _autocast_of(device_type: str) -> Callable[..., Autocast]:
+    return lambda enabled=True, dtype=None, cache_enabled=True: Autocast(device_type, dtype, enabled)
 
 
-for _space in ("torch.cuda.amp", "torch.amp", "torch.cuda.amp.autocast_mode"):
-    KNOWN |= {f"{_space}.custom_fwd": _cast(True), f"{_space}.custom_bwd": _cast(False)}
+for _name in ("autocast", "amp.autocast", "amp.autocast_mode.autocast", "autocast_mode.autocast"):
+    KNOWN[f"torch.{_name}"] = Autocast
+for _device in ("cpu", "cuda"):
+    KNOWN[f"torch.{_device}.amp.autocast"] = _autocast_of(_device)
+    KNOWN[f"torch.{_device}.amp.autocast_mode.autocast"] = _autocast_of(_device)
+KNOWN |= {
+    "torch.is_autocast_enabled": lambda device_type="cuda": find_block(device_type)[1],
+    "torch.is_autocast_cpu_enabled": lambda: find_block("cpu")[1],
+    "torch.get_autocast_dtype": lambda device_type="cuda": find_block(device_type)[0],
+    "torch.get_autocast_gpu_dtype": lambda: find_block("cuda")[0],
+    "torch.get_autocast_cpu_dtype": lambda: find_block("cpu")[0],
+    "torch.amp.is_autocast_available": lambda device_type: device_type in {"cpu", "cuda"},
+    "torch.amp.autocast_mode.is_autocast_available": lambda device_type: device_type in {"cpu", "cuda"},
+}
+for _space in ("torch.cuda.amp", "torch.amp", "torch.cuda.amp.autocast_mode", "torch.amp.autocast_mode"):
+    KNOWN |= {f"{_space}.custom_fwd": custom_fwd, f"{_space}.custom_bwd": custom_bwd}

@@ -11,7 +11,16 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax.torch._autograd.graph import RECORDS_GRADIENTS, Mode, Value, compute, get_mode, list_nodes, set_mode
+from fnjax.torch._autograd.graph import (
+    RECORDS_GRADIENTS,
+    Mode,
+    Value,
+    compute,
+    get_mode,
+    list_nodes,
+    resume_autocast,
+    set_mode,
+)
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.loading.errors import NotSupported, find_line
 
@@ -45,7 +54,8 @@ def replay(
 
         with set_mode(Mode(enabled=False)), _recording(True):
             for node in nodes:
-                with contextlib.nullcontext() if node.draws is None else node.draws.resume():
+                draws = contextlib.nullcontext() if node.draws is None else node.draws.resume()
+                with draws, resume_autocast(node.autocast):
                     results = node.function(*map(find, (*node.parents, *node.reads)))
                 known |= {(id(node), i): array for i, array in enumerate(results)}
         return [find(v) for v in roots]

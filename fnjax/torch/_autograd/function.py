@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import fnjax
+from fnjax._contexts import AUTOCAST
 from fnjax._function.ctx import NeedsInputGrad
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.captured import (
@@ -42,6 +43,7 @@ from fnjax.torch._autograd.graph import (
     compute,
     get_mode,
     is_small,
+    resume_autocast,
     set_mode,
     watch,
 )
@@ -83,12 +85,14 @@ class _Call:
         attributes: the names of attributes of ctx that are arguments, with their indices.
         guards: for each of these names memory that stands for the argument's, whose value a write to that ends.
         draws: the random numbers of forward, which it draws each time that it runs.
+        autocast: the blocks of autocast in which it runs.
     """
 
     def __init__(
         self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
     ) -> None:
         self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
+        self.autocast = AUTOCAST.value
         first = len(args) - reached
         functions = [f for a in args if isinstance(f := a.value if isinstance(a, _Constant) else a, CALLABLE)]
         closed_over = {id(t) for t in reach(functions, whole=True)}
@@ -211,7 +215,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         tensors = enter(call, args, needs, call.objects)
         marks = [mark(t) for t in tensors]
         given = tensors[: len(args) - call.reached]
-        with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume():
+        with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume(), resume_autocast(call.autocast):
             if separate:
                 result = cls.forward(*given, **call.kwargs)
                 cls.setup_context(own, tuple(given), result)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._contexts import NO_GRAD
+from fnjax._contexts import AUTOCAST, NO_GRAD
 from fnjax._primitives.jax_internals import find_trace, is_in_scope, is_transformed
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch._random import Stream
@@ -101,6 +101,11 @@ def is_small(array: Any) -> bool:
     return not isinstance(array, jax.core.Tracer) and array.size <= SMALL
 
 
+def resume_autocast(blocks: Any) -> Any:
+    """Compute under the blocks of autocast in which something ran that runs again."""
+    return contextlib.nullcontext() if blocks == AUTOCAST.value else AUTOCAST(blocks)
+
+
 class Node:
     """An operation that was recorded.
 
@@ -109,11 +114,12 @@ class Node:
         parents: the values that it read.
         name: for `grad_fn`.
         draws: where its random numbers begin: it is run again for a gradient.
+        autocast: the blocks of autocast in which it ran.
         reads: further values that it takes, for its gradient: only second derivatives flow into them.
         serial: grows with each node that is made.
     """
 
-    __slots__ = ("draws", "function", "name", "parents", "reads", "serial")
+    __slots__ = ("autocast", "draws", "function", "name", "parents", "reads", "serial")
 
     def __init__(
         self,
@@ -124,6 +130,7 @@ class Node:
         reads: Sequence[Value] = (),
     ) -> None:
         self.function, self.parents, self.name, self.draws = function, tuple(parents), name, draws
+        self.autocast = AUTOCAST.value
         self.reads, self.serial = tuple(reads), next_serial()
 
 
