@@ -260,6 +260,27 @@ def test_hooks_within_torch_autograd(reads, name, wrap):
     np.testing.assert_allclose(jnp.stack(found), BY_AUTOGRAD[name], rtol=1e-4, atol=1e-5)
 
 
+class Collects(torch.nn.Module):
+    """A module that keeps results and gradients, as those that draw saliency maps do."""
+
+    def __init__(self):
+        super().__init__()
+        self.w, self.seen, self.last = torch.nn.Parameter(torch.ones(3)), [], None
+
+    def forward(self, x):
+        self.last = y = x * self.w
+        y.register_hook(lambda g: (self.seen.append(g), g * 2)[1])
+        return (y * y).sum()
+
+
+def test_what_an_earlier_trace_left_is_not_read():
+    """Tensors of a trace that has ended may lie in what a hook leads to."""
+    module = Collects()
+    for how in (jax.jit, lambda f: f, jax.jit):
+        grad = how(jax.grad(torch.jax_view(module)))
+        np.testing.assert_allclose(grad(X), 4 * X, rtol=1e-6)
+
+
 def test_hooks_that_cannot_be_called(reads):
     """A hook that reads what was computed after it was registered, or one that waits for `.grad` under jax.grad."""
     for how in (lambda f: f, jax.jit, jax.vmap):

@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import fnjax
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.captured import reach
+from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.graph import (
     BACKWARD,
     RECORDS_GRADIENTS,
+    LostValue,
     Value,
     compute,
     list_nodes,
@@ -44,12 +46,14 @@ class Reads:
     """
 
     def __init__(self, functions: Sequence[Any], *, only_traced: bool = False) -> None:
-        self._tensors = reach(functions, whole=True)
+        # What an earlier trace has left in a list or a module is no operand of this one.
+        self._tensors = [t for t in reach(functions, whole=True) if _is_alive(find_root(t.memory).value)]
         # A view that nobody has read yet is computed when a hook reads it.
         values = [t.memory.value for t in self._tensors if not isinstance(t.memory, Derived)]
         values += [t.value for t in self._tensors if t._cached is not None or isinstance(t.memory, Derived)]
         before = [p for node in list_nodes(values, set(), whole=True) for p in (*node.parents, *node.reads)]
-        values = [*{id(v): v for v in [*values, *(p for p in before if p.node is None)]}.values()]
+        values += [p for p in before if p.node is None and _is_alive(p)]
+        values = [*{id(v): v for v in values}.values()]
         self._known = {id(x): x for v in (*values, *before) for x in (v, v.node) if x is not None}
         self._values = [v for v in values if (v.requires_grad and not only_traced) or not is_known(v.array)]
         self._detached = [v for v in values if v.source is not None and not is_known(v.source)]
@@ -91,6 +95,10 @@ class Reads:
                 setattr(value, name, array)
             for tensor, kept in zip(self._tensors, cached, strict=True):
                 tensor._cached = kept
+
+
+def _is_alive(value: Value) -> bool:
+    return not isinstance(value, LostValue) and is_in_scope(value.array)
 
 
 class Call:
