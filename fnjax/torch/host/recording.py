@@ -110,7 +110,7 @@ class Recording:
         own, end = as_dtype(dtype_of(wanted.sample)).array, find_slot(wanted)
 
         def call(*arrays: Any) -> Any:
-            values = {at: np.array(a, dtype) for (at, dtype), a in zip(given, arrays, strict=True)}
+            values = {at: np.array(a, dtype, order="C") for (at, dtype), a in zip(given, arrays, strict=True)}
 
             def enter(x: Any) -> Any:
                 return values[x.index] if isinstance(x, _Slot) else np.array(x) if isinstance(x, np.ndarray) else x
