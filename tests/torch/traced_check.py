@@ -109,6 +109,11 @@ class Verdict:
     mode: str = ""
     text: str = ""
 
+    def is_like(self, other: Verdict) -> bool:
+        """Return whether two verdicts are of one kind, of exceptions of one class if they are errors."""
+        names = [v.text.partition(":")[0] if v.kind == "error" else "" for v in (self, other)]
+        return (self.kind, self.mode, names[0]) == (other.kind, other.mode, names[1])
+
     def __str__(self) -> str:
         return f"{self.kind:8} {self.mode:8} {' '.join(self.text.split())}"
 
@@ -150,9 +155,9 @@ def differ(expected: list[tuple[str, Any]], found: list[tuple[str, Any]]) -> str
     return ""
 
 
-def weigh(leaves: list[Any]) -> Any:
-    """Return a weighted sum of floating-point leaves."""
-    return sum(((k + 1) * leaf).sum() for k, leaf in enumerate(leaves))
+def weigh(result: Any, is_differentiable: Callable[[Any], bool]) -> Any:
+    """Return a weighted sum of the leaves that are differentiable; other leaves, such as numbers, count as places."""
+    return sum(((k + 1) * leaf).sum() for k, leaf in enumerate(jax.tree.leaves(result)) if is_differentiable(leaf))
 
 
 def attempt(function: Callable[..., Any], inputs: list[Any]) -> Any:
@@ -201,8 +206,7 @@ class Program:
             result = space["f"](*tensors)
             if not gradient:
                 return result
-            leaves = [x for x in jax.tree.leaves(result) if isinstance(x, torch.Tensor) and x.is_floating_point()]
-            loss = weigh(leaves)
+            loss = weigh(result, lambda x: isinstance(x, torch.Tensor) and x.is_floating_point())
             zeros = [torch.zeros_like(x) for x in tensors]
             if not isinstance(loss, torch.Tensor) or not loss.requires_grad:
                 return zeros
@@ -221,8 +225,8 @@ class Program:
         function = self.load()
 
         def loss(*arrays: Any) -> Any:
-            leaves = [x for x in jax.tree.leaves(function(*arrays)) if isinstance(x, jax.Array)]
-            total = weigh([x for x in leaves if jnp.issubdtype(x.dtype, jnp.floating)])
+            is_float = lambda x: isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jnp.floating)
+            total = weigh(function(*arrays), is_float)
             return total if isinstance(total, jax.Array) else jnp.float32(0)
 
         if mode in {"vmap", "scan"}:
@@ -318,7 +322,7 @@ def shrink(program: Program, verdict: Verdict, tries: int) -> tuple[Program, Ver
             tries -= 1
             with contextlib.suppress(Exception):
                 found = smaller.check(modes, pytorch=has_pytorch())
-                if (found.kind, found.mode) == (verdict.kind, verdict.mode) and smaller.raised <= program.raised:
+                if found.is_like(verdict) and smaller.raised <= program.raised:
                     program, verdict = smaller, found
                     break
         else:
