@@ -97,9 +97,22 @@ def run_operator(this: Implementation, args: Sequence[Any], keywords: Mapping[st
     arrays, rest = split((list(args), dict(keywords)), is_array)
     call = _OperatorCall(this, rest)
     if not any(map(is_tracer, arrays)):
-        return call.run(_choose(this, arrays, args), arrays)
+        chosen = _choose(this, arrays, args)
+        try:
+            return call.run(chosen, arrays)
+        except NotImplementedError as e:
+            other = this.kernels.get(None, chosen)
+            if type(e) is not NotImplementedError or other is chosen:
+                raise
+        return call.run(other, arrays)  # the platform's own body says that it is none
     default = this.kernels.get(None)
-    staged = {platform: _stage(call, kernel, arrays) for platform, kernel in this.kernels.items()}
+    staged = dict[str | None, _Staged]()
+    for platform, kernel in this.kernels.items():
+        try:
+            staged[platform] = _stage(call, kernel, arrays)
+        except NotImplementedError as e:
+            if type(e) is not NotImplementedError or default is None or kernel is default:
+                raise
     if list(staged) == [None] and default is not None:
         first = staged[None]
         return first.structure.fill(first.run(*arrays))

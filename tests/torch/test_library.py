@@ -241,3 +241,23 @@ def test_operators_that_are_not_there(loaded):
     with pytest.raises(torch.NotSupported, match="loaded::nothing is not defined"):
         torch.ops.loaded.nothing(X)
     np.testing.assert_array_equal(torch.ops.aten.add.Tensor(torch.torch_view(X), 1).array, X + 1)
+
+
+def test_a_body_that_is_not_implemented_gives_way():
+    """A platform's body that raises NotImplementedError gives way to that for CUDA; NotSupported does not."""
+
+    @torch.library.custom_op("loaded::gives_way", mutates_args=(), device_types="cuda")
+    def square(x: torch.Tensor) -> torch.Tensor:
+        return x * x
+
+    @square.register_kernel("cpu")
+    def on_cpu(x):
+        if x.ndim == 1:
+            raise NotImplementedError("no kernel for CPUs")
+        raise torch.NotSupported("matrices", "pass a vector")
+
+    f = torch.jax_view(square)
+    for g in (f, jax.jit(f)):
+        np.testing.assert_array_equal(g(jnp.full(2, 3.0)), [9, 9])
+        with pytest.raises(torch.NotSupported, match="pass a vector"):
+            g(jnp.ones((2, 2)))
