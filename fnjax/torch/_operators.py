@@ -90,6 +90,8 @@ def _set_component(part: Any) -> Callable[[Tensor, Any], None]:
 
 
 def _set_data(self: Tensor, new: Tensor) -> None:
+    if new.memory is self.memory and new.layout is self.layout and new.part == self.part:  # `x.data -= 1`
+        return
     own, mode = self.value, get_mode()
     in_method = not mode.enabled and not mode.constant  # of a Function, which JAX does not differentiate
     if not own.requires_grad and (in_method or is_known(new.array)):
