@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Self
@@ -330,7 +331,8 @@ class Module(Members, StateDict, Stateful):
         lost = [
             n
             for n, found in before.items()
-            if after.get(n) != found and not isinstance(found[2].array, jax.core.Tracer)
+            if not all(map(operator.is_, after.get(n, (None,) * 3), found))
+            and not isinstance(found[2].array, jax.core.Tracer)
         ]
         if not lost:
             return result
