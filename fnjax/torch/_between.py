@@ -16,10 +16,13 @@ from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
-from fnjax.torch._autograd.graph import compute
+from fnjax.torch._autograd.graph import Storage, compute
 from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import Journal, is_journaled
+from fnjax.torch.control.places import UNBOUND, Content
+from fnjax.torch.control.state import State
+from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.recording import HostValue
@@ -114,33 +117,74 @@ def _between(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with exchanging(), _without_lost_writes():
+        with exchanging(), _without_lost_writes(function, (args, kwargs)):
             return leave(function(*enter(args), **enter(kwargs)))
 
     return call
 
 
 @contextlib.contextmanager
-def _without_lost_writes() -> Iterator[None]:
-    """Refuse writes to tensors from outside of a program: the program is traced once, and runs many times.
+def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[None]:
+    """Refuse changes of what is outside of a program: the program is traced once, and runs many times.
+
+    Args:
+        function: that is called.
+        args: its arguments.
 
     Raises:
-        NotSupported: a global tensor, a default argument or an attribute of a class was written to.
+        NotSupported: a global tensor, a default argument or an attribute was written to, or holds a traced value now.
     """
-    if is_journaled() or not is_staged():  # a branch, a loop or a Function looks after its writes
+    leaves = jax.tree.leaves(args, is_leaf=is_node)
+    is_traced = is_staged() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    if is_journaled() or not is_traced:  # a branch, a loop or a Function looks after its writes
         yield
         return
-    with Journal(is_branch=False) as journal:
+    state = State([function, *(leaf for leaf in leaves if not is_array(leaf))])
+    with Journal(is_branch=False, state=state) as journal:
         try:
             yield
         finally:
-            written = [(s, old) for s, old in journal.storages.values() if s.value is not old and is_known(old.array)]
+            staged = is_staged()  # else what is left there has a value, unless it is a tracer of a gradient
+            written = [
+                (s, old)
+                for s, old in journal.storages.values()
+                if s.value is not old and is_known(old.array) and (staged or not is_known(s.value.array))
+            ]
             for storage, old in written:
                 storage.value = old
                 storage.version += 1
+            lost = _take_back(state)
     if written:
         raise NotSupported(
             f"a write to a tensor of shape {tuple(written[0][1].array.shape)} from outside of the function that JAX "
             "traces: the new value would be lost",
             "make it an argument and return its new value, or register it as a buffer of a module",
         )
+    if lost:
+        raise NotSupported(
+            f"{lost} from outside of the function that JAX traces holds a traced value after it: that would be lost",
+            "return it, or make it an argument and return its new value",
+        )
+
+
+def _take_back(state: State) -> str:
+    """Put back what places held where they have been given traced values; return the name of one, or nothing."""
+    lost = ""
+    for i, after in state.list_changes().items():
+        owner, kind, content = state.places[i]
+        before, now = content.to_dict(), after.to_dict()
+        names = {k: x for k, x in zip(now, after.keys, strict=True) if now[k] is not before.get(k, UNBOUND)}
+        traced = [k for k in names if state.find_new(now[k], _is_traced)]
+        if traced and kind.write is not None:
+            lost = f"{state.name(owner)}{kind.label(names[traced[0]])}"
+            kept = {k: before[k] if k in traced else v for k, v in now.items() if k in before or k not in traced}
+            keys = dict(zip((*before, *now), (*content.keys, *after.keys), strict=True))
+            kind.write(owner, Content([keys[k] for k in kept], [*kept.values()]) if kind.is_merged else content)
+    return lost
+
+
+def _is_traced(x: Any) -> bool:
+    if issubclass(type(x), (Tensor, Storage)):
+        roots = list_roots(x.memory if issubclass(type(x), Tensor) else x)
+        return not all(is_known(root.value.array) for root in roots)
+    return isinstance(x, jax.core.Tracer) or (isinstance(x, Number) and not is_known(x.array))

@@ -21,6 +21,7 @@ from fnjax.torch._indexing import write
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
+from fnjax.torch.control.journal import note_storage, refuse_in_branch
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.deferred.number import Number, number
 from fnjax.torch.deferred.selection import takes_selections
@@ -316,6 +317,7 @@ def detach_(self: Tensor) -> Tensor:
     if self.layout is not self.memory.layout or self.part:
         raise RuntimeError("Can't detach views in-place. Use detach() instead.")
     if self.requires_grad:
+        note_storage(self.memory)
         self.memory.value = Value(jax.lax.stop_gradient(self.array))
         self._cached = None
     return self
@@ -326,6 +328,7 @@ def retain_grad(self: Tensor) -> None:
     """Collect the gradient in `.grad`, although the tensor is not a leaf."""
     value = self.value
     if value.leaf is None:
+        refuse_in_branch(self, "retain_grad")
         value.leaf = self
         self._cached = (self.memory.version, value)
 

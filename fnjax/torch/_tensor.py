@@ -27,7 +27,7 @@ from fnjax.torch._autograd.graph import (
 )
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
-from fnjax.torch.control.journal import note_storage
+from fnjax.torch.control.journal import note_storage, refuse_in_branch
 from fnjax.torch.loading.errors import NotSupported
 
 CPU = "cpu"
@@ -285,6 +285,8 @@ class Tensor(metaclass=_TensorType):
             layout = _layout.make_layout(value.array.shape)
             own.source = _show(self.memory.value.array, self.layout, self.memory.layout, self.part)
             self.memory, self.layout, self.part, self._detached = Storage(own, layout), layout, "", None
+        else:
+            refuse_in_branch(self, "requires_grad_")
         self.memory.value = own
         self._cached = (self.memory.version, own)
         return self

@@ -4,11 +4,11 @@ import ast
 import operator
 import random
 import re
+import types
 import warnings
 
 import pytest
 
-from fnjax.torch.control.branches import Variables
 from fnjax.torch.control.lowering import lower
 from fnjax.torch.control.syntax import RUNTIME
 from tests.torch.python_programs import KINDS, Generator
@@ -39,6 +39,21 @@ class Items:
         self.items = items
 
 
+def list_flags(*closures):
+    """Return the cells of the flags that closures set, and what they hold."""
+    found, seen, waiting = [], set(), [*closures]
+    while waiting:
+        closure = waiting.pop()
+        seen.add(closure)
+        for name, cell in zip(closure.__code__.co_freevars, closure.__closure__ or (), strict=True):
+            value = None if cell == types.CellType() else cell.cell_contents
+            if name.startswith("__fnjax_") and isinstance(value, types.FunctionType):
+                waiting += {value} - seen
+            elif re.match("__fnjax_(returned|broken|skipped)", name):
+                found.append((cell, value))
+    return found
+
+
 class Runtime:
     """Runtime that takes some tests for traced ones; of their branches it runs the one that is taken.
 
@@ -59,19 +74,18 @@ class Runtime:
             return value
         return Traced(bool(value)) if self.takes() else bool(value)
 
-    def if_(self, test, yes, no, state=lambda: ()):
-        test, variables = self.to_bool(test), Variables(state)
-        before = variables.read()
+    def if_(self, test, yes, no):
+        test, before = self.to_bool(test), list_flags(yes, no)
         try:
             return yes() if truth(test) else no()
         finally:
-            if isinstance(test, Traced):
-                flags = [n.startswith("__fnjax_") and "result" not in n for n in state.__code__.co_freevars]
-                flags += [False] * len(state.__code__.co_names)
-                variables.write([
-                    Traced(new) if flag and new is not old and not isinstance(new, Traced) else new
-                    for flag, old, new in zip(flags, before, variables.read(), strict=True)
-                ])  # fmt: skip
+            for cell, old in before if isinstance(test, Traced) else ():
+                if (
+                    cell != types.CellType()
+                    and cell.cell_contents is not old
+                    and not isinstance(cell.cell_contents, Traced)
+                ):
+                    cell.cell_contents = Traced(cell.cell_contents)
 
     is_, is_not = staticmethod(operator.is_), staticmethod(operator.is_not)
     in_, not_in = staticmethod(lambda a, b: a in b), staticmethod(lambda a, b: a not in b)
@@ -94,7 +108,7 @@ class Runtime:
         return isinstance(items, Items)
 
     def returned(self, state, flag):
-        return Variables(state).read()[0] if truth(flag) else None
+        return state.__closure__[0].cell_contents if truth(flag) else None
 
     def and_(self, value, rest):
         return rest() if truth(value) else value
@@ -109,7 +123,7 @@ class Runtime:
         container[index] = value
 
     get_entry = staticmethod(lambda container, index: container[index])
-    builtin = guard = staticmethod(lambda value: value)
+    builtin = staticmethod(lambda value: value)
     assume = staticmethod(bool)
 
 

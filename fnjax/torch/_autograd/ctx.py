@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.control.journal import TAKEN_BACK, note_context
 from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.selection import Selection
@@ -67,12 +66,12 @@ class FunctionCtx:
             saved = tuple(merge(x, y) for x, y in zip(a["saved"], b["saved"], strict=True))
         return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        note_context(self)
-        super().__setattr__(name, value)
+    def may_have(self, name: str) -> bool:
+        """Return whether only one of two traced branches has set an attribute."""
+        sometimes = vars(self)["_own"].get("sometimes", {})
+        return name in sometimes and vars(self).get(name) is sometimes[name]
 
     def _note(self, **facts: Any) -> None:
-        note_context(self)
         vars(self)["_own"] = vars(self)["_own"] | facts
 
     def save_for_backward(self, *tensors: Any) -> None:
@@ -134,6 +133,3 @@ class FunctionCtx:
     materialize_grads = property(
         fset=lambda self, value: self.set_materialize_grads(value), doc="What set_materialize_grads sets."
     )
-
-
-TAKEN_BACK.append(FunctionCtx)

@@ -22,6 +22,7 @@ from fnjax.torch._autograd.graph import (
     set_mode,
 )
 from fnjax.torch._tensor import Tensor, make
+from fnjax.torch.control.journal import is_in_loop, note_reached, note_tensor
 from fnjax.torch.loading.errors import NotSupported, find_line
 
 KEPT = "KeptBackward"  # the name of a node that stands for a graph which forward kept on ctx
@@ -182,7 +183,7 @@ def grad(
     given = list(grad_outputs) if isinstance(grad_outputs, (list, tuple)) else [grad_outputs] * len(roots)
     pairs = [(r, g) for r, g in zip(roots, given, strict=True) if r.requires_grad]
     if not pairs:
-        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+        raise _make_error()
     values = [w.value for w in wanted]
     if any(not v.requires_grad for v in values):
         raise RuntimeError("One of the differentiated Tensors does not require grad")
@@ -242,6 +243,14 @@ def list_leaves(roots: Sequence[Value]) -> list[Value]:
     return [v for v in _reach(roots).values() if v.node is None and v.requires_grad]
 
 
+def _make_error() -> Exception:
+    if is_in_loop():
+        return NotSupported(
+            "torch.autograd in a loop that ends on a traced value", "write it with a fixed number of iterations"
+        )
+    return RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+
+
 def backward(
     tensors: Any,
     grad_tensors: Any = None,
@@ -255,7 +264,7 @@ def backward(
     starts = [_start(r, g) for r, g in zip(roots, given, strict=True)]
     values = [r.value for r in roots]
     if not any(v.requires_grad for v in values):
-        raise RuntimeError("element 0 of tensors does not require grad and does not have a grad_fn")
+        raise _make_error()
     wanted = (
         None if inputs is None else {id(t.value) for t in (inputs if isinstance(inputs, (list, tuple)) else [inputs])}
     )
@@ -263,6 +272,7 @@ def backward(
     for leaf, found in zip(leaves, differentiate(values, leaves, starts, record=create_graph), strict=True):
         tensor: Tensor = leaf.leaf
         made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found), create_graph)
+        note_tensor(tensor)
         if tensor.grad is None:
             tensor.grad = made
         else:
@@ -274,6 +284,7 @@ def backward(
                     tensor.grad.assign(total)
         with set_mode(Mode(enabled=False)):
             for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:
+                note_reached(hook)
                 hook(tensor)
 
 

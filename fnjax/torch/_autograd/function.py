@@ -55,7 +55,7 @@ from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import are_one
-from fnjax.torch.control.journal import Journal
+from fnjax.torch.control.journal import Journal, note_reached
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
 from fnjax.torch.loading.errors import NotSupported
@@ -246,6 +246,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         return (*arrays, *changed) if call.is_tuple or changed else arrays[0]
 
     def backward(ctx: Any, *grads: Any) -> Any:
+        note_reached(cls)
         facts: _Saved = ctx._torch
         own = reopen(ctx)
         for name, guard in facts.guards.items():
@@ -257,7 +258,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
             saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
         saved = saved[: min(facts.instead.values(), default=len(saved))]
-        vars(own)["_own"] |= {"saved": tuple(saved), "is_read": False}
+        own_saved = {"saved": tuple(saved), "is_read": False}
+        vars(own)["_own"] |= own_saved | {"sometimes": {k: vars(own)[k] for k in facts.sometimes}}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
@@ -313,6 +315,7 @@ class _Saved:
     constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
+    sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
 
 
@@ -373,6 +376,7 @@ def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], ca
         ),
         get_default(),
         None if graph is None else graph[0],
+        tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
         instead,
     )
     if facts["non_differentiable"]:

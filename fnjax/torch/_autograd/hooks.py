@@ -27,7 +27,7 @@ from fnjax.torch._autograd.graph import (
 )
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
-from fnjax.torch.control.journal import next_serial
+from fnjax.torch.control.journal import next_serial, note_reached, refuse_in_branch
 from fnjax.torch.loading.errors import NotSupported
 
 Hook = Callable[..., Any]
@@ -153,6 +153,7 @@ class TensorHooks:
             TypeError: with PyTorch's message, a hook returns something else than a tensor.
         """
         for hook in self._list():
+            note_reached(hook)
             changed = hook(gradient)
             if changed is None:
                 continue
@@ -263,5 +264,6 @@ def register_post_accumulate_grad_hook(tensor: Tensor, hook: Hook) -> RemovableH
 def _hooks_of(tensor: Tensor) -> TensorHooks:
     if not tensor.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
+    refuse_in_branch(tensor, "a hook that is registered")
     found: TensorHooks | None = tensor.value.hooks
     return TensorHooks(tensor.value, [], {}, tensor.dtype) if found is None else found

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._dtypes import DTYPES, dtype, result_type
+from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch.control.journal import TAKEN_BACK, Journal, is_in_branch, next_serial, note_context, note_storage
+from fnjax.torch.control.effects import check_kept, merge_places
+from fnjax.torch.control.journal import Journal, next_serial, note_storage
+from fnjax.torch.control.places import CELL, UNBOUND, Content
 from fnjax.torch.control.raises import is_raised, refuse_caught
+from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import NOT, Either, assuming, note_choice, resolve
 from fnjax.torch.deferred.number import WIDE, Number, kinds_of
@@ -22,7 +26,6 @@ from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 NUMBERS = (bool, int, float, complex)
-UNBOUND = object()  # in place of the value of a variable that has none
 BRANCH = "branch"  # of a value's origin, before the test and the values of both branches
 
 
@@ -32,49 +35,20 @@ class _Start(NamedTuple):
     Attributes:
         serial: the serial number of the first storage that the branches make.
         shared: the ids of storages that a branch assigned to several variables.
+        state: what the branches reach; None of values that were evaluated before.
+        made: of each container that a branch has made, by its id, that of the other branch and the merged one.
     """
 
     serial: int
     shared: set[int]
+    state: State | None
+    made: dict[int, tuple[Any, Any]]
 
-
-class Variables:
-    """Variables of a function that its closures write; one without a value reads as UNBOUND.
-
-    Args:
-        state: a function that reads them. It is not called: its cells are the variables.
-        own: another one, of variables that no source has.
-    """
-
-    def __init__(self, state: Callable[[], Any], own: Callable[[], Any] = lambda: None) -> None:
-        code = state.__code__
-        self._cells = [*(own.__closure__ or ()), *(state.__closure__ or ())]
-        self._globals, self._global_names = state.__globals__, code.co_names
-        names = [*own.__code__.co_freevars, *code.co_freevars, *code.co_names]
-        self.names = [n if "__fnjax_" not in n else "what a function returns" for n in names]
-
-    def read(self) -> list[Any]:
-        """Return the values."""
-        found = []
-        for cell in self._cells:
-            try:
-                found.append(cell.cell_contents)
-            except ValueError:  # the cell is empty
-                found.append(UNBOUND)
-        return found + [self._globals.get(name, UNBOUND) for name in self._global_names]
-
-    def write(self, values: Sequence[Any]) -> None:
-        """Set the values."""
-        for cell, value in zip(self._cells, values, strict=False):
-            if value is not UNBOUND:
-                cell.cell_contents = value
-            else:
-                del cell.cell_contents
-        for name, value in zip(self._global_names, values[len(self._cells) :], strict=True):
-            if value is not UNBOUND:
-                self._globals[name] = value
-            else:
-                self._globals.pop(name, None)
+    def is_new(self, a: Any, b: Any) -> bool:
+        """Return whether branches have made two containers, of the same keys: copying them loses no alias."""
+        if self.state is None or a in self.state or b in self.state:
+            return False
+        return not isinstance(a, dict) or [*a] == [*b]
 
 
 def returned(state: Callable[[], Any], flag: Any) -> Any:
@@ -84,7 +58,8 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
         state: the variable that a return has set.
         flag: whether a return was executed; traced if only one of two branches returns.
     """
-    (value,), decided = Variables(state).read(), to_bool(flag)
+    (cell,) = state.__closure__ or ()
+    (value,), decided = CELL.read(cell).values, to_bool(flag)
     if value is UNBOUND or decided is False:
         return None
     return value if decided is True else _merge(decided, value, None, "what a function returns")
@@ -113,75 +88,98 @@ def negate(test: Tensor | Number) -> Number:
     return Number(value, [bool])
 
 
-def guard(changed: Any) -> Any:
-    """Return an object that is changed.
-
-    Raises:
-        NotSupported: a branch that may not be taken changes it, in a way that cannot be undone.
-
-    Tensors and ctx are taken back (journal).
-    """
-    if is_in_branch() and not isinstance(changed, (Tensor, *TAKEN_BACK)):
-        raise NotSupported(
-            f"a {type(changed).__name__} is changed in a branch or loop that depends on a traced value",
-            "assign a new value to a variable instead, or decide outside of jax.jit",
-        )
-    return changed
-
-
 # ---------------------------------------------------------------------------------- branches
 
 
-def _speculate(run: Callable[[], Any]) -> tuple[Any, Any, Exception | None]:
-    """Run a branch and undo its writes; return its result, the writes, and the exception that it raised, or None."""
+class _Branch(NamedTuple):
+    """A branch that has been run, and taken back.
+
+    Attributes:
+        result: of its closure.
+        storages: those that it wrote to, and their values at its end.
+        places: what else it changed (State.list_changes).
+        error: the exception of the source that it raised, or None.
+    """
+
+    result: Any
+    storages: Mapping[int, tuple[Any, Value]]
+    places: Mapping[int, Content]
+    error: Exception | None
+
+
+_NOT_RUN = _Branch(None, {}, {}, None)
+
+
+def _speculate(run: Callable[[], Any], test: Tensor | Number, truth: bool, state: State, draws: Stream) -> _Branch:
+    """Run a branch, taken where the test is true or false, and take back what it changes."""
+    result: Any = None
     error = None
-    result = None
-    with Journal() as journal:
+    with Journal(state=state) as journal, assuming(test.value, truth):
         try:
-            result = run()
+            with draws.resume():
+                result = resolve(run())
         except Exception as e:  # a branch that raises is not taken
             if not is_raised(e):
+                if not isinstance(e, NotSupported):
+                    refuse_caught(e)
                 raise
             error = e
-    return result, journal.take_back(), error
+        finally:
+            storages, places = journal.take_back(), state.list_changes()
+            state.restore(places)
+            places = {i: Content(c.keys, [*map(resolve, c.values)]) for i, c in places.items()}
+    return _Branch(result, storages, places, error)
 
 
-def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any], state: Callable[[], Any] = lambda: ()) -> Any:
-    """Run one of two closures; if the test is traced, run both and select between their results and what they write.
+def _run_both(
+    test: Tensor | Number, yes: Callable[[], Any], no: Callable[[], Any] | None, items: Iterator[Any] | None = None
+) -> tuple[_Branch, _Branch, _Start]:
+    """Run two branches, merge what they change, and return them, and the state before them.
+
+    Args:
+        test: the condition.
+        yes: the closure if it is true.
+        no: the closure if it is false; None for one that does nothing.
+        items: an iterator that may advance, since nothing reads it later.
+    """
+    state, serial, draws = State([yes, no], items), next_serial(), Stream()
+    first = _speculate(yes, test, True, state, draws)
+    second = _NOT_RUN if no is None else _speculate(no, test, False, state, draws)
+    if first.error is not None and second.error is not None:
+        raise first.error
+    start = _Start(serial, _find_shared(first) | _find_shared(second), state, {})
+    error = first.error or second.error
+    if error is not None:  # of `if ...: raise` or an assertion: the other branch is taken
+        refuse_caught(error)
+        check_kept(state, {**first.places, **second.places})
+        taken = second if second.error is None else first
+        _write(taken.storages)
+        state.put(taken.places)
+    else:
+        _merge_storages(test, first.storages, second.storages)
+        merge_places(state, first.places, second.places, lambda a, b, name: _merge(test, a, b, name, start))
+    return first, second, start
+
+
+def _find_shared(branch: _Branch) -> set[int]:
+    return find_shared([branch.result, *(v for content in branch.places.values() for v in content.values)])
+
+
+def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
+    """Run one of two closures; if the test is traced, run both and select between their results and what they change.
 
     Args:
         test: the condition.
         yes: the closure if it is true.
         no: the closure if it is false.
-        state: the variables that the closures write (`Variables`).
     """
     decided = to_bool(test)
     if isinstance(decided, bool):
         return yes() if decided else no()
-    variables, start = Variables(state), next_serial()
-    before = variables.read()
-
-    def run(branch: Callable[[], Any], truth: bool) -> list[Any]:
-        with assuming(decided.value, truth):
-            return [*map(resolve, (branch(), *variables.read()))]
-
-    first, wrote_first, failed = _speculate(lambda: run(yes, True))
-    variables.write(before)
-    second, wrote_second, failed_too = _speculate(lambda: run(no, False))
-    variables.write(before)
-    if failed is not None and failed_too is not None:
-        raise failed
-    if failed is not None or failed_too is not None:  # an `if ...: raise`, an assertion: the way that does not raise
-        refuse_caught(failed or failed_too)  # type: ignore[arg-type] # one of them is an exception
-        _redo(wrote_first if failed is None else wrote_second)
-        merged = first if failed is None else second
-    else:
-        _merge_writes(decided, wrote_first, wrote_second)
-        entry = _Start(start, find_shared(first) | find_shared(second))
-        names = ["a conditional expression", *variables.names]
-        merged = [_merge(decided, a, b, name, entry) for a, b, name in zip(first, second, names, strict=True)]
-    variables.write(merged[1:])
-    return merged[0]
+    first, second, start = _run_both(decided, yes, no)
+    if first.error is not None or second.error is not None:
+        return first.result if first.error is None else second.result
+    return _merge(decided, first.result, second.result, "a conditional expression", start)
 
 
 Either.choose = staticmethod(if_)
@@ -189,46 +187,39 @@ Either.choose = staticmethod(if_)
 
 def select(test: Any, value: Any, other: Any) -> Any:
     """Return `value if test else other`, both of which have been evaluated."""
-    return if_(test, lambda: value, lambda: other)
+    decided = to_bool(test)
+    if isinstance(decided, bool):
+        return value if decided else other
+    return _merge(decided, value, other, "a conditional expression", _Start(next_serial(), set(), None, {}))
 
 
-def run_where(test: Tensor | Number, run: Callable[[], Any], otherwise: Any) -> Any:
-    """Return `run()`, whose writes count where a traced test is true; `otherwise` if it raises."""
-    result, written, error = _speculate(run)
-    if error is not None:
-        refuse_caught(error)
-        return otherwise
-    _merge_writes(test, written, ({}, {}))
-    return result
+def run_where(test: Tensor | Number, run: Callable[[], Any], otherwise: Any, items: Iterator[Any] | None = None) -> Any:
+    """Return `run()`, whose changes count where a traced test is true; `otherwise` if it raises.
+
+    Args:
+        test: the condition.
+        run: the function.
+        otherwise: the result if it raises.
+        items: an iterator that only it reads.
+    """
+    branch, _, _ = _run_both(test, run, None, items)
+    return otherwise if branch.error is not None else branch.result
 
 
-def _redo(written: Any) -> None:
-    storages, contexts = written
+def _write(storages: Mapping[int, tuple[Any, Value]]) -> None:
     for storage, value in storages.values():
         note_storage(storage)
         storage.value = value
         storage.version += 1
-    for ctx, after in contexts.values():
-        note_context(ctx)
-        vars(ctx).clear()
-        vars(ctx).update(after)
 
 
-def _merge_writes(test: Tensor | Number, first: Any, second: Any) -> None:
-    for key in first[0].keys() | second[0].keys():
-        storage = (first[0].get(key) or second[0][key])[0]
-        a, b = (side[0][key][1] if key in side[0] else storage.value for side in (first, second))
-        note_storage(storage)
-        storage.value = _choose(test, a, b)
-        storage.version += 1
-    for key in first[1].keys() | second[1].keys():
-        ctx = (first[1].get(key) or second[1][key])[0]
-        a, b = (side[1][key][1] if key in side[1] else dict(vars(ctx)) for side in (first, second))
-        note_context(ctx)
-        merged = {k: _merge(test, a.get(k, UNBOUND), b.get(k, UNBOUND), f"ctx.{k}") for k in {**a, **b} if k != "_own"}
-        merged["_own"] = ctx.merge(a["_own"], b["_own"], lambda x, y: _merge(test, x, y, "a saved tensor"))
-        vars(ctx).clear()
-        vars(ctx).update(merged)
+def _merge_storages(
+    test: Tensor | Number, first: Mapping[int, tuple[Any, Value]], second: Mapping[int, tuple[Any, Value]]
+) -> None:
+    for key in first.keys() | second.keys():
+        storage = (first.get(key) or second[key])[0]
+        a, b = (side[key][1] if key in side else storage.value for side in (first, second))
+        _write({key: (storage, _choose(test, a, b))})
 
 
 def are_one(a: Value, b: Value) -> Any:
@@ -249,7 +240,13 @@ def are_one(a: Value, b: Value) -> Any:
 def _choose(test: Tensor | Number, a: Value, b: Value) -> Value:
     if a is b:
         return a
-    return compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0]
+    return _as_leaf(compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0], a, b)
+
+
+def _as_leaf(chosen: Value, a: Value, b: Value) -> Value:
+    """Return a chosen value as the leaf that both are, as after `with torch.no_grad(): w.add_(1)` in a branch."""
+    is_one = a.leaf is b.leaf and all(v.requires_grad and v.node is None for v in (a, b))
+    return Value(chosen.array, requires_grad=True, leaf=a.leaf) if is_one else chosen
 
 
 def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
@@ -270,14 +267,33 @@ def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | Non
     kinds = (Tensor, *numbers)
     if Selection not in {type(a), type(b)} and isinstance(a, kinds) and isinstance(b, kinds):
         return _merge_tensors(test, a, b, name, start)
-    if type(a) is type(b) and isinstance(a, (tuple, list)) and len(a) == len(b):
+    is_one = type(a) is type(b) and not isinstance(a, kinds)
+    if is_one and isinstance(a, tuple) and len(a) == len(b):
         made = [_merge(test, x, y, f"{name}[{i}]", start) for i, (x, y) in enumerate(zip(a, b, strict=True))]
         return type(a)(*made) if hasattr(a, "_fields") else type(a)(made)
-    if type(a) is type(b) and isinstance(a, dict) and a.keys() == b.keys():
-        return {k: _merge(test, a[k], b[k], f"{name}[{k!r}]", start) for k in a}
-    if type(a) is type(b) and isinstance(a, Hashable) and are_equal(a, b):
+    if is_one and type(a) in {list, dict} and len(a) == len(b) and start is not None and start.is_new(a, b):
+        return _merge_made(test, a, b, name, start)
+    if is_one and isinstance(a, Hashable) and are_equal(a, b):
         return a
     return Either(name, test, a, b)
+
+
+def _merge_made(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start) -> Any:
+    """Return the container that two branches have made each its own of."""
+    known, other = start.made.get(id(a)), start.made.get(id(b))
+    if known is not None and other is not None and known[0] is b and other[0] is a:
+        return known[1]
+    if known is not None or other is not None:
+        raise NotSupported(
+            f"{name} is the {type(a).__name__} of another variable, too, after one of two branches, and JAX decides "
+            "which is taken",
+            "make a list for each variable",
+        )
+    made = a.copy()
+    start.made[id(a)], start.made[id(b)] = (b, made), (a, made)
+    for k in range(len(a)) if isinstance(a, list) else a:
+        made[k] = _merge(test, a[k], b[k], f"{name}[{k!r}]", start)
+    return made
 
 
 def are_equal(a: Any, b: Any) -> bool:
@@ -320,9 +336,14 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
         [test.value, *values],
         "WhereBackward",
     )[0]
+    chosen = _as_leaf(chosen, *values)
     chosen.origin = (BRANCH, test.value, *values)
     made = None if start is None else merge_memory(chosen, own, test, a, b, start.serial, start.shared)
-    made = make(chosen.array, own, value=chosen) if made is None else made
+    if made is None:
+        made = make(chosen.array, own, value=chosen)
+        grads = [x.grad if isinstance(x, Tensor) else None for x in (a, b)]
+        if any(g is not None for g in grads):
+            made.grad = _merge(test, grads[0], grads[1], f"{name}.grad", start)
     if len(tensors) == 1:
         note_choice(made, Either(name, test, a, b))
     return made

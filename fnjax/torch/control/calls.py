@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Sequence
 from typing import Any
 
-from fnjax.torch.control.syntax import CHANGING, Names, bind, call, compare, delay, load
+from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load
 
 BUILTINS = frozenset(
     [
@@ -61,13 +60,6 @@ def is_range(node: ast.expr) -> bool:
     )
 
 
-def list_made(body: Sequence[ast.stmt]) -> set[str]:
-    """Return the names that a block assigns containers of its own to."""
-    kinds = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.Call)
-    assigned = [s for s in body if isinstance(s, ast.Assign) and isinstance(s.value, kinds)]
-    return {t.id for s in assigned for t in s.targets if isinstance(t, ast.Name)}
-
-
 def decide(test: ast.expr) -> ast.expr:
     """Return a lowered test as a bool, or a traced one."""
     function = test.func if isinstance(test, ast.Call) else None
@@ -82,15 +74,10 @@ class Calls(ast.NodeTransformer):
         names: the generator of new names.
         inline: whether known operands are evaluated where they are, with variables for what is evaluated once.
         receiver: the function's first parameter, for `super()` in closures; or None where these are left as they are.
-
-    Attributes:
-        made: the names of containers that the block around makes itself; None outside of blocks. Other objects that
-            the block changes are guarded.
     """
 
     def __init__(self, names: Names, *, inline: bool, receiver: str | None = None) -> None:
         self.names, self.inline, self.receiver = names, inline, receiver
-        self.made: set[str] | None = None
 
     def rewrite(self, node: Any) -> Any:
         """Return a copy of a node of the function's own scope."""
@@ -193,28 +180,10 @@ class Calls(ast.NodeTransformer):
         return ast.copy_location(ast.Call(both, [self.visit(first), self.visit(second)], []), node)
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
-        """Lower `a[i]`; guard `a` of `a[i] = b`."""
+        """Lower `a[i]`."""
         is_lowered = isinstance(node.ctx, ast.Load) and _may_be_index(node.slice)
-        value = node.value
         self.generic_visit(node)
-        if isinstance(node.ctx, ast.Store):
-            node.value = self._guard(value, node.value)
         return ast.copy_location(call("get_entry", node.value, node.slice), node) if is_lowered else node
-
-    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
-        """Guard `a` of `a.name = b`."""
-        value = node.value
-        self.generic_visit(node)
-        if isinstance(node.ctx, ast.Store):
-            node.value = self._guard(value, node.value)
-        return node
-
-    def _guard(self, receiver: ast.expr, made: ast.expr) -> ast.expr:
-        """Return an object that is changed, in a block that may be one of two that are traced."""
-        plain = all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(receiver))
-        if self.made is None or not plain or (isinstance(receiver, ast.Name) and receiver.id in self.made):
-            return made
-        return ast.copy_location(call("guard", made), made)
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         """Lower `a[i] = b`."""
@@ -235,13 +204,10 @@ class Calls(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        """Lower calls of builtins and of `super`; guard `a` of `a.append(b)`."""
+        """Lower calls of builtins and of `super`."""
         function = node.func
         self.generic_visit(node)
-        if isinstance(function, ast.Attribute) and function.attr in CHANGING:
-            assert isinstance(node.func, ast.Attribute)
-            node.func.value = self._guard(function.value, node.func.value)
-        elif isinstance(function, ast.Name):
+        if isinstance(function, ast.Name):
             if function.id in BUILTINS:
                 node.func = ast.copy_location(call("builtin", function), function)
             elif function.id == "super" and self.receiver and not node.args:

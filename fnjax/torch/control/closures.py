@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from fnjax.torch.control.calls import Calls, list_made
+from fnjax.torch.control.calls import Calls
 from fnjax.torch.control.jumps import ends
 from fnjax.torch.control.scope import Loop, Scope, has_jumps, has_traceable, is_traceable, may_leave
 from fnjax.torch.control.syntax import (
@@ -102,7 +102,7 @@ class Closures:
     def _if(self, test: ast.expr, yes: str | None, no: str | None) -> ast.stmt:
         nothing = delay(ast.Constant(None))
         both = [load(f) if f else nothing for f in (yes, no)]
-        return ast.Expr(call("if_", test, *both, self._state(*(f for f in (yes, no) if f))))
+        return ast.Expr(call("if_", test, *both))
 
     def _state(self, *functions: str) -> ast.expr:
         """Return a function over the variables that closures write: it is not called, its cells are read."""
@@ -141,14 +141,12 @@ class Closures:
 
     def block(self, body: Sequence[ast.stmt], loop: Loop | None) -> Block:
         """Return a block in which jumps are flags, and statements that a traced value may decide on calls."""
-        before, self._calls.made = self._calls.made, list_made(body)
         found: Block = []
         for i, statement in enumerate(body):
             made, ends_here = self._statement(statement, body[i + 1 :], loop)
             found += [ast.copy_location(s, statement) for s in made]
             if ends_here:
                 break
-        self._calls.made = before
         return found
 
     def _statement(self, node: ast.stmt, rest: Sequence[ast.stmt], loop: Loop | None) -> tuple[Block, bool]:
@@ -172,7 +170,9 @@ class Closures:
         if isinstance(node, (ast.For, ast.While)) and _needs_closure(node, leaves):
             flag = self.scope.enter(node, loop).broken
             begin: Block = [assign(flag, ast.Constant(False))] if flag else []
-            given = self._calls.rewrite(node.iter) if isinstance(node, ast.For) else ast.Constant(None)
+            given: ast.expr = ast.Constant(None)
+            if isinstance(node, ast.For):
+                given = call("iterate", self._calls.rewrite(node.iter))
             return [*begin, *self._call(self.loop(node, loop), given), *after], leaves
         return [*self._plain(node, loop), *after], leaves
 

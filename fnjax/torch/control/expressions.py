@@ -15,7 +15,7 @@ from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.branches import NUMBERS, negate, run_where, select, to_bool
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import AND, OR, Either, assuming, find_choice
+from fnjax.torch.deferred.either import AND, OR, Either, find_choice
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import Number, cast, number
 from fnjax.torch.deferred.selection import Selection
@@ -33,23 +33,21 @@ class TracedRange:
         raise NotSupported("items of a range with a traced bound", "write `for i in range(n)`")
 
 
-def and_(value: Any, rest: Callable[[], Any]) -> Any:
+def and_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None) -> Any:
     """Return `value and rest()`, traced where the value is; then what the rest writes counts only if it is true."""
     decided = to_bool(value)
     if isinstance(decided, bool):
         return rest() if decided else value
-    with assuming(decided.value, True):
-        other = run_where(decided, rest, value)
+    other = run_where(decided, rest, value, items)
     return _combine(AND, decided, value, other, other, value)
 
 
-def or_(value: Any, rest: Callable[[], Any]) -> Any:
+def or_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None) -> Any:
     """Return `value or rest()`, traced where the value is; then what the rest writes counts only if it is false."""
     decided = to_bool(value)
     if isinstance(decided, bool):
         return value if decided else rest()
-    with assuming(decided.value, False):
-        other = run_where(negate(decided), rest, value)
+    other = run_where(negate(decided), rest, value, items)
     return _combine(OR, decided, value, other, value, other)
 
 
@@ -230,7 +228,7 @@ def _any(values: Iterable[Any]) -> Any:
     for value in items:
         decided = to_bool(value)
         if decided is not False:
-            return decided if decided is True else or_(Number(decided.value, [bool]), lambda: _any(items))
+            return decided if decided is True else or_(Number(decided.value, [bool]), lambda: _any(items), items)
     return False
 
 
@@ -239,7 +237,7 @@ def _all(values: Iterable[Any]) -> Any:
     for value in items:
         decided = to_bool(value)
         if decided is not True:
-            return decided if decided is False else and_(Number(decided.value, [bool]), lambda: _all(items))
+            return decided if decided is False else and_(Number(decided.value, [bool]), lambda: _all(items), items)
     return True
 
 
@@ -249,11 +247,13 @@ def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
         return sorted(*([values] if len(args) == 1 else args), key=key, **kwargs)
     reverse = kwargs.get("reverse", False)
     if all(isinstance(v, Tensor) for v in values):
-        return list(run("torch.stack", (values,), {}).sort(descending=reverse)[0].unbind())
-    found = jnp.sort(
+        found = run("torch.stack", (values,), {}).sort(descending=reverse)[0]
+        found.memory.shared = "a write to an item of sorted(...) of traced tensors, which are copies there"
+        return list(found.unbind())
+    ordered = jnp.sort(
         jnp.stack([v.array.reshape(()) if isinstance(v, (Tensor, Number)) else jnp.asarray(v) for v in values])
     )
-    return [number(x) for x in (found[::-1] if reverse else found)]
+    return [number(x) for x in (ordered[::-1] if reverse else ordered)]
 
 
 def builtin(function: Any) -> Any:

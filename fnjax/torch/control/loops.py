@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import functools
-from collections.abc import Callable, Sequence
+import gc
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,9 +17,12 @@ from fnjax.torch._autograd.graph import Mode, Node, Value, get_mode, set_mode, w
 from fnjax.torch._dtypes import DTYPES, result_type
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.control.branches import NUMBERS, UNBOUND, Variables, are_equal, if_, to_bool
+from fnjax.torch.control.branches import NUMBERS, are_equal, if_, to_bool
+from fnjax.torch.control.effects import describe_place
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.journal import Journal, note_storage
+from fnjax.torch.control.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
+from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
@@ -25,9 +31,46 @@ from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
 
+class _Shared:
+    """Iterator that a variable holds, which may be read on after a loop."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Any:
+        return self.items
+
+
+def _count_references(iterable: Any) -> int:
+    items = iter(iterable)
+    return sys.getrefcount(items)
+
+
+_OF_A_TEMPORARY = _count_references(iter(()))
+_OF_A_MEMBER = 2  # in _is_shared: by a variable and an argument
+
+
 def iterate(iterable: Any) -> Any:
-    """Return `iter(iterable)`; a range with a traced bound as it is."""
-    return iterable if type(iterable) is TracedRange else iter(iterable)
+    """Return the iterator of a loop; a range with a traced bound as it is."""
+    if type(iterable) is TracedRange:
+        return iterable
+    items = iter(iterable)
+    return _Shared(items) if items is iterable and sys.getrefcount(items) > _OF_A_TEMPORARY else items
+
+
+def _is_shared(items: Any) -> bool:
+    """Return whether something beside an iterator refers to one that it reads, as `zip(it, x)` reads `it`."""
+    inner = gc.get_referents(items)
+    for x in inner:
+        if isinstance(x, tuple) and _is_shared(x):
+            return True
+        if hasattr(type(x), "__next__"):
+            own = sum(x is y for y in inner)  # of the list and of the iterator
+            if sys.getrefcount(x) - 2 * own > _OF_A_MEMBER or _is_shared(x):
+                return True
+    return False
 
 
 def is_traced_range(items: Any) -> bool:
@@ -45,7 +88,7 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
         decided: the traced test, where it has been evaluated already; or None.
         test: the condition.
         body: an iteration.
-        state: the variables that both write (`Variables`).
+        state: the variables that both write (`_Variables`).
         broken: returns the flag that says that the loop is over; None if there is none.
     """
 
@@ -61,7 +104,7 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
     while decided is True:
         run()
     if decided is not False:
-        _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+        _traced_while(lambda: decided, run, _Variables(state, lambda: decided))
 
 
 def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | None) -> None:
@@ -70,24 +113,29 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
     Args:
         iterable: the items.
         body: an iteration.
-        state: the variables that it writes (`Variables`).
+        state: the variables that it writes (`_Variables`).
         broken: returns the flag that says that the loop is over; None if there is none.
     """
     if is_traced_range(iterable):
         _count(iterable, body, state, broken)
         return
-    items, nothing = iter(iterable), object()
+    items, nothing, is_shared = iter(iterable), object(), type(iterable) is _Shared
     is_over: Test = broken or (lambda: False)
     while (over := to_bool(is_over())) is False and (item := next(items, nothing)) is not nothing:
         body(item)
     if isinstance(over, bool):
         return
+    if is_shared or _is_shared(items):
+        raise NotSupported(
+            "an iterator that a variable holds, in a loop that ends on a traced value: what it has left is not known",
+            "iterate over a list",
+        )
     rest = _list_rest(items)
     if isinstance(rest, range) and len(rest) > 4:
         _count(rest, body, state, broken)
         return
     for item in rest:
-        if_(is_over(), lambda: None, functools.partial(body, item), state)
+        if_(is_over(), lambda: None, functools.partial(body, item))
 
 
 def _list_rest(items: Any) -> Any:
@@ -116,7 +164,59 @@ def _count(over: TracedRange | range, body: Callable[[Any], Any], state: Test, b
         body(at)
         at = at + step
 
-    _traced_while(test, run, Variables(state, lambda: at))
+    _traced_while(test, run, _Variables(state, lambda: at))
+
+
+class _Variables:
+    """Variables of a loop: those that its closures write, and what else an iteration changes.
+
+    Args:
+        written: a function that reads the former. It is not called: its cells are the variables.
+        own: another one, of variables that no source has.
+    """
+
+    def __init__(self, written: Callable[[], Any], own: Callable[[], Any]) -> None:
+        code = written.__code__
+        cells = [*(own.__closure__ or ()), *(written.__closure__ or ())]
+        self._places: list[tuple[Any, Kind, Any]] = [(cell, CELL, "") for cell in cells]
+        self._places += [(Globals(written.__globals__, [n]), GLOBALS, n) for n in code.co_names]
+        names = [*own.__code__.co_freevars, *code.co_freevars, *code.co_names]
+        self.names = [n if "__fnjax_" not in n else "what a function returns" for n in names]
+
+    def read(self) -> list[Any]:
+        """Return the values; one without a value reads as UNBOUND."""
+        return [kind.read(owner).find(key) for owner, kind, key in self._places]
+
+    def write(self, values: Sequence[Any]) -> None:
+        """Set the values."""
+        for (owner, kind, key), value in zip(self._places, values, strict=False):
+            assert kind.write is not None
+            kind.write(owner, kind.read(owner).replace(key, value))
+
+    def add(self, state: State, changed: Mapping[int, Content]) -> bool:
+        """Add what an iteration has changed; return whether there is any that was not known.
+
+        Raises:
+            NotSupported: it cannot be a loop's carry: a list that grows, an iterator.
+        """
+        known = {(id(owner), key) for owner, _, key in self._places}
+        known |= {(id(owner.space), key) for owner, kind, key in self._places if kind is GLOBALS}
+        count = len(self._places)
+        for i, after in changed.items():
+            place = state.places[i]
+            owner, kind, before = place
+            space = owner.space if kind is GLOBALS else owner
+            is_kept = kind.write is not None and kind.is_merged and kind is not TENSOR
+            if not is_kept or [*before.keys] != [*after.keys]:
+                raise NotSupported(
+                    f"{describe_place(state, place)} is changed in a loop that ends on a traced value",
+                    "assign new values to variables instead, or give the loop a fixed number of iterations",
+                )
+            for key, x, y in zip(before.keys, before.values, after.values, strict=True):
+                if x is not y and (id(space), key) not in known:
+                    self._places.append((owner, kind, key))
+                    self.names.append(state.name(owner) + kind.label(key))
+        return len(self._places) > count
 
 
 class _Carry:
@@ -301,23 +401,27 @@ def _zeros_of(leaf: Any) -> Any:
     )
 
 
-def _traced_while(test: Test, body: Test, variables: Variables) -> None:
-    """Run a loop as jax.lax.while_loop: variables and storages that it writes are carried."""
+def _traced_while(test: Test, body: Test, variables: _Variables) -> None:
+    """Run a loop as jax.lax.while_loop: variables, and what else an iteration changes, are carried."""
     result = variables.read()
     carry = _Carry(result, variables.names)
 
     def run(arrays: Sequence[Any], found: dict[str, Any]) -> list[Any]:
         iteration, *arrays = arrays
-        with Journal() as journal, draws.resume(iteration=iteration):
-            entered = carry.enter(arrays)
-            variables.write(entered)
-            body()
-            state = variables.read()
-            found |= {"state": state, "entered": entered, "start": journal.start}
-            found["written"] = [s for s, _ in journal.storages.values()]
-            result = carry.leave(state)
-        journal.take_back()
-        return [iteration + 1, *result]
+        with Journal(state=state, is_loop=True) as journal, draws.resume(iteration=iteration):
+            try:
+                entered = carry.enter(arrays)
+                variables.write(entered)
+                shallow = [copy.copy(v) if isinstance(v, (list, dict)) else None for v in entered]
+                body()
+                after = variables.read()
+                found |= {"changed": state.list_changes(), "state": after, "entered": entered, "start": journal.start}
+                found["written"] = [s for s, _ in journal.storages.values()]
+                _check_containers(entered, shallow, variables.names)
+                return [iteration + 1, *carry.leave(after)]
+            finally:
+                journal.take_back()
+                state.restore(state.list_changes())
 
     def ask(arrays: Sequence[Any]) -> Any:
         with Journal() as journal:
@@ -330,12 +434,16 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
     leaves = [leaf.value for leaves in carry.leaves for leaf in leaves if isinstance(leaf, Tensor)]
     try:
         with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
+            state = State([test, body])
             for _ in range(8):  # until dtypes and what is written are known
                 found: dict[str, Any] = {}
                 first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
                 start = [jnp.int32(0), *carry.leave(first)]
                 jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
-                if not carry.update(found["state"], found["written"], found["entered"], found["start"]):
+                if variables.add(state, found["changed"]):
+                    result = variables.read()
+                    carry = _Carry(result, variables.names)
+                elif not carry.update(found["state"], found["written"], found["entered"], found["start"]):
                     break
             end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
         result = carry.enter(end[1:])
@@ -348,6 +456,25 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
                 _refuse_gradients(leaf, leaves)
 
 
+def _check_containers(entered: Sequence[Any], before: Sequence[Any], names: Sequence[str]) -> None:
+    """Check that no list or dict that a variable is assigned is changed in place, too: the loop carries copies.
+
+    Raises:
+        NotSupported: one is.
+    """
+    for now, old, name in zip(entered, before, names, strict=True):
+        if old is not None and [*map(id, _list(now))] != [*map(id, _list(old))]:
+            raise NotSupported(
+                f"{name}, a {type(now).__name__}, is changed in place and assigned anew in a loop that ends on a "
+                "traced value",
+                "only assign it anew",
+            )
+
+
+def _list(container: Any) -> list[Any]:
+    return [*container, *container.values()] if isinstance(container, dict) else container
+
+
 def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
     """Make torch.autograd.grad raise where it comes to a loop that ended on a traced value."""
 
@@ -356,9 +483,9 @@ def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
             "torch.autograd through a loop that ends on a traced value", "write it with a fixed number of iterations"
         )
 
-    value = tensor.value
-    tensor.memory.value = Value(value.array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
-    tensor.memory.version += 1
+    for storage in list_roots(tensor.memory):
+        storage.value = Value(storage.value.array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
+        storage.version += 1
 
 
 def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, Any]) -> Any:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from fnjax.torch.control.calls import Calls, decide, list_made
+from fnjax.torch.control.calls import Calls, decide
 from fnjax.torch.control.closures import GIVEN, Block, Closures
 from fnjax.torch.control.scope import (
     UNFLAGGED,
@@ -120,13 +120,6 @@ class _Statements:
                 found.append(ast.copy_location(ast.If(jumped, [*after, *leave()], []), node))
         return found
 
-    def _inner(self, body: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None = None) -> Block:
-        """Return a block that may be one of two: what it changes is guarded."""
-        before, self._calls.made = self._calls.made, list_made(body)
-        made = self._block(body, loop, leave)
-        self._calls.made = before
-        return made
-
     def _run(self, closure: str, *args: ast.expr) -> Block:
         return [ast.Expr(ast.Call(load(TRACED), [ast.Constant(closure), *args], []))]
 
@@ -157,7 +150,7 @@ class _Statements:
     def _if(
         self, node: ast.If, rest: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None
     ) -> tuple[Block, ast.expr | None]:
-        yes, no = self._inner(node.body, loop), self._inner(node.orelse, loop)
+        yes, no = self._block(node.body, loop), self._block(node.orelse, loop)
         test = self._calls.rewrite(node.test)
         if not is_traceable(node) or not self.scope.is_closable(node, loop):
             return [ast.If(test, yes, no)], None
@@ -177,7 +170,7 @@ class _Statements:
         is_flagged = is_closable and has_traceable(node.body) and has_jumps(node)
         if isinstance(node, ast.AsyncFor) or not (is_asked or is_flagged):
             made = map_parts(
-                node, lambda body: self._inner(body, outer if body is node.orelse else UNFLAGGED), self._calls.rewrite
+                node, lambda body: self._block(body, outer if body is node.orelse else UNFLAGGED), self._calls.rewrite
             )
             return [made]
         loop = self.scope.enter(node, outer)
@@ -195,8 +188,8 @@ class _Statements:
 
         begin: Block = [assign(loop.broken, ast.Constant(False))] if loop.broken else []
         body: Block = [assign(loop.skipped, ast.Constant(False))] if loop.skipped else []
-        body += self._inner(node.body, loop if is_flagged else UNFLAGGED, leave)
-        ending = self._inner(node.orelse, outer)
+        body += self._block(node.body, loop if is_flagged else UNFLAGGED, leave)
+        ending = self._block(node.orelse, outer)
         if isinstance(node, ast.For):
             items: ast.expr = load(name)
             if is_asked:  # a traced range has no items here

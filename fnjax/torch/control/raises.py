@@ -66,11 +66,15 @@ def is_raised(error: Exception) -> bool:
 def refuse_caught(error: Exception) -> None:
     """Check that no handler of a loaded file would catch an exception that a traced branch raises.
 
+    Args:
+        error: the exception; one that no `raise` of a loaded file has raised is an error, and only its handlers count.
+
     Raises:
         NotSupported: one would: whether it runs is not known while JAX traces.
     """
     frame: types.FrameType | None = sys._getframe(1)
-    is_caught = isinstance(error, (AttributeError, StopIteration))  # by hasattr, by a loop
+    # By hasattr, by a loop.
+    is_caught = isinstance(error, (AttributeError, StopIteration)) and (is_raised(error) or not error.__traceback__)
     while frame is not None and not is_caught:
         if RUNTIME in frame.f_globals:
             protocol = _PROTOCOLS.get(frame.f_code.co_name, ())
@@ -87,7 +91,9 @@ def refuse_caught(error: Exception) -> None:
         ) from error
 
 
-def _catches(handler: Handler, error: Exception, frame: types.FrameType) -> bool:
+def _catches(handler: Handler, error: BaseException, frame: types.FrameType) -> bool:
+    if isinstance(error, BaseExceptionGroup) and any(_catches(handler, e, frame) for e in error.exceptions):
+        return True  # by `except*`
     return any(kind is None or _is_instance(error, _evaluate(kind, frame)) for kind in handler.kinds) or any(
         _may_swallow(manager, error, frame) for manager in handler.managers
     )
@@ -101,14 +107,14 @@ def _evaluate(node: ast.expr, frame: types.FrameType) -> Any:
         return object
 
 
-def _is_instance(error: Exception, kinds: Any) -> bool:
+def _is_instance(error: BaseException, kinds: Any) -> bool:
     try:
         return isinstance(error, kinds)
     except TypeError:
         return True
 
 
-def _may_swallow(node: ast.expr, error: Exception, frame: types.FrameType) -> bool:
+def _may_swallow(node: ast.expr, error: BaseException, frame: types.FrameType) -> bool:
     """Return whether a context manager may catch an exception; what is not known may."""
     made = node.func if isinstance(node, ast.Call) else node
     if not all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(made)):
@@ -124,15 +130,16 @@ def _may_swallow(node: ast.expr, error: Exception, frame: types.FrameType) -> bo
     function = getattr(manager, "__wrapped__", exit_)  # of contextlib.contextmanager the generator
     if not isinstance(function, types.FunctionType) or RUNTIME not in function.__globals__:
         return False
+    code = function.__code__
     if function is exit_:  # of a loaded class: a true result ends the exception
-        steps = [*dis.get_instructions(function)]
+        steps = [*dis.get_instructions(code)]
         given = [
             before if i.opname == "RETURN_VALUE" else i
             for before, i in itertools.pairwise(steps)
             if "RETURN" in i.opname
         ]
         return not all(i.opname in {"LOAD_CONST", "RETURN_CONST"} and not i.argval for i in given)
-    lines = [line for _, _, line in function.__code__.co_lines() if line]
+    lines = [line for _, _, line in code.co_lines() if line]
     return any(
         h.kinds and min(lines) <= h.first and h.last <= max(lines) for h in function.__globals__.get(HANDLERS, ())
     )

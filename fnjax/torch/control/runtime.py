@@ -1,6 +1,6 @@
 """Control flow where it runs: the calls that lowering puts in place of statements and expressions."""
 
-from fnjax.torch.control.branches import guard, if_, returned, to_bool
+from fnjax.torch.control.branches import if_, returned, to_bool
 from fnjax.torch.control.expressions import and_, assume, builtin, in_, is_, is_not, known, not_, not_in, or_
 from fnjax.torch.control.list_entries import get_entry, set_entry
 from fnjax.torch.control.loops import for_, is_traced_range, iterate, while_
@@ -11,7 +11,6 @@ __all__ = [
     "builtin",
     "for_",
     "get_entry",
-    "guard",
     "if_",
     "in_",
     "is_",

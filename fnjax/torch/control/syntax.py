@@ -10,11 +10,6 @@ from typing import Any
 RUNTIME = "__fnjax_run__"
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
-# Methods that change lists, dictionaries and sets.
-CHANGING = frozenset({
-    "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort",
-    "reverse", "appendleft", "popleft",
-})  # fmt: skip
 
 
 class Names:

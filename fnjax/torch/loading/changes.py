@@ -5,7 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from fnjax.torch.control.syntax import CHANGING, list_written, walk
+from fnjax.torch.control.syntax import list_written, walk
+
+# Methods that change lists, dictionaries and sets.
+CHANGING = frozenset({
+    "append", "extend", "insert", "pop", "remove", "clear", "update", "setdefault", "add", "discard", "popitem", "sort",
+    "reverse", "appendleft", "popleft",
+})  # fmt: skip
 
 
 def _find_path(node: ast.AST) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
+from fnjax.torch._autograd.ctx import FunctionCtx
 from fnjax.torch._root_settings import NAME
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control import runtime
@@ -24,6 +25,7 @@ from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.loading import refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
+from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.imports import make_import
 from fnjax.torch.loading.roots import Root
 from fnjax.torch.loading.torch_modules import LibraryModule
@@ -80,6 +82,7 @@ def _hasattr(*args: Any, **kwargs: Any) -> Any:
         return hasattr(Tensor, args[1])
     if issubclass(kind, Deferred):
         raise args[0].refuse("hasattr()")
+    _check_set(args)
     return args[0].has(args[1]) if issubclass(kind, LibraryModule) else hasattr(*args, **kwargs)
 
 
@@ -89,7 +92,14 @@ def _getattr(*args: Any, **kwargs: Any) -> Any:
         return args[2]
     if len(args) == 3 and type(args[0]) is Either:
         return args[0].map(lambda x: getattr(x, *args[1:]), "getattr()")
+    if len(args) == 3:
+        _check_set(args)
     return getattr(*args, **kwargs)
+
+
+def _check_set(args: Sequence[Any]) -> None:
+    if args and isinstance(args[0], FunctionCtx) and args[0].may_have(args[1]):
+        raise NotSupported(f"whether ctx.{args[1]} is set, which one of two traced branches does", "set it in both")
 
 
 def _catches_imports(node: ast.stmt) -> bool:
