@@ -674,3 +674,10 @@ def test_backward_and_vjp():
     apply = make_function(lambda g: (g, None), vjp=staticmethod(lambda ctx, g: (g, None))).apply
     with pytest.raises(RuntimeError, match="Implementing both 'backward' and 'vjp'"):
         apply(jnp.ones(3), 2.0)
+
+
+def test_older_functions():
+    """An object of a class is not called: PyTorch's error."""
+    Older = type("Older", (torch.autograd.Function,), {"forward": lambda self, x: x * 2})
+    with pytest.raises(RuntimeError, match="Legacy autograd function with non-static forward method is deprecated"):
+        Older()(torch.ones(2))

@@ -410,6 +410,13 @@ class Function:
             name = type(self).__name__
             raise TypeError(f"{name} is not called; methods on autograd functions are static: call {name}.apply(...)")
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Raise: this is how Functions were called before their methods were static."""
+        raise RuntimeError(
+            "Legacy autograd function with non-static forward method is deprecated. "
+            "Please use new-style autograd function with static forward method."
+        )
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         clears = {"_clears": getattr(cls, "clear_saved_tensors_on_access", False)}
