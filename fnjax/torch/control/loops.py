@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import gc
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +18,7 @@ from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import NUMBERS, are_equal, if_, to_bool
 from fnjax.torch.control.effects import describe_place
 from fnjax.torch.control.expressions import TracedRange, and_, not_
+from fnjax.torch.control.iterators import Shared, is_shared
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.control.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
 from fnjax.torch.control.state import State
@@ -29,48 +28,6 @@ from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.number import WIDE, Number, kinds_of, make_number
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
-
-
-class _Shared:
-    """Iterator that a variable holds, which may be read on after a loop."""
-
-    __slots__ = ("items",)
-
-    def __init__(self, items: Any) -> None:
-        self.items = items
-
-    def __iter__(self) -> Any:
-        return self.items
-
-
-def _count_references(iterable: Any) -> int:
-    items = iter(iterable)
-    return sys.getrefcount(items)
-
-
-_OF_A_TEMPORARY = _count_references(iter(()))
-_OF_A_MEMBER = 2  # in _is_shared: by a variable and an argument
-
-
-def iterate(iterable: Any) -> Any:
-    """Return the iterator of a loop; a range with a traced bound as it is."""
-    if type(iterable) is TracedRange:
-        return iterable
-    items = iter(iterable)
-    return _Shared(items) if items is iterable and sys.getrefcount(items) > _OF_A_TEMPORARY else items
-
-
-def _is_shared(items: Any) -> bool:
-    """Return whether something beside an iterator refers to one that it reads, as `zip(it, x)` reads `it`."""
-    inner = gc.get_referents(items)
-    for x in inner:
-        if isinstance(x, tuple) and _is_shared(x):
-            return True
-        if hasattr(type(x), "__next__"):
-            own = sum(x is y for y in inner)  # of the list and of the iterator
-            if sys.getrefcount(x) - 2 * own > _OF_A_MEMBER or _is_shared(x):
-                return True
-    return False
 
 
 def is_traced_range(items: Any) -> bool:
@@ -119,13 +76,13 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
     if is_traced_range(iterable):
         _count(iterable, body, state, broken)
         return
-    items, nothing, is_shared = iter(iterable), object(), type(iterable) is _Shared
+    items, nothing, is_held = iter(iterable), object(), type(iterable) is Shared
     is_over: Test = broken or (lambda: False)
     while (over := to_bool(is_over())) is False and (item := next(items, nothing)) is not nothing:
         body(item)
     if isinstance(over, bool):
         return
-    if is_shared or _is_shared(items):
+    if is_held or is_shared(items):
         raise NotSupported(
             "an iterator that a variable holds, in a loop that ends on a traced value: what it has left is not known",
             "iterate over a list",

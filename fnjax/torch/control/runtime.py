@@ -2,8 +2,9 @@
 
 from fnjax.torch.control.branches import if_, returned, to_bool
 from fnjax.torch.control.expressions import and_, assume, builtin, in_, is_, is_not, known, not_, not_in, or_
+from fnjax.torch.control.iterators import iterate
 from fnjax.torch.control.list_entries import get_entry, set_entry
-from fnjax.torch.control.loops import for_, is_traced_range, iterate, while_
+from fnjax.torch.control.loops import for_, is_traced_range, while_
 
 __all__ = [
     "and_",

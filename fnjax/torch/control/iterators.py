@@ -1,0 +1,51 @@
+"""Iterators of loops: one that a variable holds may be read on after a loop."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from typing import Any
+
+from fnjax.torch.control.expressions import TracedRange
+
+
+class Shared:
+    """Iterator that a variable holds, which may be read on after a loop."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Any:
+        return self.items
+
+
+def _count_references(iterable: Any) -> int:
+    items = iter(iterable)
+    return sys.getrefcount(items)
+
+
+_OF_A_TEMPORARY = _count_references(iter(()))
+_OF_A_MEMBER = 2  # in is_shared: by a variable and an argument
+
+
+def iterate(iterable: Any) -> Any:
+    """Return the iterator of a loop; a range with a traced bound as it is."""
+    if type(iterable) is TracedRange:
+        return iterable
+    items = iter(iterable)
+    return Shared(items) if items is iterable and sys.getrefcount(items) > _OF_A_TEMPORARY else items
+
+
+def is_shared(items: Any) -> bool:
+    """Return whether something beside an iterator refers to one that it reads, as `zip(it, x)` reads `it`."""
+    inner = gc.get_referents(items)
+    for x in inner:
+        if isinstance(x, tuple) and is_shared(x):
+            return True
+        if hasattr(type(x), "__next__"):
+            own = sum(x is y for y in inner)  # of the list and of the iterator
+            if sys.getrefcount(x) - 2 * own > _OF_A_MEMBER or is_shared(x):
+                return True
+    return False
