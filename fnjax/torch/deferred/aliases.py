@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -22,62 +21,46 @@ class _Twin:
         seen: the version of the memory that the merged tensor has seen.
     """
 
-    __slots__ = ("_detached", "_dtype", "_layout", "_part", "_ref", "_strong", "seen", "test")
+    __slots__ = ("_detached", "_dtype", "_layout", "_part", "seen", "storage", "test")
 
-    def __init__(self, tensor: Tensor, test: Value, *, is_strong: bool = False) -> None:
-        storage = tensor.memory
-        self._ref, self._strong = weakref.ref(storage), tensor if is_strong or isinstance(storage, Derived) else None
+    def __init__(self, tensor: Tensor, test: Value) -> None:
+        self.storage = tensor.memory  # kept: another merged tensor may share it, though no variable refers to it
         self._layout, self._dtype, self._part, self._detached = (
             tensor.layout, tensor.dtype, tensor.part, tensor._detached,
         )  # fmt: skip
-        self.test, self.seen = test, storage.version
+        self.test, self.seen = test, self.storage.version
 
-    @property
-    def storage(self) -> Storage | None:
-        """The memory; None if it has been garbage-collected."""
-        return self._ref()
-
-    def show(self, storage: Storage) -> Tensor:
-        """Return the tensor as a view of `storage`."""
-        return Tensor.over(storage, self._layout, self._dtype, self._part, detached=self._detached)
+    def show(self) -> Tensor:
+        """Return the tensor that refers to the memory."""
+        return Tensor.over(self.storage, self._layout, self._dtype, self._part, detached=self._detached)
 
 
 class Merged(Derived):
-    """Memory that another tensor shares where a condition holds; a write to either changes both there.
-
-    Tensors that have been garbage-collected are left out.
-    """
+    """Memory that another tensor shares where a condition holds; a write to either changes both there."""
 
     __slots__ = ("_own", "_twins")
     is_chosen = True
 
-    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value, bool]]) -> None:
+    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]]) -> None:
         self.layout = _layout.make_layout(value.array.shape)
         self._own = Storage(value, self.layout)
         self.serial, self.shared = self._own.serial, ""
         self._twins: list[_Twin] = []
-        for tensor, test, is_strong in sides:
+        for tensor, test in sides:
             memory = tensor.memory
             if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
                 own = Tensor.over(memory._own, memory.layout, tensor.dtype)
-                inner = [(t.show(t.storage), t.test) for t in memory._twins if t.storage is not None]
-                self._twins += [
-                    _Twin(own, test, is_strong=is_strong),
-                    *(_Twin(t, _both(test, also)) for t, also in inner),
-                ]
+                self._twins += [_Twin(own, test), *(_Twin(t.show(), _both(test, t.test)) for t in memory._twins)]
             else:
-                self._twins.append(_Twin(tensor, test, is_strong=is_strong))
-
-    def _list(self) -> list[tuple[_Twin, Storage]]:
-        return [(t, storage) for t in self._twins if (storage := t.storage) is not None]
+                self._twins.append(_Twin(tensor, test))
 
     def _follow(self) -> None:
         """Update the value where one of the other memories was written to."""
-        for twin, storage in self._list():
-            if storage.version != twin.seen:
-                twin.seen = storage.version
+        for twin in self._twins:
+            if twin.storage.version != twin.seen:
+                twin.seen = twin.storage.version
                 note_storage(self._own)
-                self._own.value = _choose(twin.test, twin.show(storage).value, self._own.value)
+                self._own.value = _choose(twin.test, twin.show().value, self._own.value)
                 self._own.version += 1
 
     @property
@@ -106,16 +89,16 @@ class Merged(Derived):
         note_storage(self._own)
         self._own.value = new
         self._own.version += 1
-        for twin, storage in self._list():
-            other = twin.show(storage)
+        for twin in self._twins:
+            other = twin.show()
             other.assign(_choose(twin.test, new, other.value), may_be_leaf=True)
-            twin.seen = storage.version
+            twin.seen = twin.storage.version
 
 
 def list_roots(storage: Any) -> list[Storage]:
     """Return the storages that hold the values of a memory: itself, or those that it is computed from."""
     if isinstance(storage, Merged):
-        return [storage._own, *(r for _, twin in storage._list() for r in list_roots(twin))]
+        return [storage._own, *(r for twin in storage._twins for r in list_roots(twin.storage))]
     if not isinstance(storage, Derived):
         return [storage]
     return [r for p in getattr(storage, "_parents", None) or [storage._parent] for r in list_roots(p.memory)]
@@ -156,7 +139,7 @@ def merge_memory(
             continue
         # Memory that a branch made may be a choice, or a view, of older memory.
         if any(root.serial < start or id(root) in shared for root in list_roots(side.memory)):
-            sides.append((side, Value(taken), side.memory.serial >= start))
+            sides.append((side, Value(taken)))
     if not sides:
         return None
     storage = Merged(value, sides)
