@@ -6,11 +6,13 @@ import array
 import contextvars
 import functools
 import gc
+import io
 import itertools
 import operator
 import pickle
 import random
 import types
+import weakref
 import zlib
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
@@ -305,8 +307,10 @@ def list_kinds(kind: type) -> tuple[Kind, ...] | None:
         return None
     if issubclass(kind, type):
         return OF_CLASSES
-    if issubclass(kind, Deferred):
+    if issubclass(kind, (Deferred, weakref.ref)):
         return ()
+    if issubclass(kind, (io.StringIO, io.BytesIO)):
+        return (_of_numbers(lambda x: x.getvalue()),)
     if issubclass(kind, np.ndarray):
         return (_of_numbers(_read_array),)
     if issubclass(kind, (np.random.Generator, np.random.RandomState)):
@@ -353,6 +357,8 @@ def list_children(x: Any) -> Sequence[Any]:
         return (*(x.__closure__ or ()), *(x.__defaults__ or ()), *(x.__kwdefaults__ or {}).values())
     if isinstance(x, type):
         return x.__mro__[1:]
+    if issubclass(kind, weakref.ref):
+        return (x(),)
     if issubclass(kind, Tensor):
         return (kind,)
     own = object.__getattribute__(x, "__dict__") if kind.__dictoffset__ else None

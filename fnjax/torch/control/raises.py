@@ -86,7 +86,7 @@ def refuse_caught(error: Exception) -> None:
         frame = frame.f_back
     if is_caught:
         raise NotSupported(
-            f"a {type(error).__name__} that a traced branch raises, and a handler around it catches",
+            f"a {type(error).__name__} that a traced value decides on, and a handler around it catches",
             "decide with `if`, or outside of jax.jit",
         ) from error
 

@@ -13,6 +13,7 @@ import numpy as np
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import DTYPES, dtype
 from fnjax.torch._tensor import Tensor, is_known, make
+from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.loading.errors import NotSupported
@@ -300,6 +301,9 @@ _OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[type, type], type | No
 }
 
 
+_DIVISIONS = {"truediv", "floordiv", "mod"}
+
+
 def _find_power(kinds: set[type], exponent: Any) -> set[type]:
     """Return the types of a power: of integers a float where the exponent is negative."""
     if int not in kinds:
@@ -314,6 +318,8 @@ def _run(name: str, a: Any, b: Any) -> Any:
     sides = (a, b)
     if any(isinstance(x, np.generic) or not isinstance(x, (Number, *_KINDS)) for x in sides):
         return NotImplemented
+    if type(b) is Number and name in _DIVISIONS:
+        refuse_caught(ZeroDivisionError())
     function, find_type = _OPERATORS[name]
     found = {find_type(p, q) for p, q in product(kinds_of(a), kinds_of(b))}
     kinds = {k for k in found if k is not None}
