@@ -273,12 +273,16 @@ class Collects(torch.nn.Module):
         return (y * y).sum()
 
 
-def test_what_an_earlier_trace_left_is_not_read():
-    """Tensors of a trace that has ended may lie in what a hook leads to."""
+def test_what_a_trace_would_leave_is_refused():
+    """A module does not keep tensors of a trace: they are put back, and functional_call drops them."""
     module = Collects()
-    for how in (jax.jit, lambda f: f, jax.jit):
-        grad = how(jax.grad(torch.jax_view(module)))
-        np.testing.assert_allclose(grad(X), 4 * X, rtol=1e-6)
+    for how in (jax.jit, lambda f: f):
+        with pytest.raises(torch.NotSupported, match=r"Collects\.last .*holds a traced value after it"):
+            how(jax.grad(torch.jax_view(module)))(X)
+    assert (module.last, module.seen) == (None, [])
+    call = lambda x: torch.func.functional_call(module, {}, (x,))
+    with pytest.warns(UserWarning, match="'last'"):
+        np.testing.assert_allclose(jax.jit(jax.grad(call))(X), 4 * X, rtol=1e-6)
 
 
 def test_hooks_that_cannot_be_called(reads):
