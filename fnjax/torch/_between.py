@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import fnjax
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_staged
+from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.captured import is_node
-from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.graph import Storage, compute
 from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._tensor import Tensor, is_known, make

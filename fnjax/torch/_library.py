@@ -12,8 +12,10 @@ import fnjax
 from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
-from fnjax.torch._autograd.function import Function, _carry, _save, dtype_of, is_array
+from fnjax.torch._autograd.arrays import dtype_of, is_array
+from fnjax.torch._autograd.function import Function, _carry
 from fnjax.torch._autograd.graph import FORWARD, Mode, compute, set_mode
+from fnjax.torch._autograd.saved import save
 from fnjax.torch._namespace import KNOWN, find, known
 from fnjax.torch._operator_bodies import (
     Method,
@@ -149,7 +151,7 @@ class CustomOpDef:
                 with set_mode(FORWARD):
                     setup_context(ctx=own, inputs=tensors, output=results, **more)
             members = list(results) if isinstance(results, (tuple, list)) else [results]
-            _save(ctx, own, list(tensors), members)
+            save(ctx, own, list(tensors), members)
 
         def run_backward(ctx: Any, *grads: Any) -> Any:
             found = carried.backward(ctx, *grads)[1:]

@@ -8,31 +8,27 @@ import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import fnjax
 from fnjax._contexts import AUTOCAST
 from fnjax._function.ctx import NeedsInputGrad
-from fnjax._primitives.jax_internals import is_transformed
+from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, wrap_array
 from fnjax.torch._autograd.captured import (
     CALLABLE,
     Draws,
-    Held,
     NeedsInputs,
-    Reachable,
     Reached,
-    hold,
     is_leaf,
     is_node,
     reach,
     release,
 )
 from fnjax.torch._autograd.contents import find_root
-from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx, is_written, mark
+from fnjax.torch._autograd.ctx import FunctionCtx, is_written, mark
 from fnjax.torch._autograd.gradients import check_gradients, resolve
 from fnjax.torch._autograd.graph import (
     BACKWARD,
@@ -42,31 +38,22 @@ from fnjax.torch._autograd.graph import (
     Value,
     compute,
     get_mode,
-    is_small,
     resume_autocast,
     set_mode,
     watch,
 )
-from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, link_graph, list_tensors
+from fnjax.torch._autograd.kept_graph import link_graph
+from fnjax.torch._autograd.saved import Saved, save
 from fnjax.torch._autograd.substitution import substitute, substituting
-from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._groups import as_group, default_axis, exchanging, get_default
+from fnjax.torch._dtypes import dtype
+from fnjax.torch._groups import as_group, default_axis, exchanging
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.control.branches import are_one
 from fnjax.torch.control.journal import Journal, note_reached
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
 from fnjax.torch.loading.errors import NotSupported
-
-
-class Kind(NamedTuple):
-    """Attributes of a tensor, or a traced number, other than its array; a number's are the types that it may have."""
-
-    dtype: dtype
-    requires_grad: bool = False
-    numbers: frozenset[type] = frozenset()
 
 
 class _Call:
@@ -108,15 +95,6 @@ class _Call:
         self.lenders: list[int | None] = []
         self.attributes: dict[str, int] = {}
         self.guards: dict[str, Storage] = {}
-
-
-def wrap_array(array: Any, kind: Kind) -> Tensor:
-    array = array if isinstance(array, jax.Array) else jnp.asarray(array)
-    own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
-    flag = kind.requires_grad and own.kind in {"float", "complex"}
-    made = make(array, own, value=Value(array, requires_grad=flag))
-    made.value.leaf = made if flag else None
-    return made
 
 
 def _enter(array: Any, kind: Kind, object_: Tensor | None) -> Any:
@@ -189,7 +167,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         return arrays if isinstance(result, tuple) else arrays[0], out_dims
 
     def jvp(ctx: Any, _: Any, *tangents: Any) -> Any:
-        facts: _Saved = ctx._torch
+        facts: Saved = ctx._torch
         refuse_reached(facts.reachable, "jvp")
         own = reopen(ctx)
         saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx.saved_tensors, facts.forward, strict=True)]
@@ -239,7 +217,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
             for i, (m, target) in enumerate(zip(members, call.returned, strict=True))
         ]
-        _save(ctx, own, tensors, members, call)
+        save(ctx, own, tensors, members, call)
         # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
         changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
         arrays = [m.array if isinstance(m, Tensor) else m for m in members]
@@ -247,7 +225,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
 
     def backward(ctx: Any, *grads: Any) -> Any:
         note_reached(cls)
-        facts: _Saved = ctx._torch
+        facts: Saved = ctx._torch
         own = reopen(ctx)
         for name, guard in facts.guards.items():
             if isinstance(guard.value, LostValue):
@@ -297,91 +275,6 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     if cls.vmap is not Function.vmap:
         names |= {"vmap": staticmethod(vmap), "generate_vmap_rule": cls.generate_vmap_rule}
     return type(cls.__name__, (fnjax.Function,), names)
-
-
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class _Saved:
-    """Contents of forward's ctx other than arrays."""
-
-    needs: tuple[bool, ...]
-    shapes: tuple[tuple[int, ...] | None, ...] | None  # of the arguments that are tensors; None of an operator
-    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
-    forward: tuple[Kind | None, ...]  # of the tensors for jvp
-    reachable: tuple[Reachable, ...]
-    modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
-    results: tuple[dtype | None, ...]
-    attributes: frozenset[str]
-    guards: dict[str, Storage]  # as of the call
-    constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
-    axis: str | None  # that was the default process group
-    graph: KeptGraph | None  # that backward may differentiate
-    sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
-    instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
-
-
-def _save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: _Call | None = None) -> None:
-    facts = vars(own)["_own"]
-    any_needed = any(map(bool, own.needs_input_grad))
-    outputs = {id(m) for m in members}
-    given = zip(tensors, own.needs_input_grad, strict=False)
-    constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
-    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
-    reachable: list[Reachable] = []
-    modules: list[Any] = []
-    if call is not None and (reach(attributes.values(), modules) or call.reached):
-        reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
-    objects = {id(k.tensor) for k in reachable}
-    saved, instead = facts["saved"], dict[int, int]()
-    for i, t in enumerate(saved):
-        is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
-        for m in members if is_other else ():
-            alike = isinstance(m, Tensor) and m.array.shape == t.array.shape and m.dtype is t.dtype
-            one = alike and are_one(t.value, m.value)
-            if one is not False:  # where the branches that were taken made them one, t is an output
-                instead[i] = len(saved)
-                saved = (*saved, make(jnp.asarray(one)), m)
-                break
-    kinds = tuple(
-        Held(t)
-        if id(t) in objects
-        else t
-        if t is None or isinstance(t, OnCtx) or _is_constant(t)
-        else Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
-        for t in saved
-    )
-    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
-    ctx.save_for_backward(*arrays, *(k.tensor.array for k in reachable))
-    ctx.save_for_forward(*(None if t is None else t.array for t in facts["forward"]))
-    for name, value in attributes.items():
-        setattr(ctx, name, hold(value, objects))
-    results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    graph = keep_graph(list_tensors(facts["saved"], attributes), [k.tensor for k in reachable])
-    if graph is not None:
-        ctx._torch_pullback = graph[1]
-    ctx._torch = _Saved(
-        own.needs_input_grad,
-        None
-        if call is None
-        else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
-        kinds,
-        tuple(None if t is None else Kind(t.dtype, t.requires_grad) for t in facts["forward"]),
-        tuple(reachable),
-        [(m, dict(vars(m))) for m in modules],
-        results,
-        frozenset(attributes),
-        {} if call is None else call.guards,
-        (
-            *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
-            *(k for k, v in attributes.items() if id(v) in constant),
-        ),
-        get_default(),
-        None if graph is None else graph[0],
-        tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
-        instead,
-    )
-    if facts["non_differentiable"]:
-        ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
-    ctx.set_materialize_grads(facts["materialize"])
 
 
 class _Apply:
@@ -466,26 +359,11 @@ class InplaceFunction(Function):
         self.inplace = inplace
 
 
-def dtype_of(array: Any) -> dtype:
-    """Return torch's dtype of an array from outside: without 64 bits, JAX's int32 is torch's usual int64."""
-    own = as_dtype(array.dtype)
-    return dtype("int64") if own.name == "int32" and own.array == dtype("int64").array else own
-
-
-def _is_constant(x: Any) -> bool:
-    """Return whether a tensor holds a few untraced integers, in a call that JAX transforms: they stay known."""
-    return isinstance(x, Tensor) and x.dtype.kind in {"int", "bool"} and is_small(x.array) and is_transformed()
-
-
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
 class _Constant:
     """Static argument: a tensor that is not traced, or a container of modules."""
 
     value: Any
-
-
-def is_array(x: Any) -> bool:
-    return isinstance(x, (jax.Array, np.ndarray))
 
 
 def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
@@ -513,7 +391,7 @@ def _run(
     for i, a in enumerate(args):
         if type(a) is Number:
             kinds.append(Kind(a.dtype, numbers=a.kinds))
-        elif isinstance(a, Tensor) and (i >= first or not _is_constant(a)):
+        elif isinstance(a, Tensor) and (i >= first or not is_constant(a)):
             kinds.append(Kind(a.dtype, a.requires_grad))
         else:
             kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)

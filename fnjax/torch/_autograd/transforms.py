@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.engine import list_leaves
-from fnjax.torch._autograd.function import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.graph import Mode, Value, compute, note_read, set_mode, watch
 from fnjax.torch._namespace import known
 from fnjax.torch._random import without_draws

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
+from fnjax.torch._autograd.arrays import dtype_of
 from fnjax.torch._autograd.engine import is_recording
-from fnjax.torch._autograd.function import Function, dtype_of
+from fnjax.torch._autograd.function import Function
 from fnjax.torch._autograd.hooks import Reads, find_definition
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.loading.errors import NotSupported

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import jax
 
-from fnjax.torch._autograd.function import dtype_of
+from fnjax.torch._autograd.arrays import dtype_of
 from fnjax.torch._autograd.graph import Storage, Value
 from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import default_dtype

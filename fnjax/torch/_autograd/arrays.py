@@ -1,0 +1,48 @@
+"""Arrays of a call as tensors, and what is known of a tensor beside its array."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._primitives.jax_internals import is_transformed
+from fnjax.torch._autograd.graph import Value, is_small
+from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._tensor import Tensor, make
+
+
+class Kind(NamedTuple):
+    """Attributes of a tensor, or a traced number, other than its array; a number's are the types that it may have."""
+
+    dtype: dtype
+    requires_grad: bool = False
+    numbers: frozenset[type] = frozenset()
+
+
+def wrap_array(array: Any, kind: Kind) -> Tensor:
+    """Return an array from outside as a tensor of a kind; a leaf if it requires grad."""
+    array = array if isinstance(array, jax.Array) else jnp.asarray(array)
+    own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
+    flag = kind.requires_grad and own.kind in {"float", "complex"}
+    made = make(array, own, value=Value(array, requires_grad=flag))
+    made.value.leaf = made if flag else None
+    return made
+
+
+def dtype_of(array: Any) -> dtype:
+    """Return torch's dtype of an array from outside: without 64 bits, JAX's int32 is torch's usual int64."""
+    own = as_dtype(array.dtype)
+    return dtype("int64") if own.name == "int32" and own.array == dtype("int64").array else own
+
+
+def is_array(x: Any) -> bool:
+    """Return whether a value is an array of JAX or NumPy."""
+    return isinstance(x, (jax.Array, np.ndarray))
+
+
+def is_constant(x: Any) -> bool:
+    """Return whether a tensor holds a few untraced integers, in a call that JAX transforms: they stay known."""
+    return isinstance(x, Tensor) and x.dtype.kind in {"int", "bool"} and is_small(x.array) and is_transformed()

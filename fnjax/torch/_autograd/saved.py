@@ -1,0 +1,112 @@
+"""What forward's ctx keeps for backward, as arrays and as facts beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+
+from fnjax.torch._autograd.arrays import Kind, is_constant
+from fnjax.torch._autograd.captured import Held, Reachable, hold, reach
+from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx
+from fnjax.torch._autograd.graph import Storage
+from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
+from fnjax.torch._dtypes import dtype
+from fnjax.torch._groups import get_default
+from fnjax.torch._tensor import Tensor, make
+from fnjax.torch.control.branches import are_one
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Saved:
+    """Contents of forward's ctx other than arrays."""
+
+    needs: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...] | None, ...] | None  # of the arguments that are tensors; None of an operator
+    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
+    forward: tuple[Kind | None, ...]  # of the tensors for jvp
+    reachable: tuple[Reachable, ...]
+    modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
+    results: tuple[dtype | None, ...]
+    attributes: frozenset[str]
+    guards: dict[str, Storage]  # as of the call
+    constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
+    axis: str | None  # that was the default process group
+    graph: KeptGraph | None  # that backward may differentiate
+    sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
+    instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
+
+
+def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Any = None) -> None:
+    """Save what a torch ctx holds on the ctx of the Function that runs on arrays.
+
+    Args:
+        ctx: that.
+        own: the torch ctx, after forward.
+        tensors: the arguments.
+        members: the results.
+        call: the call of apply; None of an operator.
+    """
+    facts = vars(own)["_own"]
+    any_needed = any(map(bool, own.needs_input_grad))
+    outputs = {id(m) for m in members}
+    given = zip(tensors, own.needs_input_grad, strict=False)
+    constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
+    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
+    reachable: list[Reachable] = []
+    modules: list[Any] = []
+    if call is not None and (reach(attributes.values(), modules) or call.reached):
+        reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
+    objects = {id(k.tensor) for k in reachable}
+    saved, instead = facts["saved"], dict[int, int]()
+    for i, t in enumerate(saved):
+        is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
+        for m in members if is_other else ():
+            alike = isinstance(m, Tensor) and m.array.shape == t.array.shape and m.dtype is t.dtype
+            one = alike and are_one(t.value, m.value)
+            if one is not False:  # where the branches that were taken made them one, t is an output
+                instead[i] = len(saved)
+                saved = (*saved, make(jnp.asarray(one)), m)
+                break
+    kinds = tuple(
+        Held(t)
+        if id(t) in objects
+        else t
+        if t is None or isinstance(t, OnCtx) or is_constant(t)
+        else Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
+        for t in saved
+    )
+    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
+    ctx.save_for_backward(*arrays, *(k.tensor.array for k in reachable))
+    ctx.save_for_forward(*(None if t is None else t.array for t in facts["forward"]))
+    for name, value in attributes.items():
+        setattr(ctx, name, hold(value, objects))
+    results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
+    graph = keep_graph(list_tensors(facts["saved"], attributes), [k.tensor for k in reachable])
+    if graph is not None:
+        ctx._torch_pullback = graph[1]
+    ctx._torch = Saved(
+        own.needs_input_grad,
+        None
+        if call is None
+        else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
+        kinds,
+        tuple(None if t is None else Kind(t.dtype, t.requires_grad) for t in facts["forward"]),
+        tuple(reachable),
+        [(m, dict(vars(m))) for m in modules],
+        results,
+        frozenset(attributes),
+        {} if call is None else call.guards,
+        (
+            *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
+            *(k for k, v in attributes.items() if id(v) in constant),
+        ),
+        get_default(),
+        None if graph is None else graph[0],
+        tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
+        instead,
+    )
+    if facts["non_differentiable"]:
+        ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
+    ctx.set_materialize_grads(facts["materialize"])
