@@ -281,11 +281,11 @@ class _Apply:
     """Descriptor of `apply`: each class has its own, the same object at each look-up."""
 
     def __get__(self, instance: object, owner: type[Function]) -> Callable[..., Any]:
-        if "_apply" not in vars(owner):
-            owner._apply = functools.partial(_apply, owner)
-            functools.update_wrapper(owner._apply, owner.forward)
-            owner._apply.__self__ = owner
-        return owner._apply
+        if "_fnjax_apply" not in vars(owner):
+            owner._fnjax_apply = functools.partial(_apply, owner)
+            functools.update_wrapper(owner._fnjax_apply, owner.forward)
+            owner._fnjax_apply.__self__ = owner
+        return owner._fnjax_apply
 
 
 @known("torch.autograd.Function", "torch.autograd.function.Function")
@@ -293,8 +293,8 @@ class Function:
     """Base of custom autograd Functions, as PyTorch has it; `apply` maps tensors to tensors, and arrays to arrays."""
 
     generate_vmap_rule = False
-    _apply: Any
-    _carried: Any
+    _fnjax_apply: Any
+    _fnjax_carried: Any
     _context: Any
     apply = _Apply()
 
@@ -370,8 +370,8 @@ def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
     leaves = jax.tree.leaves([*given, *named.values()], is_leaf=is_node)
     takes_tensors = any(isinstance(leaf, Tensor) for leaf in leaves)
     args, kwargs = _bind(cls, given, named)
-    if "_carried" not in vars(cls):
-        cls._carried = _carry(cls)
+    if "_fnjax_carried" not in vars(cls):
+        cls._fnjax_carried = _carry(cls)
     sources = [*args, *kwargs.values(), cls.forward, cls.backward, cls.vjp, cls.setup_context]
     reached = [t for t in reach(sources) if not any(t is a for a in args)]
     draws = Draws()
@@ -408,7 +408,7 @@ def _run(
         full = list(args)
         for i, a in zip(at, arrays, strict=True):
             full[i] = a
-        found = cls._carried.apply(call, *full)
+        found = cls._fnjax_carried.apply(call, *full)
         members = found if call.is_tuple or len(call.changed) > sum(r is not None for r in call.returned) else (found,)
         others[:] = [None if is_array(m) else m for m in members]
         return tuple(m for m in members if is_array(m))

@@ -41,10 +41,10 @@ _OTHERS = frozenset({
     "logging", "multiprocessing", "numpy", "os", "pathlib", "re", "threading", "traceback", "typing", "warnings",
     "weakref",
 })  # fmt: skip
-# Attributes of classes that Python sets.
+# Attributes of classes that Python sets, and fnjax.
 _PYTHONS = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__", "__annotations__", "__annotate_func__",
-    "__annotations_cache__", "_abc_impl",
+    "__annotations_cache__", "_abc_impl", "_fnjax_apply", "_fnjax_carried",
 })  # fmt: skip
 # Types whose objects lead to nothing but what their places hold; what a cache of functools holds may stay there.
 _WHOLE = frozenset({list, dict, set, deque, OrderedDict, types.CellType, type(functools.cache(int))})
