@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,18 +12,21 @@ from fnjax.torch._autograd.graph import Storage, Value, compute_view
 from fnjax.torch._tensor import Derived, Tensor
 from fnjax.torch.control.journal import note_storage
 
+# A condition: a value of booleans, or a function and the conditions that it joins. Most are never computed.
+_Test = Value | tuple[Callable[..., Any], "_Test", "_Test"]
+
 
 class _Twin:
     """Memory that a merged tensor refers to where a condition holds.
 
     Attributes:
-        test: the condition, a value of booleans.
+        test: the condition.
         seen: the version of the memory that the merged tensor has seen.
     """
 
     __slots__ = ("_detached", "_dtype", "_layout", "_part", "seen", "storage", "test")
 
-    def __init__(self, tensor: Tensor, test: Value) -> None:
+    def __init__(self, tensor: Tensor, test: _Test) -> None:
         self.storage = tensor.memory  # kept: another merged tensor may share it, though no variable refers to it
         self._layout, self._dtype, self._part, self._detached = (
             tensor.layout, tensor.dtype, tensor.part, tensor._detached,
@@ -45,14 +48,26 @@ class Merged(Derived):
         self.layout = _layout.make_layout(value.array.shape)
         self._own = Storage(value, self.layout)
         self.serial, self.shared = self._own.serial, ""
-        self._twins: list[_Twin] = []
+        found: dict[Any, _Twin] = {}
+
+        def add(tensor: Tensor, test: _Test) -> None:
+            layout = tensor.layout
+            place = layout.ctypes.data, layout.shape, layout.strides
+            key = id(tensor.memory), *place, tensor.dtype, tensor.part, id(tensor._detached)
+            if key in found:
+                found[key].test = jnp.logical_or, found[key].test, test
+            else:
+                found[key] = _Twin(tensor, test)
+
         for tensor, test in sides:
             memory = tensor.memory
             if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
-                own = Tensor.over(memory._own, memory.layout, tensor.dtype)
-                self._twins += [_Twin(own, test), *(_Twin(t.show(), _both(test, t.test)) for t in memory._twins)]
+                add(Tensor.over(memory._own, memory.layout, tensor.dtype), test)
+                for twin in memory._twins:
+                    add(twin.show(), (jnp.logical_and, test, twin.test))
             else:
-                self._twins.append(_Twin(tensor, test))
+                add(tensor, test)
+        self._twins = [*found.values()]
 
     def _follow(self) -> None:
         """Update the value where one of the other memories was written to."""
@@ -104,12 +119,18 @@ def list_roots(storage: Any) -> list[Storage]:
     return [r for p in getattr(storage, "_parents", None) or [storage._parent] for r in list_roots(p.memory)]
 
 
-def _both(a: Value, b: Value) -> Value:
-    return Value(jnp.logical_and(a.array, b.array))
+def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
+    """Return a condition's array; `known` has those of its parts by their ids."""
+    if isinstance(test, Value):
+        return test.array
+    if id(test) not in known:
+        function, *parts = test
+        known[id(test)] = function(*(_evaluate(part, known) for part in parts))
+    return known[id(test)]
 
 
-def _choose(test: Value, a: Value, b: Value) -> Value:
-    return compute_view(lambda t, x, y: (jnp.where(t, x, y),), [test, a, b])
+def _choose(test: _Test, a: Value, b: Value) -> Value:
+    return compute_view(lambda t, x, y: (jnp.where(t, x, y),), [Value(_evaluate(test, {})), a, b])
 
 
 def find_shared(state: Sequence[Any]) -> set[int]:
