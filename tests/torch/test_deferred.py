@@ -21,6 +21,11 @@ def compared(x):
     return y + (2 if mode != "mean" else 3) + (5 if mode in ("mean", "max") else 7) + (mode not in "summit")
 
 
+def named(x):
+    mode = "sum" if x.sum() > 0 else "mean"
+    return getattr(x, mode)() * 2 + getattr(torch, mode)(x)
+
+
 def set_in_a_loop(x):
     status = "run"
     for i in range(5):

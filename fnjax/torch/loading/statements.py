@@ -90,6 +90,8 @@ def _getattr(*args: Any, **kwargs: Any) -> Any:
     """Return `getattr(value, name, *default)`; the default for a name of torch or Triton that fnjax does not have."""
     if len(args) == 3 and issubclass(type(args[0]), LibraryModule) and not args[0].has(args[1]):
         return args[2]
+    if len(args) > 1 and type(args[1]) is Either:
+        return args[1].map(lambda name: _getattr(args[0], name, *args[2:]), "getattr()")
     if len(args) == 3 and type(args[0]) is Either:
         return args[0].map(lambda x: getattr(x, *args[1:]), "getattr()")
     if len(args) == 3:
