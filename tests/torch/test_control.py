@@ -556,3 +556,93 @@ def test_branches_that_save_different_numbers_of_tensors(tmp_path):
     assert slope(jnp.array([-1.0, -2.0])).tolist() == [-2.0, -4.0]
     with pytest.raises(torch.NotSupported, match="save as many in both"):
         jax.jit(slope)(jnp.array([1.0, 2.0]))
+
+
+ELSEWHERE = """
+import torch
+
+
+class Root(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.sqrt()
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return g / (2 * x.sqrt())
+
+
+def scaled(x):
+    n = x.norm()
+    if n > 0:
+        x = x / n
+    return (x * torch.arange(3.0)).sum()
+
+
+def nested(x):
+    s = x.sum()
+    if s > 1:
+        y = torch.log(s - 2) * x[0] if s > 2 else torch.sqrt(s - 1) * x[1]
+    else:
+        y = x.prod()
+    return y
+
+
+def of_view(x):
+    v = x[:2]
+    y = Root.apply(v).sum() if x.sum() > 0 else (v * v).sum()
+    return y + v.sum()
+
+
+def in_place(x):
+    x = x * 1
+    if x.sum() > 0:
+        x[0] = x[1].clone().log()
+    return (x * x).sum()
+
+
+def by_autograd(x):
+    w = x.detach().clone().requires_grad_()
+    loss = w.sqrt().sum() if x.sum() > 0 else (w * w).sum()
+    loss.backward()
+    return (w.grad * x).sum()
+
+
+def pairs(x):  # what the branches choose between must not double with each of them
+    t = 0
+    for i in range(4):
+        for j in range(4):
+            if x[i % 3] < x[j % 3]:
+                continue
+            if x[i % 3] + x[j % 3] > 2:
+                break
+            t = t + x[i % 3] * (j + 1)
+    return t + x.sum() * 0
+
+
+def saved(x):
+    if x.sum() > 0:
+        return (x > 0).sum() * x[0] + x[x > 0].log().sum()
+    return x[0]
+"""
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """The functions of ELSEWHERE."""
+    path = tmp_path_factory.mktemp("elsewhere") / "elsewhere.py"
+    path.write_text(ELSEWHERE)
+    return torch.load(path)
+
+
+@pytest.mark.parametrize("x", [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -3.0], [0.5, 0.5, 0.5], [0.2, 0.3, -1]])
+@pytest.mark.parametrize("name", ["scaled", "nested", "of_view", "in_place", "by_autograd", "saved", "pairs"])
+def test_no_gradient_leaves_a_branch_that_is_not_taken(elsewhere, name, x):
+    """Its derivatives may be infinite or NaN, which zero times is NaN; a Function may be applied there first."""
+    function = torch.jax_view(getattr(elsewhere, name))
+    found = jax.jit(jax.grad(function))(jnp.array(x))
+    leaf = torch.tensor(x, requires_grad=True)
+    (want,) = torch.autograd.grad(getattr(elsewhere, name)(leaf), leaf)
+    np.testing.assert_allclose(found, want.numpy(), rtol=1e-5)

@@ -210,9 +210,61 @@ def are_same(a: Any, b: Any, depth: int = 8) -> bool:
     if a.array is b.array:
         return True
     x, y = a.origin, b.origin
+    if x is not None and x[0] == ENTERED:
+        return are_same(x[1], b, depth)
+    if y is not None and y[0] == ENTERED:
+        return are_same(a, y[1], depth)
     if x is None or y is None or len(x) != len(y) or not depth:
         return False
     return all(are_same(p, q, depth - 1) for p, q in zip(x, y, strict=True))
+
+
+ENTERED = "entered"  # of a value's origin, before that from outside of a branch
+_branch: ContextVar[Branch | None] = ContextVar("_branch", default=None)
+
+
+class Branch:
+    """Context of a branch whose test is traced: where it is not taken, no gradient leaves it.
+
+    JAX computes it in any case, and its derivatives there may be infinite or NaN (`if n > 0: x = x / n`), which a
+    cotangent of zero does not stop.
+
+    Args:
+        test: the test.
+        truth: whether the branch is taken where it is true.
+    """
+
+    def __init__(self, test: Value, truth: bool) -> None:
+        self._test, self._truth = test, truth
+        self._known: dict[tuple[int, bool], tuple[Value, Value]] = {}  # by its id a value, and that within
+
+    def __enter__(self) -> None:
+        self._outer = _branch.get()
+        self._token = _branch.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _branch.reset(self._token)
+
+    def enter(self, value: Value, mode: Mode) -> Value:
+        """Return a value as the branch reads it."""
+        key = id(value), mode.enabled
+        if key not in self._known:
+            given = value if self._outer is None else self._outer.enter(value, mode)
+            token = _branch.set(None)
+            (found,) = compute(self._select, [self._test, given], "BranchBackward")
+            _branch.reset(token)
+            found.origin = (ENTERED, value)
+            self._known[key] = value, found
+        return self._known[key][1]
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Note values that the branch computes."""
+        for value in values:
+            self._known[id(value), True] = self._known[id(value), False] = value, value
+
+    def _select(self, test: Any, x: Any) -> tuple[Any, ...]:
+        constant = jax.lax.stop_gradient(x)
+        return (jax.numpy.where(test != 0, *((x, constant) if self._truth else (constant, x))),)
 
 
 def compute(
@@ -235,6 +287,10 @@ def compute(
     Returns:
         A value for each result; constants of JAX's derivatives under torch.no_grad.
     """
+    mode, branch = _mode.get(), _branch.get()
+    note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
+    if branch is not None and not mode.constant:
+        parents = [branch.enter(p, mode) if p.requires_grad else p for p in parents]
     arrays = [p.array for p in (*parents, *reads)]
     draws = Stream()
     if is_transformed() and all(is_small(a) for a in arrays):
@@ -242,18 +298,19 @@ def compute(
             results = function(*arrays)
     else:
         results = function(*arrays)
-    mode = _mode.get()
-    note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
     if mode.constant or not differentiable:
         return [Value(jax.lax.stop_gradient(x)) for x in results]
     if not mode.enabled or not any(p.requires_grad for p in parents):
         return [Value(x) for x in results]
     node = Node(function, parents, name, draws if draws.is_used else None, reads)
     inexact = jax.numpy.inexact
-    return [
+    found = [
         Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)
         for i, x in enumerate(results)
     ]
+    if branch is not None:
+        branch.add(found)
+    return found
 
 
 def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_recorded: bool = False) -> Value:
@@ -264,8 +321,12 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
         parents: the values of its arguments.
         is_recorded: whether operations were recorded where the view was made.
     """
-    with set_mode(Mode(enabled=True)) if is_recorded or _mode.get().constant else contextlib.nullcontext():
-        return compute(function, parents, "ViewBackward")[0]
+    token = _branch.set(None)  # the view may be older than the branch, and keep what it shows
+    try:
+        with set_mode(Mode(enabled=True)) if is_recorded or _mode.get().constant else contextlib.nullcontext():
+            return compute(function, parents, "ViewBackward")[0]
+    finally:
+        _branch.reset(token)
 
 
 def overwrite(old: Value, array: Any) -> Value:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.graph import Value, compute
+from fnjax.torch._autograd.graph import Branch, Value, compute
 from fnjax.torch._dtypes import DTYPES, dtype, result_type
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, is_known, make
@@ -114,7 +114,7 @@ def _speculate(run: Callable[[], Any], test: Tensor | Number, truth: bool, state
     """Run a branch, taken where the test is true or false, and take back what it changes."""
     result: Any = None
     error = None
-    with Journal(state=state) as journal, assuming(test.value, truth):
+    with Journal(state=state) as journal, assuming(test.value, truth), Branch(test.value, truth):
         try:
             with draws.resume():
                 result = resolve(run())

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Value, compute, find_kept, keep
+from fnjax.torch._autograd.graph import Value, compute, compute_view, find_kept, keep
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import NUMBERS, select
 from fnjax.torch.deferred.either import Either, distribute
@@ -51,7 +51,7 @@ class _Selected(Derived):
         found = find_kept(kept) if kept is not None and version == self.version else None
         if found is None:
             values = [self._at.value, *(p.value for p in self._parents)]
-            found = compute(lambda at, *arrays: (jnp.stack(arrays)[at],), values, "IndexBackward")[0]
+            found = compute_view(lambda at, *arrays: (jnp.stack(arrays)[at],), values)
             self._cached = (self.version, keep(found, self.trace))
         return found
 
