@@ -42,6 +42,7 @@ class Merged(Derived):
     """Memory that another tensor shares where a condition holds; a write to either changes both there."""
 
     __slots__ = ("_own", "_twins")
+    _twins: list[_Twin]
     is_chosen = True
 
     def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]]) -> None:
