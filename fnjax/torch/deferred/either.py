@@ -79,9 +79,14 @@ class Either(Deferred):
             text = f"{self.name} has the {what} {sides[0]} in one branch and {sides[1]} in the other"
         else:
             text = f"{self.name} is {describe(a)} in one branch and {describe(b)} in the other"
+        remedy = "give it tensors of one shape and dtype, or numbers, in both branches"
+        if not any(isinstance(x, (Tensor, int, float, complex, Deferred)) for x in (a, b)):
+            remedy = (
+                "ask it by ==, is, in, isinstance or `if`, which are evaluated on both, or assign one value in both"
+            )
         return NotSupported(
             f"{text}, and JAX decides which{f': {use} needs to know it' if use else ''}",
-            "give it tensors of one shape and dtype, or numbers, in both branches; or decide outside of jax.jit",
+            f"{remedy}; or decide outside of jax.jit",
         )
 
     def map(self, function: Callable[[Any], Any], use: str = "") -> Any:
@@ -174,11 +179,16 @@ def resolve(value: Any) -> Any:
     return value if len(values) > 1 else values[0]
 
 
+_SHOWN = (str, bytes, bool, int, float, complex, type(None), type)
+
+
 def describe(value: Any) -> str:
     """Return a value's kind for a message."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
-    return repr(value) if isinstance(value, Deferred) else f"{type(value).__name__} {value!r}"
+    if isinstance(value, Deferred):
+        return repr(value)
+    return type(value).__name__ + (f" {value!r}" if isinstance(value, _SHOWN) else "")
 
 
 def distribute(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -214,13 +224,21 @@ def _make_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+_BINARY = {
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
+    "and": "&", "or": "|", "xor": "^",
+}  # fmt: skip
+_OTHERS = {
+    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neg": "-", "pos": "+", "abs": "abs()",
+    "invert": "~",
+}  # fmt: skip
+for _name, _text in _BINARY.items():
     _function = getattr(operator, f"__{_name}__")
-    _install(f"__{_name}__", _name, _function)
-    _install(f"__r{_name}__", _name, lambda x, other, f=_function: f(other, x))
-    _install(f"__i{_name}__", _name, _make_in_place(getattr(operator, f"__i{_name}__")))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
-    _install(f"__{_name}__", _name, getattr(operator, f"__{_name}__"))
+    _install(f"__{_name}__", _text, _function)
+    _install(f"__r{_name}__", _text, lambda x, other, f=_function: f(other, x))
+    _install(f"__i{_name}__", _text, _make_in_place(getattr(operator, f"__i{_name}__")))
+for _name, _text in _OTHERS.items():
+    _install(f"__{_name}__", _text, getattr(operator, f"__{_name}__"))
 
 jax.tree_util.register_pytree_node(
     Either, lambda x: ((x.test, x.yes, x.no), x.name), lambda name, values: Either(name, *values)
