@@ -646,3 +646,52 @@ def test_no_gradient_leaves_a_branch_that_is_not_taken(elsewhere, name, x):
     leaf = torch.tensor(x, requires_grad=True)
     (want,) = torch.autograd.grad(getattr(elsewhere, name)(leaf), leaf)
     np.testing.assert_allclose(found, want.numpy(), rtol=1e-5)
+
+
+MOVED = """
+import torch
+
+
+def none_run(x):
+    a = x * 1
+    acc, n = a, 0
+    while n < 3 and acc.sum() < 5:
+        acc, n = acc * 2, n + 1
+    acc += 1
+    a *= 2
+    return a, acc
+
+
+def moved(x):
+    a, b = x * 1, x * 2
+    c, n = a + b, 0
+    while n < 3 and c.max() > x.sum():
+        n += 1
+        b = c
+        c = a
+    b += 1
+    return a, b, c
+
+
+def moved_then_the_first(x):
+    a, b, n = x * 1, x * 2, 0
+    old = b[:]
+    while n < 3 and a.sum() < 5:
+        a, b, n = b, a + b, n + 1
+    old += 1
+    return a, b
+"""
+
+
+def test_memory_that_iterations_move(tmp_path):
+    """After no iteration a variable shares what it shared before; what iterations moved is not written to."""
+    path = tmp_path / "moved.py"
+    path.write_text(MOVED)
+    file = torch.load(path)
+    for x in ([1.0, 2.0, 3.0], [-1.0, -2.0, -3.0], [0.5, 0.5, 0.5]):
+        want = file.none_run(torch.tensor(x))
+        found = jax.jit(torch.jax_view(file.none_run))(jnp.array(x))
+        np.testing.assert_allclose(jnp.stack(found), np.stack([t.numpy() for t in want]))
+    for name in ("moved", "moved_then_the_first"):
+        with pytest.raises(torch.NotSupported, match="in a loop that ends on a traced value, which may share memory"):
+            jax.jit(torch.jax_view(getattr(file, name)))(jnp.array([1.0, 2.0, 3.0]))

@@ -22,7 +22,7 @@ from fnjax.torch.control.iterators import Shared, is_shared
 from fnjax.torch.control.journal import Journal, note_storage
 from fnjax.torch.control.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
 from fnjax.torch.control.state import State
-from fnjax.torch.deferred.aliases import list_roots
+from fnjax.torch.deferred.aliases import Merged, list_roots
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.number import WIDE, Number, kinds_of, make_number
@@ -176,13 +176,18 @@ class _Variables:
         return len(self._places) > count
 
 
+Place = tuple[int, int]  # the index of a variable, and of a leaf
+_OLDER = "older"  # memory from before the loop that belongs to none of its variables
+
+
 class _Carry:
     """Carry of a loop: its variables and storages as arrays.
 
     Attributes:
         storages: the storages that the body writes to.
-        shared: the leaves that may share memory with others, as (index of the variable, index of the leaf); these must
-            not be written to.
+        shared: the leaves that may share memory with others; these must not be written to.
+        moved: those that hold, after some iteration, memory from before the loop.
+        first: those whose memory from before the loop is held then.
     """
 
     def __init__(self, values: Sequence[Any], names: Sequence[str]) -> None:
@@ -192,7 +197,7 @@ class _Carry:
         self.leaves = [leaves for leaves, _ in flat]
         # Of each leaf its dtype and whether it is a Python number; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
-        self.shared: set[tuple[int, int]] = set()
+        self.shared, self.moved, self.first = set[Place](), set[Place](), set[Place]()
         self._find_shared(self.leaves, 0)
 
     def enter(self, arrays: Sequence[Any]) -> list[Any]:
@@ -234,8 +239,8 @@ class _Carry:
 
     def _find_shared(self, leaves: Sequence[Sequence[Any]], start: int) -> bool:
         """Note the leaves that share memory, also with storages from before the loop; return whether any is new."""
-        places: dict[int, list[tuple[int, int]]] = {}
-        found = set[tuple[int, int]]()
+        places: dict[int, list[Place]] = {}
+        found = set[Place]()
         for at, row in enumerate(leaves):
             for i, leaf in enumerate(row):
                 if isinstance(leaf, Tensor) and self.kinds[at][i] is not None:
@@ -252,13 +257,71 @@ class _Carry:
         self.shared |= found
         return bool(new)
 
-    def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[tuple[int, int]]:
+    def _follow_moves(self, entered: Sequence[Sequence[Any]], leaves: Sequence[Sequence[Any]], start: int) -> bool:
+        """Note the leaves to which iterations move memory that others have, as `b = c; c = a`; return if any is new."""
+        places = {
+            (at, i): leaf
+            for at, row in enumerate(leaves)
+            for i, leaf in enumerate(row)
+            if isinstance(leaf, Tensor) and self.kinds[at][i] is not None
+        }
+        owners = {
+            id(leaf.memory): (at, i)
+            for at, row in enumerate(entered)
+            for i, leaf in enumerate(row)
+            if (at, i) in places and isinstance(leaf, Tensor)
+        }
+        sources: dict[Place, list[Any]] = {
+            p: [owners.get(id(r), _OLDER if r.serial < start else id(r)) for r in list_roots(leaf.memory)]
+            for p, leaf in places.items()
+        }
+        held: dict[Place, set[Any]] = {p: {p} for p in places}  # by its place the memory that a leaf began with
+        shared = set[Place]()
+        self.moved, self.first = set(), set()
+        for step in range(len(places) + 2):
+            held = {
+                p: set[Any]().union(
+                    *(held[s] if isinstance(s, tuple) else [s if s is _OLDER else f"{step} {s}"] for s in found)
+                )
+                for p, found in sources.items()
+            }
+            self.moved |= {p for p, found in held.items() if any(x is _OLDER or isinstance(x, tuple) for x in found)}
+            self.first |= {x for found in held.values() for x in found if isinstance(x, tuple)}
+            shared |= {p for p in held for q in held if p != q and held[p] & held[q]}
+        is_new = not shared <= self.shared
+        self.shared |= shared
+        return is_new
+
+    def share_first(self, result: Sequence[Any], iterations: Any) -> None:
+        """Let the leaves of the result share the memory that they had before the loop where it ran no iteration.
+
+        Where an iteration may have moved such memory, it is not written to any more.
+        """
+        text = "a write to what {} became in a loop that ends on a traced value, which may share memory"
+        for at, value in enumerate(result):
+            leaves = jax.tree.leaves(value, is_leaf=_is_leaf)
+            for i, (leaf, kind) in enumerate(zip(leaves, self.kinds[at], strict=False)):
+                first = self.leaves[at][i]
+                if kind is None or not isinstance(leaf, Tensor) or self.values[at] is UNBOUND or leaf is first:
+                    continue
+                if (at, i) in self.moved | self.shared:
+                    leaf.memory.shared = text.format(self.names[at])
+                elif isinstance(first, Tensor) and (first.dtype, first.layout.shape) == (leaf.dtype, leaf.layout.shape):
+                    leaf.memory = Merged(leaf.memory.value, [(first, Value(iterations == 0))])
+                    leaf.layout = leaf.memory.layout
+        for at, i in self.first:
+            first = self.leaves[at][i]
+            if isinstance(first, Tensor) and self.values[at] is not UNBOUND:
+                for root in list_roots(first.memory):
+                    root.shared = text.format(self.names[at])
+
+    def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[Place]:
         """Add the storages that the body writes to in place to the carry; return which leaves these are.
 
         Raises:
             NotSupported: a variable is written to in place, and then assigned a tensor with other memory.
         """
-        found = set[tuple[int, int]]()
+        found = set[Place]()
         for at, (value, after) in enumerate(zip(entered, state, strict=True)):
             pairs = zip(*(jax.tree.leaves(v, is_leaf=_is_leaf) for v in (value, after)), strict=False)
             for i, (leaf, new) in enumerate(pairs):
@@ -307,6 +370,8 @@ class _Carry:
         leaves = [jax.tree.leaves(value, is_leaf=_is_leaf) for value in state]
         if all(len(a) == len(b) for a, b in zip(leaves, self.kinds, strict=True)):
             changed |= self._find_shared(leaves, start)
+            before = [jax.tree.leaves(value, is_leaf=_is_leaf) for value in entered]
+            changed |= self._follow_moves(before, leaves, start)
         return changed
 
     def _update_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
@@ -411,6 +476,7 @@ def _traced_while(test: Test, body: Test, variables: _Variables) -> None:
         for leaf in jax.tree.leaves(result, is_leaf=_is_leaf) if parents else ():
             if isinstance(leaf, Tensor) and leaf.dtype.kind in {"float", "complex"}:
                 _refuse_gradients(leaf, leaves)
+    carry.share_first(result, end[0])
 
 
 def _check_containers(entered: Sequence[Any], before: Sequence[Any], names: Sequence[str]) -> None:
