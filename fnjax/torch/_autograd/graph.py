@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax._contexts import AUTOCAST, NO_GRAD
-from fnjax._primitives.jax_internals import find_trace, is_in_scope, is_transformed
+from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch._random import Stream
 from fnjax.torch.control.journal import next_serial, note_storage
@@ -237,9 +237,16 @@ class Branch:
     def __init__(self, test: Value, truth: bool) -> None:
         self._test, self._truth = test, truth
         self._known: dict[tuple[int, bool], tuple[Value, Value]] = {}  # by its id a value, and that within
+        self._program = find_program()
+
+    @property
+    def is_here(self) -> bool:
+        """True in the program in which the branch began: what is within a loop's body does not outlive that."""
+        return find_program() is self._program
 
     def __enter__(self) -> None:
-        self._outer = _branch.get()
+        outer = _branch.get()
+        self._outer = outer if outer is not None and outer.is_here else None
         self._token = _branch.set(self)
 
     def __exit__(self, *_: object) -> None:
@@ -289,7 +296,7 @@ def compute(
     """
     mode, branch = _mode.get(), _branch.get()
     note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
-    if branch is not None and not mode.constant:
+    if branch is not None and not mode.constant and branch.is_here:
         parents = [branch.enter(p, mode) if p.requires_grad else p for p in parents]
     arrays = [p.array for p in (*parents, *reads)]
     draws = Stream()
@@ -308,7 +315,7 @@ def compute(
         Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)
         for i, x in enumerate(results)
     ]
-    if branch is not None:
+    if branch is not None and branch.is_here:
         branch.add(found)
     return found
 
