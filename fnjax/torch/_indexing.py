@@ -11,6 +11,7 @@ import numpy as np
 from fnjax.torch._autograd.graph import Value, are_same, compute
 from fnjax.torch._dtypes import cast_entries, dtype
 from fnjax.torch._tensor import Tensor, derive, is_known, make
+from fnjax.torch.control.journal import is_in_branch
 from fnjax.torch.deferred.affine import find_length
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number
@@ -169,9 +170,11 @@ def write(target: Any, new: Any) -> Any:
     if type(target) is not Selection:
         return target.assign(_cast(new, target, target.layout.shape))
     operand, fits = fit(new, target)
-    if both_fit(fits, target.fits) is not target.fits:
-        raise target.refuse("a write of a known number of values to all")
+    joined = both_fit(fits, target.fits)
+    if joined is not target.fits and is_in_branch():  # which would not take it back
+        raise target.refuse("a write of a known number of values to all, in a branch or loop that is traced,")
     write(target.whole, operand)
+    object.__setattr__(target, "fits", joined)
     return target
 
 
