@@ -137,7 +137,7 @@ def writes_in_logic(x):
     both = x.sum() > 1 and note(x)
     either = x[0] > 0 or note(2 * x)
     number = x.sum() and note(4 * x)
-    return log, both, either, number * 1.0
+    return log, both, either, number * x[2]
 
 
 def selected(x):
