@@ -414,7 +414,7 @@ def constant(x):
     v = (x * 0 + 0.5).detach().requires_grad_()
     y = torch.tanh(v * w)
     with torch.no_grad():
-        u = torch.autograd.grad(y, v, torch.ones(2), retain_graph=True)[0]
+        u = torch.autograd.grad(y, v, torch.ones_like(y), retain_graph=True)[0]
     return torch.autograd.grad(y, v, u, create_graph=True)[0].sum()
 
 class OldNames(Function):
