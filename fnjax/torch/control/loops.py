@@ -198,7 +198,7 @@ class _Carry:
         # Of each leaf its dtype and whether it is a Python number; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
         self.shared, self.moved, self.first = set[Place](), set[Place](), set[Place]()
-        self._find_shared(self.leaves, 0)
+        self._find_shared(self.leaves)
 
     def enter(self, arrays: Sequence[Any]) -> list[Any]:
         """Replace the arrays of the variables and storages."""
@@ -237,28 +237,19 @@ class _Carry:
                     arrays.append(array.astype(kind[0].array))
         return [*arrays, *(s.value.array for s in self.storages)]
 
-    def _find_shared(self, leaves: Sequence[Sequence[Any]], start: int) -> bool:
-        """Note the leaves that share memory, also with storages from before the loop; return whether any is new."""
-        places: dict[int, list[Place]] = {}
-        found = set[Place]()
-        for at, row in enumerate(leaves):
-            for i, leaf in enumerate(row):
-                if isinstance(leaf, Tensor) and self.kinds[at][i] is not None:
-                    roots = list_roots(leaf.memory)
-                    for root in roots:
-                        places.setdefault(id(root), []).append((at, i))
-                        if root.serial < start:
-                            found.add((at, i))
-                            root.shared = (
-                                f"a write to what {self.names[at]} became in a loop that ends on a traced value"
-                            )
-        found |= {p for row in places.values() if len({*row}) > 1 for p in row}
-        new = found - self.shared
-        self.shared |= found
-        return bool(new)
+    def _find_shared(
+        self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]] = (), start: int = 0
+    ) -> bool:
+        """Note the leaves that share memory, or to which iterations move memory that others have: `b = c; c = a`.
 
-    def _follow_moves(self, entered: Sequence[Sequence[Any]], leaves: Sequence[Sequence[Any]], start: int) -> bool:
-        """Note the leaves to which iterations move memory that others have, as `b = c; c = a`; return if any is new."""
+        Args:
+            leaves: those of the variables before the loop, or after an iteration.
+            entered: those with which this iteration began.
+            start: the serial number of the first storage that it made.
+
+        Returns:
+            Whether any is new that shares memory.
+        """
         places = {
             (at, i): leaf
             for at, row in enumerate(leaves)
@@ -271,25 +262,28 @@ class _Carry:
             for i, leaf in enumerate(row)
             if (at, i) in places and isinstance(leaf, Tensor)
         }
-        sources: dict[Place, list[Any]] = {
-            p: [owners.get(id(r), _OLDER if r.serial < start else id(r)) for r in list_roots(leaf.memory)]
-            for p, leaf in places.items()
-        }
+        found = set[Place]()
+        sources: dict[Place, list[Any]] = {p: [] for p in places}
+        for p, leaf in places.items():
+            for root in list_roots(leaf.memory):
+                if root.serial < start:
+                    found.add(p)
+                    root.shared = f"a write to what {self.names[p[0]]} became in a loop that ends on a traced value"
+                sources[p].append(owners.get(id(root), _OLDER if root.serial < start else id(root)))
         held: dict[Place, set[Any]] = {p: {p} for p in places}  # by its place the memory that a leaf began with
-        shared = set[Place]()
         self.moved, self.first = set(), set()
         for step in range(len(places) + 2):
             held = {
                 p: set[Any]().union(
-                    *(held[s] if isinstance(s, tuple) else [s if s is _OLDER else f"{step} {s}"] for s in found)
+                    *(held[s] if isinstance(s, tuple) else [s if s is _OLDER else f"{step} {s}"] for s in given)
                 )
-                for p, found in sources.items()
+                for p, given in sources.items()
             }
-            self.moved |= {p for p, found in held.items() if any(x is _OLDER or isinstance(x, tuple) for x in found)}
-            self.first |= {x for found in held.values() for x in found if isinstance(x, tuple)}
-            shared |= {p for p in held for q in held if p != q and held[p] & held[q]}
-        is_new = not shared <= self.shared
-        self.shared |= shared
+            self.moved |= {p for p, given in held.items() if any(x is _OLDER or isinstance(x, tuple) for x in given)}
+            self.first |= {x for given in held.values() for x in given if isinstance(x, tuple)}
+            found |= {p for p in held for q in held if p != q and held[p] & held[q]}
+        is_new = not found <= self.shared
+        self.shared |= found
         return is_new
 
     def share_first(self, result: Sequence[Any], iterations: Any) -> None:
@@ -369,9 +363,8 @@ class _Carry:
                             kinds[i] = None  # the same object in each iteration: its storage is carried
         leaves = [jax.tree.leaves(value, is_leaf=_is_leaf) for value in state]
         if all(len(a) == len(b) for a, b in zip(leaves, self.kinds, strict=True)):
-            changed |= self._find_shared(leaves, start)
             before = [jax.tree.leaves(value, is_leaf=_is_leaf) for value in entered]
-            changed |= self._follow_moves(before, leaves, start)
+            changed |= self._find_shared(leaves, before, start)
         return changed
 
     def _update_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
