@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Branch, Value, compute
-from fnjax.torch._dtypes import DTYPES, dtype, result_type
+from fnjax.torch._dtypes import dtype, result_type
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.effects import check_kept, merge_places
@@ -19,13 +19,12 @@ from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import NOT, Either, assuming, note_choice, resolve
-from fnjax.torch.deferred.number import WIDE, Number, kinds_of
+from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.calls import choose
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
-NUMBERS = (bool, int, float, complex)
 BRANCH = "branch"  # of a value's origin, before the test and the values of both branches
 
 
@@ -306,7 +305,7 @@ def are_equal(a: Any, b: Any) -> bool:
 
 def _merge_numbers(test: Tensor | Number, a: Any, b: Any) -> Any:
     kinds = kinds_of(a) | kinds_of(b)
-    own = DTYPES[WIDE[max(kinds, key=NUMBERS.index)]]
+    own = find_dtype(kinds)
     values = [_value_of(x, own, ()) for x in (a, b)]
     chosen = Value(jnp.where(test.array, *(v.array.astype(own.array) for v in values)))
     chosen.origin = (BRANCH, test.value, *values)

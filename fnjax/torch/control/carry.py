@@ -10,9 +10,9 @@ import jax.numpy as jnp
 
 from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.graph import Value
-from fnjax.torch._dtypes import DTYPES, result_type
+from fnjax.torch._dtypes import result_type
 from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.control.branches import NUMBERS, are_equal
+from fnjax.torch.control.branches import are_equal
 from fnjax.torch.control.effects import describe_place
 from fnjax.torch.control.journal import note_storage
 from fnjax.torch.control.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
@@ -20,7 +20,7 @@ from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import Merged, list_roots
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
-from fnjax.torch.deferred.number import WIDE, Number, kinds_of, make_number
+from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of, make_number
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
 
@@ -302,7 +302,7 @@ def _kind_of(leaf: Any) -> tuple[Any, frozenset[type]] | None:
 
 
 def _kind_of_number(kinds: frozenset[type]) -> tuple[Any, frozenset[type]]:
-    return DTYPES[WIDE[max(kinds, key=NUMBERS.index)]], kinds
+    return find_dtype(kinds), kinds
 
 
 def _make_of(kind: tuple[Any, frozenset[type]], array: Any) -> Any:

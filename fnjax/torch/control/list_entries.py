@@ -12,9 +12,9 @@ import numpy as np
 from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Value, compute, compute_view, find_kept, keep
 from fnjax.torch._tensor import Derived, Tensor, is_known
-from fnjax.torch.control.branches import NUMBERS, select
+from fnjax.torch.control.branches import select
 from fnjax.torch.deferred.either import Either, distribute
-from fnjax.torch.deferred.number import Number
+from fnjax.torch.deferred.number import NUMBERS, Number
 from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.loading.errors import NotSupported
 

@@ -18,8 +18,8 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.loading.errors import NotSupported
 
-_KINDS = (bool, int, float, complex)  # each a special case of the next
-WIDE = dict(zip(_KINDS, ("bool", "int64", "float64", "complex128"), strict=True))
+NUMBERS = (bool, int, float, complex)  # each a special case of the next
+_WIDE = dict(zip(NUMBERS, ("bool", "int64", "float64", "complex128"), strict=True))
 
 
 class Operand(Tensor):
@@ -60,7 +60,7 @@ class Number(Deferred):
     @property
     def dtype(self) -> dtype:
         """The dtype of torch of its array."""
-        return DTYPES[WIDE[_find_widest(self.kinds)]]
+        return find_dtype(self.kinds)
 
     @property
     def kind(self) -> type:
@@ -76,7 +76,7 @@ class Number(Deferred):
 
     def refuse(self, use: str = "") -> NotSupported:
         """Return the exception for a use that needs its value."""
-        names = " or ".join(k.__name__ for k in _KINDS if k in self.kinds)
+        names = " or ".join(k.__name__ for k in NUMBERS if k in self.kinds)
         if use == "the type":
             return NotSupported(
                 f"the type of a number that is {names}, and JAX decides which",
@@ -127,7 +127,7 @@ class Number(Deferred):
         if kind is bool:
             return number(self.array != 0)
         array = jnp.trunc(self.array) if kind is int and own is float else self.array
-        return number(array.astype(DTYPES[WIDE[kind]].array))
+        return number(array.astype(find_dtype([kind]).array))
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or not all(hasattr(k, name) for k in self.kinds):
@@ -188,7 +188,7 @@ class Number(Deferred):
     def _apply(self, function: Callable[[Any], Any], kind: type | None = None) -> Any:
         """Return a function of it, of another type or of its own, a bool's being int."""
         kinds = {int if k is bool else k for k in self.kinds} if kind is None else {kind}
-        array = self.array.astype(DTYPES[WIDE[max(kinds | self.kinds, key=_KINDS.index)]].array)
+        array = self.array.astype(find_dtype(kinds | self.kinds).array)
         return make_number(Value(function(array)), kinds)
 
     def __jax_array__(self) -> jax.Array:
@@ -207,13 +207,13 @@ class Number(Deferred):
         return self
 
     def __repr__(self) -> str:
-        return f"<a traced {' or '.join(k.__name__ for k in _KINDS if k in self.kinds)}>"
+        return f"<a traced {' or '.join(k.__name__ for k in NUMBERS if k in self.kinds)}>"
 
 
 def make_number(value: Value, kinds: Iterable[type]) -> Any:
     """Return the number of a value, cast to the widest of its types; a plain one where it is known."""
     kinds = frozenset(kinds)
-    own = DTYPES[WIDE[_find_widest(kinds)]].array
+    own = find_dtype(kinds).array
     if value.array.dtype != own:
         value = Value(value.array.astype(own))
     if is_known(value.array) and len(kinds) == 1:
@@ -248,11 +248,16 @@ def kinds_of(value: Any) -> frozenset[type]:
 
 def type_of(value: Any) -> type:
     """Return the type of a known number; subclasses of int count as int."""
-    return next(k for k in _KINDS if isinstance(value, k))
+    return next(k for k in NUMBERS if isinstance(value, k))
 
 
 def _find_widest(kinds: Iterable[type]) -> type:
-    return max(kinds, key=_KINDS.index)
+    return max(kinds, key=NUMBERS.index)
+
+
+def find_dtype(kinds: Iterable[type]) -> dtype:
+    """Return the dtype of an array that holds a number of any of some types."""
+    return DTYPES[_WIDE[_find_widest(kinds)]]
 
 
 # ---------------------------------------------------------------------------------- operators
@@ -316,7 +321,7 @@ def _find_power(kinds: set[type], exponent: Any) -> set[type]:
 def _run(name: str, a: Any, b: Any) -> Any:
     """Return the result of an operator of two numbers, one of which is traced."""
     sides = (a, b)
-    if any(isinstance(x, np.generic) or not isinstance(x, (Number, *_KINDS)) for x in sides):
+    if any(isinstance(x, np.generic) or not isinstance(x, (Number, *NUMBERS)) for x in sides):
         return NotImplemented
     if type(b) is Number and name in _DIVISIONS:
         refuse_caught(ZeroDivisionError())
@@ -330,7 +335,7 @@ def _run(name: str, a: Any, b: Any) -> Any:
     if name == "pow":
         kinds = _find_power(kinds, b)
     types = kinds if bool not in kinds else kinds_of(a) | kinds_of(b)
-    own = DTYPES[WIDE[_find_widest(types)]].array
+    own = find_dtype(types).array
     try:
         arrays = [x.array.astype(own) if type(x) is Number else jnp.asarray(x, own) for x in sides]
     except OverflowError:
