@@ -41,20 +41,22 @@ _METHODS = {
     "setitem": "[...] =", "delitem": "del", "delattr": "del", "call": "a call", "iter": "iteration",
     "aiter": "iteration", "bool": "the truth", "str": "the text", "format": "the text", "hash": "the hash",
     "enter": "with", "exit": "with", "aenter": "async with", "aexit": "async with", "reduce_ex": "a copy",
-    "array": "NumPy", "array_ufunc": "NumPy", "array_function": "NumPy", "jax_array": "an array",
+    "neg": "-", "pos": "+", "invert": "~", "array": "NumPy", "array_ufunc": "NumPy", "array_function": "NumPy",
+    "jax_array": "an array",
 }  # fmt: skip
 _CALLS = (
-    "abs anext await bytes ceil complex float floor fspath index instancecheck int invert len neg next pos reversed "
-    "round subclasscheck trunc"
+    "abs anext await bytes ceil complex float floor fspath index instancecheck int len next reversed round "
+    "subclasscheck trunc"
 )
-_METHODS |= {name: f"{name}()" for name in _CALLS.split()}
+# Of each special method the text of its use.
+USES = {f"{prefix}{name}": use for name, use in _OPERATORS.items() for prefix in ("", "r", "i")}
+USES |= _METHODS | {name: f"{name}()" for name in _CALLS.split()}
 
 
 def refuse_others(cls: Any) -> None:
     """Make the special methods of Python that a class does not define raise what its `refuse` returns."""
-    uses = {f"{prefix}{name}": use for name, use in _OPERATORS.items() for prefix in ("", "r", "i")} | _METHODS
     defined = {name for base in cls.__mro__[:-1] for name in vars(base)}
-    for name, use in uses.items():
+    for name, use in USES.items():
         if f"__{name}__" not in defined:
             setattr(cls, f"__{name}__", _make(use))
 

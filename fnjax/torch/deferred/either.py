@@ -13,7 +13,7 @@ import jax
 
 from fnjax.torch._autograd.graph import Value, are_same
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.base import USES, Deferred
 from fnjax.torch.loading.errors import NotSupported
 
 NOT, AND, OR = "not", "and", "or"  # of a bool's origin, before those that it is made of
@@ -206,11 +206,11 @@ def distribute(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     return function(*args, **kwargs)
 
 
-def _install(name: str, use: str, function: Callable[..., Any]) -> None:
+def _install(name: str, function: Callable[..., Any]) -> None:
     def call(self: Either, *others: Any) -> Any:
-        return self.map(lambda x: function(x, *others), use)
+        return self.map(lambda x: function(x, *others), USES[name])
 
-    setattr(Either, name, call)
+    setattr(Either, f"__{name}__", call)
 
 
 def _make_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -224,21 +224,13 @@ def _make_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-_BINARY = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
-    "and": "&", "or": "|", "xor": "^",
-}  # fmt: skip
-_OTHERS = {
-    "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "neg": "-", "pos": "+", "abs": "abs()",
-    "invert": "~",
-}  # fmt: skip
-for _name, _text in _BINARY.items():
+for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
     _function = getattr(operator, f"__{_name}__")
-    _install(f"__{_name}__", _text, _function)
-    _install(f"__r{_name}__", _text, lambda x, other, f=_function: f(other, x))
-    _install(f"__i{_name}__", _text, _make_in_place(getattr(operator, f"__i{_name}__")))
-for _name, _text in _OTHERS.items():
-    _install(f"__{_name}__", _text, getattr(operator, f"__{_name}__"))
+    _install(_name, _function)
+    _install(f"r{_name}", lambda x, other, f=_function: f(other, x))
+    _install(f"i{_name}", _make_in_place(getattr(operator, f"__i{_name}__")))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
+    _install(_name, getattr(operator, f"__{_name}__"))
 
 jax.tree_util.register_pytree_node(
     Either, lambda x: ((x.test, x.yes, x.no), x.name), lambda name, values: Either(name, *values)
