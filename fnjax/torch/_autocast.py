@@ -7,10 +7,12 @@ the innermost block decides, with the list of its device.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
 
 from fnjax._contexts import AUTOCAST
+from fnjax.torch._blocks import Block
 from fnjax.torch._dtypes import FLOAT32, as_dtype, dtype
 from fnjax.torch._table import Operation, find_operation
 from fnjax.torch._tensor import Tensor
@@ -55,7 +57,7 @@ def find_block(device_type: str) -> tuple[dtype, bool]:
     return dtype(name), enabled
 
 
-class Autocast:
+class Autocast(Block):
     """torch.autocast: a block, or a decorator.
 
     Args:
@@ -74,28 +76,15 @@ class Autocast:
         self.device = str(device_type).partition(":")[0]
         if self.device not in _DEFAULTS:
             raise NotSupported(f"torch.autocast of {device_type!r}", "use 'cuda' or 'cpu'")
-        own = _DEFAULTS[self.device] if dtype is None else as_dtype(dtype)
-        self.fast_dtype, self._stack = own, list[Any]()
-        self._enabled = bool(enabled) and own.name in {"float16", "bfloat16"}
+        self.fast_dtype = _DEFAULTS[self.device] if dtype is None else as_dtype(dtype)
+        self._enabled = bool(enabled) and self.fast_dtype.name in {"float16", "bfloat16"}
 
-    def __enter__(self) -> Self:
-        block = AUTOCAST(((self.device, self.fast_dtype.name, self._enabled), *AUTOCAST.value))
-        block.__enter__()
-        self._stack.append(block)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.pop().__exit__(*error)
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that runs in such a block."""
-
-        @functools.wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with Autocast(self.device, self.fast_dtype, self._enabled):
-                return function(*args, **kwargs)
-
-        return inside
+    def open(self) -> AbstractContextManager[Any]:
+        """Return what makes the block a part of JAX's key."""
+        block: AbstractContextManager[Any] = AUTOCAST(
+            ((self.device, self.fast_dtype.name, self._enabled), *AUTOCAST.value)
+        )
+        return block
 
 
 def cast_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, Self
 
 from fnjax.torch._autograd import engine
 from fnjax.torch._autograd.graph import get_mode, set_mode, switch
+from fnjax.torch._blocks import Block
 from fnjax.torch._namespace import KNOWN, known
 
 
-class _GradMode:
+class _GradMode(Block):
     """torch.no_grad and its like: a context manager, a decorator, and for set_grad_enabled a statement."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
-        self._stack: list[set_mode] = []
 
-    def __enter__(self) -> Self:
-        block = set_mode(switch(self._enabled))
-        block.__enter__()
-        self._stack.append(block)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stack.pop().__exit__(*error)
-
-    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        enabled = self._enabled
-
-        @functools.wraps(function)
-        def inside(*args: Any, **kwargs: Any) -> Any:
-            with _GradMode(enabled):
-                return function(*args, **kwargs)
-
-        return inside
+    def open(self) -> set_mode:
+        """Return what sets the mode."""
+        return set_mode(switch(self._enabled))
 
 
 def _mode_of(enabled: bool) -> Callable[..., Any]:

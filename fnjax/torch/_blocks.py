@@ -1,0 +1,39 @@
+"""Blocks of torch that are context managers and decorators: gradient modes, autocast."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, Self
+
+
+class Block:
+    """A block that may be entered again within itself, or decorate a function."""
+
+    _entered: tuple[AbstractContextManager[Any], ...] = ()
+
+    def open(self) -> AbstractContextManager[Any]:
+        """Return what sets the state of the block."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        block = self.open()
+        block.__enter__()
+        self._entered = (*self._entered, block)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        *before, block = self._entered
+        self._entered = tuple(before)
+        block.__exit__(*error)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that runs in such a block."""
+
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with self.open():
+                return function(*args, **kwargs)
+
+        return inside
