@@ -195,7 +195,7 @@ def test_questions_are_answered_by_the_test(answered, name):
 
 @pytest.mark.parametrize("use", [*REFUSED, "match", "return", "attribute", "+= of a list"])
 def test_other_uses_are_refused(tmp_path, use):
-    """What needs to know which value it is raises with the variable's name and line."""
+    """Uses that need to know which value it is raise with the variable's name and line."""
     statement = {
         "match": "match y:\n        case None: return x\n        case _: return x * 2",
         "return": "return y",

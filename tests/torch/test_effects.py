@@ -1191,7 +1191,7 @@ def test_what_branches_and_loops_change(merged, name):
 
 @pytest.mark.parametrize(("name", "words"), [f for f in _functions(REFUSED) if f[1]])
 def test_what_cannot_be_merged_is_refused(refused, name, words):
-    """What JAX cannot select is refused by name and line, and is as it was before."""
+    """Changes that JAX cannot select are refused by name and line, and taken back."""
     words = re.escape(words).replace(r"\|", "|")
     with pytest.raises(torch.NotSupported, match=rf"(?s)({words}).*source.py:\d+"):
         jax.jit(torch.jax_view(getattr(refused, name)))(X)
@@ -1200,7 +1200,7 @@ def test_what_cannot_be_merged_is_refused(refused, name, words):
 
 @pytest.mark.parametrize(("name", "words"), [f for f in _functions(OUTSIDE) if f[1]])
 def test_traced_values_that_are_left_outside_are_refused(outside, name, words):
-    """What a traced function leaves in a global, a default or an attribute would be lost: it is put back."""
+    """Traced values that a function leaves in a global, a default or an attribute would be lost: they are put back."""
     function = torch.jax_view(getattr(outside, name))
     transforms = [jax.jit(function), jax.vmap(function)]
     transforms += [jax.grad(lambda x: function(x).sum())] if name not in {"written", "data"} else []
@@ -1232,7 +1232,7 @@ def test_a_branch_that_raises_is_not_taken(raises, name):
      "jumps_in_finally"],
 )  # fmt: skip
 def test_a_raise_that_the_source_catches_is_refused(raises, name):
-    """Whether the handler runs is not known while JAX traces."""
+    """Handlers around a traced raise are refused: JAX decides whether they run."""
     with pytest.raises(torch.NotSupported, match=r"a handler around it catches[\s\S]*source.py:\d+"):
         jax.jit(torch.jax_view(getattr(raises, name)))(X)
 
@@ -1242,6 +1242,6 @@ def test_a_raise_that_the_source_catches_is_refused(raises, name):
     [("key", (KeyError, torch.NotSupported)), ("index", IndexError), ("kind", TypeError), ("right_operand", KeyError)],
 )
 def test_an_error_in_a_branch_is_an_error(raises, name, error):
-    """What no `raise` of the source says is a mistake, or something that fnjax cannot do."""
+    """Exceptions that no `raise` of the source makes are mistakes, or something that fnjax cannot do."""
     with pytest.raises(error):
         jax.jit(torch.jax_view(getattr(raises, name)))(X)

@@ -388,7 +388,7 @@ class Unseen(nn.Module):
 
 @pytest.mark.parametrize("path", [*UNSEEN])
 def test_a_read_of_the_module_itself_is_refused(path):
-    """What reads the module in place of its copy, over a path that is not followed, raises; a plain call is right."""
+    """Reads of the module in place of its copy, over a path that is not followed, raise; a plain call is right."""
     UNSEEN["layer"] = model = Unseen(path)
     values = {"weight": jnp.full(3, 2.0)}
     for call in (

@@ -664,7 +664,7 @@ GRADIENTS = {
 @pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_details_of_functions(details, name, how):
-    """What backward may return, what ctx has, and what it may close over or write to, without a warning."""
+    """Backward's results, ctx's names, closures and writes are as in PyTorch, without a warning."""
     found = how(jax.grad(torch.jax_view(getattr(details, name))))(jnp.array([0.3, -0.4]))
     np.testing.assert_allclose(found, GRADIENTS[name], rtol=1e-4)
 

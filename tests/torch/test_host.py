@@ -255,7 +255,7 @@ def test_refused_by_name(loaded):
 
 
 def test_errors_when_the_program_runs(loaded):
-    """What fails on the values raises; a dtype that is another one than that of the trace, too."""
+    """A call that fails on the values raises, and so does a dtype that is another one than that of the trace."""
     f = jax.jit(torch.jax_view(loaded.fails))
     np.testing.assert_array_equal(f(4 * jnp.eye(3)), 2 * np.eye(3))
     with pytest.raises((jax.errors.JaxRuntimeError, ValueError), match="not positive definite"):

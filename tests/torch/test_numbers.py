@@ -150,7 +150,7 @@ def test_no_error_without_a_zero():
 
 @pytest.mark.parametrize("draw", ["rand", "randn", "linspace(0, 1, 3", "eye(3", "new_zeros", "new_tensor", "asarray"])
 def test_made_with_requires_grad(draw):
-    """What makes a tensor takes requires_grad=True: it is a leaf that collects its gradient."""
+    """Functions that make a tensor take requires_grad=True: it is a leaf that collects its gradient."""
     with torch.seed(0):
         if draw.startswith("new"):
             x = getattr(torch.ones(1), draw)([3.0, 1], requires_grad=True) if "tensor" in draw else None

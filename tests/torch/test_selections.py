@@ -1,4 +1,4 @@
-"""What a traced mask selects: under jit each use of it is as without, NaN where PyTorch raises, or refused."""
+"""Selections by a traced mask: under jit each use is as without, NaN where PyTorch raises, or refused."""
 
 import jax
 import jax.numpy as jnp
@@ -125,7 +125,7 @@ def test_uses_that_are_answered(load):
 
 
 def test_uses_that_are_refused(load):
-    """What needs the number of elements says so, with the line; nothing takes all elements for those selected."""
+    """Uses that need the number of elements say so, with the line; none takes all elements for those selected."""
     for text, f in zip(refused, expressions(load, refused), strict=True):
         with pytest.raises(torch.NotSupported, match=r"fix: [\s\S]*at: "):
             pytest.fail(f"{text} is {jax.eval_shape(f, X, M)}")
@@ -236,7 +236,7 @@ def carried(x):
 
 
 def test_gradients(load):
-    """What is selected has its gradient; the rest gets zero, also where the function has no derivative."""
+    """Selected elements have their gradient; the rest get zero, also where the function has no derivative."""
     loaded = load(GRADIENTS)
     names = [name for name in vars(loaded) if name.islower() and not name.startswith("_") and name != "torch"]
     functions = [jax.value_and_grad(torch.jax_view(getattr(loaded, name))) for name in names]

@@ -1,4 +1,4 @@
-"""What forward's ctx keeps for backward, as arrays and as facts beside them."""
+"""Values that forward's ctx keeps for backward: arrays, and facts beside them."""
 
 from __future__ import annotations
 
