@@ -23,7 +23,7 @@ class Block:
         self._entered = (*self._entered, block)
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
         *before, block = self._entered
         self._entered = tuple(before)
         block.__exit__(*error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import inspect
 import itertools
@@ -14,15 +13,13 @@ import jax
 import jax.numpy as jnp
 
 import fnjax
-from fnjax._contexts import AUTOCAST
 from fnjax._function.ctx import NeedsInputGrad
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, wrap_array
+from fnjax.torch._autograd.call import Call, Constant
 from fnjax.torch._autograd.captured import (
-    CALLABLE,
     Draws,
     NeedsInputs,
     Reached,
-    is_leaf,
     is_node,
     reach,
     release,
@@ -45,7 +42,6 @@ from fnjax.torch._autograd.graph import (
 from fnjax.torch._autograd.kept_graph import link_graph
 from fnjax.torch._autograd.saved import Saved, save
 from fnjax.torch._autograd.substitution import substitute, substituting
-from fnjax.torch._dtypes import dtype
 from fnjax.torch._groups import as_group, default_axis, exchanging
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
@@ -54,47 +50,6 @@ from fnjax.torch.control.journal import Journal, note_reached
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
 from fnjax.torch.loading.errors import NotSupported
-
-
-class _Call:
-    """One call of apply without its arrays, and the structure of forward's result.
-
-    Attributes:
-        kinds: for each argument that is a tensor its kind, else None.
-        results: for each member of forward's result its dtype, None where it is not a tensor.
-        is_tuple: whether forward returned a tuple.
-        reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
-        objects: for each of both the tensor itself, where modules may reach it, or a closure that is an argument.
-        changed: those that forward wrote to; their arrays follow the results.
-        dirty: those that it marked as such.
-        returned: for each result the argument that it is, after forward wrote to that.
-        lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
-        attributes: the names of attributes of ctx that are arguments, with their indices.
-        guards: for each of these names memory that stands for the argument's, whose value a write to that ends.
-        draws: the random numbers of forward, which it draws each time that it runs.
-        autocast: the blocks of autocast in which it runs.
-    """
-
-    def __init__(
-        self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
-    ) -> None:
-        self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
-        self.autocast = AUTOCAST.value
-        first = len(args) - reached
-        functions = [f for a in args if isinstance(f := a.value if isinstance(a, _Constant) else a, CALLABLE)]
-        closed_over = {id(t) for t in reach(functions, whole=True)}
-        self.objects = [
-            a if i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout) else None
-            for i, a in enumerate(args)
-        ]
-        self.results: list[dtype | None] = []
-        self.is_tuple = False
-        self.changed: list[int] = []
-        self.dirty: set[int] = set()
-        self.returned: list[int | None] = []
-        self.lenders: list[int | None] = []
-        self.attributes: dict[str, int] = {}
-        self.guards: dict[str, Storage] = {}
 
 
 def _enter(array: Any, kind: Kind, object_: Tensor | None) -> Any:
@@ -133,16 +88,16 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
     once = getattr(method, "once_differentiable", False)
     boxed = getattr(cls, "boxed_grads_call", False)
 
-    def forward(ctx: Any, call: _Call, *args: Any) -> Any:
+    def forward(ctx: Any, call: Call, *args: Any) -> Any:
         with Journal(is_branch=False) as journal, watch() as read, substituting():
             try:
                 return run_forward(ctx, call, args, journal, read)
             finally:
                 journal.take_back()
 
-    def enter(call: _Call, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
+    def enter(call: Call, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
         return [
-            (a.value if isinstance(a, _Constant) else as_group(a))
+            (a.value if isinstance(a, Constant) else as_group(a))
             if kind is None
             else _enter(a, kind._replace(requires_grad=kind.requires_grad or bool(n)), of)
             for a, kind, n, of in zip(args, call.kinds, needs, objects, strict=True)
@@ -153,7 +108,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             what = f"{cls.__qualname__}.{name}, where the class reaches tensors that are not its arguments"
             raise NotSupported(what, "pass them as arguments")
 
-    def vmap(info: Any, in_dims: tuple[Any, ...], call: _Call, *args: Any) -> Any:
+    def vmap(info: Any, in_dims: tuple[Any, ...], call: Call, *args: Any) -> Any:
         refuse_reached(call.reached, "vmap")
         with Journal(is_branch=False) as journal, set_mode(FORWARD, in_forward=True), exchanging():
             try:
@@ -184,7 +139,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         vars(own).update({k: release(getattr(ctx, k)) for k in ctx._torch.attributes})
         return own
 
-    def run_forward(ctx: Any, call: _Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
+    def run_forward(ctx: Any, call: Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
         needs = tuple(
             n and not (kind and kind.numbers) for n, kind in zip(ctx.needs_input_grad[1:], call.kinds, strict=True)
         )
@@ -359,13 +314,6 @@ class InplaceFunction(Function):
         self.inplace = inplace
 
 
-@dataclasses.dataclass(frozen=True, eq=False, slots=True)
-class _Constant:
-    """Static argument: a tensor that is not traced, or a container of modules."""
-
-    value: Any
-
-
 def _apply(cls: type[Function], *given: Any, **named: Any) -> Any:
     leaves = jax.tree.leaves([*given, *named.values()], is_leaf=is_node)
     takes_tensors = any(isinstance(leaf, Tensor) for leaf in leaves)
@@ -396,10 +344,10 @@ def _run(
         else:
             kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)
     args = [
-        _Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a])) else a
+        Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a])) else a
         for a, kind in zip(args, kinds, strict=True)
     ]
-    call = _Call(kinds, kwargs, args, reached, draws)
+    call = Call(kinds, kwargs, args, reached, draws)
     at = [i for i, kind in enumerate(kinds) if kind is not None]
     parents = [args[i].value if isinstance(args[i], (Tensor, Number)) else Value(jnp.asarray(args[i])) for i in at]
     others: list[Any] = []

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.arrays import Kind, is_constant
+from fnjax.torch._autograd.call import Call
 from fnjax.torch._autograd.captured import Held, Reachable, hold, reach
 from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx
 from fnjax.torch._autograd.graph import Storage
@@ -38,7 +39,7 @@ class Saved:
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
 
 
-def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Any = None) -> None:
+def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Call | None = None) -> None:
     """Save what a torch ctx holds on the ctx of the Function that runs on arrays.
 
     Args:

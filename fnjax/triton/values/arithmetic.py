@@ -17,7 +17,7 @@ from jax import lax
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Affine, Shape, constant, leading, recognise
-from fnjax.triton.values.rounding import rounded, toward_zero
+from fnjax.triton.values.rounding import quotient, rounded, toward_zero
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
@@ -167,14 +167,7 @@ def true_divide(a: Any, b: Any) -> Tensor:
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
     else:
         a, b, kind = to_common_type(a, b, division=True)
-    return compute(_quotient, kind, a, b)
-
-
-def _quotient(xp: Any, x: Any, y: Any) -> Any:
-    """Return x / y as a division rounds it: XLA multiplies by 1 / y where y is a constant or broadcasts."""
-    if xp is np:
-        return np.divide(x, y)
-    return x / jnp.where(x < -jnp.inf, lax.stop_gradient(x), y)  # nothing is, but XLA does not know that
+    return compute(quotient, kind, a, b)
 
 
 def _truncated(xp: Any, x: Any, y: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Conversions to floats of 16 bits, rounded to the nearest or toward zero; their derivative is that of a conversion."""
+"""Rounding: conversions to floats of 16 bits, whose derivative is that of a conversion, and quotients."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
@@ -39,3 +40,10 @@ def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
 @toward_zero.defjvp
 def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
     return toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
+
+
+def quotient(xp: Any, x: Any, y: Any) -> Any:
+    """Return x / y as a division rounds it: XLA multiplies by 1 / y where y is a constant or broadcasts."""
+    if xp is np:
+        return np.divide(x, y)
+    return x / jnp.where(x < -jnp.inf, lax.stop_gradient(x), y)  # nothing is, but XLA does not know that
