@@ -11,7 +11,7 @@ from typing import Any, Self
 class Block:
     """A block that may be entered again within itself, or decorate a function."""
 
-    _entered: tuple[AbstractContextManager[Any], ...] = ()
+    _entered: tuple[Any, ...] = ()  # what `open` has returned
 
     def open(self) -> AbstractContextManager[Any]:
         """Return what sets the state of the block."""
@@ -23,7 +23,7 @@ class Block:
         self._entered = (*self._entered, block)
         return self
 
-    def __exit__(self, *error: Any) -> None:
+    def __exit__(self, *error: object) -> None:
         *before, block = self._entered
         self._entered = tuple(before)
         block.__exit__(*error)
