@@ -48,6 +48,7 @@ _SUPPORT = (
     "losses",
     "random",
     "recurrent",
+    "rounding",
     "special",
     "trees",
 )

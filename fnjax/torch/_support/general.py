@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch._support.derivatives import _norm
+from fnjax.torch._support.rounding import _quotient
 
 
 def _to(x, target):
@@ -20,46 +21,6 @@ def _to(x, target):
     if target is None or isinstance(target, str):
         return x
     return x.astype(target.dtype if isinstance(target, jax.Array) else target)
-
-
-def _difference(a, b):
-    """Return the difference, 0 where both are equal: under jit XLA may round a product differently in it."""
-    found = a - b
-    return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
-
-
-def _quotient(a, b):
-    """Return a / b as a division rounds it: XLA multiplies by 1 / b where b is a constant or broadcasts."""
-    own = jnp.result_type(a, b)
-    is_power = isinstance(b, (int, float)) and abs(math.frexp(b)[0]) == 0.5  # of two: its reciprocal is exact
-    if is_power or not jnp.issubdtype(own, jnp.floating):
-        return a / b
-    a = jnp.asarray(a, own)
-    return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), b)  # nothing is, but XLA does not know that
-
-
-def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
-    """Return the sum divided by the number of entries, as a division rounds it."""
-    own = jnp.dtype(x.dtype if dtype is None else dtype)
-    total = jnp.sum(x, axis=axis, keepdims=keepdims, dtype=jnp.promote_types(own, np.float32), where=where)
-    if where is None:
-        count = x.size // total.size if total.size else 0
-    else:
-        count = jnp.sum(jnp.broadcast_to(where, x.shape), axis=axis, keepdims=keepdims)
-    return _quotient(total, count).astype(own)
-
-
-def _rsqrt(x):
-    """Return 1 / sqrt(x), which XLA makes an approximation of."""
-    root = jnp.sqrt(x)
-    return 1 / jnp.where(root < -jnp.inf, 1, root) if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.rsqrt(x)
-
-
-def _power(x, exponent):
-    """Return the power; roots are those of jnp.sqrt."""
-    if isinstance(exponent, float) and abs(exponent) == 0.5:
-        return jnp.sqrt(x) if exponent > 0 else _rsqrt(x)
-    return x**exponent
 
 
 def _linspace(start, end, steps, dtype=None):

@@ -5,7 +5,7 @@
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._support.general import _quotient
+from fnjax.torch._support.rounding import _quotient
 
 
 def _grid(shape, axis, index):

@@ -9,7 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._support.general import _max, _quotient
+from fnjax.torch._support.general import _max
+from fnjax.torch._support.rounding import _quotient
 
 
 def _each(value, rank):

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax.torch._support.derivatives import _norm
-from fnjax.torch._support.general import _quotient
+from fnjax.torch._support.rounding import _quotient
 
 
 def _logdet(x):
