@@ -240,9 +240,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
     stack = [*values]
     while stack:
         value = stack.pop()
-        if id(value) in seen or isinstance(
-            value, (str, bytes, int, float, complex, type(None), type, types.ModuleType)
-        ):
+        if id(value) in seen or isinstance(value, _PLAIN):
             continue
         seen.add(id(value))
         if isinstance(value, Tensor):

@@ -17,6 +17,7 @@ from fnjax.torch._namespace import known
 from fnjax.torch._nn._module import Module, functional
 from fnjax.torch._nn._parameter import set_value
 from fnjax.torch._tensor import Tensor, make
+from fnjax.torch.deferred.number import NUMBERS
 
 State = Mapping[str, Any]
 
@@ -167,9 +168,6 @@ def _list_changed(rebinding: Rebinding, model: Module) -> list[str]:
     ]
 
 
-_NUMBERS = (bool, int, float, complex)
-
-
 def _is_changed(rebinding: Rebinding, old: Any, new: Any) -> bool:
     if new is rebinding.find(old):
         if isinstance(new, Tensor):
@@ -180,7 +178,7 @@ def _is_changed(rebinding: Rebinding, old: Any, new: Any) -> bool:
         ]
     if isinstance(old, Tensor) or isinstance(new, Tensor):
         return True
-    return isinstance(new, _NUMBERS) and isinstance(old, _NUMBERS) and (type(old) is not type(new) or old != new)
+    return isinstance(new, NUMBERS) and isinstance(old, NUMBERS) and (type(old) is not type(new) or old != new)
 
 
 def _has_arrays(tree: Any) -> bool:
