@@ -58,6 +58,7 @@ SHAPES = (
 NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})  # whose dtype has no say in the result's
 
 
+@cache  # ast.parse in several threads at once fails in Python 3.11
 def read_literal_text(text: str) -> object:
     """Return the value of a literal, MISSING of any other expression."""
     try:
