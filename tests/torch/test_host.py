@@ -236,7 +236,7 @@ def test_refused_by_name(loaded):
     """A write in a traced branch or to an array from elsewhere, objects of SciPy, a derivative: NotSupported."""
     cases = [
         ("branch", "add changes an array in a branch"),
-        ("roots", "sqrtm with traced values, which may decide the shape or dtype"),
+        ("roots", "the attribute kind of scipy.linalg.sqrtm, which is real or complex as its traced values decide"),
         ("rows", "b is HostValue in one branch"),
         ("table_write", "copyto, which writes a traced value into an array of NumPy"),
         ("spline", "the entries of numpy"),

@@ -9,6 +9,7 @@ they do not through NumPy in PyTorch.
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 import types
 import warnings
@@ -22,6 +23,7 @@ from fnjax.torch import _layout
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import is_in_branch, next_serial
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.recording import REMEDY, HostValue, Recording, Step, dtype_of, fill, list_values
@@ -92,6 +94,10 @@ def record(
     row = row or find_row(function)
     values = list_values((args, kwargs))
     traced = {id(v) for v in values if not v.is_known}
+    if row is not None and row.is_real_or_complex and traced and not any(np.iscomplexobj(v.sample) for v in values):
+        plain = dataclasses.replace(row, is_real_or_complex=False)
+        made = record(lambda *a, **k: map_leaves(_to_complex, function(*a, **k)), args, kwargs, name, plain)
+        return map_leaves(RealOrComplex, made)
     if traced:
         found, written, shared, moved = _try_call(function, args, kwargs, name, row, traced)
     else:
@@ -207,6 +213,38 @@ def _note_changes(found: Any, written: Sequence[HostValue], aliases: Sequence[Ho
         value.recording.steps.append(step)
         value.recording.write_back([value])
     return found
+
+
+class RealOrComplex(Deferred):
+    """Array that is real or complex as values decide: its parts are known.
+
+    Args:
+        value: the array as a complex one.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: HostValue) -> None:
+        self._value = value
+
+    @property
+    def real(self) -> HostValue:
+        """The real part."""
+        return HostValue.record(getattr, (self._value, "real"), {}, f"{self._value.name}.real")  # type: ignore[no-any-return]
+
+    @property
+    def imag(self) -> HostValue:
+        """The imaginary part, zeros of a real array."""
+        return HostValue.record(getattr, (self._value, "imag"), {}, f"{self._value.name}.imag")  # type: ignore[no-any-return]
+
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception for a use that depends on the dtype."""
+        what = f"{use} of {self._value.name}, which is real or complex as its traced values decide"
+        return NotSupported(what, f"take its .real or .imag; else {REMEDY}")
+
+
+def _to_complex(value: Any) -> Any:
+    return np.asarray(value, np.result_type(value, np.complex64))
 
 
 def _is_numeric(value: Any) -> bool:

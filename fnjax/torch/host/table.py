@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.torch.host.recording import fill, list_values
+from fnjax.torch.host.recording import list_values
 
 # Functions, and their parameters in order. A traced value may be given for `x`; for `_x` none may; `x=` is written to;
 # `@x` holds positions (the function is tried with zeros), `%x` a matrix that must be regular (tried with the unit
@@ -175,8 +175,11 @@ cho_solve: c_and_lower b
 lu_solve: lu_and_piv b
 eigh: %a %b
 eigvalsh: %a %b
-svd svdvals qr rq schur hessenberg polar pinv pinvh expm: %a
+svd svdvals qr rq schur hessenberg polar pinv pinvh expm sqrtm logm signm: %a
 ldl: %A
+solve_sylvester: %a %b q
+solve_continuous_lyapunov: %a q
+solve_discrete_lyapunov: @a q
 norm toeplitz circulant: %a
 hankel: c r
 block_diag: *arrs
@@ -290,10 +293,6 @@ def has_known_size(index: Any) -> bool:
     return True
 
 
-def _is_complex(value: Any) -> bool:
-    return np.iscomplexobj(fill(value, lambda v: v.sample))
-
-
 # What else must hold for a known result, given the arguments by their names.
 _CONDITIONS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "builtins.getattr": lambda given: given["name"] in {"T", "mT", "real", "imag"},
@@ -303,9 +302,11 @@ _CONDITIONS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "numpy.histogram_bin_edges": lambda given: not isinstance(given.get("bins"), str),
     "numpy.nan_to_num": lambda given: bool(given.get("copy", True)),
     "numpy.polyfit": lambda given: not given.get("full"),
-    "numpy.linalg.eig": lambda given: _is_complex(given["a"]),
-    "numpy.linalg.eigvals": lambda given: _is_complex(given["a"]),
 }
+# Functions whose results are real or complex as the values of a real matrix decide.
+_REAL_OR_COMPLEX = frozenset({
+    "numpy.linalg.eig", "numpy.linalg.eigvals", "scipy.linalg.sqrtm", "scipy.linalg.logm", "scipy.linalg.signm",
+})  # fmt: skip
 # Functions that tell of shapes and dtypes alone.
 _FACTS = frozenset({
     "shape", "ndim", "size", "isfortran", "iscomplexobj", "isrealobj", "isscalar", "iterable", "can_cast",
@@ -323,6 +324,7 @@ class Row:
         options: the roles of arguments that are given by name alone.
         condition: arguments by name → whether the result is known.
         is_fact: whether the result tells of shapes and dtypes alone.
+        is_real_or_complex: whether values of real arguments decide if the result is complex.
     """
 
     parameters: Sequence[tuple[str, str]]
@@ -330,6 +332,7 @@ class Row:
     options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     condition: Callable[[Mapping[str, Any]], bool] | None = None
     is_fact: bool = False
+    is_real_or_complex: bool = False
 
     def find_roles(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[tuple[str, str]]:
         """Return names and roles of arguments in their order."""
@@ -354,7 +357,9 @@ def _parse(text: str, name: str = "") -> Row:
         else:
             options[own[0]] = own[1]
     is_fact = name.startswith("numpy.") and name[6:] in _FACTS
-    return Row(positions, rest or ("argument", "known"), options, _CONDITIONS.get(name), is_fact)
+    return Row(
+        positions, rest or ("argument", "known"), options, _CONDITIONS.get(name), is_fact, name in _REAL_OR_COMPLEX
+    )
 
 
 def _parse_lines(text: str, module: str = "") -> dict[str, Row]:
