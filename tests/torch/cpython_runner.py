@@ -1,15 +1,18 @@
-"""Run one module of CPython's own tests twice and write what became of each test to a file, as JSON.
+"""Run modules of CPython's own tests twice and write what became of each test to a file, as JSON.
 
-With `plain` the module is imported by Python and runs as it is, twice. With `loaded` it is loaded by fnjax.torch, and
-runs outside and then inside `jax.make_jaxpr`.
+With `plain` a module is imported by Python and runs as it is, twice. With `loaded` it is loaded by fnjax.torch, and
+runs outside and then inside `jax.make_jaxpr`. Each runs in a process of its own, a copy of one that has imported JAX.
 
-    python -P cpython_runner.py {plain,loaded} test_scope outcomes.json
+    echo test_scope folder | python -P cpython_runner.py {plain,loaded}
+
+writes folder/loaded.json and folder/loaded.txt, what the tests print, and prints the exit code.
 """
 
 import contextlib
 import gc
 import importlib
 import json
+import os
 import sys
 import unittest
 from pathlib import Path
@@ -67,40 +70,66 @@ def run(module):
     return outcomes.found
 
 
-def run_plain(name):
-    """Return the outcomes of two runs of a module as it is."""
+def start_plain():
+    """Return the function that returns the outcomes of two runs of a module as it is."""
     importlib.import_module("test.support").use_resources = ()
-    module = importlib.import_module(f"test.{name}")
-    return [run(module), run(module)]
+
+    def run_plain(name):
+        module = importlib.import_module(f"test.{name}")
+        return [run(module), run(module)]
+
+    return run_plain
 
 
-def run_loaded(name):
-    """Return the outcomes of a loaded module, outside and inside a traced function."""
+def start_loaded():
+    """Return the function that returns the outcomes of a loaded module, outside and inside a traced function."""
     import jax
 
     import fnjax.torch
 
     folder = Path(importlib.import_module("test").__file__).parent
     fnjax.torch.load(folder / "support" / "__init__.py").use_resources = ()
-    file = folder / f"{name}.py"
     gc.freeze()  # tests that collect garbage, some a hundred times, would search all that JAX has
-    module = fnjax.torch.load(file if file.is_file() else folder / name / "__init__.py")
-    found = [run(module)]
 
-    def traced(x):
-        found.append(run(module))
-        return x
+    def run_loaded(name):
+        file = folder / f"{name}.py"
+        module = fnjax.torch.load(file if file.is_file() else folder / name / "__init__.py")
+        found = [run(module)]
 
-    jax.make_jaxpr(traced)(0.0)
-    return found
+        def traced(x):
+            found.append(run(module))
+            return x
+
+        jax.make_jaxpr(traced)(0.0)
+        return found
+
+    return run_loaded
 
 
 SECONDS = 150  # of processor time, for a run that does not end
 
-if __name__ == "__main__":
-    how, name, file = sys.argv[1:]
-    sys.argv[1:] = []
+
+def work(function, how, name):
+    """Run a module's tests in this process, which ends with it."""
+    with Path(f"{how}.txt").open("wb") as log, Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
     with contextlib.suppress(ImportError):  # on Windows there is no such module
         resource = importlib.import_module("resource")
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 5))
-    Path(file).write_text(json.dumps({"plain": run_plain, "loaded": run_loaded}[how](name)))
+    Path(f"{how}.json").write_text(json.dumps(function(name)))
+
+
+if __name__ == "__main__":
+    how = sys.argv[1]
+    sys.argv[1:] = []
+    function = {"plain": start_plain, "loaded": start_loaded}[how]()
+    for line in sys.stdin:
+        name, folder = line.split(maxsplit=1)
+        child = os.fork()
+        if child == 0:
+            os.chdir(folder.rstrip("\n"))
+            work(function, how, name)
+            break
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)

@@ -1,5 +1,6 @@
 """CPython's own tests, loaded by fnjax.torch: what passes in plain Python passes there, outside and inside a trace."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -18,24 +19,26 @@ NAMES = [name for name in MODULES if name not in LIBRARY or sys.version_info >= 
 QUICK = {"test_augassign", "test_scope", "test_with"}  # the others are for the slow run
 
 
-def run(how: str, name: str, folder: Path) -> list[dict[str, str]]:
-    """Return the outcomes of the two runs of a module's tests, in a process of its own."""
-    file = folder / f"{how}.json"
+@pytest.fixture(scope="module")
+def runners():
+    """Yield the processes that run modules in copies of themselves, as they are and loaded."""
     environment = os.environ | {"PYTHONPATH": str(RUNNER.parents[2]), "JAX_PLATFORMS": "cpu"}
-    process = subprocess.run(
-        [sys.executable, "-P", str(RUNNER), how, name, str(file)],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=900,
-        check=False,
-    )
-    assert process.returncode == 0, f"{name} {how} ended with {process.returncode}:\n{process.stdout[-3000:]}"
-    return json.loads(file.read_text())
+    with contextlib.ExitStack() as stack:
+        found = {}
+        for how in ("plain", "loaded"):
+            command = [sys.executable, "-P", str(RUNNER), how]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+            found[how] = stack.enter_context(subprocess.Popen(command, env=environment, text=True, bufsize=1, **pipes))
+        yield found
+
+
+def run(how: str, process: subprocess.Popen[str], name: str, folder: Path) -> list[dict[str, str]]:
+    """Return the outcomes of the two runs of a module's tests, in a process of its own."""
+    process.stdin.write(f"{name} {folder}\n")
+    code = process.stdout.readline().strip()
+    log = folder / f"{how}.txt"
+    assert code == "0", f"{name} {how} ended with {code}:\n{log.read_text(errors='replace')[-3000:]}"
+    return json.loads((folder / f"{how}.json").read_text())
 
 
 def has_tests(name: str) -> bool:
@@ -46,12 +49,13 @@ def has_tests(name: str) -> bool:
         return False
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="each module runs in a copy of a process")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in NAMES])
-def test_tests_of_cpython(name, tmp_path):
+def test_tests_of_cpython(name, tmp_path, runners):
     """Each test that passes in plain Python passes in a loaded module, but for those that are listed; these fail."""
     if not has_tests(name):
         pytest.skip(f"this Python has no test.{name}")
-    plain, loaded = (run(how, name, tmp_path) for how in ("plain", "loaded"))
+    plain, loaded = (run(how, process, name, tmp_path) for how, process in runners.items())
     passed = [{test for test, outcome in each.items() if outcome == PASSED} for each in plain]
     assert passed[0], "no test passed in plain Python"
     failed = {
