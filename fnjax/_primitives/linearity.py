@@ -35,7 +35,7 @@ _OF_ZEROS = {
     *("scatter", "scatter-add", "scatter-sub", "scatter_add", "gather", "slice", "dynamic_slice", "split", "unstack"),
     *("broadcast_in_dim", "reshape", "squeeze", "transpose", "rev", "tile", "copy", "copy_p", "reduce_sum", "cumsum"),
     *("convert_element_type", "reduce_precision", "real", "imag", "conj", "pvary", "pcast", "psum", "psum_invariant"),
-    *("all_gather", "ppermute", "sharding_constraint", "reshard"),
+    *("all_gather", "ppermute", "sharding_constraint", "reshard", "abs", "sign", "max", "min", "tanh"),
 }
 # Operations that return zeros if one operand is zero.
 _PRODUCTS = {"mul", "dot_general", "conv_general_dilated"}
@@ -64,6 +64,12 @@ def is_linear(program: Any, closed_over: Sequence[Any]) -> bool | None:
     if found & _CONSTANT:  # only now, since a large constant must be copied from its device
         found = mark(lambda x: _ZERO if _is_known_zero(x) else _CONSTANT)
     return False if found & _CONSTANT else None if found & _UNKNOWN else True
+
+
+def returns_zeros(program: Any, closed_over: Sequence[Any]) -> bool:
+    """Return whether a program is seen to return zeros where its inputs after the first ones are zeros."""
+    given = [_CONSTANT] * len(closed_over) + [_ZERO] * (len(program.in_avals) - len(closed_over))
+    return _join(_mark(program, given, lambda _: _CONSTANT)) == _ZERO
 
 
 def is_linear_by_rule(rule: Rule, avals: Sequence[Any], linear: Sequence[bool], body: ClosedJaxpr | None) -> bool:
@@ -165,6 +171,8 @@ def _mark_results(
         return [_join(perturbed) | _UNKNOWN] * n
     if (name in _PRODUCTS and len(perturbed) > 1) or (name == "div" and given[1] & _LINEAR):
         return [_AFFINE] * n
+    if name == "div" and given[0] == _ZERO:
+        return [_ZERO]
     if (name in _PRODUCTS and _ZERO in data) or (name in _OF_ZEROS and not _join(data or given)):
         return [_ZERO] * n
     # An operation in no table is treated as a sum of its operands, so a constant among them counts.

@@ -32,6 +32,7 @@ class Call:
         changed: those that forward wrote to; their arrays follow the results.
         dirty: those that it marked as such.
         returned: for each result the argument that it is, after forward wrote to that.
+        is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
         attributes: the names of attributes of ctx that are arguments, with their indices.
         guards: for each of these names memory that stands for the argument's, whose value a write to that ends.
@@ -56,6 +57,7 @@ class Call:
         self.changed: list[int] = []
         self.dirty: set[int] = set()
         self.returned: list[int | None] = []
+        self.is_conditional = False
         self.lenders: list[int | None] = []
         self.attributes: dict[str, int] = {}
         self.guards: dict[str, Storage] = {}

@@ -26,7 +26,7 @@ from fnjax.torch._autograd.captured import (
 )
 from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.ctx import FunctionCtx, is_written, mark
-from fnjax.torch._autograd.gradients import check_gradients, resolve
+from fnjax.torch._autograd.gradients import call_backward, check_gradients, resolve
 from fnjax.torch._autograd.graph import (
     BACKWARD,
     FORWARD,
@@ -179,10 +179,14 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         return (*arrays, *changed) if call.is_tuple or changed else arrays[0]
 
     def backward(ctx: Any, *grads: Any) -> Any:
+        run = functools.partial(run_backward, ctx)
+        return call_backward(f"{cls.__qualname__}.backward", ctx._torch.call, run, grads)
+
+    def run_backward(ctx: Any, *grads: Any) -> Any:
         note_reached(cls)
         facts: Saved = ctx._torch
         own = reopen(ctx)
-        for name, guard in facts.guards.items():
+        for name, guard in facts.call.guards.items():
             if isinstance(guard.value, LostValue):
                 vars(own)[name].memory.value = guard.value
         arrays = iter(ctx.saved_tensors)
@@ -361,7 +365,10 @@ def _run(
         others[:] = [None if is_array(m) else m for m in members]
         return tuple(m for m in members if is_array(m))
 
-    values = iter(compute(on_arrays, parents, f"{cls.__name__}Backward"))
+    made = compute(on_arrays, parents, f"{cls.__name__}Backward")
+    for value in made:
+        value.call = call
+    values = iter(made)
     results: list[Any] = []
     for i, own in enumerate(call.results):
         if own is None:

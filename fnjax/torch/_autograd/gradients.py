@@ -1,17 +1,44 @@
-"""Errors for the gradients that a class's backward returns, by the names and numbers of its own arguments."""
+"""Checks of the gradients that a class's backward returns: errors by the names and numbers of its own arguments."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax._primitives.linearity import returns_zeros
+from fnjax._primitives.trace import trace
 from fnjax.errors import GradientError
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
+from fnjax.torch.loading.errors import NotSupported
+
+
+def call_backward(name: str, call: Any, backward: Callable[..., Any], gradients: Sequence[Any]) -> Any:
+    """Return `backward(*gradients)`, of arrays; JAX calls it with zeros where PyTorch does not call it.
+
+    Args:
+        name: its name.
+        call: the call whose gradients it computes.
+        backward: the function.
+        gradients: the gradients.
+
+    Raises:
+        NotSupported: a traced test decides on a use of the results, and it does not return zeros for zeros.
+    """
+    if not call.is_conditional:
+        return backward(*gradients)
+    program = trace(name, backward, *gradients)
+    if not returns_zeros(program.jaxpr, program.closed_over):
+        raise NotSupported(
+            f"{name} returns other gradients than zeros for zeros, or is not seen to return zeros, and a traced test "
+            "decides on a use of the result: where it is not used, PyTorch does not call it, and JAX does",
+            "use the result in both branches, or add what does not depend on the gradient to the loss",
+        )
+    return program(program.closed_over, *gradients)
 
 
 def check_gradients(cls: Any, found: Sequence[Any], shapes: Sequence[tuple[int, ...] | None], separate: bool) -> None:

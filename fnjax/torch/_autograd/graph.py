@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
@@ -157,6 +158,23 @@ def list_nodes(roots: Iterable[Value], stop: set[int], *, whole: bool = False) -
     return order
 
 
+def note_conditional(values: Iterable[Value], start: float = math.inf) -> None:
+    """Note that a traced test decides on a use of values, and of those that they were computed from.
+
+    Args:
+        values: the values.
+        start: the serial number of the first node of a branch: no gradient leaves one that is not taken (Branch).
+    """
+    waiting = [v for v in values if v.node is None or v.node.serial < start]
+    while waiting:
+        value = waiting.pop()
+        if value.requires_grad and not value.is_conditional:
+            value.is_conditional = True
+            if value.call is not None:
+                value.call.is_conditional = True
+            waiting += () if value.node is None else value.node.parents
+
+
 class Value:
     """Value of a tensor between two writes: an array, and the operation that computed it.
 
@@ -169,9 +187,15 @@ class Value:
         hooks: of `register_hook`, called with the gradient (`hooks.TensorHooks`); None without any.
         source: for a leaf made by detach(), the array before it, which JAX would differentiate.
         origin: of a traced array the operation and its arguments, if known: equal ones give equal arrays.
+        call: the call of a Function or of hooks that it is a result of, or None.
+        is_conditional: whether a traced test decides on a use of it.
     """
 
-    __slots__ = ("__weakref__", "array", "hooks", "index", "leaf", "node", "origin", "requires_grad", "source")
+    __slots__ = (
+        "__weakref__", "array", "call", "hooks", "index", "is_conditional", "leaf", "node", "origin", "requires_grad",
+        "source",
+    )  # fmt: skip
+    call: Any
     hooks: Any
     source: Any
     origin: tuple[Any, ...] | None
@@ -181,6 +205,7 @@ class Value:
     ) -> None:
         self.array, self.node, self.index = array, node, index
         self.requires_grad, self.leaf, self.hooks, self.source, self.origin = requires_grad, leaf, None, None, None
+        self.call, self.is_conditional = None, False
 
 
 Kept = Value | weakref.ref[Value]
@@ -257,6 +282,7 @@ class Branch:
         key = id(value), mode.enabled
         if key not in self._known:
             given = value if self._outer is None else self._outer.enter(value, mode)
+            note_conditional([given])
             token = _branch.set(None)
             (found,) = compute(self._select, [self._test, given], "BranchBackward")
             _branch.reset(token)
@@ -355,7 +381,7 @@ class LostValue(Value):
     __slots__ = ()
 
     def __init__(self) -> None:
-        self.node, self.index, self.requires_grad = None, 0, False
+        self.node, self.index, self.requires_grad, self.is_conditional = None, 0, False, False
         self.leaf = self.hooks = self.source = self.origin = None
 
     @property

@@ -14,6 +14,7 @@ import fnjax
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.captured import reach
 from fnjax.torch._autograd.contents import find_root
+from fnjax.torch._autograd.gradients import call_backward
 from fnjax.torch._autograd.graph import (
     BACKWARD,
     RECORDS_GRADIENTS,
@@ -107,7 +108,10 @@ class Call:
     Attributes:
         function: tensors, the gradients → tensors or None.
         reads: the tensors that it reads.
+        is_conditional: whether a traced test decides on a use of what it is called with the gradient of.
     """
+
+    is_conditional = False
 
     def __init__(self, function: Callable[..., Any], reads: Reads, where: str) -> None:
         self.function, self.reads, self._where = function, reads, where
@@ -188,7 +192,7 @@ class TensorHooks:
         else:
             made = compute(function, [base], "HookBackward", reads=reads.values)[0]
             made.leaf, base.leaf = base.leaf, None
-        reads.own, made.hooks = made, self
+        reads.own, made.hooks, made.call = made, self, call
         return made
 
     def _call(self, gradient: Tensor) -> tuple[Tensor]:
@@ -226,8 +230,8 @@ class _Hooked(fnjax.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
-        arrays = ctx.saved_tensors
-        found = ctx.call.run([gradient], [ctx.own], arrays)
+        call, own, arrays = ctx.call, ctx.own, ctx.saved_tensors
+        found = call_backward("a hook", call, lambda g: call.run([g], [own], arrays), [gradient])
         return (*found, None, None, *(None for _ in arrays[1:]))
 
 

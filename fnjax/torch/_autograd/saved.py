@@ -11,7 +11,6 @@ from fnjax.torch._autograd.arrays import Kind, is_constant
 from fnjax.torch._autograd.call import Call
 from fnjax.torch._autograd.captured import Held, Reachable, hold, reach
 from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx
-from fnjax.torch._autograd.graph import Storage
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
 from fnjax.torch._dtypes import dtype
 from fnjax.torch._groups import get_default
@@ -31,7 +30,7 @@ class Saved:
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
-    guards: dict[str, Storage]  # as of the call
+    call: Call | None
     constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
@@ -98,7 +97,7 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),
-        {} if call is None else call.guards,
+        call,
         (
             *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
             *(k for k, v in attributes.items() if id(v) in constant),

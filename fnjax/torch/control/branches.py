@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.graph import Branch, Value, compute
+from fnjax.torch._autograd.graph import Branch, Value, compute, note_conditional
 from fnjax.torch._dtypes import dtype, result_type
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor, is_known, make
@@ -155,7 +156,7 @@ def _run_both(
         _write(taken.storages)
         state.put(taken.places)
     else:
-        _merge_storages(test, first.storages, second.storages)
+        _merge_storages(test, first.storages, second.storages, start)
         merge_places(state, first.places, second.places, lambda a, b, name: _merge(test, a, b, name, start))
     return first, second, start
 
@@ -213,12 +214,15 @@ def _write(storages: Mapping[int, tuple[Any, Value]]) -> None:
 
 
 def _merge_storages(
-    test: Tensor | Number, first: Mapping[int, tuple[Any, Value]], second: Mapping[int, tuple[Any, Value]]
+    test: Tensor | Number,
+    first: Mapping[int, tuple[Any, Value]],
+    second: Mapping[int, tuple[Any, Value]],
+    start: _Start,
 ) -> None:
     for key in first.keys() | second.keys():
         storage = (first.get(key) or second[key])[0]
         a, b = (side[key][1] if key in side else storage.value for side in (first, second))
-        _write({key: (storage, _choose(test, a, b))})
+        _write({key: (storage, _choose(test, a, b, start))})
 
 
 def are_one(a: Value, b: Value) -> Any:
@@ -236,9 +240,10 @@ def are_one(a: Value, b: Value) -> Any:
     return False
 
 
-def _choose(test: Tensor | Number, a: Value, b: Value) -> Value:
+def _choose(test: Tensor | Number, a: Value, b: Value, start: _Start | None = None) -> Value:
     if a is b:
         return a
+    note_conditional([a, b], math.inf if start is None else start.serial)
     return _as_leaf(compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0], a, b)
 
 
@@ -330,6 +335,7 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
     if own is not tensors[0].dtype:
         return Either(name, test, a, b)
     values = [_value_of(x, own, tensors[0].shape) for x in (a, b)]
+    note_conditional(values, math.inf if start is None else start.serial)
     chosen = compute(
         lambda t, x, y: (jnp.where(t, x.astype(own.array), y.astype(own.array)),),
         [test.value, *values],

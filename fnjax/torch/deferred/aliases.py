@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Storage, Value, compute_view
+from fnjax.torch._autograd.graph import Storage, Value, compute_view, note_conditional
 from fnjax.torch._tensor import Derived, Tensor
 from fnjax.torch.control.journal import note_storage
 
@@ -131,6 +131,7 @@ def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
 
 
 def _choose(test: _Test, a: Value, b: Value) -> Value:
+    note_conditional([a, b])
     return compute_view(lambda t, x, y: (jnp.where(t, x, y),), [Value(_evaluate(test, {})), a, b])
 
 
