@@ -147,3 +147,29 @@ def test_needs_a_key():
     x = torch.zeros(2, 2)
     with pytest.raises(torch.NotSupported, match=r"torch\.seed"):
         contextvars.Context().run(init.normal_, x)
+
+
+def test_draws_share_compiled_programs(caplog):
+    """Numbers are those of jax.random for the shape, eager and traced; layers of other sizes compile nothing anew."""
+    for dtype in (torch.float32, torch.bfloat16):
+        layer = torch.empty(70, 9, dtype=dtype)
+        with torch.seed(0):
+            torch.nn.init.normal_(layer, 0.5, 0.1)
+        mean, std = (jnp.asarray(v, dtype.array) for v in (0.5, 0.1))
+        want = mean + std * jax.random.normal(jax.random.fold_in(jax.random.key(0), 1), (70, 9), dtype.array)
+        assert torch.jax_view(layer).tolist() == want.tolist()
+
+    def build(key, n=7):
+        with torch.seed(key):
+            return torch.jax_view(torch.nn.Linear(n, 3).weight)
+
+    assert jax.jit(build)(jax.random.key(4)).tolist() == build(jax.random.key(4)).tolist()
+    with jax.log_compiles():
+        build(jax.random.key(4), 23)  # of an array as large as others
+    assert "_uniform" not in caplog.text
+
+
+def test_skip_init_draws_nothing():
+    """torch.nn.utils.skip_init needs no key."""
+    made = contextvars.Context().run(torch.nn.utils.skip_init, torch.nn.Linear, 3, 2)
+    assert made.weight.shape == (2, 3)

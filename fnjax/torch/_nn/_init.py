@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -17,6 +19,18 @@ from fnjax.torch._namespace import KNOWN
 from fnjax.torch._random import next_key
 from fnjax.torch._tensor import Tensor, make
 
+_skipped: ContextVar[bool] = ContextVar("_skipped", default=False)
+
+
+@contextlib.contextmanager
+def without_draws() -> Iterator[None]:
+    """Leave what would be drawn in the block as it is."""
+    token = _skipped.set(True)
+    try:
+        yield
+    finally:
+        _skipped.reset(token)
+
 
 def _enter(function: Callable[..., Any]) -> Callable[..., Any]:
     """Enter a function under its name in torch.nn.init."""
@@ -26,13 +40,34 @@ def _enter(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _fill(tensor: Tensor, array: Any) -> Tensor:
     """Write an array into a tensor, also into a parameter; autograd does not see it."""
-    with set_mode(switch(False)):
-        return tensor.copy_(make(jnp.asarray(array, tensor.dtype.array), tensor.dtype))
+    dtype = tensor.dtype.array
+    with set_mode(switch(False)):  # NumPy converts without a compiled program for each shape
+        return tensor.copy_(make(jnp.asarray(array.astype(dtype), dtype), tensor.dtype))
 
 
 def _draw(tensor: Tensor, draw: Callable[..., Any], *bounds: float) -> Tensor:
     """Fill a tensor with a function of jax.random, of key, shape and dtype."""
+    if _skipped.get():
+        return tensor
     return _fill(tensor, draw(next_key(), tuple(tensor.shape), tensor.dtype.array, *bounds))
+
+
+def _draw_flat(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], dtype: Any, *bounds: float) -> Any:
+    """Return what a function of jax.random draws; sizes up to the same power of four share a compiled program.
+
+    A number depends on the key and on its position alone, by the option jax_threefry_partitionable.
+    """
+    known = not isinstance(key, jax.core.Tracer) and str(jax.random.key_impl(key)) == "threefry2x32"
+    if not known or not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]
+        return draw(key, shape, dtype, *bounds)
+    size = math.prod(shape)
+    whole = draw(key, (4 ** math.ceil(math.log(max(size, 4096), 4)),), dtype, *bounds)
+    return np.asarray(whole)[:size].reshape(shape)
+
+
+def _scale(found: Any, mean: float, std: float) -> Any:
+    """Return numbers with another mean and standard deviation; both are rounded to the dtype, as JAX rounds them."""
+    return np.asarray(mean, found.dtype) + np.asarray(std, found.dtype) * found
 
 
 def _check_rank(tensor: Tensor, ranks: tuple[int, ...], said: str) -> None:
@@ -50,13 +85,13 @@ def _is_empty(tensor: Tensor) -> bool:
 @_enter
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers that are uniform between a and b."""
-    return _draw(tensor, jax.random.uniform, a, b)
+    return _draw(tensor, functools.partial(_draw_flat, jax.random.uniform), a, b)
 
 
 @_enter
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with normal numbers."""
-    return _draw(tensor, lambda *how: mean + std * jax.random.normal(*how))
+    return _draw(tensor, lambda *how: _scale(_draw_flat(jax.random.normal, *how), mean, std))
 
 
 @_enter
@@ -73,8 +108,9 @@ def trunc_normal_(
 
     def draw(key: Any, shape: Any, dtype: Any) -> Any:
         wide = jnp.promote_types(dtype, jnp.float32)
-        found = jax.random.truncated_normal(key, (a - mean) / std, (b - mean) / std, shape, wide)
-        return jnp.clip(mean + std * found, a, b)
+        bounds = (a - mean) / std, (b - mean) / std
+        found = _draw_flat(lambda key, *how: jax.random.truncated_normal(key, *bounds, *how), key, shape, wide)
+        return _scale(found, mean, std).clip(a, b)
 
     return _draw(tensor, draw)
 
@@ -82,7 +118,7 @@ def trunc_normal_(
 @_enter
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """Fill with one number."""
-    return _fill(tensor, jnp.full(tuple(tensor.shape), val))
+    return _fill(tensor, np.full(tuple(tensor.shape), val))
 
 
 @_enter

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import numpy as np
+
 from fnjax.torch._namespace import KNOWN, find, module
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parameter import Parameter
@@ -42,7 +44,10 @@ def choose_reduction(size_average: Any, reduce: Any) -> str:
 
 def add_parameter(layer: Module, name: str, shape: Any, there: bool = True, **options: Any) -> None:
     """Register a parameter that waits for its initial values, or the name without one."""
-    layer.register_parameter(name, Parameter(torch.empty(shape, **options)) if there else None)
+    empty = torch.empty(0, **options)
+    # An array of NumPy needs no compiled program for each shape.
+    made = Parameter(empty.new_tensor(np.zeros(shape, empty.dtype.numpy))) if there else None
+    layer.register_parameter(name, made)
 
 
 def repeat(value: Any, rank: int) -> tuple[Any, ...]:
