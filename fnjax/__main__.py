@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import fnjax
-from fnjax._cli import check, explain, graph
+from fnjax._cli import explain, graph
 from fnjax._cli.call import UsageError
+from fnjax.port import check_command
 from fnjax.port import command as port
 from fnjax.port import compare_command as compare
 
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action=_Version, nargs=0, help="show the versions of fnjax and JAX and exit")
     commands = parser.add_subparsers(metavar="command", dest="command", required=True)
     for subcommand in (
-        check,
+        check_command,
         graph,
         port,
         compare,

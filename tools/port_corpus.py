@@ -37,7 +37,7 @@ from fnjax.port.verify import Job, Verdict, verify
 CLASSES = pathlib.Path(__file__).with_suffix(".tsv")
 OTHERS = pathlib.Path(__file__).with_name("port_others.txt")
 CACHE = pathlib.Path.home() / ".cache" / "fnjax-port-corpus"
-VERDICTS = ("verified", "differs", "not tried")
+VERDICTS = ("verified", "differs", "refused", "not tried")
 # What a class of tensor operations only does not have.
 FOREIGN = re.compile(
     r"triton|cpp_extension|\b_C\b|cupy|numba|torch\.ops\.|distributed|\bdist\.|_cuda\b|cuda_|pycuda|run_function|ext_module"

@@ -21,9 +21,9 @@ TESTS = (
 )
 
 
-def add(commands: Any) -> None:
-    """Add the subcommand."""
-    parser = commands.add_parser(
+def add(commands: Any) -> argparse.ArgumentParser:
+    """Add the subcommand, and return its parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
         "check",
         help="test a Function, or any function: derivatives, jit, vmap, scan, remat",
         description="Run fnjax.opcheck on a Function, or on any function of JAX arrays, and print a table.",
@@ -48,10 +48,11 @@ def add(commands: Any) -> None:
     parser.add_argument("--atol", type=float, help="absolute tolerance")
     parser.add_argument("--rtol", type=float, help="relative tolerance")
     parser.add_argument("--eps", type=float, help="step of finite differences (1e-2 for what computes with 32 bits)")
-    parser.set_defaults(run=_check)
+    parser.set_defaults(run=run_check)
+    return parser
 
 
-def _check(options: argparse.Namespace) -> int:
+def run_check(options: argparse.Namespace) -> int:
     if options.against_forward and (options.tests or options.skip or options.json):
         raise UsageError("--against-forward is a test of its own: leave --tests, --skip and --json out")
     tests = _choose_tests(options)

@@ -96,7 +96,7 @@ def _run_compare(options: argparse.Namespace) -> int:
         raise UsageError("--devices runs PyTorch's gloo processes, and needs PyTorch")
     original, ported = (_find_file(place) for place in (options.original, options.ported))
     texts = [path.read_text("utf-8") for path in (original, ported)]
-    found = [list(_iter_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True)]
+    found = [list(iter_functions(text, place)) for text, place in zip(texts, (original, ported), strict=True)]
     for place, classes in zip((options.original, options.ported), found, strict=True):
         if options.name and options.name not in classes:
             known = ", ".join(classes) or "none"
@@ -224,7 +224,7 @@ def _find_file(place: str) -> Path:
     return path
 
 
-def _iter_functions(text: str, place: Path) -> Iterator[str]:
+def iter_functions(text: str, place: Path) -> Iterator[str]:
     """Yield the Function classes of a file that have a forward, perhaps by a base in the file, and its operators.
 
     Nothing is executed.

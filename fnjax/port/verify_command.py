@@ -125,13 +125,16 @@ class Verifier(Protocol):
         """
 
 
-def run_verifiers(verifiers: Sequence[tuple[str, str, Verifier]]) -> list[Verdict]:
+def run_verifiers(
+    verifiers: Sequence[tuple[str, str, Verifier]], describe: Callable[[str, str, Verdict], str] | None = None
+) -> list[Verdict]:
     """Return the verdicts on several classes, and print each on standard error, in this order.
 
     Classes are verified in parallel where there are several processors; each has a process of its own.
 
     Args:
         verifiers: for each class its file and that of its port, which may be empty, and what finds its verdict.
+        describe: returns what is printed, from the two files and the verdict; by default what that says itself.
     """
     show, cancelled = make_progress(), threading.Event()
     count = len(verifiers)
@@ -146,7 +149,8 @@ def run_verifiers(verifiers: Sequence[tuple[str, str, Verifier]]) -> list[Verdic
         try:
             for (original, ported, _), verdict in zip(verifiers, pool.map(verify_one, range(count)), strict=True):
                 clear = "\r\x1b[K" if show is not None else ""
-                print(clear + verdict.describe(original, ported), file=sys.stderr)
+                text = verdict.describe(original, ported) if describe is None else describe(original, ported, verdict)
+                print(clear + text, file=sys.stderr, flush=True)
                 verdicts.append(verdict)
         except BaseException:
             cancelled.set()

@@ -519,3 +519,30 @@ def test_classes_that_run_outside_jit_only(tmp_path, capsys):
     path.write_text("import torch\n" + UNTRACED)
     assert main(["port", str(path), "--strict", "--verify", "--seconds", "6"]) == 1
     assert "Iterate: verified" in capsys.readouterr().err
+
+
+@needs_torch
+@parity
+def test_check_against_pytorch(tmp_path, capsys, monkeypatch):
+    """`fnjax check --against pytorch FOLDER` finds what is wrong in one variant only, and tells refusals apart."""
+    kinds = {
+        "Right": "x * 2",
+        "Wrong": "x * (3 if x.dtype == torch.bfloat16 and 'fnjax' in type(torch).__module__ else 2)",
+        "Refused": "torch.linalg.ldl_factor(x @ x.T)[0]",
+        "NotTried": "x.no_such_method()",
+    }
+    rest = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * 2\n\n\n"
+    classes = [
+        f"class {name}(Function):\n    @staticmethod\n    def forward(ctx, x):\n        return {body}\n{rest}"
+        for name, body in kinds.items()
+    ]
+    (tmp_path / "kinds.py").write_text(HEAD + "".join(classes))
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "--against", "pytorch", ".", "--json", "--seconds", "2"]) == 3
+    out, lines = capsys.readouterr()
+    found = {c["name"]: c for c in json.loads(out)["classes"]}
+    assert [c["status"] for c in found.values()] == ["right", "different", "refused", "not tried"]
+    assert found["Right"]["notes"] == ["also float64, bfloat16, non-contiguous, second call"]
+    assert found["Wrong"]["reason"].startswith("bfloat16: eager output 0")
+    assert "ldl_factor" in found["Refused"]["reason"]
+    assert "kinds.py:Right: right: " in lines

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from fnjax.port.compare.reference import PYTORCH
 
-VERIFIED, DIFFERS, NOT_TRIED = "verified", "differs", "not tried"
+VERIFIED, DIFFERS, REFUSED, NOT_TRIED = "verified", "differs", "refused", "not tried"
 REMEDY = "give calls that it takes with --args or --cases"
 ENOUGH = 60  # calls that agree
 
@@ -35,6 +35,7 @@ class Job:
         options: `dtype`, `rtol` and `atol` of `compare`.
         memory: bytes that the class may take.
         against: what runs the original: "pytorch" or "fnjax.torch"; None for PyTorch where it is installed.
+        variants: names of `variants.VARIANTS` in which the class is compared, too.
     """
 
     path: str
@@ -53,6 +54,7 @@ class Job:
     options: dict[str, Any] = field(default_factory=dict)
     memory: int = 6 * 2**30
     against: str | None = None
+    variants: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class Verdict:
 
     Attributes:
         name: the class.
-        status: `verified`, `differs` or `not tried`.
+        status: `verified`, `differs`, `refused` by fnjax.torch, or `not tried`.
         reason: what differs, or why nothing was tried.
         calls: how many calls agree.
         lines: how many lines the class's methods have.
@@ -102,16 +104,17 @@ class Verdict:
             command += ["--seed", str(self.seed)] if self.seed else []
         return shlex.join(["fnjax", *command, *([] if self.against == PYTORCH else ["--against", self.against])])
 
-    def describe(self, original: str, ported: str) -> str:
+    def describe(self, original: str, ported: str, words: Mapping[str, str] | None = None) -> str:
         """Return a line, and for what differs the call to paste.
 
         Args:
             original: its file or module.
             ported: that of its port; empty where it is in none.
+            words: other words for the status.
         """
-        head = f"{self.name}: {self.status}"
+        head = f"{self.name}: {(words or {}).get(self.status, self.status)}"
         notes = "".join(f"; {n}" for n in self.notes)
-        if self.status == NOT_TRIED:
+        if self.status in {REFUSED, NOT_TRIED}:
             return f"{head}: {self.reason}{notes}"
         if self.status == VERIFIED:
             agree = "calls agree" if self.calls != 1 else "call agrees"

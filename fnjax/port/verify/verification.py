@@ -15,22 +15,25 @@ import jax
 
 import fnjax.torch
 from fnjax._cli.call import UsageError, arguments, load
+from fnjax._cli.target import is_pytorch_file
 from fnjax._function.function import Function
 from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
-from fnjax.port.compare.values import Inputs
+from fnjax.port.compare.values import Inputs, Results, Values
 from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
 from fnjax.port.verify.operators import find_operator_of_reference, make_operator, make_ported_operator
-from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REMEDY, VERIFIED, Job, Verdict
+from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REFUSED, REMEDY, VERIFIED, Job, Verdict
 from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time
 from fnjax.port.verify.searching import Search, count_repeats
 from fnjax.port.verify.shrinking import shrink_call
+from fnjax.port.verify.variants import VARIANTS
 
 A_PORT = 120.0  # seconds that both modes of the port may take for a call
+_CALLS_OF_A_VARIANT = 2
 Report = Callable[..., None]
 
 
@@ -48,8 +51,8 @@ def verify_class(job: Job, report: Report) -> Verdict:
     try:
         ours = find_port(job)
     except (Exception, SystemExit) as e:  # noqa: BLE001 - so may the port
-        absent = isinstance(e, (ImportError, AttributeError, fnjax.torch.NotSupported))
-        status = NOT_TRIED if absent else DIFFERS
+        absent = isinstance(e, (ImportError, AttributeError))
+        status = NOT_TRIED if absent else REFUSED if isinstance(e, fnjax.torch.NotSupported) else DIFFERS
         return Verdict(job.name, status, f"the port cannot be loaded: {type(e).__name__}: {e}")
     return Verification(job, theirs, ours, report).run_verification()
 
@@ -94,7 +97,7 @@ def find_port(job: Job) -> Any:
     Raises:
         Exception: its module cannot be executed, or does not define it.
     """
-    found: Any = load(job.place)
+    found: Any = fnjax.torch.load(job.place) if is_pytorch_file(job.place) else load(job.place)
     if "::" in job.name:
         return make_ported_operator(job.name)
     for name in job.name.split("."):
@@ -124,6 +127,7 @@ class Verification:
         self.calls.argnums = getattr(theirs, "argnums", None)  # of an operator
         self.hints: list[Hints] = read_hints(self.tree, job.name, getattr(theirs, "methods", None))
         self.agreed = self.rounded = 0
+        self.varied: dict[str, None] = {}  # the variants that were compared
         self.ran: set[tuple[str, int]] = set()
         self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
 
@@ -151,12 +155,37 @@ class Verification:
             if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums is None:
                 self.recipes.append(tried.call.recipe)
             self.report("agreed", count=self.agreed, verdict=self._report_verified().make_json())
-        return self._report_verified()
+        return self._compare_variants() or self._report_verified()
+
+    def _compare_variants(self) -> Verdict | None:
+        """Compare the first calls that agree in the job's variants, as far as the original has them."""
+        for name in self.job.variants:
+            made = VARIANTS[name].change(self.comparing)
+            for recipe in self.recipes[:_CALLS_OF_A_VARIANT]:
+                call = draw_call(recipe, self.job.seed + 3)
+                inputs = call.make_inputs(made.dtype)
+                self.report("comparing", call=f"{name}: {call.write_arguments()}", count=self.agreed)
+                try:
+                    with limit_time(made.reference.patience):
+                        theirs, cotangents = made.run_original(inputs)
+                except (Exception, TooLong):  # noqa: BLE001 - the original is not for these
+                    continue
+                found = self._judge(made, theirs, cotangents, inputs, VARIANTS[name].modes)
+                self.varied |= {name: None}
+                if found.equal:
+                    continue
+                if refusal := _find_refusal(found):
+                    return Verdict(self.job.name, REFUSED, f"{name}: {refusal}", self.agreed)
+                shown = (*map(str, _list_wrong(found)[:4]), f"{self.job.name}.apply({call.write_arguments()})")
+                return Verdict(self.job.name, DIFFERS, f"{name}: {_name_wrong(found)}", self.agreed, shown=shown)
+        return None
 
     def _report_verified(self) -> Verdict:
         notes: tuple[str, ...] = ()
         if self.rounded:
             notes = (f"{self.rounded} of them in float64 only, as float32 rounds differently there",)
+        if self.varied:
+            notes = (*notes, f"also {', '.join(self.varied)}")
         unseen, count = tuple(self.lines.list_unseen(self.ran)), len(self.lines.all_own)
         return Verdict(self.job.name, VERIFIED, "", self.agreed, count, unseen, notes=notes)
 
@@ -231,25 +260,30 @@ class Verification:
         if not self.job.second or any(isinstance(r, Array) and r.kind in {"whole", "marks"} for r in tried.call.recipe):
             theirs = replace(theirs, seconds=[])
         call = tried.call
-        inputs = call.make_inputs(self.comparing.dtype)
         self.report("comparing", call=call.write_arguments(), count=self.agreed)
-        wide = self.comparing.dtype == "float64"
-        try:
-            with limit_time(A_PORT), jax.enable_x64(wide):
-                entries: list[Entry] = []
-                for mode in modes or self.job.modes:  # what differs eagerly need not be compiled
-                    found = self.comparing.judge(theirs, tried.cotangents, inputs, [mode])
-                    entries += found.entries
-                    if not found.equal:
-                        break
-                found = Comparison(tuple(entries))
-        except TooLong:
-            entry = Entry("outputs", "eager", False, message=f"the port takes longer than {A_PORT:.0f} seconds")
-            return Comparison((entry,))
-        if not found.equal and not wide and self._is_rounding(call, found):
+        inputs = call.make_inputs(self.comparing.dtype)
+        found = self._judge(self.comparing, theirs, tried.cotangents, inputs, modes or self.job.modes)
+        if not found.equal and self.comparing.dtype != "float64" and self._is_rounding(call, found):
             self.rounded += 1
             return Comparison(())
         return found
+
+    def _judge(
+        self, comparing: Comparing, theirs: Results, cotangents: Sequence[Values], inputs: Inputs, modes: Sequence[str]
+    ) -> Comparison:
+        """Compare the port's results with the original's, in one mode after the other until one differs."""
+        entries: list[Entry] = []
+        try:
+            with limit_time(A_PORT), jax.enable_x64(comparing.dtype == "float64"):
+                for mode in modes:  # what differs eagerly need not be compiled
+                    found = comparing.judge(theirs, cotangents, inputs, [mode])
+                    entries += found.entries
+                    if not found.equal:
+                        break
+        except TooLong:
+            text = f"the port takes longer than {A_PORT:.0f} seconds"
+            return Comparison((Entry("outputs", "eager", False, message=text),))
+        return Comparison(tuple(entries))
 
     def _is_rounding(self, call: Call, found: Comparison) -> bool:
         """Return whether the sides differ a little, and agree in float64."""
@@ -265,8 +299,8 @@ class Verification:
 
     def _report_difference(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
         first = _list_wrong(comparison)[0]
-        if first.message.startswith("NotSupported"):
-            return Verdict(self.job.name, NOT_TRIED, f"fnjax.torch cannot run it: {first.message}", self.agreed)
+        if refusal := _find_refusal(comparison):
+            return Verdict(self.job.name, REFUSED, refusal, self.agreed)
         found = [self._show_difference(tried.call, comparison)]
 
         def differs(call: Call) -> bool:
@@ -282,10 +316,8 @@ class Verification:
         return found[-1]
 
     def _show_difference(self, call: Call, comparison: Comparison) -> Verdict:
-        wrong = _list_wrong(comparison)
-        more = f", and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        reason, shown = f"{wrong[0].mode} {wrong[0].what}{more}", tuple(map(str, wrong[:4]))
-        verdict = Verdict(self.job.name, DIFFERS, reason, self.agreed, shown=shown)
+        shown = tuple(map(str, _list_wrong(comparison)[:4]))
+        verdict = Verdict(self.job.name, DIFFERS, _name_wrong(comparison), self.agreed, shown=shown)
         verdict = replace(verdict, call=call.write_arguments(), argnums=call.argnums, seed=call.seed)
         self.report("differs", verdict=verdict.make_json())
         return verdict
@@ -293,6 +325,17 @@ class Verification:
 
 def _list_wrong(comparison: Comparison) -> list[Entry]:
     return [e for e in comparison.entries if not (e.equal or e.known)]
+
+
+def _name_wrong(comparison: Comparison) -> str:
+    first, *more = _list_wrong(comparison)
+    return f"{first.mode} {first.what}" + (f", and {len(more)} more" if more else "")
+
+
+def _find_refusal(comparison: Comparison) -> str:
+    """Return the message of fnjax.torch where it refuses what comes first; else an empty text."""
+    message = _list_wrong(comparison)[0].message
+    return message.removeprefix("NotSupported: ") if message.startswith("NotSupported: ") else ""
 
 
 def _is_real(part: Any) -> bool:
