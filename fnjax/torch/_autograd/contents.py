@@ -15,8 +15,7 @@ from fnjax.torch._tensor import Tensor
 
 ATOMS = frozenset([bool, int, float, complex, str, bytes, type(None), type(...), types.CodeType])
 _OPAQUE = ("jax", "jaxlib", "numpy", "builtins", "logging", "threading")  # packages whose objects lead to no module
-_MUTABLE = (collections.OrderedDict, dict, list, set, collections.deque)
-CONTAINERS = (*_MUTABLE, tuple, frozenset)
+CONTAINERS = (collections.OrderedDict, dict, list, set, collections.deque, tuple, frozenset)
 PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 METHODS = (staticmethod, classmethod)
 
@@ -39,7 +38,6 @@ def _read_slots(kind: Any) -> list[str]:
     return [n for n in found if n not in {"__dict__", "__weakref__"}]
 
 
-MISSING = object()
 list_slots: Callable[[type], list[str]] = functools.lru_cache(4096)(_read_slots)  # not of all: calls make classes, too
 
 
@@ -49,41 +47,6 @@ def _list_attributes(value: Any) -> list[Any]:
     if (own := getattr(value, "__dict__", None)) is not None:
         found += [v for v in own.values() if type(v) not in ATOMS]
     return found
-
-
-def read_contents(value: Any) -> list[Any]:
-    """Return what can be replaced in a container, a cell or an object: values, of a dict each after its key."""
-    if isinstance(value, types.CellType):
-        return [value.cell_contents] if value != types.CellType() else []
-    base = find_kind(type(value))
-    if base is not None and not issubclass(base, dict):
-        return [*base.__iter__(value)]
-    slots = [] if base else [getattr(value, name, MISSING) for name in list_slots(type(value))]
-    items = base.items(value) if base else getattr(value, "__dict__", {}).items()
-    return [*slots, *(x for item in items for x in item)]
-
-
-def write_contents(value: Any, contents: list[Any]) -> None:
-    """Replace the contents of a container, a cell or an object."""
-    base = find_kind(type(value))
-    if isinstance(value, types.CellType):
-        value.cell_contents = contents[0]
-    elif base is not None:
-        base.clear(value)
-        if issubclass(base, dict):
-            for key, member in zip(contents[::2], contents[1::2], strict=True):
-                base.__setitem__(value, key, member)
-        else:
-            (base.update if base is set else base.extend)(value, contents)
-    else:
-        slots = list_slots(type(value))
-        for name, member in zip(slots, contents, strict=False):
-            if member is not MISSING:
-                object.__setattr__(value, name, member)
-        if (own := getattr(value, "__dict__", None)) is not None:
-            rest = contents[len(slots) :]
-            own.clear()
-            own.update(zip(rest[::2], rest[1::2], strict=True))
 
 
 def _classify(kind: Any) -> Any:

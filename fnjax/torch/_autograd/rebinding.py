@@ -21,19 +21,17 @@ from fnjax.torch._autograd.contents import (
     ATOMS,
     CONTAINERS,
     METHODS,
-    MISSING,
     PROXIES,
     find_kind,
     find_root,
     is_method,
     list_referents,
     list_slots,
-    read_contents,
-    write_contents,
 )
 from fnjax.torch._autograd.graph import Storage, Value, replaced
 from fnjax.torch._tensor import Derived, Tensor
 from fnjax.torch.control.journal import next_serial
+from fnjax.torch.control.places import UNBOUND, list_kinds
 from fnjax.torch.loading.errors import NotSupported
 
 _SHARED = (Storage, Stateful, Tensor, type, types.FunctionType, types.MethodType, types.BuiltinMethodType)
@@ -95,9 +93,10 @@ class Rebinding:
         for value, made in others:
             if value is made or isinstance(value, (*_SHARED, tuple, frozenset)):
                 continue
-            old, new = read_contents(value), read_contents(made)
-            if len(old) != len(new) or any(self.find(a) is not b for a, b in zip(old, new, strict=True)):
-                write_contents(value, [originals.get(id(x), x) for x in new])
+            for kind in list_kinds(type(value)) or ():
+                old, new = kind.read(value), kind.read(made)
+                if kind.write and not old.map(self.find).is_same(new):
+                    kind.write(value, new.map(lambda x: originals.get(id(x), x)))
 
     def _copy(self, value: Any) -> Any:
         if type(value) in ATOMS:
@@ -231,7 +230,7 @@ class Rebinding:
                 made._made_in = Tensor.over(made.memory, made.layout, made.dtype)._made_in
             else:
                 for name in list_slots(type(value)):
-                    if (member := getattr(value, name, MISSING)) is not MISSING:
+                    if (member := getattr(value, name, UNBOUND)) is not UNBOUND:
                         object.__setattr__(made, name, self._copy(member))
             if (own := getattr(value, "__dict__", None)) is not None:
                 vars(made).update(self._copy_dict({**own, "_form": None} if isinstance(made, Stateful) else own))

@@ -72,6 +72,10 @@ class Content(NamedTuple):
         """Return the content with another value under a key."""
         return Content(self.keys, [value if k == key else v for k, v in zip(self.keys, self.values, strict=True)])
 
+    def map(self, function: Callable[[Any], Any]) -> Content:
+        """Return the content with a function of each key and value in place of it."""
+        return Content([*map(function, self.keys)], [*map(function, self.values)])
+
     def is_same(self, other: Content) -> bool:
         """Return whether two contents hold the same objects under the same keys."""
         return _are_same(self.values, other.values) and _are_same(self.keys, other.keys)
