@@ -977,12 +977,6 @@ def on_ctx_with_default(x):  # ctx.scale
     return w.grad
 
 
-def sorted_copies(x):  # an item of sorted
-    a, b = x[0].clone(), x[1].clone()
-    sorted([a, b])[0].add_(10)
-    return a + b
-
-
 def append_in_a_loop(x):  # outs, a list,
     l = outs
     while x.sum() < 50:

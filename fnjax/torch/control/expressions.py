@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.graph import Value
-from fnjax.torch._call import run
+from fnjax.torch._dtypes import result_type
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.branches import negate, run_where, select, to_bool
+from fnjax.torch.control.list_entries import get_entry
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, find_choice
 from fnjax.torch.deferred.missing import Missing
-from fnjax.torch.deferred.number import NUMBERS, Number, cast, number
+from fnjax.torch.deferred.number import NUMBERS, Number, cast, kinds_of, number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -242,18 +244,29 @@ def _all(values: Iterable[Any]) -> Any:
 
 
 def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
-    values = list(args[0]) if len(args) == 1 else []
-    if key is not None or not any(map(is_traced, values)):
-        return sorted(*([values] if len(args) == 1 else args), key=key, **kwargs)
-    reverse = kwargs.get("reverse", False)
-    if all(isinstance(v, Tensor) for v in values):
-        found = run("torch.stack", (values,), {}).sort(descending=reverse)[0]
-        found.memory.shared = "a write to an item of sorted(...) of traced tensors, which are copies there"
-        return list(found.unbind())
-    ordered = jnp.sort(
-        jnp.stack([v.array.reshape(()) if isinstance(v, (Tensor, Number)) else jnp.asarray(v) for v in values])
-    )
-    return [number(x) for x in (ordered[::-1] if reverse else ordered)]
+    if len(args) != 1:
+        return sorted(*args, key=key, **kwargs)
+    values = list(args[0])
+    keys = values if key is None else [*map(key, values)]
+    parts = [k if type(k) is tuple else (k,) for k in keys]
+    if not any(is_traced(x) for part in parts for x in part):
+        known = iter(keys)
+        return sorted(values, key=None if key is None else lambda _: next(known), **kwargs)
+    if kwargs.get("reverse", False):  # equal ones keep their order
+        known = reversed(keys)
+        return _sort(values[::-1], key=lambda _: next(known))[::-1]
+    if len({*map(len, parts)}) > 1 or not all(isinstance(x, (Tensor, Number, *NUMBERS)) for p in parts for x in p):
+        raise NotSupported("sorted() by traced keys that are not of one kind", "make them numbers, or tuples of these")
+    order = jnp.lexsort([_stack(column) for column in reversed([*zip(*parts, strict=True)])])
+    return [get_entry(values, number(order[i])) for i in range(len(values))]
+
+
+def _stack(numbers: Sequence[Any]) -> Any:
+    """Return the array of numbers, which may be tensors of one element."""
+    tensors = [x.dtype for x in numbers if isinstance(x, Tensor)]
+    own = result_type([(d, 0) for d in tensors], chain(*(kinds_of(x) for x in numbers if not isinstance(x, Tensor))))
+    arrays = [x.array.reshape(()) if isinstance(x, (Tensor, Number)) else x for x in numbers]
+    return jnp.stack([jnp.asarray(a, own.array) for a in arrays])
 
 
 def builtin(function: Any) -> Any:

@@ -14,15 +14,15 @@ from fnjax.torch._autograd.graph import Value, compute, compute_view, find_kept,
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import select
 from fnjax.torch.deferred.either import Either, distribute
-from fnjax.torch.deferred.number import NUMBERS, Number
+from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.host.calls import is_traced, record
-from fnjax.torch.loading.errors import NotSupported
 
 
 class _Selected(Derived):
     """Memory of one of several tensors, selected by a traced integer."""
 
     __slots__ = ("_at", "_parents")
+    is_chosen = True
 
     def __init__(self, parents: Sequence[Tensor], at: Tensor) -> None:
         self._parents, self._at = tuple(parents), at
@@ -73,32 +73,29 @@ def _is_traced(index: Any) -> bool:
 
 
 def get_entry(container: Any, index: Any) -> Any:
-    """Return `container[index]`, of a list or tuple also by a traced integer.
-
-    Raises:
-        NotSupported: its entries are neither numbers nor tensors of one shape and dtype.
-    """
+    """Return `container[index]`, of a list or tuple also by a traced integer."""
     if type(index) is Either or type(container) is Either:
         return distribute(get_entry, (container, index), {})
     if issubclass(type(container), np.ndarray) and any(map(is_traced, index if type(index) is tuple else (index,))):
         return record(operator.getitem, (container, index), {}, "indexing")
-    if not _is_traced(index) or not isinstance(container, (list, tuple)):
+    if not _is_traced(index) or not isinstance(container, (list, tuple)) or not container:
         return container[index]
-    if all(isinstance(x, Tensor) for x in container):
-        if len({(*x.layout.shape, x.dtype.name) for x in container}) == 1 and container:
-            at = index.to_operand() if type(index) is Number else index.reshape(())
-            storage = _Selected(container, at)
-            return Tensor.over(storage, storage.layout, container[0].dtype)
-    elif all(isinstance(x, (Number, *NUMBERS)) for x in container):
-        found = container[-1]
-        for i, x in reversed([*enumerate(container[:-1])]):
-            here = (index == i) | (index == i - len(container))
-            found = select(here, x, found)
-        return found
-    raise NotSupported(
-        "an entry of a list by a traced number, of entries that are not of one kind",
-        "make them tensors of one shape, or numbers",
-    )
+    first = container[0]
+    if all(isinstance(x, Tensor) and x.shape == first.shape and x.dtype is first.dtype for x in container):
+        at = index.to_operand() if type(index) is Number else index.reshape(())
+        storage = _Selected(container, at)
+        return Tensor.over(storage, storage.layout, first.dtype)
+    if all(isinstance(x, (Number, *NUMBERS)) for x in container):
+        kinds = frozenset[type]().union(*map(kinds_of, container))
+        arrays = [x.array if type(x) is Number else x for x in container]
+        entries = jnp.stack([jnp.asarray(a, find_dtype(kinds).array) for a in arrays])
+        return Number(Value(entries[jnp.asarray(index.array).reshape(())]), kinds)
+    if all(type(x) is tuple and len(x) == len(first) for x in container):
+        return tuple(get_entry(column, index) for column in zip(*container, strict=True))
+    found = container[-1]
+    for i, x in enumerate(container[:-1]):
+        found = select((index == i) | (index == i - len(container)), x, found)
+    return found
 
 
 def set_entry(new: Any, container: Any, index: Any) -> None:
