@@ -532,3 +532,31 @@ def test_what_a_copy_cannot_follow_is_refused(kind):
         found = torch.func.functional_call(model, {"first": jnp.full(2, 3.0)}, (jnp.ones(2),))
         np.testing.assert_array_equal(found, 4)
         assert model.second.grad is None
+
+
+def test_stacked_modules_are_the_modules():
+    """Slices of what stack_module_state stacks are the modules, under vmap and scan; what differs raises as PyTorch."""
+    with torch.seed(0):
+        blocks = [torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).eval() for _ in range(3)]
+    x = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
+    params, buffers = torch.func.stack_module_state(blocks)
+    assert params["0.weight"].requires_grad
+    assert params["0.weight"].is_leaf
+    assert not buffers["1.running_mean"].requires_grad
+    states = torch.jax_view((params, buffers))
+
+    def call(state, x):
+        return torch.func.functional_call(blocks[0], state, (x,))
+
+    each = jax.vmap(call, (0, None))(states, x)
+    assert np.allclose(each, np.stack([block(x) for block in blocks]), rtol=1e-6)
+    scanned, _ = jax.lax.scan(lambda x, state: (call(state, x), None), x, states)
+    assert np.allclose(scanned, blocks[2](blocks[1](blocks[0](x))), rtol=1e-6)
+    for models, message in [
+        ([], "Expected at least one model"),
+        ([blocks[0], torch.nn.Identity().eval()], "same class"),
+        ([blocks[0], torch.nn.Sequential().train()], "same training/eval mode"),
+        ([blocks[0], torch.nn.Sequential(*blocks[1]).requires_grad_(False).eval()], "same .requires_grad"),
+    ]:
+        with pytest.raises(RuntimeError, match=message):
+            torch.func.stack_module_state(models)

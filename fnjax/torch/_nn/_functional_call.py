@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch._autograd.captured import is_node
@@ -85,6 +86,53 @@ def stateful_call(
         The result, and by their names all buffers and those parameters that forward wrote to.
     """
     return call_with(model, dict(state), args, kwargs, "stateful_call")
+
+
+@known("torch.func.stack_module_state")
+def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the parameters and the buffers of modules of one class, each stacked along a new first axis.
+
+    `torch.func.functional_call(models[0], (params, buffers), args)` of one slice is the module that it came from, so
+    `torch.vmap` or `jax.vmap` over the first axis runs an ensemble, and `jax.lax.scan` equal blocks one after another.
+
+    Args:
+        models: the modules, all in training mode or none.
+
+    Returns:
+        The parameters, leaves that require grad where those of the modules do, and the buffers.
+
+    Raises:
+        RuntimeError: there are no modules, or they differ in class, in mode, or in what requires grad.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> from fnjax import torch
+        >>> with torch.seed(0):
+        ...     blocks = [torch.nn.Linear(3, 3) for _ in range(4)]
+        >>> params = torch.jax_view(torch.func.stack_module_state(blocks)[0])
+        >>> params["weight"].shape
+        (4, 3, 3)
+        >>> def step(x, params):
+        ...     return torch.func.functional_call(blocks[0], params, (x,)), None
+        >>> jax.lax.scan(step, jnp.ones(3), params)[0].shape
+        (3,)
+    """
+    if not models:
+        raise RuntimeError("stack_module_state: Expected at least one model, got 0.")
+    if len({m.training for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
+    if len({type(m) for m in models}) > 1:
+        raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
+    named = [[dict(m.named_parameters()) for m in models], [dict(m.named_buffers()) for m in models]]
+    params, buffers = ({name: _stack([d[name] for d in dicts]) for name in dicts[0]} for dicts in named)
+    return params, buffers
+
+
+def _stack(tensors: Sequence[Tensor]) -> Tensor:
+    if len({t.requires_grad for t in tensors}) > 1:
+        raise RuntimeError("Expected parameters from different models to have the same .requires_grad")
+    stacked = make(jnp.stack([t.array for t in tensors]), tensors[0].dtype)
+    return stacked.requires_grad_() if tensors[0].requires_grad else stacked
 
 
 def call_with(
