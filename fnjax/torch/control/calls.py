@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+from collections.abc import Callable
 from typing import Any
 
 from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load
@@ -73,11 +74,15 @@ class Calls(ast.NodeTransformer):
     Args:
         names: the generator of new names.
         inline: whether known operands are evaluated where they are, with variables for what is evaluated once.
+        close: returns for an expression that binds variables of the function a closure that returns it.
         receiver: the function's first parameter, for `super()` in closures; or None where these are left as they are.
     """
 
-    def __init__(self, names: Names, *, inline: bool, receiver: str | None = None) -> None:
+    def __init__(
+        self, names: Names, close: Callable[[ast.expr], ast.expr], *, inline: bool, receiver: str | None = None
+    ) -> None:
         self.names, self.inline, self.receiver = names, inline, receiver
+        self._close: Callable[[ast.expr], ast.expr] | None = close  # None in inner scopes
 
     def rewrite(self, node: Any) -> Any:
         """Return a copy of a node of the function's own scope."""
@@ -95,17 +100,23 @@ class Calls(ast.NodeTransformer):
         node.value = self.visit(node.value) if node.value else None
         return node
 
-    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp) -> ast.AST:
-        """Lower a comprehension, in which new variables cannot be bound."""
-        before, self.inline = self.inline, False
+    def visit_ListComp(self, node: ast.expr) -> ast.AST:
+        """Lower a comprehension or lambda, in which no variables of the function can be bound."""
+        before = self.inline, self._close
+        self.inline, self._close = False, None
         self.generic_visit(node)
-        self.inline = before
+        self.inline, self._close = before
         return node
 
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp  # noqa: N815 - names of ast
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda = visit_ListComp  # noqa: N815 - names of ast
 
-    def _delayed(self, node: ast.expr) -> ast.Lambda:
+    def _may_delay(self, *nodes: ast.expr) -> bool:
+        return not any(_is_bound_to_frame(n, binds=self._close is None) for n in nodes)
+
+    def _delayed(self, node: ast.expr) -> ast.expr:
         """Return a function that returns an expression which is still as it was."""
+        if self._close is not None and _is_bound_to_frame(node):
+            return self._close(node)
         before, self.inline = self.inline, False
         made = delay(self.visit(_copy_without_columns(node)))
         self.inline = before
@@ -114,7 +125,7 @@ class Calls(ast.NodeTransformer):
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         """Lower `a and b`, `a or b`."""
         first, *others = node.values
-        if not any(map(may_be_traced, node.values[:-1])) or any(map(_is_bound_to_frame, others)):
+        if not any(map(may_be_traced, node.values[:-1])) or not self._may_delay(*others):
             return self.generic_visit(node)
         rest = others[0] if len(others) == 1 else ast.copy_location(ast.BoolOp(node.op, others), node)
         is_and = isinstance(node.op, ast.And)
@@ -142,7 +153,7 @@ class Calls(ast.NodeTransformer):
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
         """Lower `a if test else b`."""
-        if not may_be_traced(node.test) or _is_bound_to_frame(node.body) or _is_bound_to_frame(node.orelse):
+        if not may_be_traced(node.test) or not self._may_delay(node.body, node.orelse):
             return self.generic_visit(node)
         yes, no = self._delayed(node.body), self._delayed(node.orelse)
         if not self.inline:
@@ -165,7 +176,8 @@ class Calls(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         """Lower `a < b < c` to `a < (x := b) and x < c`, or to `(lambda x, y: and_(x < y, lambda: y < c))(a, b)`."""
-        if len(node.ops) == 1 or not may_be_traced(node) or any(map(_is_bound_to_frame, node.comparators[1:])):
+        is_bound = not self.inline and any(map(_is_bound_to_frame, node.comparators[1:]))
+        if len(node.ops) == 1 or not may_be_traced(node) or is_bound:
             name = _QUESTIONS.get(type(node.ops[0])) if len(node.ops) == 1 else None
             self.generic_visit(node)
             return node if name is None else ast.copy_location(call(name, node.left, node.comparators[0]), node)
@@ -228,13 +240,10 @@ def _copy_without_columns(node: Any) -> Any:
     return made
 
 
-def _is_bound_to_frame(node: ast.AST) -> bool:
-    """Return whether an expression cannot be moved into a function: it yields, binds a name, or reads the frame."""
-    return any(
-        isinstance(n, (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom))
-        or (isinstance(n, ast.Name) and n.id in FRAMES)
-        for n in ast.walk(node)
-    )
+def _is_bound_to_frame(node: ast.AST, *, binds: bool = True) -> bool:
+    """Return whether an expression cannot be moved into a function: it yields, reads the frame, or binds a name."""
+    kinds = (ast.Await, ast.Yield, ast.YieldFrom, *([ast.NamedExpr] if binds else []))
+    return any(isinstance(n, kinds) or (isinstance(n, ast.Name) and n.id in FRAMES) for n in ast.walk(node))
 
 
 def _may_be_index(index: ast.expr) -> bool:

@@ -40,7 +40,12 @@ class Closures:
     def __init__(self, scope: Scope) -> None:
         self.scope, self.functions = scope, list[ast.FunctionDef]()
         parameters = [*scope.node.args.posonlyargs, *scope.node.args.args]
-        self._calls = Calls(scope.names, inline=False, receiver=parameters[0].arg if parameters else None)
+        self._calls = Calls(
+            scope.names,
+            lambda node: load(self.operand(node)),
+            inline=False,
+            receiver=parameters[0].arg if parameters else None,
+        )
         self._known: dict[tuple[str, ast.AST], str] = {}
         self._written: dict[str, set[str]] = {}  # by each closure, and those that it calls
 
@@ -62,6 +67,10 @@ class Closures:
     def rest(self, body: Sequence[ast.stmt], loop: Loop | None) -> str:
         """Return the closure of what follows a statement that may have jumped."""
         return self._define("after", body[0], lambda: self._guard(body, loop))
+
+    def operand(self, node: ast.expr) -> str:
+        """Return the closure of an expression that binds variables, as `b` in `a and (b := c)`."""
+        return self._define("operand", node, lambda: [ast.Return(self._calls.rewrite(node))])
 
     def loop(self, node: ast.For | ast.While, outer: Loop | None) -> str:
         """Return the closure of a loop and its `else`.

@@ -63,7 +63,7 @@ class _Statements:
 
     def __init__(self, scope: Scope) -> None:
         self.scope, self.closures = scope, Closures(scope)
-        self._calls = Calls(scope.names, inline=True)
+        self._calls = Calls(scope.names, lambda node: delay(self._call(self.closures.operand(node))), inline=True)
 
     def run(self) -> Block:
         """Return the function's new body."""
@@ -121,7 +121,10 @@ class _Statements:
         return found
 
     def _run(self, closure: str, *args: ast.expr) -> Block:
-        return [ast.Expr(ast.Call(load(TRACED), [ast.Constant(closure), *args], []))]
+        return [ast.Expr(self._call(closure, *args))]
+
+    def _call(self, closure: str, *args: ast.expr) -> ast.Call:
+        return ast.Call(load(TRACED), [ast.Constant(closure), *args], [])
 
     def _jumped(self, body: Sequence[ast.stmt], loop: Loop | None) -> ast.expr | None:
         """Return whether closures have taken a jump out of statements, or not decided that; None if none can."""
