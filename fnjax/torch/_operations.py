@@ -17,9 +17,11 @@ from fnjax.torch._indexing import is_traced_mask, write, write_masked
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
 from fnjax.torch._tensor import Size, Tensor, is_known, make
+from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.either import Either, find_choice
+from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.missing import is_feature_test, is_loading
-from fnjax.torch.deferred.selection import Selection, find_indices, holds_selection, settle, takes_selections
+from fnjax.torch.deferred.selection import Selection, find_indices, holds_selection, select, settle, takes_selections
 from fnjax.torch.loading.errors import NotSupported
 
 for _name, _own in DTYPES.items():
@@ -157,6 +159,16 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002 - Py
     if as_tuple:
         return found
     return found[0].of(run("torch.stack", ([x.whole for x in found], -1), {}))
+
+
+@known("torch.stack")
+@with_out
+def stack(tensors: Any, dim: int = 0) -> Any:
+    """Return tensors along a new axis; of a list whose items a traced test selects, a selection of all."""
+    if type(tensors) is not Filtered or dim != 0:
+        return run("torch.stack", (tensors, dim), {})
+    refuse_caught(RuntimeError())  # of an empty list
+    return select(run("torch.stack", ([item.value for item in tensors.items],), {}), make(tensors.mask))
 
 
 @known("torch.where")

@@ -20,6 +20,7 @@ from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import NOT, Either, assuming, note_choice, resolve
+from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.host.calls import choose
@@ -73,6 +74,8 @@ def to_bool(value: Any) -> bool | Tensor:
         value = value.map(to_bool, "the truth")
     if issubclass(type(value), HostValue) and not value.is_known:  # isinstance asks objects for their __class__
         value = value.to_tensor()
+    if type(value) is Filtered:
+        value = value.count()
     if type(value) is Number:
         value = value.to_operand()
     if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:

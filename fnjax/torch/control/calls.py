@@ -30,6 +30,8 @@ BUILTINS = frozenset(
         "id",
         "callable",
         "len",
+        "sum",
+        "list",
     ]
 )
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -100,15 +102,48 @@ class Calls(ast.NodeTransformer):
         node.value = self.visit(node.value) if node.value else None
         return node
 
-    def visit_ListComp(self, node: ast.expr) -> ast.AST:
-        """Lower a comprehension or lambda, in which no variables of the function can be bound."""
+    def visit_Lambda(self, node: ast.expr) -> ast.expr:
+        """Lower a lambda or comprehension, in which no variables of the function can be bound."""
         before = self.inline, self._close
         self.inline, self._close = False, None
         self.generic_visit(node)
         self.inline, self._close = before
         return node
 
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda = visit_ListComp  # noqa: N815 - names of ast
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda  # noqa: N815 - names of ast
+
+    def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
+        """Lower a list comprehension, whose condition may be traced."""
+        return self._filter(node) or self.visit_Lambda(node)
+
+    def _filter(self, node: ast.ListComp | ast.GeneratorExp, *function: ast.expr) -> ast.expr | None:
+        """Lower `[e for v in x if c]` to `filtered([e if t is True else select_item(t, lambda: e) ... for t in (c,)])`.
+
+        Args:
+            node: the comprehension.
+            function: the builtin that is called with it, if it is a generator.
+
+        Returns:
+            The expression; None if its condition cannot be traced, or its item not be moved into a function.
+        """
+        last = node.generators[-1]
+        if (
+            last.is_async
+            or not any(map(may_be_traced, last.ifs))
+            or any(map(_is_bound_to_frame, [node.elt, *last.ifs]))
+        ):
+            return None
+        test = self.names.new("test")
+        item = delay(_copy_without_columns(node.elt))
+        last.ifs = last.ifs if len(last.ifs) == 1 else [ast.copy_location(ast.BoolOp(ast.And(), last.ifs), node)]
+        self.visit_Lambda(node)
+        traced = call("select_item", load(test), self.visit_Lambda(item))
+        node.elt = ast.IfExp(compare(test, ast.Is(), True), node.elt, traced)
+        condition = ast.Tuple([decide(last.ifs.pop())], ast.Load())
+        node.generators.append(
+            ast.comprehension(ast.Name(test, ast.Store()), condition, [compare(test, ast.IsNot(), False)], 0)
+        )
+        return ast.copy_location(call("filtered", node, *function), node)
 
     def _may_delay(self, *nodes: ast.expr) -> bool:
         return not any(_is_bound_to_frame(n, binds=self._close is None) for n in nodes)
@@ -217,8 +252,14 @@ class Calls(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         """Lower calls of builtins and of `super`."""
-        function = node.func
+        function, items = node.func, node.args[0] if node.args else None
+        is_builtin = isinstance(function, ast.Name) and function.id in BUILTINS
+        selected = self._filter(items, function) if is_builtin and isinstance(items, ast.GeneratorExp) else None
+        if selected is not None:
+            node.args[0] = ast.Constant(None)
         self.generic_visit(node)
+        if selected is not None:
+            node.args[0] = selected
         if isinstance(function, ast.Name):
             makes_class = function.id == "type" and (len(node.args) != 1 or isinstance(node.args[0], ast.Starred))
             if function.id in BUILTINS and not makes_class:  # Python asks who makes a class

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -13,11 +14,13 @@ import jax.numpy as jnp
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import result_type
 from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch.control.branches import negate, run_where, select, to_bool
+from fnjax.torch.control.branches import if_, negate, run_where, select, to_bool
 from fnjax.torch.control.list_entries import get_entry
+from fnjax.torch.control.places import UNBOUND
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, find_choice
+from fnjax.torch.deferred.filtered import Filtered, Item
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import NUMBERS, Number, cast, kinds_of, number
 from fnjax.torch.deferred.selection import Selection
@@ -126,7 +129,7 @@ def _callable(value: Any) -> Any:
 def _type(*args: Any, **kwargs: Any) -> Any:
     own: Any = type(*args, **kwargs)
     if len(args) != 1 or own not in _ASKED:
-        return Tensor if own is Selection else own
+        return args[0].__class__ if own in {Selection, Filtered} else own
     value = find_choice(args[0])
     own = type(value)
     if own is HostValue:
@@ -211,22 +214,95 @@ def not_in(value: Any, container: Any) -> Any:
     return not found if type(found) is bool else not_(found)
 
 
+def select_item(test: Any, make: Callable[[], Any]) -> Item:
+    """Return the item of a comprehension whose condition is traced; making it counts where that is true."""
+    value = run_where(test, make, UNBOUND)
+    return Item(value is not UNBOUND and test, value)
+
+
+def filtered(items: Iterable[Any], function: Any = None) -> Any:
+    """Return the items of a comprehension whose condition may be traced, as Python's own where it never is.
+
+    Args:
+        items: the items; an Item where the condition is traced.
+        function: what is called with the comprehension as a generator.
+    """
+    if function is None:
+        return Filtered([*_list_items(items)]) if Item in {*map(type, items)} else items
+    return Filtered(_list_items(items)) if id(function) in _FOLDS else _iter_known(items)
+
+
+def _list_items(values: Iterable[Any]) -> Iterator[Item]:
+    if type(values) is Filtered:
+        values = values.items
+    return (x if type(x) is Item else Item(True, x) for x in values)
+
+
+def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a builtin of a list, also of one of two lists that a traced test decides on."""
+
+    def fold(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and type(args[0]) is Either:
+            return args[0].map(lambda x: function(x, **kwargs), "iteration")
+        return function(*args, **kwargs)
+
+    return fold
+
+
+def _iter_known(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if type(item) is Item:
+            raise Filtered([item]).refuse("iteration")
+        yield item
+
+
+def _collect(*args: Any) -> Any:
+    if not args or type(args[0]) is not Filtered:
+        return list(*args)
+    items = [*args[0].items]
+    return [i.value for i in items] if all(i.test is True for i in items) else Filtered(items)
+
+
+def _len(values: Any, /) -> Any:
+    return values.size(0) if type(values) is Selection else values.count() if type(values) is Filtered else len(values)
+
+
+def _sum(values: Any, /, start: Any = 0) -> Any:
+    if type(values) is not Filtered:
+        return sum(values, start)
+    for test, value in values.items:
+        start = if_(test, partial(operator.add, start, value), lambda start=start: start)
+    return start
+
+
 def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def find(best: Item, new: Item) -> Item:
+        """Return the better one of two items, each a value and its key."""
+        if best.test is False:
+            return new
+        better = and_(new.test, lambda: or_(not_(best.test), lambda: is_better(new.value[1], best.value[1])))
+        return Item(or_(best.test, lambda: new.test), select(better, new.value, best.value))
+
     def choose(*args: Any, key: Any = None, **kwargs: Any) -> Any:
-        values: list[Any] = [*args[0]] if len(args) == 1 else [*args]
-        keys = values if key is None else [*map(key, values)]
-        if not any(map(is_traced, keys)):
+        items = [*_list_items(args[0] if len(args) == 1 else args)]
+        keys = [v if key is None else key(v) if t is True else select_item(t, partial(key, v)).value for t, v in items]
+        if not any(map(is_traced, (*keys, *(i.test for i in items)))):
             known = iter(keys)
             by_key = {} if key is None else {"key": lambda _: next(known)}
-            return function(*([values] if len(args) == 1 else args), **by_key, **kwargs)
-        pairs: Any = [(v,) for v in values] if key is None else zip(values, keys, strict=True)
-        return functools.reduce(lambda a, b: select(is_better(b[-1], a[-1]), b, a), pairs)[0]
+            return function(*([[i.value for i in items]] if len(args) == 1 else args), **by_key, **kwargs)
+        pairs = (Item(i.test, (i.value, k)) for i, k in zip(items, keys, strict=True))
+        best = functools.reduce(find, pairs, Item(False, None))
+        if "default" in kwargs:
+            return select(best.test, best.value[0], kwargs["default"])
+        if best.test is not True:
+            refuse_caught(ValueError())
+        return best.value[0]
 
     return choose
 
 
-def _any(values: Iterable[Any]) -> Any:
-    items = iter(values)
+def _any(values: Any) -> Any:
+    items = (select(t, v, False) for t, v in values.items) if type(values) is Filtered else iter(values)
     for value in items:
         decided = to_bool(value)
         if decided is not False:
@@ -234,8 +310,8 @@ def _any(values: Iterable[Any]) -> Any:
     return False
 
 
-def _all(values: Iterable[Any]) -> Any:
-    items = iter(values)
+def _all(values: Any) -> Any:
+    items = (select(t, v, True) for t, v in values.items) if type(values) is Filtered else iter(values)
     for value in items:
         decided = to_bool(value)
         if decided is not True:
@@ -282,11 +358,14 @@ _BUILTINS: dict[int, Any] = {
     id(isinstance): _isinstance,
     id(type): _type,
     id(id): _id,
-    id(len): lambda x: x.size(0) if type(x) is Selection else len(x),
+    id(len): _fold(_len),
     id(callable): _callable,
-    id(max): _extreme(max, operator.gt),
-    id(min): _extreme(min, operator.lt),
+    id(max): _fold(_extreme(max, operator.gt)),
+    id(min): _fold(_extreme(min, operator.lt)),
     id(sorted): _sort,
-    id(any): _any,
-    id(all): _all,
+    id(any): _fold(_any),
+    id(all): _fold(_all),
+    id(sum): _fold(_sum),
+    id(list): _collect,
 }
+_FOLDS = frozenset(map(id, (sum, any, all, max, min, list)))  # those that know lists whose items a test selects

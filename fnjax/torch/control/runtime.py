@@ -1,7 +1,20 @@
 """Control flow where it runs: the calls that lowering puts in place of statements and expressions."""
 
 from fnjax.torch.control.branches import if_, returned, to_bool
-from fnjax.torch.control.expressions import and_, assume, builtin, in_, is_, is_not, known, not_, not_in, or_
+from fnjax.torch.control.expressions import (
+    and_,
+    assume,
+    builtin,
+    filtered,
+    in_,
+    is_,
+    is_not,
+    known,
+    not_,
+    not_in,
+    or_,
+    select_item,
+)
 from fnjax.torch.control.iterators import iterate
 from fnjax.torch.control.list_entries import get_entry, set_entry
 from fnjax.torch.control.loops import for_, is_traced_range, while_
@@ -10,6 +23,7 @@ __all__ = [
     "and_",
     "assume",
     "builtin",
+    "filtered",
     "for_",
     "get_entry",
     "if_",
@@ -23,6 +37,7 @@ __all__ = [
     "not_in",
     "or_",
     "returned",
+    "select_item",
     "set_entry",
     "to_bool",
     "while_",

@@ -1,0 +1,62 @@
+"""`[v for v in x if v > 0]` with a traced condition: a list of which JAX does not know how many items it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import number
+from fnjax.torch.loading.errors import NotSupported
+
+
+class Item(NamedTuple):
+    """An item that a list may have.
+
+    Attributes:
+        test: whether it has it: True, or a traced bool.
+        value: the item.
+    """
+
+    test: Any
+    value: Any
+
+
+class Filtered(Deferred):
+    """List of which traced tests decide which items it has.
+
+    For `isinstance` it is a list. What does not know its items raises.
+
+    Args:
+        items: those that it may have, in order; evaluated one by one where a builtin such as `any` gets a generator.
+    """
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: Iterable[Item]) -> None:
+        self.items = items
+
+    __class__: Any = property(lambda self: list)
+
+    def refuse(self, use: str = "") -> NotSupported:
+        """Return the exception for a use that needs to know which items it has."""
+        return NotSupported(
+            f"{use or 'a use'} of a list of which a traced condition selects the items: their number is not known "
+            "while JAX traces",
+            "reduce it by sum(), len(), any(), all(), max() or min(), or compute with all items and torch.where",
+        )
+
+    @property
+    def mask(self) -> jax.Array:
+        """Whether it has each item."""
+        return jnp.stack([jnp.asarray(getattr(item.test, "array", item.test), bool) for item in self.items])
+
+    def count(self) -> Any:
+        """Return how many items it has, a traced number."""
+        return number(self.mask.sum())
+
+    def __repr__(self) -> str:
+        return "<a list of which a traced condition selects the items>"
