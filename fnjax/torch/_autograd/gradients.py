@@ -22,14 +22,14 @@ def call_backward(name: str, call: Any, backward: Callable[..., Any], gradients:
 
     Args:
         name: its name.
-        call: the call whose gradients it computes.
+        call: the call whose gradients it computes; None of an operator.
         backward: the function.
         gradients: the gradients.
 
     Raises:
         NotSupported: a traced test decides on a use of the results, and it does not return zeros for zeros.
     """
-    if not call.is_conditional:
+    if call is None or not call.is_conditional:
         return backward(*gradients)
     program = trace(name, backward, *gradients)
     if not returns_zeros(program.jaxpr, program.closed_over):
