@@ -488,6 +488,40 @@ class OfNet(Function):
 def of_net(x):
     net = Scale()
     return OfNet.apply(net, x, *net.parameters()).sum()
+
+class SharedOnCtx(Function):
+    @staticmethod
+    def forward(ctx, x):
+        z = x * 3
+        ctx.save_for_backward(x, z[:1])
+        ctx.a, ctx.z, ctx.views = x, z, [z.view(1, 2).t(), z[1:]]
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        x, first = ctx.saved_tensors
+        x.abs_()
+        first.mul_(5)
+        ctx.views[1].neg_()
+        return g * ctx.a + ctx.z * ctx.views[0][:, 0]
+
+def shared_on_ctx(x):
+    return SharedOnCtx.apply(x * 1).sum()
+
+class Needs(Function):
+    @staticmethod
+    def forward(ctx, x, y, z):
+        return x * y * (1 + 2 * ctx.needs_input_grad[1] + 4 * ctx.needs_input_grad[2])
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (2 + ctx.needs_input_grad[1] + 10 * ctx.needs_input_grad[2]), None, None
+
+def needs(x):
+    weight = torch.ones(2, requires_grad=True)
+    with torch.no_grad():
+        scale = Needs.apply(torch.ones(2), weight, torch.ones(2))
+    return (Needs.apply(x, weight, weight) * scale).sum() + Needs.apply(x, weight.detach(), 1).sum()
 """
 
 
@@ -600,6 +634,31 @@ def kept(x, reads):
 def kept_written(x):
     return kept(x, True)
 
+class KeptOutput(Kept):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.w, ctx.reads = x * 2, True
+        return ctx.w
+
+def output_written(x):
+    y = KeptOutput.apply(x.detach().requires_grad_())
+    y.mul_(3).sum().backward()
+
+class Counts(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.n, ctx.seen, ctx.z = 0, [], x * 1
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        setattr(ctx, "n", ctx.n + 1) if g[0] == 1 else ctx.z.neg_() if g[0] == 2 else ctx.seen.append(g)
+        return g
+
+def twice(x, g):
+    y = Counts.apply(x := x.detach().requires_grad_())
+    return [torch.autograd.grad(y, x, g, retain_graph=True) for _ in range(2)]
+
 def other_written(x):
     _, y, z = Pair.apply(x)
     z.mul_(2)
@@ -628,6 +687,7 @@ def test_what_shares_memory_with_arguments(tmp_path):
             "result_written": "a write to what a Function returned",
             "argument_written": "after a write to that",
             "kept_written": "kept on ctx.* after a write to that",
+            "output_written": "kept on ctx.* after a write to that",
             "same_written": "a write to what a Function returned",
             "other_written": "a write to what a Function returned",
         }.items():
@@ -637,6 +697,10 @@ def test_what_shares_memory_with_arguments(tmp_path):
         w, y = how(torch.jax_view(shared.not_read))(x)
         np.testing.assert_allclose(w, [1.108, 0.856], rtol=1e-6)  # by PyTorch 2.13
         np.testing.assert_allclose(y, [-0.288], rtol=1e-6)
+
+    for g, name in enumerate(["n", "z", "seen"], 1):
+        with pytest.warns(UserWarning, match=f"Counts.backward changed ctx.{name} when it ran for this call before"):
+            shared.twice(torch.torch_view(x), torch.torch_view(g * jnp.ones(2)))
 
 
 @pytest.fixture(scope="module")
@@ -657,6 +721,8 @@ GRADIENTS = {
     "by_vjp": [0.27, 0.48],
     "unmarked": [8.2, 5.4],
     "of_net": [2.0, 3.0],
+    "shared_on_ctx": [20.55, 1.84],
+    "needs": [41.0, 41.0],
 }
 
 

@@ -11,6 +11,7 @@ from fnjax.torch._autograd.arrays import Kind
 from fnjax.torch._autograd.captured import CALLABLE, Draws, is_leaf, reach
 from fnjax.torch._autograd.graph import Storage
 from fnjax.torch._dtypes import dtype
+from fnjax.torch._tensor import Tensor, is_known
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -28,14 +29,17 @@ class Call:
         results: for each member of forward's result its dtype, None where it is not a tensor.
         is_tuple: whether forward returned a tuple.
         reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
+        needs: for each of both whether it is a tensor with values that requires grad; of a traced one JAX knows.
         objects: for each of both the tensor itself, where modules may reach it, or a closure that is an argument.
         changed: those that forward wrote to; their arrays follow the results.
         dirty: those that it marked as such.
         returned: for each result the argument that it is, after forward wrote to that.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
-        attributes: the names of attributes of ctx that are arguments, with their indices.
-        guards: for each of these names memory that stands for the argument's, whose value a write to that ends.
+        attributes: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ...
+        guards: for each of these names memory that stands for that of the argument or result, whose value a write to
+            that ends.
+        altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
         draws: the random numbers of forward, which it draws each time that it runs.
         autocast: the blocks of autocast in which it runs.
     """
@@ -52,6 +56,7 @@ class Call:
             a if i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout) else None
             for i, a in enumerate(args)
         ]
+        self.needs = [isinstance(a, Tensor) and a.requires_grad and is_known(a.array) for a in args]
         self.results: list[dtype | None] = []
         self.is_tuple = False
         self.changed: list[int] = []
@@ -61,3 +66,4 @@ class Call:
         self.lenders: list[int | None] = []
         self.attributes: dict[str, int] = {}
         self.guards: dict[str, Storage] = {}
+        self.altered: list[str] = []

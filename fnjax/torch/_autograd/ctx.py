@@ -24,6 +24,27 @@ def is_written(x: Any, before: list[Value]) -> bool:
     return any(a is not b for a, b in zip(mark(x), before, strict=False))  # twins may be gone
 
 
+def list_contents(own: FunctionCtx) -> dict[str, list[Any]]:
+    """Return for each attribute of ctx itself and what it holds: members, or the value of a tensor."""
+    return {
+        k: [v, *(v.keys() if isinstance(v, dict) else ()), *_list_members(v)]
+        for k, v in vars(own).items()
+        if k not in {"_own", "needs_input_grad"}
+    }
+
+
+def _list_members(v: Any) -> list[Any]:
+    if isinstance(v, (list, dict, set)):
+        return [*(v.values() if isinstance(v, dict) else v)]
+    return mark(v)
+
+
+def find_altered(own: FunctionCtx, before: dict[str, list[Any]]) -> list[str]:
+    """Return the attributes of ctx that were set or written to since `list_contents`."""
+    now = list_contents(own)
+    return [k for k in before | now if [*map(id, before.get(k, []))] != [*map(id, now.get(k, []))]]
+
+
 class OnCtx(NamedTuple):
     """Placeholder among the saved tensors for a value that is an attribute of ctx."""
 

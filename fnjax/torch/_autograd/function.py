@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -25,7 +26,7 @@ from fnjax.torch._autograd.captured import (
     release,
 )
 from fnjax.torch._autograd.contents import find_root
-from fnjax.torch._autograd.ctx import FunctionCtx, is_written, mark
+from fnjax.torch._autograd.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
 from fnjax.torch._autograd.gradients import call_backward, check_gradients, resolve
 from fnjax.torch._autograd.graph import (
     BACKWARD,
@@ -39,13 +40,13 @@ from fnjax.torch._autograd.graph import (
     set_mode,
     watch,
 )
-from fnjax.torch._autograd.kept_graph import link_graph
-from fnjax.torch._autograd.saved import Saved, save
+from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
+from fnjax.torch._autograd.saved import Saved, save, share_memory
 from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._groups import as_group, default_axis, exchanging
 from fnjax.torch._namespace import known
 from fnjax.torch._random import fork
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import Journal, note_reached
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
@@ -74,6 +75,19 @@ def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Valu
     new = {id(t.memory): t for t in found if id(t.memory) not in known_memory and t.memory.serial < journal.start}
     if new:
         raise NeedsInputs([*new.values()])
+
+
+def _warn_of_altered(cls: type[Function], call: Call | None, altered: list[str]) -> None:
+    """Warn where backward has changed ctx, and runs once more for the same call; that sees ctx as forward left it."""
+    if call is not None and call.altered:
+        warnings.warn(
+            f"{cls.__qualname__}.backward changed ctx.{call.altered[0]} when it ran for this call before, and finds "
+            "what forward left there, since JAX runs backward on what forward saved; leave ctx as it is in backward",
+            UserWarning,
+            stacklevel=2,
+        )
+    if call is not None:
+        call.altered = altered
 
 
 def _carry(cls: type[Function]) -> type[fnjax.Function]:
@@ -141,7 +155,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
 
     def run_forward(ctx: Any, call: Call, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
         needs = tuple(
-            n and not (kind and kind.numbers) for n, kind in zip(ctx.needs_input_grad[1:], call.kinds, strict=True)
+            (n or known) and not (kind and kind.numbers)
+            for n, known, kind in zip(ctx.needs_input_grad[1:], call.needs, call.kinds, strict=True)
         )
         own = cls._context()
         own.needs_input_grad = NeedsInputGrad(needs[: len(args) - call.reached])
@@ -166,7 +181,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         call.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
         call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
-        call.attributes = {k: i for k, v in vars(own).items() if (i := inputs.get(id(v))) is not None}
+        own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
+        call.attributes = {k: i for k, v in vars(own).items() if (i := own_tensors.get(id(v))) is not None}
         owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         call.lenders = [
             owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
@@ -186,15 +202,17 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         note_reached(cls)
         facts: Saved = ctx._torch
         own = reopen(ctx)
-        for name, guard in facts.call.guards.items():
-            if isinstance(guard.value, LostValue):
-                vars(own)[name].memory.value = guard.value
         arrays = iter(ctx.saved_tensors)
         saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
         for i, at in facts.instead.items():
             kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
             saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
         saved = saved[: min(facts.instead.values(), default=len(saved))]
+        attributes = {k: vars(own)[k] for k in facts.attributes}
+        share_memory(facts.shared, list_tensors(saved, attributes), facts.graph is not None)
+        for name, guard in facts.call.guards.items():
+            if isinstance(guard.value, LostValue):
+                attributes[name].memory.value = guard.value
         own_saved = {"saved": tuple(saved), "is_read": False}
         vars(own)["_own"] |= own_saved | {"sometimes": {k: vars(own)[k] for k in facts.sometimes}}
         given = [
@@ -210,10 +228,12 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             default_axis(facts.axis),
         ):
             if facts.graph is not None:
-                attributes = {k: v for k, v in vars(own).items() if k in facts.attributes}
                 saved, attributes = link_graph(facts.graph, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=vars(own)["_own"] | {"saved": tuple(saved)})
+            before = list_contents(own)
             found = method(own, given) if boxed else method(own, *given)
+            if all(map(is_known, grads)):
+                _warn_of_altered(cls, facts.call, find_altered(own, before))
             found = found if isinstance(found, tuple) else (found,)
             found = [
                 resolve(f, need) if isinstance(f, Deferred) else f
@@ -389,9 +409,10 @@ def _run(
             with nullcontext() if i in call.dirty else set_mode(get_mode()._replace(enabled=False)):
                 args[i].assign(value)
     for name, i in call.attributes.items():
-        if isinstance(args[i], Tensor) and call.objects[i] is None:
+        t = args[i] if i >= 0 else results[-1 - i]
+        if isinstance(t, Tensor) and (i < 0 or call.objects[i] is None):
             call.guards[name] = Storage(Value(None), None)
-            find_root(args[i].memory).lend(call.guards[name])
+            find_root(t.memory).lend(call.guards[name])
     for i, owner in enumerate(call.lenders):
         lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
         if isinstance(lender, Tensor):

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from fnjax.torch._autograd.arrays import Kind, is_constant
 from fnjax.torch._autograd.call import Call
 from fnjax.torch._autograd.captured import Held, Reachable, hold, reach
+from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
 from fnjax.torch._dtypes import dtype
 from fnjax.torch._groups import get_default
+from fnjax.torch._layout import offset_of
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import are_one
+
+
+class SharedMemory(NamedTuple):
+    """Two tensors on ctx that show the same memory, by their indices among those.
+
+    Attributes:
+        at: the index of one.
+        owner: the index of the other, which shows the whole; None where none does.
+        layout: where the memory of that begins, and the shape and the strides of the one.
+    """
+
+    at: int
+    owner: int | None
+    layout: tuple[int, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -36,6 +54,7 @@ class Saved:
     graph: KeptGraph | None  # that backward may differentiate
     sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
+    shared: tuple[SharedMemory, ...]
 
 
 def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Call | None = None) -> None:
@@ -106,7 +125,45 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
         None if graph is None else graph[0],
         tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
         instead,
+        () if call is None else tuple(find_shared(list_tensors(facts["saved"], attributes), objects)),
     )
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
     ctx.set_materialize_grads(facts["materialize"])
+
+
+def find_shared(tensors: Sequence[Tensor], objects: set[int]) -> Iterator[SharedMemory]:
+    """Yield the tensors on ctx that share memory with others there; not those that stay the objects they are."""
+    groups: dict[int, list[int]] = {}
+    for i, t in enumerate(tensors):
+        if id(t) not in objects and not is_constant(t):
+            groups.setdefault(id(find_root(t.memory)), []).append(i)
+    for group in (g for g in groups.values() if len(g) > 1):
+        whole = [i for i in group if (t := tensors[i]).layout is t.memory.layout and not t.memory.is_chosen]
+        for i in group:
+            t = tensors[i]
+            fits = whole and tensors[whole[0]].memory is t.memory and not t.part
+            place = (offset_of(t.layout, t.memory.layout), t.layout.shape, t.layout.strides)
+            if not fits or i != whole[0]:
+                yield SharedMemory(i, whole[0] if fits else None, place)
+
+
+def share_memory(shared: Sequence[SharedMemory], tensors: Sequence[Tensor], has_graph: bool) -> None:
+    """Let tensors on backward's ctx share memory as they did in forward; where they cannot, nobody may write to it.
+
+    Args:
+        shared: which.
+        tensors: those on ctx.
+        has_graph: whether some of them are results of a graph, which has arrays of its own.
+    """
+    for at, owner, (offset, shape, strides) in shared:
+        t = tensors[at]
+        if owner is None or has_graph:
+            for i in {at, at if owner is None else owner}:
+                tensors[i].memory.shared = "a write in backward to one of several tensors on ctx that share memory"
+            continue
+        t.memory = tensors[owner].memory
+        entries = t.memory.layout.reshape(-1)[offset:]
+        t.layout, t._cached = np.lib.stride_tricks.as_strided(entries, shape, strides), None
+        if t.layout.shape == t.memory.layout.shape and t.layout.strides == t.memory.layout.strides:
+            t.layout = t.memory.layout
