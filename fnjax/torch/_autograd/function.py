@@ -210,7 +210,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         saved = saved[: min(facts.instead.values(), default=len(saved))]
         attributes = {k: vars(own)[k] for k in facts.attributes}
         share_memory(facts.shared, list_tensors(saved, attributes), facts.graph is not None)
-        for name, guard in facts.call.guards.items():
+        for name, guard in facts.call.guards.items() if facts.call is not None else ():
             if isinstance(guard.value, LostValue):
                 attributes[name].memory.value = guard.value
         own_saved = {"saved": tuple(saved), "is_read": False}
