@@ -25,7 +25,7 @@ from tests.parity.torch_operators import find_reason
 
 PAGE = Path(__file__).parent.parent / "docs" / "torch-operators.md"
 KINDS = ("equal", "refused", "raised", "unknown", "wrong")
-FORMS = {"": "function", "inplace": "in place", "out": "`out=`", "grad": "gradient"}
+FORMS = {"": "function", "strided": "other strides", "inplace": "in place", "out": "`out=`", "grad": "gradient"}
 PARTS = 24
 # Compiled programs are kept, and not optimised: most of the time goes into compiling thousands of small ones.
 SETTINGS = {
@@ -39,7 +39,7 @@ HOW = """\
 PyTorch's wheel has the tests of its operators, with sample inputs for each dtype. This page is written by
 `python -m benchmarks.torch_operators`, which runs them in PyTorch and in `fnjax.torch`, in float32, bfloat16, int64,
 bool and complex64, with 64-bit numbers on: up to {samples} samples of each entry and dtype, and 2 of its in-place and
-`out=` form and of its gradient. Values, dtypes, shapes, and views or copies have to be PyTorch's; random numbers only
+`out=` form and of its gradient. Values, dtypes, shapes, strides, and views or copies have to be PyTorch's; random numbers only
 in dtype and shape."""
 
 

@@ -27,6 +27,7 @@ from fnjax.torch._indexing import check_indices
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
 from fnjax.torch._selected import run_selected
+from fnjax.torch._strides import Strides, find_strides
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
@@ -332,7 +333,10 @@ def _run(
         if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or len({t.shape for t in tensors}) < 2:
             raise
         raise RuntimeError(_describe_shapes(spell(operation.names[0]), tensors, e, operation.first.each)) from e
-    made = [_wrap(v, find_result_dtype(result, v, i, overload, tensors)) for i, v in enumerate(results)]
+    made = []
+    for i, v in enumerate(results):
+        strides = _find_strides(operation.strides, v.array.shape, tensors, values)
+        made.append(_wrap(v, find_result_dtype(result, v, i, overload, tensors), strides))
     if not overload.random and not is_known(results[0].array) and all(map(_is_plain, values.values())):
         given = [v.value if isinstance(v, Tensor) else v for v in values.values()]
         for i, x in enumerate(made):
@@ -377,11 +381,19 @@ def _casts(tensor: Tensor, to: dtype) -> bool:
     return tensor.array.dtype != to.array
 
 
-def _wrap(value: Any, own: dtype | None) -> Tensor:
+def _find_strides(rule: str, shape: Any, tensors: Sequence[Tensor], values: Mapping[str, Any]) -> Strides | None:
+    """Return the strides of a result; None where it is contiguous."""
+    if rule in {"", "contiguous"} or not tensors:
+        return None
+    scalars = any(isinstance(values.get(n), (int, float, complex)) for n in ("input", "other"))
+    return find_strides(rule, shape, tensors, scalars)
+
+
+def _wrap(value: Any, own: dtype | None, strides: Strides | None) -> Tensor:
     if not isinstance(value.array, jax.Array):
         value.array = jnp.asarray(value.array)
     if own is not None and own.is_complex and value.array.dtype.kind == "f":  # abs, angle
         own = own.to_real()
     if own is not None and value.array.dtype != own.array:
         value = compute(lambda x: (x.astype(own.array),), [value], "ToCopyBackward")[0]
-    return make(value.array, own, value=value)
+    return make(value.array, own, value=value, strides=strides)

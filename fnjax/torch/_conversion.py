@@ -20,8 +20,8 @@ _BY_DEVICE = inspect.signature(
 _BY_DTYPE = inspect.signature(lambda other, non_blocking=False, copy=False, *, memory_format=None: None)
 
 
-def read_conversion(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[dtype | None, bool]:
-    """Return the dtype that arguments of `to` name, None where they name none, and whether a copy is asked for.
+def read_conversion(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[dtype | None, bool, Any]:
+    """Return the dtype that arguments of `to` name, or None, whether a copy is asked for, and the memory format.
 
     Raises:
         TypeError: the arguments fit none of PyTorch's three forms. NumPy's and JAX's dtypes are dtypes here.
@@ -40,4 +40,4 @@ def read_conversion(args: tuple[Any, ...], options: dict[str, Any]) -> tuple[dty
             f"{_BY_DEVICE}, {_BY_DTYPE} of a dtype or a tensor"
         ) from None
     wanted = given.get("dtype") if by_device else first.dtype if isinstance(first, Tensor) else first
-    return None if wanted is None else as_dtype(wanted), bool(given.get("copy"))
+    return None if wanted is None else as_dtype(wanted), bool(given.get("copy")), given.get("memory_format")

@@ -18,8 +18,10 @@ from fnjax.torch import _views
 from fnjax.torch._autograd.graph import SMALL
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, result_type, type_of_number
+from fnjax.torch._layout import extent_of
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
+from fnjax.torch._strides import Strides, in_format, pack
 from fnjax.torch._tensor import Size, Tensor, make
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.calls import enter_host
@@ -53,13 +55,13 @@ def _convert(array: Any, own: dtype) -> jax.Array:
         ) from None
 
 
-def _options(own: Any, requires_grad: bool, array: Any, default: dtype) -> Tensor:
+def _options(own: Any, requires_grad: bool, array: Any, default: dtype, strides: Strides | None = None) -> Tensor:
     found = default if own is None else as_dtype(own)
     if is_transformed() and not isinstance(array, jax.Array) and np.size(array) <= SMALL:
         with jax.ensure_compile_time_eval():  # a number that nobody traces
-            made = make(_convert(array, found), found)
+            made = make(_convert(array, found), found, strides=strides)
     else:
-        made = make(_convert(array, found), found)
+        made = make(_convert(array, found), found, strides=strides)
     return made.requires_grad_() if requires_grad else made
 
 
@@ -137,11 +139,16 @@ KNOWN["torch.ones"] = _filled(1)
 KNOWN["torch.empty"] = _filled(None)
 
 
-@known("torch.empty_strided", "torch.empty_permuted")
+@known("torch.empty_permuted")
+def empty_permuted(size: Any, physical_layout: Any, **named: Any) -> Tensor:
+    """Return a tensor of these sizes, whose axes are in this order in memory."""
+    return empty_strided(size, pack(size, physical_layout), **named)
+
+
+@known("torch.empty_strided")
 def empty_strided(size: Any, stride: Any, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Return a tensor of these sizes and strides."""
-    length = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if _views._sizes([size]) else 1
-    base = KNOWN["torch.empty"](length, dtype=dtype)
+    base = KNOWN["torch.empty"](extent_of(size, stride), dtype=dtype)
     made = _views.as_strided(base, tuple(size), tuple(stride), 0)
     return made.requires_grad_() if requires_grad else made
 
@@ -161,13 +168,14 @@ def _like(number: Any) -> Callable[..., Tensor]:
         *,
         dtype: Any = None,
         requires_grad: bool = False,
+        memory_format: Any = None,
         **_: Any,
     ) -> Tensor:
         own = input.dtype if dtype is None else as_dtype(dtype)
         raw = fill_value.array if isinstance(fill_value, (Tensor, Number)) else fill_value
         raw = uninitialised.get() if raw is None else raw
         array = jnp.broadcast_to(jnp.asarray(raw, own.array), input.shape)
-        return _options(own, requires_grad, array, own)
+        return _options(own, requires_grad, array, own, in_format(memory_format, input.layout))
 
     return fill
 

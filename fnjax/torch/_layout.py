@@ -3,6 +3,9 @@
 A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte for each entry of the
 storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a
 layout into slices and reshapes of the storage's array; only entries that overlap or do not nest are gathered.
+
+A storage's array has the shape of the tensor that it was made for. Where that is not contiguous, the layout of the
+whole says in which order the entries are in memory; the array is transposed where another view of it is read.
 """
 
 from __future__ import annotations
@@ -16,12 +19,27 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax.torch._strides import is_dense
+
 Layout = np.ndarray[Any, np.dtype[np.int8]]
 
 
-def make_layout(shape: Sequence[int]) -> Layout:
-    """Return the contiguous layout of a new storage."""
-    return np.empty(tuple(shape), np.int8)
+def make_layout(shape: Sequence[int], strides: Sequence[int] | None = None) -> Layout:
+    """Return the layout of a new storage, by default a contiguous one."""
+    if strides is None:
+        return np.empty(tuple(shape), np.int8)
+    memory = np.empty(extent_of(shape, strides), np.int8)
+    return np.ndarray(tuple(shape), np.int8, memory, 0, tuple(strides))
+
+
+def extent_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the number of entries of memory from the first one to the last."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def show_flat(whole: Layout) -> Layout:
+    """Return the layout of all entries of a storage, in the order of memory."""
+    return np.ndarray(extent_of(whole.shape, whole.strides), np.int8, whole.base if whole.base is not None else whole)
 
 
 def offset_of(layout: Layout, whole: Layout) -> int:
@@ -89,8 +107,36 @@ def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
     return _Blocks(padded, (*radices, last), (*starts, rest), (*sizes, 1), tuple(axes))
 
 
-def _flatten(value: jax.Array, padded: int) -> jax.Array:
-    flat = value.reshape(-1)
+def flatten(value: jax.Array, whole: Layout) -> jax.Array:
+    """Return a storage's entries in the order of memory; zeros where it has none."""
+    if whole.flags.c_contiguous:
+        return value.reshape(-1)
+    if is_dense(whole.shape, whole.strides):
+        return jnp.transpose(value, _sort_axes(whole)).reshape(-1)
+    return jnp.zeros(extent_of(whole.shape, whole.strides), value.dtype).at[_positions(whole, 0)].set(value)
+
+
+def unflatten(flat: jax.Array, whole: Layout) -> jax.Array:
+    """Return a storage's array of its entries in the order of memory."""
+    if whole.flags.c_contiguous:
+        return flat.reshape(whole.shape)
+    if is_dense(whole.shape, whole.strides):
+        order = _sort_axes(whole)
+        return jnp.transpose(flat.reshape([whole.shape[i] for i in order]), np.argsort(order))
+    return flat[_positions(whole, 0)]
+
+
+def _sort_axes(layout: Layout) -> list[int]:
+    """Return the axes as they are in memory, the innermost last."""
+    return sorted(range(layout.ndim), key=lambda i: (-layout.strides[i], layout.shape[i] == 1))
+
+
+def are_same(a: Layout, b: Layout) -> bool:
+    """Return whether two layouts show the same entries of one storage in the same places."""
+    return a is b or (a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
+
+
+def _pad(flat: jax.Array, padded: int) -> jax.Array:
     return flat if flat.size == padded else jnp.pad(flat, (0, padded - flat.size))
 
 
@@ -107,13 +153,16 @@ def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
     shape = layout.shape
     if not layout.size:
         return jnp.zeros(shape, value.dtype)
-    if layout.size == value.size and layout.flags.c_contiguous:
+    if are_same(layout, whole):
         return value if value.shape == shape else value.reshape(shape)
+    flat = flatten(value, whole)
+    if layout.size == flat.size and layout.flags.c_contiguous:
+        return flat.reshape(shape)
     offset = offset_of(layout, whole)
-    blocks = _find_blocks(layout, offset, value.size)
+    blocks = _find_blocks(layout, offset, flat.size)
     if blocks is None:
-        return value.reshape(-1)[_positions(layout, offset)]
-    block = _flatten(value, blocks.padded).reshape(blocks.dims)
+        return flat[_positions(layout, offset)]
+    block = _pad(flat, blocks.padded).reshape(blocks.dims)
     block = jax.lax.slice(block, blocks.starts, [a + n for a, n in zip(blocks.starts, blocks.sizes, strict=True)])
     block = block.reshape(blocks.sizes[: len(blocks.order)])
     block = jnp.transpose(block, [blocks.order.index(i) for i in sorted(blocks.order)])
@@ -140,18 +189,21 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
             "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
             "Please clone() the tensor before performing the operation."
         )
-    if layout.size == value.size and layout.flags.c_contiguous:
+    if are_same(layout, whole):
         return new.reshape(value.shape)
+    flat = flatten(value, whole)
+    if layout.size == flat.size and layout.flags.c_contiguous:
+        return unflatten(new.reshape(-1), whole)
     offset = offset_of(layout, whole)
-    blocks = _find_blocks(layout, offset, value.size)
+    blocks = _find_blocks(layout, offset, flat.size)
     if blocks is None:
-        return value.reshape(-1).at[_positions(layout, offset)].set(new).reshape(value.shape)
+        return unflatten(flat.at[_positions(layout, offset)].set(new), whole)
     ordered = jnp.transpose(
         new.reshape([n for i, n in enumerate(new.shape) if i in blocks.order]), _ranks(blocks.order)
     )
-    whole_array = _flatten(value, blocks.padded).reshape(blocks.dims)
+    whole_array = _pad(flat, blocks.padded).reshape(blocks.dims)
     written = jax.lax.dynamic_update_slice(whole_array, ordered.reshape(blocks.sizes), blocks.starts)
-    return written.reshape(-1)[: value.size].reshape(value.shape)
+    return unflatten(written.reshape(-1)[: flat.size], whole)
 
 
 def _ranks(order: Sequence[int]) -> list[int]:

@@ -20,6 +20,7 @@ from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._indexing import write
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
+from fnjax.torch._strides import FORMATS, in_format, is_channels_last, preserve
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
 from fnjax.torch.control.journal import note_storage, refuse_in_branch
 from fnjax.torch.deferred.either import Either, distribute
@@ -149,20 +150,24 @@ METHODS["storage"] = lambda self: _Memory(self.memory, self.dtype.itemsize, type
 
 @method
 def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
-    """Return whether the entries are one after the other in memory."""
+    """Return whether the entries are one after the other in memory, in the order of a memory format."""
+    if memory_format in FORMATS:
+        return is_channels_last(self.layout.shape, self.layout.strides, FORMATS[memory_format])
     return _layout.is_contiguous(self.layout)
 
 
 @method
 def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
-    """Return the tensor itself, or a contiguous copy."""
-    return self if _layout.is_contiguous(self.layout) else _views.copy(self)
+    """Return the tensor itself, or a copy that is contiguous in the memory format."""
+    if is_contiguous(self, memory_format):
+        return self
+    return _views.copy(self, in_format(memory_format or "contiguous_format", self.layout))
 
 
 @method
 def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:
-    """Return a copy."""
-    return _views.copy(self)
+    """Return a copy, in the order that the memory has."""
+    return _views.copy(self, in_format(memory_format, self.layout))
 
 
 @method
@@ -191,15 +196,16 @@ def element_size(self: Tensor) -> int:
 
 @method
 def to(self: Tensor, *args: Any, **options: Any) -> Tensor:
-    """Return the tensor in another dtype; itself where nothing changes."""
-    wanted, copy = read_conversion(args, options)
+    """Return the tensor in another dtype or memory format; itself where nothing changes."""
+    wanted, copy, memory_format = read_conversion(args, options)
     own = wanted or self.dtype
     if own is self.dtype:
-        return _views.copy(self) if copy else self
-    return convert(self, own)
+        same = not copy and (memory_format not in FORMATS or is_contiguous(self, memory_format))
+        return self if same else clone(self, memory_format=memory_format)
+    return convert(self, own, memory_format)
 
 
-def convert(x: Tensor, own: dtype) -> Tensor:
+def convert(x: Tensor, own: dtype, memory_format: Any = None) -> Tensor:
     """Return a tensor in another dtype."""
 
     def cast(a: Any) -> tuple[Any, ...]:
@@ -208,7 +214,7 @@ def convert(x: Tensor, own: dtype) -> Tensor:
         return (cast_entries(a, own.array),)
 
     value = compute(cast, [x.value], "ToCopyBackward", differentiable=own.kind in {"float", "complex"})[0]
-    return make(value.array, own, value=value)
+    return make(value.array, own, value=value, strides=in_format(memory_format, x.layout))
 
 
 @method
@@ -227,7 +233,7 @@ def type_as(self: Tensor, other: Tensor) -> Tensor:
 
 
 def _to(own: dtype) -> Callable[..., Tensor]:
-    return lambda self, memory_format=None: to(self, own)
+    return lambda self, memory_format=None: to(self, own, memory_format=memory_format)
 
 
 for _name, _own in {
@@ -249,7 +255,7 @@ for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_strea
     METHODS[_name] = lambda self, *_, **__: self
 for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
     METHODS[_name] = KNOWN[f"torch.{_name}"] = lambda self: (
-        _views.copy(self) if isinstance(self.memory, Derived) else self
+        _views.copy(self, preserve(self.layout)) if isinstance(self.memory, Derived) else self
     )
 
 

@@ -69,13 +69,24 @@ def to_numpy(tensor: Tensor) -> Any:
         return np.asarray(tensor.array, own)
     shown = memory.numpy[1]() if memory.numpy and memory.numpy[1] else None
     if shown is None:
-        entries = memory.numpy[0] if memory.numpy else np.array(memory.value.array, own)
+        entries = memory.numpy[0] if memory.numpy else _copy(memory, own)
         shown = _Shown(entries)
         if not memory.numpy:
             _share(memory, entries, shown)
-    flat = np.asarray(shown).reshape(-1)[_layout.offset_of(tensor.layout, memory.layout) :]
+    extent = _layout.extent_of(memory.layout.shape, memory.layout.strides)
+    flat = np.lib.stride_tricks.as_strided(np.asarray(shown), (extent,), (own.itemsize,))
+    flat = flat[_layout.offset_of(tensor.layout, memory.layout) :]
     strides = [s * flat.itemsize for s in _layout.strides_of(tensor.layout)]
     return np.lib.stride_tricks.as_strided(flat, tensor.layout.shape, strides)
+
+
+def _copy(memory: Storage, own: Any) -> Any:
+    """Return a NumPy array of a storage's entries, with its strides."""
+    whole = memory.layout
+    entries = np.empty(_layout.extent_of(whole.shape, whole.strides), own)
+    shown = np.ndarray(whole.shape, own, entries, 0, [s * entries.itemsize for s in whole.strides])
+    shown[...] = memory.value.array
+    return shown
 
 
 def _share(memory: Storage, entries: Any, shown: _Shown | None) -> None:

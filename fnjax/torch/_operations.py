@@ -16,6 +16,7 @@ from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, promote,
 from fnjax.torch._indexing import is_traced_mask, write, write_masked
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
+from fnjax.torch._strides import find_strides
 from fnjax.torch._tensor import Size, Tensor, is_known, make
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.either import Either, find_choice
@@ -190,7 +191,9 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
         return (jnp.where(c, a.astype(own.array), b.astype(own.array)),)
 
     value = compute(choose, [condition.value, *values], "WhereBackward")[0]
-    return make(value.array, own, value=value)
+    tensors = [t for t in (condition, *both) if isinstance(t, Tensor)]
+    strides = find_strides("each", value.array.shape, tensors, scalars=len(tensors) < 3)
+    return make(value.array, own, value=value, strides=strides)
 
 
 def _make_question(name: str) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._root_settings import find_tensor_attribute
+from fnjax.torch._strides import preserve
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.deferred.number import Number, on_operands
@@ -100,7 +101,8 @@ def _set_data(self: Tensor, new: Tensor) -> None:
     array = jax.lax.stop_gradient(new.array)
     if own.requires_grad and array.shape == own.array.shape and array.dtype == own.array.dtype:
         array = replace_primal(own.array, array)  # its gradient is that of the value which is read
-    made = make(array, new.dtype, value=Value(array, requires_grad=own.requires_grad, leaf=own.leaf))
+    value = Value(array, requires_grad=own.requires_grad, leaf=own.leaf)
+    made = make(array, new.dtype, value=value, strides=preserve(new.layout))
     self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
 
 

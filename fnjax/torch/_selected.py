@@ -18,14 +18,6 @@ from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.selection import Selection, both_fit, fit, settle
 from fnjax.torch.loading.errors import NotSupported
 
-# Elementwise, though the table's column `each` does not say so: the porter does not take them for it.
-_EACH = frozenset(
-    [
-        "celu", "float_power", "isclose", "isneginf", "isposinf", "isreal", "gcd", "lcm", "i0", "i0e", "i1", "i1e",
-        "igamma", "igammac", "logaddexp2", "rsub", "complex", "polar", "bitwise_left_shift", "bitwise_right_shift",
-        "entr", "erfcx", "ndtr", "log_ndtr", "ndtri", "xlog1py", "zeta",
-    ]
-)  # fmt: skip
 # Losses with a term for each element.
 _LOSSES = frozenset(
     [
@@ -68,7 +60,7 @@ def run_selected(call: BoundCall, run_call: Run, find_template: Callable[[BoundC
             return (selections[0] * selections[1]).sum(dtype=like.dtype)
         if name in _LOSSES:
             return _run_loss(call, like, run_call)
-        if call.operation.first.each or name in _EACH or (name in {"max", "min"} and len(tensors) == 2):
+        if call.operation.each or call.operation.strides == "each" or (name in {"max", "min"} and len(tensors) == 2):
             return _run_each(call, like, run_call)
         if len(tensors) == 1 and name in _OTHER_AXES:
             return _run_along(call, like, name, run_call, find_template)

@@ -27,6 +27,7 @@ from fnjax.torch._autograd.graph import (
 )
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
+from fnjax.torch._strides import Strides, preserve
 from fnjax.torch.control.journal import note_storage, refuse_in_branch
 from fnjax.torch.loading.errors import NotSupported
 
@@ -282,7 +283,7 @@ class Tensor(metaclass=_TensorType):
             )
         own = Value(value.array, requires_grad=requires_grad, leaf=self if requires_grad else None)
         if self.layout is not self.memory.layout or self._detached or self.part:  # a leaf has memory of its own
-            layout = _layout.make_layout(value.array.shape)
+            layout = _layout.make_layout(value.array.shape, preserve(self.layout))
             own.source = _show(self.memory.value.array, self.layout, self.memory.layout, self.part)
             self.memory, self.layout, self.part, self._detached = Storage(own, layout), layout, "", None
         else:
@@ -412,16 +413,17 @@ def is_known(array: Any) -> bool:
     return not isinstance(array, jax.core.Tracer)
 
 
-def make(array: Any, own: dtype | None = None, *, value: Value | None = None) -> Tensor:
+def make(array: Any, own: dtype | None = None, *, value: Value | None = None, strides: Strides | None = None) -> Tensor:
     """Return a tensor with memory of its own.
 
     Args:
         array: a JAX array.
         own: torch's dtype; by default that of the array.
         value: what holds the array, where it was recorded.
+        strides: of the tensor, by default those of a contiguous one.
     """
     value = Value(array) if value is None else value
-    layout = _layout.make_layout(value.array.shape)
+    layout = _layout.make_layout(value.array.shape, strides)
     return Tensor.over(Storage(value, layout), layout, as_dtype(value.array.dtype) if own is None else own)
 
 

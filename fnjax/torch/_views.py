@@ -13,6 +13,7 @@ import numpy as np
 from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import compute
 from fnjax.torch._dtypes import dtype
+from fnjax.torch._strides import Strides, preserve
 from fnjax.torch._tensor import Tensor, derive, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import on_operands
@@ -77,10 +78,10 @@ def _fill(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
     return sizes
 
 
-def copy(x: Tensor) -> Tensor:
-    """Return a contiguous copy."""
+def copy(x: Tensor, strides: Strides | None = None) -> Tensor:
+    """Return a copy, by default a contiguous one."""
     value = x.value
-    return make(value.array, x.dtype, value=compute(lambda a: (a,), [value], "CloneBackward")[0])
+    return make(value.array, x.dtype, value=compute(lambda a: (a,), [value], "CloneBackward")[0], strides=strides)
 
 
 @view(".view")
@@ -386,10 +387,11 @@ def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = N
     """Return a view of any entries of the storage, by size, strides and offset."""
     whole = x.memory.layout
     offset = _layout.offset_of(x.layout, whole) if storage_offset is None else storage_offset
-    last = offset + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
-    if last >= whole.size and _layout.size_of(size):
+    flat = _layout.show_flat(whole)
+    if offset + _layout.extent_of(size, stride) > flat.size and _layout.size_of(size):
         raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)} are out of bounds for storage")
-    flat = np.reshape(whole, -1, copy=False)
+    if flat.size > whole.size:
+        raise NotSupported("as_strided of an argument of a Function that is not dense", "pass x.contiguous()")
     return x.show(np.lib.stride_tricks.as_strided(flat[offset:], tuple(size), tuple(stride)))
 
 
@@ -433,7 +435,7 @@ def adjoint(x: Tensor) -> Tensor:
 @view("+conj_physical")
 def conj_physical(x: Tensor) -> Tensor:
     """Return the conjugates, in memory of their own where the numbers are complex."""
-    return copy(conj(x)) if x.dtype.is_complex else x.show(x.layout)
+    return copy(conj(x), preserve(x.layout)) if x.dtype.is_complex else x.show(x.layout)
 
 
 def _component(part: str) -> Callable[[Tensor], Tensor]:

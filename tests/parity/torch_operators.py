@@ -86,7 +86,8 @@ def convert(value, memo):
     """An argument for fnjax.torch; a tensor once, so that two parameters may be one tensor."""
     if isinstance(value, torch.Tensor):
         if id(value) not in memo:
-            memo[id(value)] = make(to_array(value), Dtype(str(value.dtype).removeprefix("torch.")))
+            strides = None if value.is_contiguous() else value.stride()
+            memo[id(value)] = make(to_array(value), Dtype(str(value.dtype).removeprefix("torch.")), strides=strides)
         return memo[id(value)]
     if isinstance(value, torch.dtype):
         return Dtype(str(value).removeprefix("torch."))
@@ -145,6 +146,8 @@ def differ(expected, found, make_reference, values=True, ties=False):
             return f"shape: {tuple(other.shape)} for {tuple(one.shape)}"
         if other.dtype.name != name or other.array.dtype != Dtype(name).array:
             return f"dtype: {other.dtype.name}/{other.array.dtype.name} for {name}"
+        if one.numel() and one.stride() != other.stride():
+            return f"strides: {other.stride()} for {one.stride()} of {tuple(one.shape)}"
         reference = (lambda i=i: flatten(make_reference())[i]) if name in LOOSE else None
         if (
             values
@@ -219,7 +222,7 @@ def compare(op, sample, form=""):
     Args:
         op: the entry.
         sample: its sample.
-        form: nothing, "inplace", "out" or "grad".
+        form: nothing, "strided", "inplace", "out" or "grad".
     """
     args, kwargs = (sample.input, *sample.args), sample.kwargs
     if any(isinstance(v, torch.nn.Module) for v in kwargs.values()):
@@ -232,13 +235,15 @@ def compare(op, sample, form=""):
     memo = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        copied = change(args, lambda t: t.detach().clone() if t.layout == torch.strided else t.detach())
+        if form == "strided":
+            args, kwargs = change(args, reorder), change(kwargs, reorder)
+        copied = copied_again(args)
         given = (convert(args, memo), convert(kwargs, memo))
         try:
             if form == "inplace":
                 own = op.inplace_variant
                 other = getattr(Tensor, own.__name__, None)
-            process = sample.output_process_fn_grad if not form else lambda x: x
+            process = sample.output_process_fn_grad if form in {"", "strided"} else lambda x: x
             torch.manual_seed(1)
             expected = process(own(*copied, **kwargs))
             if form == "out":
@@ -270,7 +275,7 @@ def compare(op, sample, form=""):
             return f"{kind}: {type(e).__name__}: {str(e)[:200]}" if kind != "unknown" else kind
         reference = lambda: process(own(*change(copied_again(args), widen), **change(kwargs, widen)))
         wrong = differ(expected, found, reference, values, TIES.fullmatch(op.name) is not None)
-        if not wrong and not form and isinstance(copied[0], torch.Tensor):
+        if not wrong and form in {"", "strided"} and isinstance(copied[0], torch.Tensor):
             for a, b in zip(flatten(expected), flatten(found), strict=True):
                 shared = isinstance(a, torch.Tensor) and share(copied[0], a)
                 if isinstance(a, torch.Tensor) and a.numel() and shared != is_view(b, given[0][0]):
@@ -278,6 +283,15 @@ def compare(op, sample, form=""):
         if not wrong and form == "inplace" and found is not given[0][0]:
             wrong = "view: not the tensor itself"
     return wrong or "equal"
+
+
+def reorder(tensor):
+    """A copy whose axes are in another order in memory: channels last, or the reverse."""
+    rank = tensor.ndim
+    order = (0, *range(2, rank), 1) if rank > 3 else [*reversed(range(rank))]
+    return (
+        tensor.detach().permute(*order).contiguous().permute(*np.argsort(order).tolist()) if rank else tensor.detach()
+    )
 
 
 def copied_again(args):
@@ -372,7 +386,7 @@ def find_reason(key, form, outcome):
 
 def list_forms(op):
     """The forms in which an entry may be called."""
-    known = {"": True, "inplace": isinstance(op.inplace_variant, types.MethodDescriptorType)}
+    known = {"": True, "strided": True, "inplace": isinstance(op.inplace_variant, types.MethodDescriptorType)}
     return [f for f, has in {**known, "out": op.supports_out, "grad": op.supports_autograd}.items() if has]
 
 
@@ -390,7 +404,7 @@ def check_entry(key, most, forms=("",), dtypes=DTYPES):
                     yield form, outcome, describe(sample, dtype)
 
 
-def main(pattern=".*", most="10", part="0/1", forms=",inplace,out,grad", dtypes="", bits="64"):
+def main(pattern=".*", most="10", part="0/1", forms=",strided,inplace,out,grad", dtypes="", bits="64"):
     """Print what differs, and how many samples are equal, wrong, refused, raise, or are of unknown operations."""
     kinds = [getattr(torch, name) for name in dtypes.split(",") if name] or DTYPES
     torch.set_num_threads(1)

@@ -38,7 +38,9 @@ def test_writes_reach_all_that_share_memory(data):
     """Writes through a chain of views reach the elements that NumPy's reach, and are read back as NumPy reads them."""
     shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     base = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    tensor = torch.torch_view(jnp.asarray(base))
+    order = data.draw(st.permutations(range(len(shape))))
+    tensor = torch.torch_view(jnp.asarray(base)).permute(*order).clone()  # has its axes in another order in memory
+    base = base.transpose(order).copy("K")
     x, a = tensor, base
     for _ in range(data.draw(st.integers(1, 4))):
         y, b = _step(data.draw, x, a)
@@ -46,6 +48,7 @@ def test_writes_reach_all_that_share_memory(data):
             break
         x, a = y, b
     assert x.shape == a.shape
+    assert x.is_contiguous() == (a.flags.c_contiguous or not a.size)
     np.testing.assert_array_equal(x.array, a)
     x.mul_(-2).sub_(1)
     a *= -2
@@ -65,6 +68,101 @@ def test_strides_and_contiguity():
     with pytest.raises(RuntimeError, match="view size is not compatible"):
         y.view(24)
     assert y.contiguous().stride() == (6, 2, 1)
+
+
+# By the expression PyTorch's strides. `c` has its channels last.
+STRIDES = {
+    "x.t().clone()": (1, 3),
+    "x.t() + 1": (1, 3),
+    "x.t() * x.t()": (1, 3),
+    "torch.empty_like(x.t())": (1, 3),
+    "torch.exp(x.t()) > 0": (1, 3),
+    "torch.where(x.t() > 0, x.t(), 0.0)": (1, 3),
+    "x.t() + y": (1, 3),
+    "y + x.t()": (2, 1),
+    "y * x.t()[:1]": (2, 1),
+    "x.t()[:, :1] + x.t()": (1, 3),
+    "x.t().to(torch.float64)": (1, 3),
+    "x.t().contiguous()": (2, 1),
+    "x.t()[::2].clone()": (1, 2),
+    "x.t()[:, :1].clone()": (1, 3),
+    "x[0].expand(3, 3) + 1": (3, 1),
+    "(x[0].expand(3, 3)).clone()": (3, 1),
+    "(x.t() + 1).unsqueeze(0).sum(1, keepdim=True)": (2, 2, 1),
+    "x.t().sort(0)[0]": (1, 3),
+    "x.t().flip(0)": (1, 3),
+    "i.permute(0, 2, 3, 1) * 2": (192, 8, 1, 48),
+    "c + 1": (192, 1, 32, 4),
+    "c + i": (192, 1, 32, 4),
+    "i + c": (192, 48, 8, 1),
+    "c * i[:1, :, :1, :1]": (192, 1, 32, 4),
+    "i[:1, :, :1, :1] * c": (192, 1, 32, 4),
+    "torch.cat([c, c], 1)": (384, 1, 64, 8),
+    "torch.cat([c, i], 1)": (384, 48, 8, 1),
+    "c.sum(1, keepdim=True)": (48, 48, 8, 1),
+    "F.conv2d(c, w)": (72, 1, 18, 3),
+    "F.conv2d(i, w.contiguous(memory_format=torch.channels_last))": (72, 1, 18, 3),
+    "F.max_pool2d(c, 2)": (48, 1, 16, 4),
+    "F.group_norm(c, 2)": (192, 1, 32, 4),
+    "F.interpolate(c, scale_factor=2)": (768, 1, 64, 4),
+    "c.contiguous()": (192, 48, 8, 1),
+    "i.to(memory_format=torch.channels_last)": (192, 1, 32, 4),
+    "c.clone(memory_format=torch.contiguous_format)": (192, 48, 8, 1),
+    "c.permute(0, 2, 3, 1) + 1": (192, 32, 4, 1),
+    "c.masked_fill(c > 0, 0)": (192, 48, 8, 1),
+    "torch.linalg.inv(s)": (1, 3),
+    "s @ s.t()": (3, 1),
+    "F.linear(s.t(), s)": (3, 1),
+    "torch.zeros_like(i.transpose(0, 3))": (1, 48, 8, 192),
+    "c.softmax(1)": (192, 48, 8, 1),
+    "c.cumsum(1)": (192, 48, 8, 1),
+}
+
+
+def test_results_have_strides_of_pytorch():
+    """New tensors have PyTorch's strides: dense, in an order of the axes that the arguments decide."""
+
+    def make_all(x, y, i, w, s):
+        names = {**locals(), "torch": torch, "F": torch.nn.functional}
+        names["c"] = i.contiguous(memory_format=torch.channels_last)
+        assert {text: eval(text, names).stride() for text in STRIDES} == STRIDES
+        m = x.t().clone()
+        m.flatten()[:2] = 9.0  # a copy, since m is not contiguous
+        m.t().view(-1)[1] = 7.0
+        with pytest.raises(RuntimeError, match="view size is not compatible"):
+            x.t().exp().view(-1)
+        return m, names["c"].as_strided((4,), (1,), 48), torch.from_numpy(m.numpy().T)
+
+    shapes = [(2, 3), (3, 2), (2, 4, 6, 8), (3, 4, 3, 3)]
+    x, y, i, w = (jnp.arange(np.prod(n), dtype=jnp.float32).reshape(n) for n in shapes)
+    m, first, shown = jax.jit(torch.jax_view(make_all))(x, y, i, w, jnp.eye(3))
+    np.testing.assert_array_equal(m, [[0, 3], [7, 4], [2, 5]])
+    np.testing.assert_array_equal(shown, m.T)
+    np.testing.assert_array_equal(first, i[0, :, 1, 4])
+
+
+def test_a_function_gets_and_returns_strides():
+    """`forward` sees its arguments' strides, `backward` those of what was saved; a result keeps its own."""
+
+    class Function(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * 1 if x.is_contiguous() else x * -1
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * sum(x.stride())
+
+    def run(x):
+        y, z = Function.apply(x.t()), Function.apply(x[:, ::2])
+        assert (y.stride(), z.stride()) == ((1, 3), (2, 1))
+        return y.sum() + z.sum()
+
+    for f in (torch.jax_view(run), jax.jit(torch.jax_view(run))):
+        assert f(jnp.ones((2, 3))) == -10
+        np.testing.assert_array_equal(jax.grad(f)(jnp.ones((2, 3))), [[9, 4, 9], [9, 4, 9]])
 
 
 def test_expanded_entries_cannot_be_written():

@@ -11,6 +11,7 @@ import numpy as np
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.graph import Value, is_small
 from fnjax.torch._dtypes import as_dtype, dtype
+from fnjax.torch._strides import Strides, strides_of
 from fnjax.torch._tensor import Tensor, make
 
 
@@ -20,6 +21,12 @@ class Kind(NamedTuple):
     dtype: dtype
     requires_grad: bool = False
     numbers: frozenset[type] = frozenset()
+    strides: Strides | None = None  # where it is not contiguous
+
+
+def kind_of(x: Tensor, requires_grad: bool | None = None) -> Kind:
+    """Return the kind of a tensor."""
+    return Kind(x.dtype, x.requires_grad if requires_grad is None else requires_grad, strides=strides_of(x.layout))
 
 
 def wrap_array(array: Any, kind: Kind) -> Tensor:
@@ -27,7 +34,8 @@ def wrap_array(array: Any, kind: Kind) -> Tensor:
     array = array if isinstance(array, jax.Array) else jnp.asarray(array)
     own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
     flag = kind.requires_grad and own.kind in {"float", "complex"}
-    made = make(array, own, value=Value(array, requires_grad=flag))
+    strides = kind.strides if array.ndim == len(kind.strides or ()) else None  # not with an axis of vmap
+    made = make(array, own, value=Value(array, requires_grad=flag), strides=strides)
     made.value.leaf = made if flag else None
     return made
 

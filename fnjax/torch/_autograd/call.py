@@ -10,7 +10,6 @@ from fnjax._contexts import AUTOCAST
 from fnjax.torch._autograd.arrays import Kind
 from fnjax.torch._autograd.captured import CALLABLE, Draws, is_leaf, reach
 from fnjax.torch._autograd.graph import Storage
-from fnjax.torch._dtypes import dtype
 from fnjax.torch._tensor import Tensor, is_known
 
 
@@ -26,7 +25,7 @@ class Call:
 
     Attributes:
         kinds: for each argument that is a tensor its kind, else None.
-        results: for each member of forward's result its dtype, None where it is not a tensor.
+        results: for each member of forward's result its kind, None where it is not a tensor.
         is_tuple: whether forward returned a tuple.
         reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
         needs: for each of both whether it is a tensor with values that requires grad; of a traced one JAX knows.
@@ -57,7 +56,7 @@ class Call:
             for i, a in enumerate(args)
         ]
         self.needs = [isinstance(a, Tensor) and a.requires_grad and is_known(a.array) for a in args]
-        self.results: list[dtype | None] = []
+        self.results: list[Kind | None] = []
         self.is_tuple = False
         self.changed: list[int] = []
         self.dirty: set[int] = set()

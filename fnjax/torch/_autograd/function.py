@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 import fnjax
 from fnjax._function.ctx import NeedsInputGrad
-from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, wrap_array
+from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, kind_of, wrap_array
 from fnjax.torch._autograd.call import Call, Constant
 from fnjax.torch._autograd.captured import (
     Draws,
@@ -179,7 +179,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         call.changed = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
         call.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
-        call.results = [m.dtype if isinstance(m, Tensor) else None for m in members]
+        call.results = [kind_of(m) if isinstance(m, Tensor) else None for m in members]
         call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
         own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
         call.attributes = {k: i for k, v in vars(own).items() if (i := own_tensors.get(id(v))) is not None}
@@ -364,7 +364,7 @@ def _run(
         if type(a) is Number:
             kinds.append(Kind(a.dtype, numbers=a.kinds))
         elif isinstance(a, Tensor) and (i >= first or not is_constant(a)):
-            kinds.append(Kind(a.dtype, a.requires_grad))
+            kinds.append(kind_of(a))
         else:
             kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)
     args = [
@@ -390,8 +390,8 @@ def _run(
         value.call = call
     values = iter(made)
     results: list[Any] = []
-    for i, own in enumerate(call.results):
-        if own is None:
+    for i, kind in enumerate(call.results):
+        if kind is None:
             results.append(others[i])
             continue
         value, target = next(values), call.returned[i]
@@ -399,7 +399,7 @@ def _run(
             args[target].assign(value)
             results.append(args[target])
         else:
-            results.append(make(value.array, own, value=value))
+            results.append(make(value.array, kind.dtype, value=value, strides=kind.strides))
     for i in call.changed:
         if i not in call.returned:
             value = next(values)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._autograd.arrays import Kind, is_constant
+from fnjax.torch._autograd.arrays import Kind, is_constant, kind_of
 from fnjax.torch._autograd.call import Call
 from fnjax.torch._autograd.captured import Held, Reachable, hold, reach
 from fnjax.torch._autograd.contents import find_root
@@ -93,7 +93,7 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
         if id(t) in objects
         else t
         if t is None or isinstance(t, OnCtx) or is_constant(t)
-        else Kind(t.dtype, t.requires_grad or (id(t) in outputs and any_needed))
+        else kind_of(t, t.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
     arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
@@ -111,7 +111,7 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
         if call is None
         else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
         kinds,
-        tuple(None if t is None else Kind(t.dtype, t.requires_grad) for t in facts["forward"]),
+        tuple(None if t is None else kind_of(t) for t in facts["forward"]),
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,

@@ -24,6 +24,7 @@ from fnjax.torch._nn._members import Members
 from fnjax.torch._nn._parameter import Buffer, Parameter, name_type
 from fnjax.torch._nn._pytree import register
 from fnjax.torch._nn._state_dict import StateDict, without_recording
+from fnjax.torch._strides import FORMATS
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.loading.errors import NotSupported
 
@@ -247,8 +248,11 @@ class Module(Members, StateDict, Stateful):
         return self
 
     def to(self, *args: Any, **options: Any) -> Self:
-        """Convert the parameters and buffers that are no integers to a dtype."""
-        dtype, _ = read_conversion(args, options)
+        """Convert the parameters and buffers that are no integers to a dtype, and those of a format's rank to that."""
+        dtype, _, memory_format = read_conversion(args, options)
+        if memory_format is not None:
+            rank = FORMATS.get(memory_format)
+            self._apply(lambda t: t.to(memory_format=memory_format) if rank in (None, t.ndim) else t)
         if dtype is None:  # a device
             return self
         if not (dtype.is_floating_point or dtype.is_complex):

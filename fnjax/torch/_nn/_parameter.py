@@ -12,6 +12,7 @@ from fnjax.torch._creation import TYPES, construct
 from fnjax.torch._dtypes import default_dtype
 from fnjax.torch._layout import make_layout
 from fnjax.torch._namespace import known
+from fnjax.torch._strides import preserve
 from fnjax.torch._tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
 from fnjax.torch.loading.errors import NotSupported
 
@@ -32,7 +33,7 @@ def _take(cls: type, data: Any) -> Any:
     made: Any = object.__new__(cls)
     whole = source.layout is source.memory.layout and not source.part and not isinstance(source.memory, Derived)
     if not whole or source._detached or source.value.node is not None or source.value.requires_grad:
-        source = make(jax.lax.stop_gradient(source.array), source.dtype)
+        source = make(jax.lax.stop_gradient(source.array), source.dtype, strides=preserve(source.layout))
     made.memory, made.layout, made.dtype, made.part = source.memory, source.layout, source.dtype, ""
     made._detached, made._cached, made._grad = None, None, None
     made._made_in, made._is_recorded = None, True

@@ -9,6 +9,7 @@ import fnjax.torch._table.fft
 import fnjax.torch._table.indexing
 import fnjax.torch._table.kinds
 import fnjax.torch._table.linear_algebra
+import fnjax.torch._table.memory
 import fnjax.torch._table.neural
 import fnjax.torch._table.random
 import fnjax.torch._table.recurrent

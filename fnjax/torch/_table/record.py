@@ -94,6 +94,7 @@ class Overload:
         where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
         along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
         note: a text that says what to check where it is called.
+        strides: the rule for its strides (fnjax.torch._strides); "" for `each` where it is elementwise, else contiguous.
         value: computes the result from a call whose arguments are known; MISSING where they are not.
     """
 
@@ -133,6 +134,7 @@ class Overload:
     where: str = ""
     along: bool = False
     note: str = ""
+    strides: str = ""
     value: Callable[[Call], object] | None = None
 
     @property
@@ -181,6 +183,11 @@ class Operation:
     def each(self) -> bool:
         """True if it is elementwise."""
         return self.first.each
+
+    @property
+    def strides(self) -> str:
+        """The rule for the strides of its result, "" where that is contiguous."""
+        return self.first.strides or ("each" if self.first.each else "")
 
 
 class Call(Protocol):

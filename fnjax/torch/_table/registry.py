@@ -131,13 +131,13 @@ def list_dtype_names(*dtypes: str) -> frozenset[str]:
     return frozenset(name for name, first in known if first.dtype in dtypes)
 
 
-def mark_column(column: str, names: str) -> None:
-    """Set a column of operations in the table to True in their first signature."""
+def mark_column(column: str, names: str, mark: object = True) -> None:
+    """Set a column of operations in the table in their first signature, by default to True."""
     for name in names.split():
         found = TABLE[qualify_name(name)]
         assert isinstance(found, Operation)
         if not getattr(found.first, column):
-            made = replace(found, overloads=(replace(found.first, **{column: True}), *found.overloads[1:]))  # type: ignore[arg-type] # a flag
+            made = replace(found, overloads=(replace(found.first, **{column: mark}), *found.overloads[1:]))  # type: ignore[arg-type] # of Overload
             for other, record in TABLE.items():
                 if record is found:
                     TABLE[other] = made

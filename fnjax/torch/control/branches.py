@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from fnjax.torch._autograd.graph import Branch, Value, compute, note_conditional
 from fnjax.torch._dtypes import dtype, result_type
 from fnjax.torch._random import Stream
+from fnjax.torch._strides import strides_of
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.effects import check_kept, merge_places
 from fnjax.torch.control.journal import Journal, next_serial, note_storage
@@ -346,9 +347,11 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
     )[0]
     chosen = _as_leaf(chosen, *values)
     chosen.origin = (BRANCH, test.value, *values)
-    made = None if start is None else merge_memory(chosen, own, test, a, b, start.serial, start.shared)
+    layouts = {strides_of(t.layout) for t in tensors}
+    strides = layouts.pop() if len(layouts) == 1 else None
+    made = None if start is None else merge_memory(chosen, own, test, a, b, start.serial, start.shared, strides)
     if made is None:
-        made = make(chosen.array, own, value=chosen)
+        made = make(chosen.array, own, value=chosen, strides=strides)
         grads = [x.grad if isinstance(x, Tensor) else None for x in (a, b)]
         if any(g is not None for g in grads):
             made.grad = _merge(test, grads[0], grads[1], f"{name}.grad", start)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._dtypes import result_type
+from fnjax.torch._strides import Strides, strides_of
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import are_equal
 from fnjax.torch.control.effects import describe_place
@@ -96,7 +97,7 @@ class Carry:
         flat = [jax.tree.flatten(v, is_leaf=is_leaf) for v in values]
         self.trees: list[Any] = [tree for _, tree in flat]
         self.leaves = [leaves for leaves, _ in flat]
-        # Of each leaf its dtype and whether it is a Python number; None where it is carried as the object that it is.
+        # Of each leaf its dtype, a number's types, and strides; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
         self.shared, self.moved, self.first = set[Place](), set[Place](), set[Place]()
         self._find_shared(self.leaves)
@@ -202,7 +203,8 @@ class Carry:
                 if (at, i) in self.moved | self.shared:
                     leaf.memory.shared = text.format(self.names[at])
                 elif isinstance(first, Tensor) and (first.dtype, first.layout.shape) == (leaf.dtype, leaf.layout.shape):
-                    leaf.memory = Merged(leaf.memory.value, [(first, Value(iterations == 0))])
+                    twin = first, Value(iterations == 0)
+                    leaf.memory = Merged(leaf.memory.value, [twin], strides_of(leaf.layout))
                     leaf.layout = leaf.memory.layout
         for at, i in self.first:
             first = self.leaves[at][i]
@@ -284,7 +286,8 @@ class Carry:
         if kind[1] and new[1]:
             joined = _kind_of_number(kind[1] | new[1])
         else:
-            joined = (kind[0] if new[0] is kind[0] else result_type([(new[0], 1), (kind[0], 1)])), frozenset[type]()
+            own = kind[0] if new[0] is kind[0] else result_type([(new[0], 1), (kind[0], 1)])
+            joined = own, frozenset(), kind[2] if new[2] == kind[2] else None
         self.kinds[at][i] = joined
         return joined != kind
 
@@ -294,19 +297,22 @@ def is_leaf(value: Any) -> bool:
     return is_node(value) or isinstance(value, (HostValue, Deferred)) or value is UNBOUND or value is None
 
 
-def _kind_of(leaf: Any) -> tuple[Any, frozenset[type]] | None:
-    """Return the dtype of a leaf, and of a number the types of which it may be; None of other objects."""
+_Kind = tuple[Any, frozenset[type], Strides | None]
+
+
+def _kind_of(leaf: Any) -> _Kind | None:
+    """Return the dtype of a leaf, of a number the types of which it may be, and strides; None of other objects."""
     if isinstance(leaf, Tensor):
-        return leaf.dtype, frozenset()
+        return leaf.dtype, frozenset(), strides_of(leaf.layout)
     return _kind_of_number(kinds_of(leaf)) if isinstance(leaf, (Number, *NUMBERS)) else None
 
 
-def _kind_of_number(kinds: frozenset[type]) -> tuple[Any, frozenset[type]]:
-    return find_dtype(kinds), kinds
+def _kind_of_number(kinds: frozenset[type]) -> _Kind:
+    return find_dtype(kinds), kinds, None
 
 
-def _make_of(kind: tuple[Any, frozenset[type]], array: Any) -> Any:
-    return make_number(Value(array), kind[1]) if kind[1] else make(array, kind[0])
+def _make_of(kind: _Kind, array: Any) -> Any:
+    return make_number(Value(array), kind[1]) if kind[1] else make(array, kind[0], strides=kind[2])
 
 
 def _zeros_of(leaf: Any) -> Any:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Storage, Value, compute_view, note_conditional
+from fnjax.torch._strides import Strides
 from fnjax.torch._tensor import Derived, Tensor
 from fnjax.torch.control.journal import note_storage
 
@@ -45,8 +46,8 @@ class Merged(Derived):
     _twins: list[_Twin]
     is_chosen = True
 
-    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]]) -> None:
-        self.layout = _layout.make_layout(value.array.shape)
+    def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]], strides: Strides | None = None) -> None:
+        self.layout = _layout.make_layout(value.array.shape, strides)
         self._own = Storage(value, self.layout)
         self.serial, self.shared = self._own.serial, ""
         found: dict[Any, _Twin] = {}
@@ -143,7 +144,7 @@ def find_shared(state: Sequence[Any]) -> set[int]:
 
 
 def merge_memory(
-    value: Value, own: Any, test: Any, a: Any, b: Any, start: int, shared: Collection[int]
+    value: Value, own: Any, test: Any, a: Any, b: Any, start: int, shared: Collection[int], strides: Strides | None
 ) -> Tensor | None:
     """Return a tensor that shares memory with the results of two branches; None if both are new and not shared.
 
@@ -155,6 +156,7 @@ def merge_memory(
         b: the result of the second branch.
         start: the serial number of the first storage that the branches made.
         shared: the ids of storages that a branch assigned to several variables.
+        strides: its strides.
     """
     sides = []
     for side, taken in ((a, test.array), (b, jnp.logical_not(test.array))):
@@ -165,5 +167,5 @@ def merge_memory(
             sides.append((side, Value(taken)))
     if not sides:
         return None
-    storage = Merged(value, sides)
+    storage = Merged(value, sides, strides)
     return Tensor.over(storage, storage.layout, own)

@@ -1,0 +1,202 @@
+"""Strides of the tensors that operations make, as PyTorch chooses them by those of the arguments.
+
+A result is dense: its elements are one after the other in memory, in some order of the axes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+Strides = tuple[int, ...]
+Strided = tuple[tuple[int, ...], Strides]  # a shape and its strides
+
+_LAST = {4: (0, 2, 3, 1), 5: (0, 2, 3, 4, 1)}  # by rank the axes of torch.channels_last, the innermost last
+FORMATS = {"channels_last": 4, "channels_last_3d": 5}
+
+
+def pack(shape: Sequence[int], order: Sequence[int] | None = None) -> Strides:
+    """Return the strides of dense memory with the axes in an order, the innermost last; by default as they come."""
+    strides, step = [0] * len(shape), 1
+    for axis in reversed(range(len(shape)) if order is None else order):
+        strides[axis] = step
+        step *= max(shape[axis], 1)
+    return tuple(strides)
+
+
+_pack = functools.lru_cache(4096)(pack)
+
+
+def is_dense(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether the elements are one after the other in memory, in any order of the axes."""
+    step = 1
+    for stride, size in sorted((s, n) for n, s in zip(shape, strides, strict=True) if n != 1):
+        if stride != step and 0 not in shape:
+            return False
+        step *= size
+    return True
+
+
+def is_packed(shape: Sequence[int], strides: Sequence[int], order: Sequence[int] | None = None) -> bool:
+    """Return whether memory is dense with the axes in this order; strides of axes with one element do not matter."""
+    return 0 in shape or all(n == 1 or s == p for n, s, p in zip(shape, strides, pack(shape, order), strict=True))
+
+
+def is_channels_last(shape: Sequence[int], strides: Sequence[int], rank: int | None = None) -> bool:
+    """Return whether memory is dense in the order of torch.channels_last, or channels_last_3d."""
+    known = len(shape) in _LAST if rank is None else len(shape) == rank
+    return known and is_packed(shape, strides, _LAST[len(shape)])
+
+
+def channels_last(shape: Sequence[int]) -> Strides:
+    """Return the strides of torch.channels_last, or channels_last_3d."""
+    return pack(shape, _LAST[len(shape)])
+
+
+def _suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> bool:
+    """Return whether strides are ordered as those of torch.channels_last (PyTorch's suggest_memory_format)."""
+    if len(shape) not in _LAST or not strides[1]:
+        return False
+    least = 0
+    for axis in reversed(_LAST[len(shape)]):
+        if not shape[axis] or strides[axis] < least or (axis == 0 and least == strides[1]):
+            return False
+        least = strides[axis] * shape[axis]
+    return True
+
+
+def _find_order(shape: Sequence[int], operands: Sequence[Strides]) -> list[int]:
+    """Return the axes by their strides, the innermost last: the first operand that tells two of them apart decides."""
+
+    def compare(inner: int, outer: int) -> int:
+        for strides in operands:
+            a, b = strides[inner], strides[outer]
+            if a and b and (a != b or shape[inner] > shape[outer]):
+                return 1 if a >= b else -1
+        return 0
+
+    found = [*reversed(range(len(shape)))]  # PyTorch sorts it by insertion, and the order is not transitive
+    for at in range(1, len(shape)):
+        for j in reversed(range(at)):
+            order = compare(found[j], found[at])
+            if order > 0:
+                found[j], found[at] = found[at], found[j]
+                at = j  # noqa: PLW2901 - where the axis is now
+            elif order < 0:
+                break
+    return found[::-1]
+
+
+def _broadcasts(sizes: Sequence[int], shape: Sequence[int]) -> bool:
+    pairs = zip(reversed(sizes), reversed(shape), strict=False)
+    return len(sizes) <= len(shape) and all(n in (1, m) for n, m in pairs)
+
+
+def _broadcast(shape: Sequence[int], operand: Strided) -> Strides:
+    sizes, strides = operand
+    added = len(shape) - len(sizes)
+    return (0,) * added + tuple(0 if n == 1 != m else s for n, m, s in zip(sizes, shape[added:], strides, strict=True))
+
+
+def _elementwise(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return the strides that PyTorch's TensorIterator gives its result."""
+    if all(sizes == shape for sizes, _ in operands):
+        if all(is_packed(*x) for x in operands):
+            return None
+        if all(is_channels_last(*x) for x in operands):
+            return channels_last(shape)
+        first = operands[0][1]
+        if all(strides == first for _, strides in operands) and is_dense(shape, first):
+            return first
+    return pack(shape, _find_order(shape, [_broadcast(shape, x) for x in operands]))
+
+
+def _like(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return the strides of torch.preserve_format, for a result of the first argument's shape."""
+    sizes, strides = operands[0]
+    if sizes != shape:
+        return None
+    return strides if is_dense(shape, strides) else pack(shape, _find_order(shape, [strides]))
+
+
+def _in_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return channels last if the first argument has them last."""
+    return channels_last(shape) if len(shape) in _LAST and _suggests_channels_last(*operands[0]) else None
+
+
+def _in_some_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return channels last if an argument has them last."""
+    found = len(shape) in _LAST and any(_suggests_channels_last(*x) for x in operands)
+    return channels_last(shape) if found else None
+
+
+def _in_common_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return channels last if all arguments have them last."""
+    found = len(shape) in _LAST and all(_suggests_channels_last(*x) for x in operands)
+    return channels_last(shape) if found else None
+
+
+def _columns(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return the strides of matrices whose columns are in one piece, as LAPACK has them."""
+    rank = len(shape)
+    return pack(shape, (*range(rank - 2), rank - 1, rank - 2)) if rank == len(operands[0][0]) > 1 else None
+
+
+def _transposed(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    return pack(shape, [*reversed(range(len(shape)))])
+
+
+_RULES = {
+    "each": _elementwise,
+    "like": _like,
+    "format": _in_format,
+    "some": _in_some_format,
+    "all": _in_common_format,
+    "columns": _columns,
+    "transposed": _transposed,
+}
+
+
+@functools.lru_cache(4096)
+def _find(rule: str, shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    return _RULES[rule](shape, operands)
+
+
+def find_strides(rule: str, shape: Sequence[int], tensors: Sequence[Any], scalars: bool = False) -> Strides | None:
+    """Return the strides of a result; None where it is contiguous.
+
+    Args:
+        rule: of the table's column `strides`.
+        shape: of the result.
+        tensors: the arguments.
+        scalars: whether a Python number is among the arguments, which PyTorch takes for a tensor without axes.
+    """
+    layouts = [t.layout for t in tensors]
+    if rule not in {"columns", "transposed"} and all(strides_of(x) is None for x in layouts):
+        return None
+    operands = [(x.shape, x.strides) for x in layouts]
+    if rule == "each":
+        if not all(_broadcasts(sizes, shape) for sizes, _ in operands):
+            return None
+        operands += [((), ())] if scalars else []
+    return _find(rule, tuple(shape), tuple(operands))
+
+
+def strides_of(layout: Any) -> Strides | None:
+    """Return the strides of a layout; None where they are those of a new contiguous tensor."""
+    found: Strides = layout.strides
+    return None if found == _pack(layout.shape) else found
+
+
+def preserve(layout: Any) -> Strides | None:
+    """Return the strides of torch.preserve_format for a new tensor of a layout's shape; None where it is contiguous."""
+    strides = strides_of(layout)
+    return None if strides is None else _find("like", layout.shape, ((layout.shape, strides),))
+
+
+def in_format(memory_format: Any, layout: Any) -> Strides | None:
+    """Return the strides of a new tensor of a layout's shape in a memory format; None where it is contiguous."""
+    if memory_format in FORMATS:
+        return channels_last(layout.shape)
+    return None if memory_format == "contiguous_format" else preserve(layout)
