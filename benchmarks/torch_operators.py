@@ -39,8 +39,8 @@ HOW = """\
 PyTorch's wheel has the tests of its operators, with sample inputs for each dtype. This page is written by
 `python -m benchmarks.torch_operators`, which runs them in PyTorch and in `fnjax.torch`, in float32, bfloat16, int64,
 bool and complex64, with 64-bit numbers on: up to {samples} samples of each entry and dtype, and 2 of its in-place and
-`out=` form and of its gradient. Values, dtypes, shapes, strides, and views or copies have to be PyTorch's; random numbers only
-in dtype and shape."""
+`out=` form and of its gradient, and once more with the axes in another order in memory. Values, dtypes, shapes,
+strides, and views or copies have to be PyTorch's; random numbers only in dtype and shape."""
 
 
 def run(folder: Path, samples: int, workers: int) -> None:
