@@ -530,6 +530,7 @@ def test_check_against_pytorch(tmp_path, capsys, monkeypatch):
         "Wrong": "x * (3 if x.dtype == torch.bfloat16 and 'fnjax' in type(torch).__module__ else 2)",
         "Refused": "torch.linalg.ldl_factor(x @ x.T)[0]",
         "NotTried": "x.no_such_method()",
+        "Random": "x * (torch.rand_like(x) > 0.3)",
     }
     rest = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * 2\n\n\n"
     classes = [
@@ -541,7 +542,7 @@ def test_check_against_pytorch(tmp_path, capsys, monkeypatch):
     assert main(["check", "--against", "pytorch", ".", "--json", "--seconds", "2"]) == 3
     out, lines = capsys.readouterr()
     found = {c["name"]: c for c in json.loads(out)["classes"]}
-    assert [c["status"] for c in found.values()] == ["right", "different", "refused", "not tried"]
+    assert [c["status"] for c in found.values()] == ["right", "different", "refused", "not tried", "right"]
     assert found["Right"]["notes"] == ["also float64, bfloat16, non-contiguous, second call"]
     assert found["Wrong"]["reason"].startswith("bfloat16: eager output 0")
     assert "ldl_factor" in found["Refused"]["reason"]

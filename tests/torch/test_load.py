@@ -21,7 +21,7 @@ def write(folder, files):
 
 
 PACKAGE = {
-    "pkg/__init__.py": "from .missing_part import nothing\n",
+    "pkg/__init__.py": "__name__ = 'other'\nfrom .missing_part import nothing\n",
     "pkg/ops/__init__.py": "from .norm import Scale\nNAME = 'ops'\n",
     "pkg/ops/norm.py": (
         "import torch\nfrom ..util import helper\nimport pkg.util\n"

@@ -23,7 +23,7 @@ class Port:
         """Convert the static arguments; a `plain` one gets them as they are, without JAX's dtypes for PyTorch's."""
         self.function, self.kwargs, self.selected = function, dict(inputs.kwargs), inputs.selected
         owner = getattr(function, "__self__", None)  # of apply: the class
-        as_is = isinstance(owner, type) and issubclass(owner, fnjax.torch.autograd.Function)
+        self.as_is = as_is = isinstance(owner, type) and issubclass(owner, fnjax.torch.autograd.Function)
         self.args = inputs.args if plain else [_convert_static(a, as_is) for a in inputs.args]
         self.arrays = [i for i, a in enumerate(inputs.args) if isinstance(a, np.ndarray)]
         self.modes: dict[str, Callable[..., Any]] = {
@@ -80,7 +80,11 @@ class Port:
 
     def _compute_outputs(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         full = [values.get(i, a) for i, a in enumerate(self.args)]
-        found = self.function(*full, **{**self.kwargs, **key})
+        if self.as_is:
+            full = [fnjax.torch.torch_view(x) for x in full]
+            for i in self.selected:
+                full[i].requires_grad_()
+        found = fnjax.torch.jax_view(self.function(*full, **{**self.kwargs, **key}))
         return [o for o in flatten(found) if isinstance(o, jax.Array)]
 
     def _compute_gradients(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:

@@ -29,11 +29,15 @@ class Variant:
 
     def change(self, comparing: Comparing) -> Comparing:
         """Return the comparison in this variant, for a class that fnjax.torch has loaded."""
-        if self.wrap is None:
+        wrap = self.wrap
+        if wrap is None:
             return replace(comparing, **self.options)
-        ported = functools.wraps(comparing.ported)(fnjax.torch.jax_view(self.wrap(comparing.ported)))
+
+        def ported(*args: Any, **key: Any) -> Any:
+            return fnjax.torch.jax_view(wrap(functools.partial(comparing.ported, **key)))(*args)
+
         ported.__self__ = comparing.ported.__self__  # type: ignore[attr-defined] # of apply: the class
-        return replace(comparing, original=self.wrap(comparing.original), ported=ported, **self.options)
+        return replace(comparing, original=wrap(comparing.original), ported=ported, **self.options)
 
 
 def _map_tensors(change: Callable[[Any], Any], values: Any) -> Any:

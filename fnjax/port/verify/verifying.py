@@ -22,6 +22,7 @@ from fnjax.port.verify.record import NOT_TRIED, REMEDY, VERIFIED, Job, Verdict
 
 STARTING = 120.0  # seconds until the reference and JAX are loaded
 RESTARTS = 3
+_A_VARIANT = 10.0  # seconds
 _POLL = 0.5  # seconds until a cancellation is noticed
 _QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # programs run a few times only
 Progress = Callable[[str], None]
@@ -118,8 +119,8 @@ class _Run:
                     self.verdict = Verdict(**found)
                 if event["event"] == "verdict":
                     return self.verdict
-                if event["event"] == "ready":  # it limits the time itself, except of what it cannot interrupt
-                    until = time.monotonic() + 2 * self.job.seconds + 10
+                if event["event"] == "loaded":  # it limits the time itself, except of what it cannot interrupt
+                    until = time.monotonic() + 2 * self.job.seconds + 10 + _A_VARIANT * len(self.job.variants)
                 self._note_event(event)
         finally:
             self.process.kill()

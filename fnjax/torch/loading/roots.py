@@ -181,13 +181,14 @@ class Loader(importlib.machinery.SourceFileLoader):
         tree = ast.parse(self.get_data(self.path), self.path)
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # the compiled statements show them
             compile(tree, self.path, "exec", dont_inherit=True)  # some errors are those of a whole file
-        submodules = (None, self.root.public_name(module.__name__))  # `from . import part` waits for no statement
+        name = module.__name__  # which the file may change
+        submodules = (None, self.root.public_name(name))  # `from . import part` waits for no statement
         own = [s for s in tree.body if not (isinstance(s, ast.ImportFrom) and s.module in submodules)]
-        self.root.executing[module.__name__] = list_written(own)
+        self.root.executing[name] = list_written(own)
         try:
             self.root.run(tree, vars(module), self.root)
         finally:
-            del self.root.executing[module.__name__]
+            del self.root.executing[name]
 
 
 class _Finder:
