@@ -38,6 +38,18 @@ def iterate(iterable: Any) -> Any:
     return Shared(items) if items is iterable and sys.getrefcount(items) > _OF_A_TEMPORARY else items
 
 
+def runs_code(items: Any) -> bool:
+    """Return whether reading an iterator may run code that changes something, as of a generator or `map`."""
+    if type(items) in {zip, enumerate}:
+        inner = [y for x in gc.get_referents(items) for y in (x if type(x) is tuple else (x,))]
+        return any(runs_code(x) for x in inner if hasattr(type(x), "__next__"))
+    return type(items) not in _PLAIN
+
+
+_PLAIN = {type(iter(x)) for x in ([], (), {}, {}.values(), {}.items(), set(), "", b"", range(2), range(2**70))}
+_PLAIN |= {type(reversed([])), range}
+
+
 def is_shared(items: Any) -> bool:
     """Return whether something beside an iterator refers to one that it reads, as `zip(it, x)` reads `it`."""
     inner = gc.get_referents(items)

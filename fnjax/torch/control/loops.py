@@ -16,7 +16,7 @@ from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
 from fnjax.torch.control.expressions import TracedRange, and_, not_
-from fnjax.torch.control.iterators import Shared, is_shared
+from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.journal import Journal
 from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import list_roots
@@ -85,8 +85,18 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
     if isinstance(rest, range) and len(rest) > 4:
         _count(rest, body, state, broken)
         return
-    for item in rest:
-        if_(is_over(), lambda: None, functools.partial(body, item))
+    if not runs_code(rest):
+        for item in rest:
+            if_(is_over(), lambda: None, functools.partial(body, item))
+        return
+
+    def go_on() -> None:
+        item = next(rest, nothing)
+        if item is not nothing:
+            body(item)
+            and_(not_(is_over()), go_on, rest)
+
+    and_(not_(over), go_on, rest)  # what is not read must not run
 
 
 def _list_rest(items: Any) -> Any:

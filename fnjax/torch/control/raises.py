@@ -139,7 +139,10 @@ def _may_swallow(node: ast.expr, error: BaseException, frame: types.FrameType) -
             if "RETURN" in i.opname
         ]
         return not all(i.opname in {"LOAD_CONST", "RETURN_CONST"} and not i.argval for i in given)
+    return any(handler.kinds for handler in find_handlers(code, function.__globals__))
+
+
+def find_handlers(code: types.CodeType, space: dict[str, Any]) -> list[Handler]:
+    """Return the statements of a function of a loaded file that may catch an exception, or act at its end."""
     lines = [line for _, _, line in code.co_lines() if line]
-    return any(
-        h.kinds and min(lines) <= h.first and h.last <= max(lines) for h in function.__globals__.get(HANDLERS, ())
-    )
+    return [h for h in space.get(HANDLERS, ()) if min(lines) <= h.first and h.last <= max(lines)]

@@ -30,6 +30,8 @@ from fnjax.torch.control.places import (
     list_kinds,
     list_names,
 )
+from fnjax.torch.control.raises import find_handlers
+from fnjax.torch.loading.errors import NotSupported
 
 
 class Place(NamedTuple):
@@ -55,6 +57,9 @@ class State:
 
     Attributes:
         places: where it is held.
+
+    Raises:
+        NotSupported: the iterator leads to a generator that acts when it is closed.
     """
 
     def __init__(self, roots: Iterable[Any], items: Any = None) -> None:
@@ -70,6 +75,13 @@ class State:
         if items is not None:
             self.add(items)
             free = {id(p.owner) for p in self.places if p.kind is ITERATOR}
+            for x in self._seen.values():
+                frame = x.gi_frame if type(x) is types.GeneratorType else None
+                if frame is not None and find_handlers(frame.f_code, frame.f_globals):
+                    raise NotSupported(
+                        f"{x.__name__}(), a generator with `try` or `with`, that a traced test may end",
+                        "read all of it: list(...)",
+                    )
         self.add(*roots)
         self.places = [p for p in self.places if p.kind is not ITERATOR or id(p.owner) not in free]
 
