@@ -11,6 +11,7 @@ import pytest
 
 from fnjax.torch.control.lowering import lower
 from fnjax.torch.control.syntax import RUNTIME
+from fnjax.torch.deferred.filtered import Item
 from tests.torch.python_programs import KINDS, Generator
 from tests.torch.test_python_programs import run
 
@@ -122,6 +123,12 @@ class Runtime:
     def set_entry(self, value, container, index):
         container[index] = value
 
+    def filtered(self, items, function=None):
+        kept = (x.value if type(x) is Item else x for x in items if type(x) is not Item or x.test)
+        return [*kept] if function is None else kept
+
+    select_item = staticmethod(lambda test, make: Item(test.value, make() if test.value else None))
+    list_yielded = staticmethod(lambda test, value: (value,))
     get_entry = staticmethod(lambda container, index: container[index])
     builtin = staticmethod(lambda value: value)
     assume = staticmethod(bool)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import chain
@@ -232,6 +234,35 @@ def filtered(items: Iterable[Any], function: Any = None) -> Any:
     return Filtered(_list_items(items)) if id(function) in _FOLDS else _iter_known(items)
 
 
+_readers: dict[int, Any] = {}  # by their ids the frames of generators that a builtin reads item by item
+
+
+def list_yielded(test: Any, value: Any) -> tuple[Any, ...]:
+    """Return the item that a generator yields if a test is true.
+
+    Raises:
+        NotSupported: the test is traced, and what reads the generator does not know such items.
+    """
+    decided = to_bool(test)
+    if isinstance(decided, bool):
+        return (value,) if decided else ()
+    if id(sys._getframe(1)) not in _readers:
+        raise NotSupported(
+            "an item that a generator yields only if a traced test is true",
+            "read the generator by sum(), any(), all(), max(), min() or list(), or yield something in both branches",
+        )
+    return (Item(decided, value),)
+
+
+def _read(generator: types.GeneratorType[Any, Any, Any]) -> Iterator[Item]:
+    frame = generator.gi_frame
+    _readers[id(frame)] = frame
+    try:
+        yield from _list_items(generator)
+    finally:
+        del _readers[id(frame)]
+
+
 def _list_items(values: Iterable[Any]) -> Iterator[Item]:
     if type(values) is Filtered:
         values = values.items
@@ -239,11 +270,13 @@ def _list_items(values: Iterable[Any]) -> Iterator[Item]:
 
 
 def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a builtin of a list, also of one of two lists that a traced test decides on."""
+    """Return a builtin of a list, also of one of two lists that a traced test decides on, or a generator's items."""
 
     def fold(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and type(args[0]) is Either:
             return args[0].map(lambda x: function(x, **kwargs), "iteration")
+        if args and type(args[0]) is types.GeneratorType and list_yielded.__name__ in args[0].gi_code.co_names:
+            args = Filtered(_read(args[0])), *args[1:]
         return function(*args, **kwargs)
 
     return fold
@@ -366,6 +399,6 @@ _BUILTINS: dict[int, Any] = {
     id(any): _fold(_any),
     id(all): _fold(_all),
     id(sum): _fold(_sum),
-    id(list): _collect,
+    id(list): _fold(_collect),
 }
 _FOLDS = frozenset(map(id, (sum, any, all, max, min, list)))  # those that know lists whose items a test selects

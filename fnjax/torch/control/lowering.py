@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 
 from fnjax.torch.control.calls import Calls, decide
 from fnjax.torch.control.closures import GIVEN, Block, Closures
+from fnjax.torch.control.jumps import has
 from fnjax.torch.control.scope import (
     UNFLAGGED,
     Loop,
@@ -29,6 +30,7 @@ from fnjax.torch.control.scope import (
     reads_frame,
 )
 from fnjax.torch.control.syntax import LOOPS, assign, bind, call, compare, delay, list_blocks, load, map_parts
+from fnjax.torch.control.yields import YieldItem, split
 
 TRACED = "__fnjax_traced__"
 _CLOSURE = "__fnjax_closure__"
@@ -141,6 +143,8 @@ class _Statements:
             return self._if(node, rest, loop, leave)
         if isinstance(node, LOOPS):
             return self._loop(node, loop), None
+        if isinstance(node, YieldItem):
+            return node.lower(), None
         if not list_blocks(node):
             return [self._calls.rewrite(node)], None
         made = map_parts(node, lambda body: self._block(body, loop), self._calls.rewrite)
@@ -153,9 +157,14 @@ class _Statements:
     def _if(
         self, node: ast.If, rest: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None
     ) -> tuple[Block, ast.expr | None]:
+        is_closable = self.scope.is_closable(node, loop)
+        if is_traceable(node) and not is_closable and has([node], ast.Yield):
+            pieces = split(node, self.scope.names)
+            if pieces != [node]:
+                return self._block(pieces, loop, leave), None
         yes, no = self._block(node.body, loop), self._block(node.orelse, loop)
         test = self._calls.rewrite(node.test)
-        if not is_traceable(node) or not self.scope.is_closable(node, loop):
+        if not is_traceable(node) or not is_closable:
             return [ast.If(test, yes, no)], None
         name = self.scope.names.new("test")
         leaves = may_leave(node, loop)
