@@ -494,12 +494,13 @@ class SharedOnCtx(Function):
     def forward(ctx, x):
         z = x * 3
         ctx.save_for_backward(x, z[:1])
-        ctx.a, ctx.z, ctx.views = x, z, [z.view(1, 2).t(), z[1:]]
+        ctx.a, ctx.z, ctx.views = x, z, [z.view(1, 2).t(), z[1:], torch.ones(3, 2).t() * 2]
         return x * 2
 
     @staticmethod
     def backward(ctx, g):
         x, first = ctx.saved_tensors
+        assert ctx.views[0].stride() == (1, 2) and ctx.views[2].stride() == (1, 2)
         x.abs_()
         first.mul_(5)
         ctx.views[1].neg_()

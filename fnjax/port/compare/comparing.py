@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from fnjax.port.compare.entries import compare_entries, find_differing
-from fnjax.port.compare.in_jax import Port
+from fnjax.port.compare.in_jax import Port, is_as_is
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, Reference, describe_reference, make_reference
 from fnjax.port.compare.values import Inputs, Results, Values, add_written, is_inexact
@@ -101,6 +101,8 @@ class Comparing:
 
     def run_original(self, inputs: Inputs, fill: int = 0) -> tuple[Results, list[Values]]:
         """Return the original's results, and the cotangents that were drawn; memory that is not set holds `fill`."""
+        if is_as_is(self.ported):
+            inputs = replace(inputs, dtype="float32")  # torch's default dtype, there as in fnjax.torch
         theirs, cotangents = self.reference.run(self.original, inputs, fill)
         if not self.second:
             theirs = replace(theirs, seconds=[], error=None if theirs.gradients else theirs.error)

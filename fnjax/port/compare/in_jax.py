@@ -22,9 +22,8 @@ class Port:
     def __init__(self, function: Callable[..., Any], inputs: Inputs, *, plain: bool = False) -> None:
         """Convert the static arguments; a `plain` one gets them as they are, without JAX's dtypes for PyTorch's."""
         self.function, self.kwargs, self.selected = function, dict(inputs.kwargs), inputs.selected
-        owner = getattr(function, "__self__", None)  # of apply: the class
-        self.as_is = as_is = isinstance(owner, type) and issubclass(owner, fnjax.torch.autograd.Function)
-        self.args = inputs.args if plain else [_convert_static(a, as_is) for a in inputs.args]
+        self.as_is = is_as_is(function)
+        self.args = inputs.args if plain else [_convert_static(a, self.as_is) for a in inputs.args]
         self.arrays = [i for i, a in enumerate(inputs.args) if isinstance(a, np.ndarray)]
         self.modes: dict[str, Callable[..., Any]] = {
             "eager": self._compute_all,
@@ -109,6 +108,12 @@ class Port:
     def _compute_all(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values], count: int) -> list[Any]:
         steps = (self._compute_outputs, self._compute_gradients, self._compute_seconds)[:count]
         return [step(values, key, cotangents) for step in steps]
+
+
+def is_as_is(function: Callable[..., Any]) -> bool:
+    """Return whether this is `apply` of a class that fnjax.torch runs as it is."""
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, type) and issubclass(owner, fnjax.torch.autograd.Function)
 
 
 def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> Any:

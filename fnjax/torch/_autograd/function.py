@@ -41,7 +41,7 @@ from fnjax.torch._autograd.graph import (
     watch,
 )
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
-from fnjax.torch._autograd.saved import Saved, save, share_memory
+from fnjax.torch._autograd.saved import Saved, restore_places, save
 from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._groups import as_group, default_axis, exchanging
 from fnjax.torch._namespace import known
@@ -209,7 +209,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
         saved = saved[: min(facts.instead.values(), default=len(saved))]
         attributes = {k: vars(own)[k] for k in facts.attributes}
-        share_memory(facts.shared, list_tensors(saved, attributes), facts.graph is not None)
+        restore_places(facts.places, list_tensors(saved, attributes))
         for name, guard in facts.call.guards.items() if facts.call is not None else ():
             if isinstance(guard.value, LostValue):
                 attributes[name].memory.value = guard.value

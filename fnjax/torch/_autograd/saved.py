@@ -17,23 +17,27 @@ from fnjax.torch._autograd.ctx import FunctionCtx, OnCtx
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
 from fnjax.torch._dtypes import dtype
 from fnjax.torch._groups import get_default
-from fnjax.torch._layout import offset_of
+from fnjax.torch._layout import are_same, is_contiguous, make_layout, offset_of, show_flat
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.branches import are_one
 
 
-class SharedMemory(NamedTuple):
-    """Two tensors on ctx that show the same memory, by their indices among those.
+class Place(NamedTuple):
+    """Place of a tensor on ctx in memory.
 
     Attributes:
-        at: the index of one.
-        owner: the index of the other, which shows the whole; None where none does.
-        layout: where the memory of that begins, and the shape and the strides of the one.
+        at: the index of the tensor among those on ctx.
+        owner: that of the one which shows all of the memory; None where several share it, and none does.
+        offset: where in the memory it begins.
+        shape: its shape.
+        strides: its strides.
     """
 
     at: int
     owner: int | None
-    layout: tuple[int, tuple[int, ...], tuple[int, ...]]
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -54,7 +58,7 @@ class Saved:
     graph: KeptGraph | None  # that backward may differentiate
     sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
-    shared: tuple[SharedMemory, ...]
+    places: tuple[Place, ...]
 
 
 def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Call | None = None) -> None:
@@ -102,7 +106,8 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    graph = keep_graph(list_tensors(facts["saved"], attributes), [k.tensor for k in reachable])
+    on_ctx = list_tensors(facts["saved"], attributes)
+    graph = keep_graph(on_ctx, [k.tensor for k in reachable])
     if graph is not None:
         ctx._torch_pullback = graph[1]
     ctx._torch = Saved(
@@ -125,45 +130,45 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
         None if graph is None else graph[0],
         tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
         instead,
-        () if call is None else tuple(find_shared(list_tensors(facts["saved"], attributes), objects)),
+        () if call is None else tuple(find_places(on_ctx, objects, graph is not None)),
     )
     if facts["non_differentiable"]:
         ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
     ctx.set_materialize_grads(facts["materialize"])
 
 
-def find_shared(tensors: Sequence[Tensor], objects: set[int]) -> Iterator[SharedMemory]:
-    """Yield the tensors on ctx that share memory with others there; not those that stay the objects they are."""
+def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -> Iterator[Place]:
+    """Yield the places of tensors on ctx that share memory, or are not contiguous; the owner's comes first.
+
+    Args:
+        tensors: those on ctx.
+        objects: the ids of those that stay the objects they are.
+        has_graph: whether some are results of a graph, which has arrays of its own.
+    """
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(tensors):
         if id(t) not in objects and not is_constant(t):
             groups.setdefault(id(find_root(t.memory)), []).append(i)
-    for group in (g for g in groups.values() if len(g) > 1):
+    for group in groups.values():
         whole = [i for i in group if (t := tensors[i]).layout is t.memory.layout and not t.memory.is_chosen]
-        for i in group:
+        for i in sorted(group, key=lambda i: i not in whole):
             t = tensors[i]
-            fits = whole and tensors[whole[0]].memory is t.memory and not t.part
-            place = (offset_of(t.layout, t.memory.layout), t.layout.shape, t.layout.strides)
-            if not fits or i != whole[0]:
-                yield SharedMemory(i, whole[0] if fits else None, place)
+            fits = whole and tensors[whole[0]].memory is t.memory and not (t.part or (has_graph and len(group) > 1))
+            if len(group) > 1 or (fits and not is_contiguous(t.layout)):
+                offset = offset_of(t.layout, t.memory.layout)
+                yield Place(i, whole[0] if fits else None, offset, t.layout.shape, t.layout.strides)
 
 
-def share_memory(shared: Sequence[SharedMemory], tensors: Sequence[Tensor], has_graph: bool) -> None:
-    """Let tensors on backward's ctx share memory as they did in forward; where they cannot, nobody may write to it.
-
-    Args:
-        shared: which.
-        tensors: those on ctx.
-        has_graph: whether some of them are results of a graph, which has arrays of its own.
-    """
-    for at, owner, (offset, shape, strides) in shared:
+def restore_places(places: Sequence[Place], tensors: Sequence[Tensor]) -> None:
+    """Give tensors on backward's ctx their places in memory; where they cannot have them, refuse writes."""
+    for at, owner, offset, shape, strides in places:
         t = tensors[at]
-        if owner is None or has_graph:
-            for i in {at, at if owner is None else owner}:
-                tensors[i].memory.shared = "a write in backward to one of several tensors on ctx that share memory"
-            continue
-        t.memory = tensors[owner].memory
-        entries = t.memory.layout.reshape(-1)[offset:]
-        t.layout, t._cached = np.lib.stride_tricks.as_strided(entries, shape, strides), None
-        if t.layout.shape == t.memory.layout.shape and t.layout.strides == t.memory.layout.strides:
-            t.layout = t.memory.layout
+        if owner is None:
+            t.memory.shared = "a write in backward to one of several tensors on ctx that share memory"
+        elif owner == at:
+            t.layout = t.memory.layout = make_layout(shape, strides)
+        else:
+            t.memory = tensors[owner].memory
+            t.layout = np.lib.stride_tricks.as_strided(show_flat(t.memory.layout)[offset:], shape, strides)
+            t.layout = t.memory.layout if are_same(t.layout, t.memory.layout) else t.layout
+        t._cached = None
