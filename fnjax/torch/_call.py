@@ -335,7 +335,7 @@ def _run(
         raise RuntimeError(_describe_shapes(spell(operation.names[0]), tensors, e, operation.first.each)) from e
     made = []
     for i, v in enumerate(results):
-        strides = _find_strides(operation.strides, v.array.shape, tensors, values)
+        strides = find_strides(operation.strides, v.array.shape, tensors, values)
         made.append(_wrap(v, find_result_dtype(result, v, i, overload, tensors), strides))
     if not overload.random and not is_known(results[0].array) and all(map(_is_plain, values.values())):
         given = [v.value if isinstance(v, Tensor) else v for v in values.values()]
@@ -379,14 +379,6 @@ def _make_fields(name: str, fields: tuple[str, ...]) -> Any:
 
 def _casts(tensor: Tensor, to: dtype) -> bool:
     return tensor.array.dtype != to.array
-
-
-def _find_strides(rule: str, shape: Any, tensors: Sequence[Tensor], values: Mapping[str, Any]) -> Strides | None:
-    """Return the strides of a result; None where it is contiguous."""
-    if rule in {"", "contiguous"} or not tensors:
-        return None
-    scalars = any(isinstance(values.get(n), (int, float, complex)) for n in ("input", "other"))
-    return find_strides(rule, shape, tensors, scalars)
 
 
 def _wrap(value: Any, own: dtype | None, strides: Strides | None) -> Tensor:

@@ -6,7 +6,7 @@ A result is dense: its elements are one after the other in memory, in some order
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 Strides = tuple[int, ...]
@@ -125,10 +125,13 @@ def _in_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides
     return channels_last(shape) if len(shape) in _LAST and _suggests_channels_last(*operands[0]) else None
 
 
-def _in_some_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
-    """Return channels last if an argument has them last."""
-    found = len(shape) in _LAST and any(_suggests_channels_last(*x) for x in operands)
-    return channels_last(shape) if found else None
+def _convolution(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return channels last if the input or the weight has them last."""
+    (sizes, strides), weight = operands[:2]
+    if len(sizes) < len(weight[0]):  # without a batch
+        found = _convolution((1, *shape), (((1, *sizes), (sizes[0] * strides[0], *strides)), weight))
+        return None if found is None else found[1:]
+    return channels_last(shape) if any(_suggests_channels_last(*x) for x in operands[:2]) else None
 
 
 def _in_common_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
@@ -140,18 +143,44 @@ def _in_common_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> 
 def _columns(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
     """Return the strides of matrices whose columns are in one piece, as LAPACK has them."""
     rank = len(shape)
-    return pack(shape, (*range(rank - 2), rank - 1, rank - 2)) if rank == len(operands[0][0]) > 1 else None
+    return pack(shape, (*range(rank - 2), rank - 1, rank - 2)) if rank >= max(len(operands[0][0]), 2) else None
 
 
 def _transposed(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
     return pack(shape, [*reversed(range(len(shape)))])
 
 
+def _transform(shape: tuple[int, ...], strided: Strided, axes: tuple[int, ...], kind: str) -> Strides:
+    """Return the strides of a Fourier transform, whose last steps have their axes innermost.
+
+    Args:
+        shape: of the result.
+        strided: the argument's shape and strides.
+        axes: that are transformed.
+        kind: "fft"; "rfft", whose result has half of the last axis; "irfft"; or "ihfft", the conjugate of rfft.
+    """
+    sizes, strides = strided
+    last = 2 * shape[axes[-1]] - 2 if kind in {"rfft", "ihfft"} else shape[axes[-1]]
+    needed = {**{i: shape[i] for i in axes}, axes[-1]: last // 2 + 1 if kind == "irfft" else last}
+    if any(n > sizes[i] for i, n in needed.items()):  # it is padded
+        strides = pack(sizes)
+
+    def sort(axes: Sequence[int]) -> list[int]:
+        return sorted(axes, key=lambda i: -strides[i])
+
+    first, final = axes[:-1], axes[-1:]
+    steps = {"fft": [axes], "irfft": [first, final], "ihfft": [final, first]}.get(kind, [axes])
+    for step in filter(None, steps):
+        inner = [*sort(first), *final] if kind == "rfft" else sort(step)
+        strides = pack(shape, [*sort([i for i in range(len(shape)) if i not in step]), *inner])
+    return strides
+
+
 _RULES = {
     "each": _elementwise,
     "like": _like,
     "format": _in_format,
-    "some": _in_some_format,
+    "convolution": _convolution,
     "all": _in_common_format,
     "columns": _columns,
     "transposed": _transposed,
@@ -163,24 +192,38 @@ def _find(rule: str, shape: tuple[int, ...], operands: tuple[Strided, ...]) -> S
     return _RULES[rule](shape, operands)
 
 
-def find_strides(rule: str, shape: Sequence[int], tensors: Sequence[Any], scalars: bool = False) -> Strides | None:
+def find_strides(
+    rule: str, shape: tuple[int, ...], tensors: Sequence[Any], values: Mapping[str, Any]
+) -> Strides | None:
     """Return the strides of a result; None where it is contiguous.
 
     Args:
         rule: of the table's column `strides`.
         shape: of the result.
-        tensors: the arguments.
-        scalars: whether a Python number is among the arguments, which PyTorch takes for a tensor without axes.
+        tensors: among the arguments.
+        values: the arguments by name.
     """
+    if rule in {"", "contiguous"} or not tensors:
+        return None
     layouts = [t.layout for t in tensors]
+    operands = [(x.shape, x.strides) for x in layouts]
+    if rule.endswith("fft"):
+        return _transform(shape, operands[0], _read_axes(values, len(shape)), rule)
     if rule not in {"columns", "transposed"} and all(strides_of(x) is None for x in layouts):
         return None
-    operands = [(x.shape, x.strides) for x in layouts]
     if rule == "each":
         if not all(_broadcasts(sizes, shape) for sizes, _ in operands):
             return None
-        operands += [((), ())] if scalars else []
-    return _find(rule, tuple(shape), tuple(operands))
+        if any(isinstance(values.get(n), (int, float, complex)) for n in ("input", "other")):
+            operands.append(((), ()))  # PyTorch takes such a number for a tensor
+    return _find(rule, shape, tuple(operands))
+
+
+def _read_axes(values: Mapping[str, Any], rank: int) -> tuple[int, ...]:
+    """Return the axes of a Fourier transform."""
+    dim, sizes = values.get("dim"), values.get("s")
+    given = range(-rank if sizes is None else -len(sizes), 0) if dim is None else [dim] if isinstance(dim, int) else dim
+    return tuple(int(i) % rank for i in given)
 
 
 def strides_of(layout: Any) -> Strides | None:

@@ -25,7 +25,8 @@ mark_column(
     "F.hinge_embedding_loss F.margin_ranking_loss F.kl_div F.binary_cross_entropy "
     "F.binary_cross_entropy_with_logits F.poisson_nll_loss torch.frexp torch.dropout F.dropout F.dropout1d "
     "special.hermite_polynomial_h special.hermite_polynomial_he special.laguerre_polynomial_l "
-    "special.legendre_polynomial_p F.normalize F.local_response_norm F.rms_norm",
+    "special.legendre_polynomial_p F.normalize F.local_response_norm torch.alpha_dropout "
+    "F.alpha_dropout torch.feature_dropout torch.feature_alpha_dropout F.feature_alpha_dropout",
     "each",
 )
 mark_column(
@@ -34,7 +35,7 @@ mark_column(
 mark_column(
     "strides",
     "torch.flip .flip torch.fliplr torch.flipud torch.sort torch.msort torch.argsort torch.index_fill torch.index_put "
-    "torch.put torch.select_scatter torch.slice_scatter torch.diagonal_scatter torch.addr torch.renorm",
+    "torch.put torch.select_scatter torch.slice_scatter torch.diagonal_scatter torch.addr",
     "like",
 )
 mark_column("strides", "torch.masked_fill torch.bernoulli torch.normal F.logsigmoid", "contiguous")
@@ -43,21 +44,26 @@ mark_column(
     "F.max_pool2d F.max_pool3d F.max_pool2d_with_indices F.max_pool3d_with_indices F.avg_pool2d F.adaptive_avg_pool2d "
     "F.adaptive_max_pool2d F.max_unpool2d F.lp_pool2d F.batch_norm torch.batch_norm torch.group_norm F.pad "
     "torch.constant_pad_nd F.interpolate F.upsample F.upsample_nearest F.upsample_bilinear torch.pixel_shuffle "
-    "torch.pixel_unshuffle torch.channel_shuffle torch.roll",
+    "torch.pixel_unshuffle torch.channel_shuffle torch.roll F.rms_norm",
     "format",
 )
 mark_column("strides", "torch.cat", "all")
 mark_column(
     "strides",
-    "F.conv2d F.conv3d F.conv_transpose2d F.conv_transpose3d torch.convolution",
-    "some",
+    "F.conv2d F.conv3d F.conv_transpose2d torch.convolution",
+    "convolution",
 )
 mark_column("strides", "torch.nonzero torch.argwhere", "transposed")
+for _suffix in ("", "2", "n"):
+    mark_column("strides", f"fft.fft{_suffix} fft.ifft{_suffix}", "fft")
+    mark_column("strides", f"fft.rfft{_suffix}", "rfft")
+    mark_column("strides", f"fft.irfft{_suffix} fft.hfft{_suffix}", "irfft")
+    mark_column("strides", f"fft.ihfft{_suffix}", "ihfft")
 mark_column(
     "strides",
     "torch.inverse linalg.inv linalg.inv_ex torch.cholesky linalg.cholesky linalg.cholesky_ex torch.cholesky_solve "
     "torch.cholesky_inverse linalg.solve linalg.solve_ex linalg.solve_triangular torch.triangular_solve linalg.qr "
     "torch.qr linalg.svd torch.svd linalg.eigh linalg.eig linalg.lu_factor linalg.lu_factor_ex torch.lu "
-    "linalg.lu_solve torch.lu_solve linalg.lstsq linalg.householder_product torch.orgqr",
+    "linalg.lu_solve torch.lu_solve linalg.lstsq linalg.householder_product torch.orgqr torch.stft",
     "columns",
 )
