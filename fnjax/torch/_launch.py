@@ -98,12 +98,12 @@ def _value_of(x: Tensor) -> Value:
 
 def _flatten(x: Tensor, array: jax.Array) -> jax.Array:
     """Return a storage's array from a tensor's offset on."""
-    return _layout.flatten(array, x.memory.layout)[_layout.offset_of(x.layout, x.memory.layout) :]
+    return _layout.flatten(array, x.memory.layout)[_layout.offset_of(x.layout) :]
 
 
 def _leave(x: Tensor, target: Tensor, result: jax.Array) -> jax.Array:
     """Return the entries of a tensor of the same storage, after a kernel whose pointer was to x."""
     memory, whole = x.memory.value.array, _layout.show_flat(x.memory.layout)
-    shown = whole[_layout.offset_of(x.layout, whole) :]
+    shown = whole[_layout.offset_of(x.layout) :]
     flat = _layout.write(_layout.flatten(memory, x.memory.layout), shown, whole, result)
     return _layout.read(flat, target.layout, whole)

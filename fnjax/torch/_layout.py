@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch._strides import is_dense
+from fnjax.torch.loading.errors import NotSupported
 
 Layout = np.ndarray[Any, np.dtype[np.int8]]
 
@@ -42,9 +43,12 @@ def show_flat(whole: Layout) -> Layout:
     return np.ndarray(extent_of(whole.shape, whole.strides), np.int8, whole.base if whole.base is not None else whole)
 
 
-def offset_of(layout: Layout, whole: Layout) -> int:
-    """Return where in the storage a layout begins."""
-    return int(layout.__array_interface__["data"][0] - whole.__array_interface__["data"][0]) if layout.size else 0
+def offset_of(layout: Layout) -> int:
+    """Return where in its memory a layout begins."""
+    memory: Any = layout
+    while memory.base is not None:
+        memory = memory.base
+    return int(layout.__array_interface__["data"][0] - memory.__array_interface__["data"][0]) if layout.size else 0
 
 
 def strides_of(layout: Layout) -> tuple[int, ...]:
@@ -148,6 +152,12 @@ def _positions(layout: Layout, offset: int) -> jax.Array:
     return found
 
 
+def _overlaps(layout: Layout) -> bool:
+    """Return whether several entries are one in memory."""
+    places = sum(np.ix_(*(s * np.arange(n) for n, s in zip(layout.shape, layout.strides, strict=True))))
+    return len(np.unique(places)) < layout.size
+
+
 def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
     """Return the array that a layout selects from a storage's array."""
     shape = layout.shape
@@ -158,7 +168,7 @@ def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
     flat = flatten(value, whole)
     if layout.size == flat.size and layout.flags.c_contiguous:
         return flat.reshape(shape)
-    offset = offset_of(layout, whole)
+    offset = offset_of(layout)
     blocks = _find_blocks(layout, offset, flat.size)
     if blocks is None:
         return flat[_positions(layout, offset)]
@@ -194,9 +204,11 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
     flat = flatten(value, whole)
     if layout.size == flat.size and layout.flags.c_contiguous:
         return unflatten(new.reshape(-1), whole)
-    offset = offset_of(layout, whole)
+    offset = offset_of(layout)
     blocks = _find_blocks(layout, offset, flat.size)
     if blocks is None:
+        if _overlaps(layout):
+            raise NotSupported("a write to a view whose elements overlap in memory", "write to the elements one by one")
         return unflatten(flat.at[_positions(layout, offset)].set(new), whole)
     ordered = jnp.transpose(
         new.reshape([n for i, n in enumerate(new.shape) if i in blocks.order]), _ranks(blocks.order)

@@ -12,15 +12,15 @@ import numpy as np
 
 from fnjax.torch import _layout, _views
 from fnjax.torch._autograd.engine import backward
-from fnjax.torch._autograd.graph import Storage, Value, compute
+from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from fnjax.torch._conversion import read_conversion
-from fnjax.torch._creation import TYPES, construct
+from fnjax.torch._creation import TYPES, construct, uninitialised
 from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._indexing import write
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
-from fnjax.torch._strides import FORMATS, in_format, is_channels_last, preserve
+from fnjax.torch._strides import FORMATS, channels_last, in_format, is_channels_last, pack, preserve
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
 from fnjax.torch.control.journal import note_storage, refuse_in_branch
 from fnjax.torch.deferred.either import Either, distribute
@@ -102,7 +102,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 @method
 def storage_offset(self: Tensor) -> int:
     """Return where in its storage the tensor begins."""
-    return _layout.offset_of(self.layout, self.memory.layout)
+    return _layout.offset_of(self.layout)
 
 
 @method
@@ -114,8 +114,8 @@ def data_ptr(self: Tensor) -> int:
 class _Memory:
     """A tensor's storage, as far as code asks where it is."""
 
-    def __init__(self, memory: Storage, itemsize: int, *, typed: bool) -> None:
-        self._memory, self._itemsize, self._typed = memory, itemsize, typed
+    def __init__(self, tensor: Tensor, *, typed: bool) -> None:
+        self._tensor, self._memory, self._itemsize, self._typed = tensor, tensor.memory, tensor.dtype.itemsize, typed
 
     def data_ptr(self) -> int:
         """Return a number that is equal for tensors that share memory."""
@@ -130,13 +130,15 @@ class _Memory:
         return self._memory.layout.size if self._typed else self.nbytes()
 
     def resize_(self, size: int) -> None:
-        """Do nothing where memory is to be freed, or to be had again: JAX frees it once nothing reads it.
+        """Make the memory longer; do nothing where it is to be freed: JAX frees it once nothing reads it.
 
         Raises:
-            NotSupported: another size.
+            NotSupported: it is to be shorter.
         """
-        if size not in (0, self.size()):
-            raise NotSupported("resize_ of a tensor's storage to another size", "make a new tensor")
+        if size not in range(1, self.size()):
+            _extend(self._tensor, size if self._typed else -(-size // self._itemsize))
+            return
+        raise NotSupported("resize_ of a tensor's storage to a smaller size", "make a new tensor")
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -144,8 +146,8 @@ class _Memory:
         raise NotSupported(f"{name} of a tensor's storage", "use methods of the tensor")
 
 
-METHODS["untyped_storage"] = lambda self: _Memory(self.memory, self.dtype.itemsize, typed=False)
-METHODS["storage"] = lambda self: _Memory(self.memory, self.dtype.itemsize, typed=True)
+METHODS["untyped_storage"] = lambda self: _Memory(self, typed=False)
+METHODS["storage"] = lambda self: _Memory(self, typed=True)
 
 
 @method
@@ -279,23 +281,56 @@ def zero_(self: Tensor) -> Tensor:
 
 
 @method
-def set_(self: Tensor, source: Tensor | None = None) -> Tensor:
-    """Show another's memory from now on; without one, no entries."""
+def set_(
+    self: Tensor, source: Tensor | None = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+) -> Tensor:
+    """Show another's memory from now on, all that it shows or these elements; without one, no elements."""
     source = make(jnp.zeros(0, self.array.dtype), self.dtype) if source is None else source
+    if size is not None:
+        sizes = _views._sizes([size])
+        source = _views.as_strided(source, sizes, pack(sizes) if stride is None else stride, storage_offset)
     self.memory, self.layout, self.dtype, self._cached = source.memory, source.layout, source.dtype, None
     return self
 
 
 @method
 def resize_(self: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
-    """Take another shape; new memory where the entries do not suffice."""
+    """Take another shape in the same memory, which is made longer where that does not suffice."""
     sizes = _views._sizes(shape)
-    flat = (
-        jnp.resize(self.array.reshape(-1), (_layout.size_of(sizes),))
-        if self.layout.size
-        else jnp.zeros(sizes, self.array.dtype)
-    )
-    return set_(self, make(flat.reshape(sizes), self.dtype))
+    if sizes == self.layout.shape and memory_format is None:
+        return self
+    if self.requires_grad and is_known(self.array):  # what is traced requires grad in any case
+        raise RuntimeError("cannot resize variables that require grad")
+    strides = channels_last(sizes) if memory_format in FORMATS else pack(sizes)
+    offset = _layout.offset_of(self.layout)
+    _extend(self, offset + _layout.extent_of(sizes, strides))
+    self.layout, self._cached = _views.as_strided(self, sizes, strides, offset).layout, None
+    return self
+
+
+METHODS["resize_as_"] = KNOWN["torch.resize_as_"] = lambda self, other, memory_format=None: resize_(
+    self, *other.shape, memory_format=memory_format
+)
+
+
+def _extend(tensor: Tensor, size: int) -> None:
+    """Make a tensor's memory longer, if it is shorter than this; the new elements are uninitialised."""
+    memory = tensor.memory
+    whole = memory.layout
+    missing = size - _layout.extent_of(whole.shape, whole.strides)
+    if missing <= 0:
+        return
+    if isinstance(memory, Derived):
+        raise NotSupported("resize_ of a view that is computed", "resize a clone")
+    if memory.numpy:
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    refuse_in_branch(tensor, "resize_ beyond its memory")
+
+    def extend(x: Any) -> tuple[Any, ...]:
+        return (jnp.pad(_layout.flatten(x, whole), (0, missing), constant_values=uninitialised.get()),)
+
+    memory.value = compute(extend, [memory.value], "ResizeBackward")[0]
+    memory.layout, memory.version = _layout.make_layout((size,)), memory.version + 1
 
 
 @method

@@ -75,7 +75,7 @@ def to_numpy(tensor: Tensor) -> Any:
             _share(memory, entries, shown)
     extent = _layout.extent_of(memory.layout.shape, memory.layout.strides)
     flat = np.lib.stride_tricks.as_strided(np.asarray(shown), (extent,), (own.itemsize,))
-    flat = flat[_layout.offset_of(tensor.layout, memory.layout) :]
+    flat = flat[_layout.offset_of(tensor.layout) :]
     strides = [s * flat.itemsize for s in _layout.strides_of(tensor.layout)]
     return np.lib.stride_tricks.as_strided(flat, tensor.layout.shape, strides)
 

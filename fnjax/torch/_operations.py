@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -172,6 +172,39 @@ def stack(tensors: Any, dim: int = 0) -> Any:
     return select(run("torch.stack", ([item.value for item in tensors.items],), {}), make(tensors.mask))
 
 
+@known("torch.einsum", "torch.functional.einsum")
+def einsum(equation: Any, *operands: Any) -> Any:
+    """Return sums of products by Einstein's notation; of one tensor without a sum a view."""
+    given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+    if isinstance(equation, str) and len(given) == 1 and isinstance(given[0], Tensor) and "." not in equation:
+        names, arrow, kept = equation.replace(" ", "").partition("->")
+        left, result = list(names), list(kept) if arrow else sorted(names)
+        if len(left) == given[0].ndim and set(left) == set(result) and len(result) == len(set(result)):
+            return _show_axes(given[0], left, result)
+    return run("torch.einsum", (equation, *operands), {})
+
+
+def _show_axes(x: Tensor, names: list[str], result: Sequence[str]) -> Tensor:
+    """Return the view whose axes have these names; axes of one name are replaced by their diagonal."""
+    for name in result:
+        while names.count(name) > 1:
+            first = names.index(name)
+            second = names.index(name, first + 1)
+            x = _views.diagonal(x, 0, first, second)
+            names = [*names[:first], *names[first + 1 : second], *names[second + 1 :], name]
+    return _views.permute(x, [names.index(name) for name in result])
+
+
+@known("torch.rot90", "torch.Tensor.rot90")
+@takes_selections
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:  # noqa: A002 - PyTorch's name
+    """Rotate a tensor by right angles in the plane of two axes."""
+    quarters = k % 4
+    if quarters % 2 == 0:
+        return run("torch.flip", (input, dims), {}) if quarters else _views.copy(input)
+    return _views.transpose(run("torch.flip", (input, [dims[quarters == 1]]), {}), *dims)
+
+
 @known("torch.where")
 @with_out
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
@@ -192,7 +225,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
 
     value = compute(choose, [condition.value, *values], "WhereBackward")[0]
     tensors = [t for t in (condition, *both) if isinstance(t, Tensor)]
-    strides = find_strides("each", value.array.shape, tensors, scalars=len(tensors) < 3)
+    strides = find_strides("each", value.array.shape, tensors, {"input": input, "other": other})
     return make(value.array, own, value=value, strides=strides)
 
 

@@ -148,7 +148,7 @@ class Tensor(metaclass=_TensorType):
             found = storage.value
         else:
             found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value], self._is_recorded)
-            found.origin = ("view", _layout.offset_of(layout, whole), layout.shape, layout.strides, part, storage.value)
+            found.origin = ("view", _layout.offset_of(layout), layout.shape, layout.strides, part, storage.value)
         made_in = None if self._made_in is None else self._made_in()
         self._cached = (storage.version, keep(found, storage.trace, made_in))
         return found

@@ -153,7 +153,7 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
 @view("+ravel")
 def ravel(x: Tensor) -> Tensor:
     """Return the tensor flattened to one axis."""
-    return reshape(x, -1) if x.ndim else reshape(x, 1)
+    return view_as_shape(x if _layout.is_contiguous(x.layout) else copy(x), -1)
 
 
 @view("+flatten")
@@ -319,8 +319,16 @@ def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -
 def expand(x: Tensor, *size: Any) -> Tensor:
     """Repeat axes of size 1; -1 leaves an axis unchanged."""
     sizes = _sizes(size)
-    own = (None,) * (len(sizes) - x.ndim) + x.layout.shape
-    return x.show(np.broadcast_to(x.layout, [o if s == -1 else s for s, o in zip(sizes, own, strict=True)]))
+    added = len(sizes) - x.ndim
+    own = (None,) * added + x.layout.shape
+    found = np.broadcast_to(x.layout, [o if s == -1 else s for s, o in zip(sizes, own, strict=True)])
+    if 1 in found.shape and x.ndim:  # NumPy's stride is 0 there
+        strides = [*found.strides]
+        for i in reversed(range(found.ndim)):
+            if found.shape[i] == 1:
+                strides[i] = x.layout.strides[i - added] if i >= added else found.shape[i + 1] * strides[i + 1]
+        found = np.lib.stride_tricks.as_strided(found, found.shape, strides)
+    return x.show(found)
 
 
 @view(".expand_as")
@@ -386,7 +394,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """Return a view of any entries of the storage, by size, strides and offset."""
     whole = x.memory.layout
-    offset = _layout.offset_of(x.layout, whole) if storage_offset is None else storage_offset
+    offset = _layout.offset_of(x.layout) if storage_offset is None else storage_offset
     flat = _layout.show_flat(whole)
     if offset + _layout.extent_of(size, stride) > flat.size and _layout.size_of(size):
         raise RuntimeError(f"setStorage: sizes {list(size)}, strides {list(stride)} are out of bounds for storage")

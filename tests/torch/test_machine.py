@@ -74,13 +74,13 @@ def test_checks(check, error):
 
 
 def test_freed_storage():
-    """Memory is freed and had again in name only; another size is refused."""
-    x = torch.ones(2)
+    """Memory is freed and had again in name only, or made longer; a smaller size is refused."""
+    x = torch.ones(3)
     x.storage().resize_(0)
-    x.untyped_storage().resize_(8)
-    assert x.sum() == 2
-    with pytest.raises(torch.NotSupported, match="another size"):
-        x.storage().resize_(3)
+    x.untyped_storage().resize_(16)
+    assert (x.sum(), x.untyped_storage().nbytes()) == (3, 16)
+    with pytest.raises(torch.NotSupported, match="smaller size"):
+        x.storage().resize_(2)
 
 
 def test_seeds_begin_the_stream_anew():

@@ -165,8 +165,49 @@ def test_a_function_gets_and_returns_strides():
         np.testing.assert_array_equal(jax.grad(f)(jnp.ones((2, 3))), [[9, 4, 9], [9, 4, 9]])
 
 
+def test_resize_acts_on_the_memory():
+    """`resize_`, `set_` and `.data -= 1` keep the memory: views of it see what is written afterwards."""
+
+    def resize(x):
+        a, b, c, d = x.clone(), x.clone(), x.clone(), x.clone()
+        first, flat, data = a[:1], c.view(-1), d.data
+        first.resize_(3)
+        b.resize_(2).resize_(4)
+        c.resize_(2, 4).view(-1)[4:] = 0.0
+        c.add_(1)
+        d.data -= 1
+        d.data -= 1
+        e = torch.zeros(0).set_(a, 1, (2, 2), (2, 1))
+        e.mul_(10)
+        return a, first, b, c, flat, data, torch.tensor(c.untyped_storage().nbytes())
+
+    for f in (torch.jax_view(resize), jax.jit(torch.jax_view(resize))):
+        a, first, b, c, flat, data, size = f(jnp.arange(6.0, dtype=jnp.float32))
+        np.testing.assert_array_equal(a, [0, 10, 20, 30, 40, 5])
+        np.testing.assert_array_equal(first, [0, 10, 20])
+        np.testing.assert_array_equal(b, [0, 1, 2, 3])
+        np.testing.assert_array_equal(c, [[1, 2, 3, 4], [1, 1, 1, 1]])
+        np.testing.assert_array_equal(flat, [1, 2, 3, 4, 1, 1])
+        np.testing.assert_array_equal(data, np.arange(6) - 2)
+        assert size == 32
+
+
+def test_einsum_without_a_sum_is_a_view():
+    """Axes that einsum reorders, and diagonals that it takes, are views; rotations have the strides of a transpose."""
+    x = torch.torch_view(jnp.arange(8.0).reshape(2, 2, 2))
+    torch.einsum("bii->bi", x).mul_(10)
+    turned = torch.einsum("bij->jbi", [x])
+    x[0, 1, 0] = 7.0
+    np.testing.assert_array_equal(x.array, [[[0, 1], [7, 30]], [[40, 5], [6, 70]]])
+    np.testing.assert_array_equal(turned.array, x.array.transpose(2, 0, 1))
+    np.testing.assert_array_equal(torch.einsum("bii", x).array, [30, 110])
+    assert torch.rot90(x).stride() == (2, 4, 1)
+
+
 def test_expanded_entries_cannot_be_written():
-    """A write to entries that are one in memory raises PyTorch's error."""
+    """A write to entries that are one in memory raises PyTorch's error; where they overlap it is refused."""
+    with pytest.raises(torch.NotSupported, match="overlap in memory"):
+        torch.zeros(3).unfold(0, 2, 1).mul_(2)
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
         torch.zeros(3, 1).expand(3, 4).add_(1)
 

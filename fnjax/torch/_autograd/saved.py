@@ -155,7 +155,7 @@ def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -
             t = tensors[i]
             fits = whole and tensors[whole[0]].memory is t.memory and not (t.part or (has_graph and len(group) > 1))
             if len(group) > 1 or (fits and not is_contiguous(t.layout)):
-                offset = offset_of(t.layout, t.memory.layout)
+                offset = offset_of(t.layout)
                 yield Place(i, whole[0] if fits else None, offset, t.layout.shape, t.layout.strides)
 
 

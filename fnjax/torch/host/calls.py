@@ -39,7 +39,7 @@ def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
     """Return a traced tensor on the host; both share memory."""
     whole = tensor.memory.layout
     if shared and not tensor.is_contiguous() and not tensor.part:  # NumPy's views depend on the strides
-        flat = _layout.show_flat(whole)[_layout.offset_of(tensor.layout, whole) :]
+        flat = _layout.show_flat(whole)[_layout.offset_of(tensor.layout) :]
         entries = numpy(tensor.show(flat, detached=True))
         strides = [s * tensor.dtype.numpy.itemsize for s in _layout.strides_of(tensor.layout)]
         return record(np.lib.stride_tricks.as_strided, (entries, tensor.layout.shape, strides), {}, "numpy()")
