@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.torch._dtypes import dtype, type_of_number
+from fnjax.torch._dtypes import as_number, dtype, type_of_number
 from fnjax.torch._table import MISSING, Operation, Overload
 from fnjax.torch._table.signature import bind_arguments, read_literal_text
 from fnjax.torch._tensor import Size, Tensor, is_known
@@ -117,6 +117,7 @@ def bind(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         TypeError: none fits.
     """
     wrong = ""
+    args, kwargs = [as_number(a) for a in args], {k: as_number(v) for k, v in kwargs.items()}
     for overload in operation.overloads:
         found = bind_arguments(overload.parameters, args, kwargs.items(), _gather, _find_kind, _as_sizes)
         if not isinstance(found, str):

@@ -17,7 +17,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch import _views
 from fnjax.torch._autograd.graph import SMALL
 from fnjax.torch._call import run
-from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, result_type, type_of_number
+from fnjax.torch._dtypes import DTYPES, as_dtype, as_number, default_dtype, dtype, result_type, type_of_number
 from fnjax.torch._layout import extent_of
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
@@ -156,7 +156,10 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, requires_grad: b
 @known("torch.full")
 def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool = False, **_: Any) -> Tensor:
     """Return a tensor of one number."""
-    own = as_dtype(dtype) if dtype is not None else _guess([fill_value])
+    fill_value = as_number(fill_value)
+    of = {"bool": False, "int": 0, "float": 0.0, "complex": 0j}  # a tensor counts as the number that it holds
+    leaf = of[fill_value.dtype.kind] if isinstance(fill_value, Tensor) else fill_value
+    own = as_dtype(dtype) if dtype is not None else _guess([leaf])
     raw = fill_value.array if isinstance(fill_value, (Tensor, Number)) else fill_value
     return _options(own, requires_grad, jnp.full(_views._sizes([size]), raw, own.array), own)
 
@@ -203,7 +206,7 @@ def arange(
         end = bounds[0]
     elif bounds:
         start, end, step = (*bounds, step)[:3]
-    given = [b.item() if isinstance(b, Tensor) else b for b in (start, end, step)]
+    given = [b.item() if isinstance(b, Tensor) else as_number(b) for b in (start, end, step)]
     own = (
         as_dtype(dtype)
         if dtype is not None

@@ -196,8 +196,16 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
     return promote(higher, lower) if higher.kind == "bool" or lower.kind in {"float", "complex"} else higher
 
 
+def as_number(value: Any) -> Any:
+    """Return a number of NumPy as the number of Python that PyTorch takes it for; anything else as it is."""
+    if isinstance(value, np.floating):
+        return float(value)
+    return int(value) if isinstance(value, np.integer) else value
+
+
 def type_of_number(value: Any) -> type:
     """Return the type by which a Python number promotes; subclasses of int count as int."""
+    value = as_number(value)
     found: type | None = getattr(value, "kind", None)  # of a traced one
     found = found or next((kind for kind in (bool, int, float, complex) if isinstance(value, kind)), None)
     if found is None:
