@@ -402,6 +402,20 @@ def test_a_cut_grid_has_the_same_numbers(a, b, c, strides, constant):
     np.testing.assert_array_equal(number.reshape(-1), pid)
 
 
+@pytest.mark.parametrize("offset", [-40, 16, 64])
+def test_a_block_outside_of_memory_reads_zeros_and_writes_nothing(offset):
+    """The tail of a sequence that is shorter than the kernel's block: no slice starts outside of memory."""
+    affine = Affine(np.full((1,) * MOST, offset), (4, 2), (4, 1))
+    bounds = [affine, Affine(np.full((1,) * MOST, 15)).plus(affine.negated())]
+    view = views.find_view(affine, bounds, 16)
+    memory = jnp.arange(1.0, 17)
+    rows = views.as_rows(memory, view.layout)
+    found = jax.jit(lambda rows: views.to_block(views.read(rows, view), view))(rows)  # JAX checks slices in jit
+    assert not np.any(found)
+    rows = views.write(rows, view, views.from_block(jnp.ones(affine.array(np).shape), view))
+    np.testing.assert_array_equal(views.as_flat(rows, view.layout, 16), memory)
+
+
 @pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.data())

@@ -311,7 +311,8 @@ def _starts(view: View) -> Any:
     """Return the first row of each dimension, with padding; an array where it depends on loop variables."""
     starts: list[Any] = []
     for dimension in view.dimensions:
-        start: Any = dimension.start + dimension.low + dimension.before
+        empty = dimension.low == dimension.high  # all of it is outside of memory, where no slice may start
+        start: Any = 0 if empty else dimension.start + dimension.low + dimension.before
         for variable, coefficient in dimension.terms:
             start = start + variable.value * coefficient
         if dimension.before or dimension.after:
