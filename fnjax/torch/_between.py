@@ -16,6 +16,7 @@ from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.captured import is_node
+from fnjax.torch._autograd.ctx import is_written, mark
 from fnjax.torch._autograd.graph import Storage, compute
 from fnjax.torch._groups import as_group, exchanging
 from fnjax.torch._tensor import Tensor, is_known, make
@@ -118,9 +119,38 @@ def _between(
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with exchanging(), _without_lost_writes(function, (args, kwargs)):
-            return leave(function(*enter(args), **enter(kwargs)))
+            given, named = enter((args, kwargs))
+            own = {id(leaf) for leaf in jax.tree.leaves((args, kwargs), is_leaf=is_node)}
+            leaves = jax.tree.leaves((given, named), is_leaf=is_node)
+            before = [(t, mark(t)) for t in leaves if issubclass(type(t), Tensor) and id(t) not in own]
+            found = function(*given, **named)
+            _refuse_lost_arguments(function, before, found)
+            return leave(found)
 
     return call
+
+
+def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tensor, list[Any]]], found: Any) -> None:
+    """Raise NotSupported where a function wrote to an argument and does not return it: the array has its old values.
+
+    Args:
+        function: the function.
+        before: the arguments that are tensors, with their marks before the call.
+        found: what it returned.
+    """
+    returned = {
+        id(root)
+        for leaf in jax.tree.leaves(found, is_leaf=is_node)
+        if issubclass(type(leaf), Tensor)
+        for root in list_roots(leaf.memory)
+    }
+    for t, marked in before:
+        if is_written(t, marked) and not any(id(root) in returned for root in list_roots(t.memory)):
+            name = getattr(function, "__name__", type(function).__name__)
+            raise NotSupported(
+                f"a write of {name} to an argument of shape {t.shape}, which it does not return: arrays do not change",
+                "return the argument as well, or write to x.clone()",
+            )
 
 
 @contextlib.contextmanager

@@ -748,3 +748,13 @@ def test_older_functions():
     Older = type("Older", (torch.autograd.Function,), {"forward": lambda self, x: x * 2})
     with pytest.raises(RuntimeError, match="Legacy autograd function with non-static forward method is deprecated"):
         Older()(torch.ones(2))
+
+
+@pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_writes_to_arguments(how):
+    """A function of arrays returns what it writes to, or is refused: an array does not change."""
+    ones = jnp.ones(2, int)
+    returned = how(torch.jax_view(lambda x, y: (x.add_(1).view(2, 1), y[:1].mul_(3))))(ones, ones)
+    np.testing.assert_array_equal(jnp.concatenate([x.ravel() for x in returned]), [2, 2, 3])
+    with pytest.raises(torch.NotSupported, match=r"(?s)a write of .* to an argument of shape .*2.*return the argument"):
+        how(torch.jax_view(lambda x: x.add_(1) * 2))(ones)

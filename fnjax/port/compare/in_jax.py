@@ -83,6 +83,8 @@ class Port:
             full = [fnjax.torch.torch_view(x) for x in full]
             for i in self.selected:
                 full[i].requires_grad_()
+            # An in-place Function may not change a leaf, there as in PyTorch.
+            full = [x.clone() if isinstance(x, fnjax.torch.Tensor) else x for x in full]
         found = fnjax.torch.jax_view(self.function(*full, **{**self.kwargs, **key}))
         return [o for o in flatten(found) if isinstance(o, jax.Array)]
 
