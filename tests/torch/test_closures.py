@@ -129,6 +129,10 @@ class Runtime:
 
     select_item = staticmethod(lambda test, make: Item(test.value, make() if test.value else None))
     list_yielded = staticmethod(lambda test, value: (value,))
+
+    def update_entry(self, container, index, operation, value):
+        container[index] = getattr(operator, operation)(container[index], value())
+
     get_entry = staticmethod(lambda container, index: container[index])
     builtin = staticmethod(lambda value: value)
     assume = staticmethod(bool)

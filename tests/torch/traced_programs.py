@@ -140,7 +140,12 @@ class Generator:
         return self.simple(depth, loop=loop)
 
     def simple(self, depth: int, *, loop: bool) -> list[str]:
-        own = [t for feature in self.used[1:] for t in feature.statements if depth > 0 or "{block}" not in t]
+        own = [
+            t
+            for feature in self.used[1:]
+            for t in feature.statements
+            if min(depth, self.left) > 0 or "{block}" not in t
+        ]
         template = self.choose(*own) if own and self.random.random() < 0.65 else self.choose(*BASE.statements)
         lines = []
         for line in template.split("\n"):

@@ -36,6 +36,11 @@ BUILTINS = frozenset(
 )
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _QUESTIONS = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
+_IN_PLACE = {
+    ast.Add: "iadd", ast.Sub: "isub", ast.Mult: "imul", ast.Div: "itruediv", ast.FloorDiv: "ifloordiv", ast.Mod: "imod",
+    ast.Pow: "ipow", ast.MatMult: "imatmul", ast.BitAnd: "iand", ast.BitOr: "ior", ast.BitXor: "ixor",
+    ast.LShift: "ilshift", ast.RShift: "irshift",
+}  # fmt: skip
 # Builtins that return bools of Python.
 _DECIDED = frozenset({"issubclass"})
 # Functions that read the frame that calls them.
@@ -242,6 +247,16 @@ class Calls(ast.NodeTransformer):
         assert isinstance(target, ast.Subscript)
         # Python evaluates the value first.
         return ast.copy_location(ast.Expr(call("set_entry", node.value, target.value, target.slice)), node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        """Lower `a[i] += b`."""
+        target = node.target
+        if not isinstance(target, ast.Subscript) or not _may_be_index(target.slice) or not self._may_delay(node.value):
+            return self.generic_visit(node)
+        value = self._delayed(node.value)
+        operation = ast.Constant(_IN_PLACE[type(node.op)])
+        made = call("update_entry", self.visit(target.value), self.visit(target.slice), operation, value)
+        return ast.copy_location(ast.Expr(made), node)
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
         """Lower the test of an assertion."""

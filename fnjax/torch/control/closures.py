@@ -14,10 +14,10 @@ from fnjax.torch.control.jumps import ends
 from fnjax.torch.control.scope import Loop, Scope, has_jumps, has_traceable, is_traceable, may_leave
 from fnjax.torch.control.syntax import (
     LOOPS,
-    SCOPES,
     assign,
     call,
     delay,
+    list_blocks,
     list_written,
     load,
     map_parts,
@@ -192,7 +192,7 @@ class Closures:
             if node.value is None:
                 return []
             node = ast.copy_location(ast.Assign([node.target], node.value), node)
-        if isinstance(node, SCOPES):
+        if not list_blocks(node):
             return [self._calls.rewrite(node)]
         inner = None if isinstance(node, LOOPS) else loop  # of a loop that is left as it is, so are its jumps
         made = map_parts(node, lambda body: self.block(body, inner), self._calls.rewrite)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -106,3 +106,11 @@ def set_entry(new: Any, container: Any, index: Any) -> None:
     for i, old in enumerate(container):
         here = (index == i) | (index == i - len(container))
         container[i] = select(here, new, old)
+
+
+def update_entry(container: Any, index: Any, operation: str, value: Callable[[], Any]) -> None:
+    """Run `container[index] += value()`, or another such statement, by the name of its function in `operator`."""
+    entry = get_entry(container, index)
+    new = getattr(operator, operation)(entry, value())
+    if new is not entry or type(container) is not list:
+        set_entry(new, container, index)

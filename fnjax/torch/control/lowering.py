@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from fnjax.torch.control.calls import Calls, decide
 from fnjax.torch.control.closures import GIVEN, Block, Closures
 from fnjax.torch.control.jumps import has
+from fnjax.torch.control.match_statements import write_as_if
 from fnjax.torch.control.scope import (
     UNFLAGGED,
     Loop,
@@ -29,7 +30,7 @@ from fnjax.torch.control.scope import (
     may_leave,
     reads_frame,
 )
-from fnjax.torch.control.syntax import LOOPS, assign, bind, call, compare, delay, list_blocks, load, map_parts
+from fnjax.torch.control.syntax import LOOPS, Names, assign, bind, call, compare, delay, list_blocks, load, map_parts
 from fnjax.torch.control.yields import YieldItem, split
 
 TRACED = "__fnjax_traced__"
@@ -49,15 +50,34 @@ def lower(tree: ast.AST) -> ast.AST:
 class _Functions(ast.NodeTransformer):
     """Rewriter of function definitions, inner ones first."""
 
+    def __init__(self) -> None:
+        self._names, self._is_lowered = Names(), False
+
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         if any("triton" in ast.unparse(d) for d in node.decorator_list):
             return node
-        self.generic_visit(node)
-        if not reads_frame(node.body):
+        is_lowered = not reads_frame(node.body)
+        self._visit_scope(node, is_lowered=is_lowered)
+        if is_lowered:
             node.body = _Statements(Scope(node)).run()
         return node
 
     visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - a name of ast
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        """Lower the methods of a class, not its statements."""
+        self._visit_scope(node, is_lowered=False)
+        return node
+
+    def _visit_scope(self, node: ast.AST, *, is_lowered: bool) -> None:
+        before, self._is_lowered = self._is_lowered, is_lowered
+        self.generic_visit(node)
+        self._is_lowered = before
+
+    def visit_Match(self, node: ast.Match) -> ast.AST | Block:
+        """Write a match statement as an `if`, where it only compares values."""
+        self.generic_visit(node)
+        return (write_as_if(node, self._names) if self._is_lowered else None) or node
 
 
 class _Statements:

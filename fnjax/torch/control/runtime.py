@@ -17,7 +17,7 @@ from fnjax.torch.control.expressions import (
     select_item,
 )
 from fnjax.torch.control.iterators import iterate
-from fnjax.torch.control.list_entries import get_entry, set_entry
+from fnjax.torch.control.list_entries import get_entry, set_entry, update_entry
 from fnjax.torch.control.loops import for_, is_traced_range, while_
 
 __all__ = [
@@ -42,5 +42,6 @@ __all__ = [
     "select_item",
     "set_entry",
     "to_bool",
+    "update_entry",
     "while_",
 ]

@@ -68,7 +68,7 @@ def split(node: ast.If, names: Names) -> list[ast.stmt]:
             made.append(ast.If(load(test), bodies[0] or [ast.Pass()], bodies[1]))
         if found:
             made.append(YieldItem(load(_VALUE), None if is_sure else load(_PRESENT)))
-    return [ast.copy_location(s, node) for s in made]
+    return [ast.fix_missing_locations(ast.copy_location(s, node)) for s in made]
 
 
 def _set(item: YieldItem | None, is_sure: bool) -> list[ast.stmt]:
