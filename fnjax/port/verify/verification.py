@@ -60,7 +60,9 @@ def verify_class(job: Job, report: Report) -> Verdict:
     found = Verification(job, theirs, comparing, report).run_verification()
     if comparing.key or comparing.ported is not ours.apply or not any(m in found.reason for m in _RANDOM):
         return found
-    return Verification(job, theirs, add_key(comparing), report).run_verification()
+    keyed, draws = add_key(comparing)
+    again = Verification(job, theirs, keyed, report).run_verification()
+    return again if draws else found  # else it is uninitialised memory
 
 
 def find_original(job: Job) -> Any:
@@ -120,16 +122,22 @@ def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     return Comparing(add_buffers(theirs, ours), ours.apply, **options)
 
 
-def add_key(comparing: Comparing) -> Comparing:
-    """Return the comparison with a class that fnjax.torch has loaded, and that draws its random numbers from a key."""
-    apply = comparing.ported
+def add_key(comparing: Comparing) -> tuple[Comparing, list[int]]:
+    """Return the comparison with a class that fnjax.torch has loaded, and that draws its random numbers from a key.
+
+    Returns:
+        The comparison, and a list that gets the number of draws of each call that draws.
+    """
+    apply, draws = comparing.ported, list[int]()
 
     def ported(*args: Any, key: Any, **kwargs: Any) -> Any:
         with fnjax.torch.seed(key):
-            return apply(*args, **kwargs)
+            found = apply(*args, **kwargs)
+            draws.extend([count] if (count := fnjax.torch.get_rng_state().count) else [])
+        return found
 
     ported.__self__ = apply.__self__  # type: ignore[attr-defined] # the class
-    return replace(comparing, ported=ported, key="key")
+    return replace(comparing, ported=ported, key="key"), draws
 
 
 class Verification:
