@@ -16,7 +16,8 @@ from fnjax.torch.loading.errors import NotSupported
 
 def mark(x: Any) -> list[Value]:
     """Return the values of the memories of a tensor: other objects after a write, the same if the write was undone."""
-    return [root.value for root in list_roots(x.memory)] if isinstance(x, Tensor) else []
+    is_tensor = issubclass(type(x), Tensor)  # and not what a mask selects
+    return [root.value for root in list_roots(x.memory)] if is_tensor else []
 
 
 def is_written(x: Any, before: list[Value]) -> bool:
