@@ -100,9 +100,6 @@ MODULES: dict[str, dict[str, str]] = {
             "test_default_capture",
             "test_default_wildcard",
             "test_no_default",
-            "test_only_default_capture",
-            "test_only_default_wildcard",
-            "test_unreachable_code",
         )
     },
     "test_positional_only_arg": {},
