@@ -23,7 +23,6 @@ from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.journal import Journal, is_journaled
 from fnjax.torch.control.places import UNBOUND, Content
 from fnjax.torch.control.state import State
-from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.recording import HostValue
@@ -142,10 +141,10 @@ def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tens
         id(root)
         for leaf in jax.tree.leaves(found, is_leaf=is_node)
         if issubclass(type(leaf), Tensor)
-        for root in list_roots(leaf.memory)
+        for root in leaf.memory.roots
     }
     for t, marked in before:
-        if is_written(t, marked) and not any(id(root) in returned for root in list_roots(t.memory)):
+        if is_written(t, marked) and not any(id(root) in returned for root in t.memory.roots):
             name = getattr(function, "__name__", type(function).__name__)
             raise NotSupported(
                 f"a write of {name} to an argument of shape {t.shape}, which it does not return: arrays do not change",
@@ -215,6 +214,6 @@ def _take_back(state: State) -> str:
 
 def _is_traced(x: Any) -> bool:
     if issubclass(type(x), (Tensor, Storage)):
-        roots = list_roots(x.memory if issubclass(type(x), Tensor) else x)
+        roots = (x.memory if issubclass(type(x), Tensor) else x).roots
         return not all(is_known(root.value.array) for root in roots)
     return isinstance(x, jax.core.Tracer) or (isinstance(x, Number) and not is_known(x.array))

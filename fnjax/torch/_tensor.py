@@ -356,6 +356,11 @@ class Derived(Storage):
         return self._parent.memory.trace
 
     @property
+    def roots(self) -> list[Storage]:
+        """The storages of the other tensor."""
+        return self._parent.memory.roots
+
+    @property
     def version(self) -> int:
         """The number of writes to the other tensor's storage."""
         return self._parent.memory.version
@@ -397,15 +402,14 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Ten
 
 def _check_not_replaced(storage: Storage) -> None:
     """Raise if a copy of a module runs with other values, and this storage is the module's own."""
-    while isinstance(storage, Derived):
-        storage = storage._parent.memory
-    name = (replaced.get() or {}).get(id(storage))
-    if name is not None:
-        raise NotSupported(
-            f"{name}.forward reads a tensor of shape {storage.layout.shape} of the module itself, and not of the copy "
-            "with other parameters that is called in its place",
-            "read it through self or a hook's first argument, and not through a global variable or an iterator",
-        )
+    for root in storage.roots:
+        name = (replaced.get() or {}).get(id(root))
+        if name is not None:
+            raise NotSupported(
+                f"{name}.forward reads a tensor of shape {root.layout.shape} of the module itself, and not of the copy "
+                "with other parameters that is called in its place",
+                "read it through self or a hook's first argument, and not through a global variable or an iterator",
+            )
 
 
 def is_known(array: Any) -> bool:

@@ -406,6 +406,37 @@ def test_a_read_of_the_module_itself_is_refused(path):
     assert given.item() == 42  # a tensor of the module that is an argument may be read
 
 
+CHOSEN = """
+import torch
+from torch import nn
+
+class Chosen(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight, self.parts = nn.Parameter(torch.ones(3)), [torch.ones(3), torch.zeros(3)]
+
+    def forward(self, x, own=None):
+        y = x
+        if x.sum() > 0:
+            y = self.weight if own is None else own.weight
+        return y * 2 + [x, x + 1][(x.sum() > 0).long()]
+"""
+
+
+def test_a_tensor_that_a_traced_test_chooses_is_read_in_a_call(tmp_path):
+    """Its memory is that of several tensors; one of the module itself among them is refused."""
+    (tmp_path / "chosen.py").write_text(CHOSEN)
+    model = torch.load(tmp_path / "chosen.py").Chosen()
+    call = jax.jit(lambda w, x: torch.func.functional_call(model, {"weight": w}, (x,)))
+    for sign, wanted in ((1.0, [8, 8, 8]), (-1.0, [-3, -3, -3])):
+        np.testing.assert_array_equal(call(jnp.full(3, 3.0), jnp.full(3, sign)), wanted)
+    own = types.SimpleNamespace(get=lambda: model)
+    hidden = functools.lru_cache(own.get)
+    kept = type("Own", (), {"weight": property(lambda _: hidden().weight)})()
+    with pytest.raises(torch.NotSupported, match="of the module itself"):
+        jax.jit(lambda w, x: torch.func.functional_call(model, {"weight": w}, (x, kept)))(jnp.ones(3), jnp.ones(3))
+
+
 class Counts(nn.Module):
     def __init__(self):
         super().__init__()

@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.loading.errors import NotSupported
@@ -17,7 +16,7 @@ from fnjax.torch.loading.errors import NotSupported
 def mark(x: Any) -> list[Value]:
     """Return the values of the memories of a tensor: other objects after a write, the same if the write was undone."""
     is_tensor = issubclass(type(x), Tensor)  # and not what a mask selects
-    return [root.value for root in list_roots(x.memory)] if is_tensor else []
+    return [root.value for root in x.memory.roots] if is_tensor else []
 
 
 def is_written(x: Any, before: list[Value]) -> bool:

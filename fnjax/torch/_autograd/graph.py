@@ -420,6 +420,11 @@ class Storage:
         """The trace that the memory belongs to, or None."""
         return find_trace(self.value.array)
 
+    @property
+    def roots(self) -> list[Storage]:
+        """The storages that hold the values of the memory: itself, or those that it is computed from."""
+        return [self]
+
     def lend(self, other: Storage) -> None:
         """Remember that other memory stands for this: nobody may write to it, or read it after a write to this."""
         other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"

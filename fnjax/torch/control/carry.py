@@ -18,7 +18,7 @@ from fnjax.torch.control.effects import describe_place
 from fnjax.torch.control.journal import note_storage
 from fnjax.torch.control.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
 from fnjax.torch.control.state import State
-from fnjax.torch.deferred.aliases import Merged, list_roots
+from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of, make_number
@@ -167,7 +167,7 @@ class Carry:
         found = set[Place]()
         sources: dict[Place, list[Any]] = {p: [] for p in places}
         for p, leaf in places.items():
-            for root in list_roots(leaf.memory):
+            for root in leaf.memory.roots:
                 if root.serial < start:
                     found.add(p)
                     root.shared = f"a write to what {self.names[p[0]]} became in a loop that ends on a traced value"
@@ -209,7 +209,7 @@ class Carry:
         for at, i in self.first:
             first = self.leaves[at][i]
             if isinstance(first, Tensor) and self.values[at] is not UNBOUND:
-                for root in list_roots(first.memory):
+                for root in first.memory.roots:
                     root.shared = text.format(self.names[at])
 
     def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[Place]:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Value, compute, compute_view, find_kept, keep
+from fnjax.torch._autograd.graph import Storage, Value, compute, compute_view, find_kept, keep
 from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import select
 from fnjax.torch.deferred.either import Either, distribute
@@ -34,6 +34,11 @@ class _Selected(Derived):
     def trace(self) -> Any:
         """The trace that the integer belongs to."""
         return self._at.memory.trace
+
+    @property
+    def roots(self) -> list[Storage]:
+        """The storages of all of the tensors."""
+        return [root for parent in self._parents for root in parent.memory.roots]
 
     @property
     def version(self) -> int:

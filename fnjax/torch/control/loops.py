@@ -19,7 +19,6 @@ from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.journal import Journal
 from fnjax.torch.control.state import State
-from fnjax.torch.deferred.aliases import list_roots
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.loading.errors import NotSupported
 
@@ -211,7 +210,7 @@ def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
             "torch.autograd through a loop that ends on a traced value", "write it with a fixed number of iterations"
         )
 
-    for storage in list_roots(tensor.memory):
+    for storage in tensor.memory.roots:
         storage.value = Value(storage.value.array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
         storage.version += 1
 

@@ -86,6 +86,11 @@ class Merged(Derived):
         return self._own.trace
 
     @property
+    def roots(self) -> list[Storage]:
+        """Its own storage, and those of the memory that it shares."""
+        return [self._own, *(root for twin in self._twins for root in twin.storage.roots)]
+
+    @property
     def version(self) -> int:
         """The number of writes to this memory, and to those that it shares."""
         self._follow()
@@ -112,15 +117,6 @@ class Merged(Derived):
             twin.seen = twin.storage.version
 
 
-def list_roots(storage: Any) -> list[Storage]:
-    """Return the storages that hold the values of a memory: itself, or those that it is computed from."""
-    if isinstance(storage, Merged):
-        return [storage._own, *(r for twin in storage._twins for r in list_roots(twin.storage))]
-    if not isinstance(storage, Derived):
-        return [storage]
-    return [r for p in getattr(storage, "_parents", None) or [storage._parent] for r in list_roots(p.memory)]
-
-
 def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
     """Return a condition's array; `known` has those of its parts by their ids."""
     if isinstance(test, Value):
@@ -139,7 +135,7 @@ def _choose(test: _Test, a: Value, b: Value) -> Value:
 def find_shared(state: Sequence[Any]) -> set[int]:
     """Return the ids of the storages that several variables share."""
     tensors = {id(x): x for x in state if issubclass(type(x), Tensor)}
-    roots = [id(r) for x in state if id(x) in tensors for r in list_roots(x.memory)]
+    roots = [id(r) for x in state if id(x) in tensors for r in x.memory.roots]
     return {r for r in roots if roots.count(r) > 1}
 
 
@@ -163,7 +159,7 @@ def merge_memory(
         if not isinstance(side, Tensor) or side.dtype is not own or side.layout.shape != value.array.shape:
             continue
         # Memory that a branch made may be a choice, or a view, of older memory.
-        if any(root.serial < start or id(root) in shared for root in list_roots(side.memory)):
+        if any(root.serial < start or id(root) in shared for root in side.memory.roots):
             sides.append((side, Value(taken)))
     if not sides:
         return None
