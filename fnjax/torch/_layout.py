@@ -126,7 +126,7 @@ def unflatten(flat: jax.Array, whole: Layout) -> jax.Array:
         return flat.reshape(whole.shape)
     if is_dense(whole.shape, whole.strides):
         order = _sort_axes(whole)
-        return jnp.transpose(flat.reshape([whole.shape[i] for i in order]), np.argsort(order))
+        return jnp.transpose(flat.reshape([whole.shape[i] for i in order]), np.argsort(order).tolist())
     return flat[_positions(whole, 0)]
 
 

@@ -96,8 +96,24 @@ def _share(memory: Storage, entries: Any, shown: _Shown | None) -> None:
 
 
 def share(tensor: Tensor, entries: Any) -> Tensor:
-    """Return a new tensor of a NumPy array's entries, after making both share memory."""
+    """Return a new tensor of a NumPy array's entries, after making both share memory.
+
+    Raises:
+        ValueError: the array has strides that a tensor cannot have (PyTorch's message).
+    """
+    if any(s < 0 for s in entries.strides):
+        raise ValueError(
+            "At least one stride in the given numpy array is negative, and tensors with negative strides are not "
+            "currently supported. (You can probably work around this by making a copy of your array  with "
+            "array.copy().) "
+        )
+    if any(s % entries.itemsize for s in entries.strides):
+        raise ValueError(
+            "given numpy array strides not a multiple of the element byte size. Copy the numpy array first."
+        )
+    strides = [s // entries.itemsize for s in entries.strides]
+    tensor.layout = tensor.memory.layout = _layout.make_layout(entries.shape, strides)
     known = is_known(tensor.array)  # what is traced cannot see what NumPy writes when the program runs
-    if known and entries.flags.c_contiguous and entries.flags.writeable:
+    if known and entries.flags.writeable:
         _share(tensor.memory, entries, None)
     return tensor

@@ -86,8 +86,8 @@ def convert(value, memo):
     """An argument for fnjax.torch; a tensor once, so that two parameters may be one tensor."""
     if isinstance(value, torch.Tensor):
         if id(value) not in memo:
-            strides = None if value.is_contiguous() else value.stride()
-            memo[id(value)] = make(to_array(value), Dtype(str(value.dtype).removeprefix("torch.")), strides=strides)
+            own = Dtype(str(value.dtype).removeprefix("torch."))
+            memo[id(value)] = make(to_array(value), own, strides=value.stride())
         return memo[id(value)]
     if isinstance(value, torch.dtype):
         return Dtype(str(value).removeprefix("torch."))

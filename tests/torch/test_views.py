@@ -204,6 +204,20 @@ def test_einsum_without_a_sum_is_a_view():
     assert torch.rot90(x).stride() == (2, 4, 1)
 
 
+def test_numpy_arrays_in_other_orders_share_memory():
+    """`from_numpy(a.T)` has the array's strides and memory, as `.grad` has its tensor's; negative strides raise."""
+    a = np.arange(6, dtype=np.float32).reshape(2, 3)
+    x, gap = torch.from_numpy(a.T), torch.from_numpy(a[:, ::2])
+    a[0, 2] = 9.0
+    x[0, 0] = 7.0
+    assert (x.stride(), gap.stride(), gap.tolist()) == ((1, 3), (3, 2), [[7, 9], [3, 5]])
+    assert np.shares_memory(x.numpy(), a)
+    x.requires_grad_().pow(2).sum().backward()
+    assert x.grad.stride() == (1, 3)
+    with pytest.raises(ValueError, match="negative"):
+        torch.from_numpy(a[::-1])
+
+
 def test_expanded_entries_cannot_be_written():
     """A write to entries that are one in memory raises PyTorch's error; where they overlap it is refused."""
     with pytest.raises(torch.NotSupported, match="overlap in memory"):

@@ -21,6 +21,7 @@ from fnjax.torch._autograd.graph import (
     resume_autocast,
     set_mode,
 )
+from fnjax.torch._strides import preserve
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.journal import is_in_loop, note_reached, note_tensor
 from fnjax.torch.loading.errors import NotSupported, find_line
@@ -271,7 +272,8 @@ def backward(
     leaves = [v for v in _reach(values).values() if v.leaf is not None and (wanted is None or id(v) in wanted)]
     for leaf, found in zip(leaves, differentiate(values, leaves, starts, record=create_graph), strict=True):
         tensor: Tensor = leaf.leaf
-        made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found), create_graph)
+        strides = preserve(tensor.layout)
+        made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found, strides=strides), create_graph)
         note_tensor(tensor)
         if tensor.grad is None:
             tensor.grad = made
@@ -279,7 +281,7 @@ def backward(
             with set_mode(Mode(enabled=create_graph)):
                 total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
                 if create_graph:
-                    tensor.grad = make(total.array, tensor.dtype, value=total)
+                    tensor.grad = make(total.array, tensor.dtype, value=total, strides=strides)
                 else:  # all that show its memory see the sum
                     tensor.grad.assign(total)
         with set_mode(Mode(enabled=False)):
