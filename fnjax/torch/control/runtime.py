@@ -1,21 +1,9 @@
 """Control flow where it runs: the calls that lowering puts in place of statements and expressions."""
 
 from fnjax.torch.control.branches import if_, returned, to_bool
-from fnjax.torch.control.expressions import (
-    and_,
-    assume,
-    builtin,
-    filtered,
-    in_,
-    is_,
-    is_not,
-    known,
-    list_yielded,
-    not_,
-    not_in,
-    or_,
-    select_item,
-)
+from fnjax.torch.control.builtins import builtin
+from fnjax.torch.control.expressions import and_, assume, is_, is_not, known, not_, or_
+from fnjax.torch.control.folds import filtered, in_, list_yielded, not_in, select_item
 from fnjax.torch.control.iterators import iterate
 from fnjax.torch.control.list_entries import get_entry, set_entry, update_entry
 from fnjax.torch.control.loops import for_, is_traced_range, while_

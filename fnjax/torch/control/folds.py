@@ -1,0 +1,225 @@
+"""Builtins of a list's items, of which traced tests may decide: `sum`, `any`, `max`, `sorted`, `in`, comprehensions."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import jax.numpy as jnp
+
+from fnjax.torch._dtypes import result_type
+from fnjax.torch._tensor import Tensor
+from fnjax.torch.control.branches import if_, run_where, select, to_bool
+from fnjax.torch.control.expressions import and_, is_traced, not_, or_
+from fnjax.torch.control.list_entries import get_entry
+from fnjax.torch.control.places import UNBOUND
+from fnjax.torch.control.raises import refuse_caught
+from fnjax.torch.deferred.either import Either
+from fnjax.torch.deferred.filtered import Filtered, Item
+from fnjax.torch.deferred.number import NUMBERS, Number, kinds_of, number
+from fnjax.torch.deferred.selection import Selection
+from fnjax.torch.loading.errors import NotSupported
+
+
+def in_(value: Any, container: Any) -> Any:
+    """Return `value in container`; traced where a traced test decides on them."""
+    if type(container) is Either:
+        return container.map(lambda x: in_(value, x), "in")
+    if type(value) is Either:
+        return value.map(lambda x: in_(x, container), "in")
+    if type(value) is Number and isinstance(container, (tuple, list, set, frozenset, range, dict)):
+        return _any(value == x for x in container)
+    try:
+        return value in container
+    except NotSupported:
+        if type(container) not in {tuple, list}:
+            raise
+        return _any(value is x or value == x for x in container)
+
+
+def not_in(value: Any, container: Any) -> Any:
+    """Return `value not in container`."""
+    found = in_(value, container)
+    return not found if type(found) is bool else not_(found)
+
+
+_readers: dict[int, Any] = {}  # by their ids the frames of generators that a builtin reads item by item
+
+
+def list_yielded(test: Any, value: Any) -> tuple[Any, ...]:
+    """Return the item that a generator yields if a test is true.
+
+    Raises:
+        NotSupported: the test is traced, and what reads the generator does not know such items.
+    """
+    decided = to_bool(test)
+    if isinstance(decided, bool):
+        return (value,) if decided else ()
+    if id(sys._getframe(1)) not in _readers:
+        raise NotSupported(
+            "an item that a generator yields only if a traced test is true",
+            "read the generator by sum(), any(), all(), max(), min() or list(), or yield something in both branches",
+        )
+    return (Item(decided, value),)
+
+
+def _read(generator: types.GeneratorType[Any, Any, Any]) -> Iterator[Item]:
+    frame = generator.gi_frame
+    _readers[id(frame)] = frame
+    try:
+        yield from _list_items(generator)
+    finally:
+        del _readers[id(frame)]
+
+
+def select_item(test: Any, make: Callable[[], Any]) -> Item:
+    """Return the item of a comprehension whose condition is traced; making it counts where that is true."""
+    value = run_where(test, make, UNBOUND)
+    return Item(value is not UNBOUND and test, value)
+
+
+def filtered(items: Iterable[Any], function: Any = None) -> Any:
+    """Return the items of a comprehension whose condition may be traced, as Python's own where it never is.
+
+    Args:
+        items: the items; an Item where the condition is traced.
+        function: what is called with the comprehension as a generator.
+    """
+    if function is None:
+        return Filtered([*_list_items(items)]) if Item in {*map(type, items)} else items
+    return Filtered(_list_items(items)) if id(function) in _TAKING_ITEMS else _iter_known(items)
+
+
+def _list_items(values: Iterable[Any]) -> Iterator[Item]:
+    if type(values) is Filtered:
+        values = values.items
+    return (x if type(x) is Item else Item(True, x) for x in values)
+
+
+def _iter_known(items: Iterable[Any]) -> Iterator[Any]:
+    for item in items:
+        if type(item) is Item:
+            raise Filtered([item]).refuse("iteration")
+        yield item
+
+
+def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a builtin of a list, also of one of two lists that a traced test decides on, or a generator's items."""
+
+    def fold(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and type(args[0]) is Either:
+            return args[0].map(lambda x: function(x, **kwargs), "iteration")
+        if args and type(args[0]) is types.GeneratorType and list_yielded.__name__ in args[0].gi_code.co_names:
+            args = Filtered(_read(args[0])), *args[1:]
+        return function(*args, **kwargs)
+
+    return fold
+
+
+def _collect(*args: Any) -> Any:
+    if not args or type(args[0]) is not Filtered:
+        return list(*args)
+    items = [*args[0].items]
+    return [i.value for i in items] if all(i.test is True for i in items) else Filtered(items)
+
+
+def _len(values: Any, /) -> Any:
+    return values.size(0) if type(values) is Selection else values.count() if type(values) is Filtered else len(values)
+
+
+def _sum(values: Any, /, start: Any = 0) -> Any:
+    if type(values) is not Filtered:
+        return sum(values, start)
+    for test, value in values.items:
+        start = if_(test, partial(operator.add, start, value), lambda start=start: start)
+    return start
+
+
+def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def find(best: Item, new: Item) -> Item:
+        """Return the better one of two items, each a value and its key."""
+        if best.test is False:
+            return new
+        better = and_(new.test, lambda: or_(not_(best.test), lambda: is_better(new.value[1], best.value[1])))
+        return Item(or_(best.test, lambda: new.test), select(better, new.value, best.value))
+
+    def choose(*args: Any, key: Any = None, **kwargs: Any) -> Any:
+        items = [*_list_items(args[0] if len(args) == 1 else args)]
+        keys = [v if key is None else key(v) if t is True else select_item(t, partial(key, v)).value for t, v in items]
+        if not any(map(is_traced, (*keys, *(i.test for i in items)))):
+            known = iter(keys)
+            by_key = {} if key is None else {"key": lambda _: next(known)}
+            return function(*([[i.value for i in items]] if len(args) == 1 else args), **by_key, **kwargs)
+        pairs = (Item(i.test, (i.value, k)) for i, k in zip(items, keys, strict=True))
+        best = functools.reduce(find, pairs, Item(False, None))
+        if "default" in kwargs:
+            return select(best.test, best.value[0], kwargs["default"])
+        if best.test is not True:
+            refuse_caught(ValueError())
+        return best.value[0]
+
+    return choose
+
+
+def _any(values: Any) -> Any:
+    items = (select(t, v, False) for t, v in values.items) if type(values) is Filtered else iter(values)
+    for value in items:
+        decided = to_bool(value)
+        if decided is not False:
+            return decided if decided is True else or_(Number(decided.value, [bool]), lambda: _any(items), items)
+    return False
+
+
+def _all(values: Any) -> Any:
+    items = (select(t, v, True) for t, v in values.items) if type(values) is Filtered else iter(values)
+    for value in items:
+        decided = to_bool(value)
+        if decided is not True:
+            return decided if decided is False else and_(Number(decided.value, [bool]), lambda: _all(items), items)
+    return True
+
+
+def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
+    if len(args) != 1:
+        return sorted(*args, key=key, **kwargs)
+    values = list(args[0])
+    keys = values if key is None else [*map(key, values)]
+    parts = [k if type(k) is tuple else (k,) for k in keys]
+    if not any(is_traced(x) for part in parts for x in part):
+        known = iter(keys)
+        return sorted(values, key=None if key is None else lambda _: next(known), **kwargs)
+    if kwargs.get("reverse", False):  # equal ones keep their order
+        known = reversed(keys)
+        return _sort(values[::-1], key=lambda _: next(known))[::-1]
+    if len({*map(len, parts)}) > 1 or not all(isinstance(x, (Tensor, Number, *NUMBERS)) for p in parts for x in p):
+        raise NotSupported("sorted() by traced keys that are not of one kind", "make them numbers, or tuples of these")
+    order = jnp.lexsort([_stack(column) for column in reversed([*zip(*parts, strict=True)])])
+    return [get_entry(values, number(order[i])) for i in range(len(values))]
+
+
+def _stack(numbers: Sequence[Any]) -> Any:
+    """Return the array of numbers, which may be tensors of one element."""
+    tensors = [x.dtype for x in numbers if isinstance(x, Tensor)]
+    own = result_type([(d, 0) for d in tensors], chain(*(kinds_of(x) for x in numbers if not isinstance(x, Tensor))))
+    arrays = [x.array.reshape(()) if isinstance(x, (Tensor, Number)) else x for x in numbers]
+    return jnp.stack([jnp.asarray(a, own.array) for a in arrays])
+
+
+# By the ids of builtins their replacements.
+FOLDS: dict[int, Any] = {
+    id(len): _fold(_len),
+    id(max): _fold(_extreme(max, operator.gt)),
+    id(min): _fold(_extreme(min, operator.lt)),
+    id(sorted): _sort,
+    id(any): _fold(_any),
+    id(all): _fold(_all),
+    id(sum): _fold(_sum),
+    id(list): _fold(_collect),
+}
+_TAKING_ITEMS = frozenset(map(id, (sum, any, all, max, min, list)))  # those that know items beside their tests
