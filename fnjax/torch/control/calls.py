@@ -32,6 +32,7 @@ BUILTINS = frozenset(
         "len",
         "sum",
         "list",
+        "next",
     ]
 )
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

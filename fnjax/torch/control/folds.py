@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from fnjax.torch._dtypes import result_type
 from fnjax.torch._tensor import Tensor
-from fnjax.torch.control.branches import if_, run_where, select, to_bool
+from fnjax.torch.control.branches import if_, negate, run_where, select, to_bool
 from fnjax.torch.control.expressions import and_, is_traced, not_, or_
 from fnjax.torch.control.list_entries import get_entry
 from fnjax.torch.control.places import UNBOUND
@@ -133,6 +133,19 @@ def _len(values: Any, /) -> Any:
     return values.size(0) if type(values) is Selection else values.count() if type(values) is Filtered else len(values)
 
 
+def _next(items: Any, /, *default: Any) -> Any:
+    if type(items) is not Filtered:
+        return next(items, *default)
+    rest = iter(items.items)
+    item = next(rest, None)
+    if item is None and not default:
+        raise items.refuse("next() without a default")
+    if item is None or item.test is True:
+        return default[0] if item is None else item.value
+    after = run_where(negate(item.test), lambda: _next(Filtered(rest), *default), item.value, rest)
+    return select(item.test, item.value, after)
+
+
 def _sum(values: Any, /, start: Any = 0) -> Any:
     if type(values) is not Filtered:
         return sum(values, start)
@@ -221,5 +234,6 @@ FOLDS: dict[int, Any] = {
     id(all): _fold(_all),
     id(sum): _fold(_sum),
     id(list): _fold(_collect),
+    id(next): _next,
 }
-_TAKING_ITEMS = frozenset(map(id, (sum, any, all, max, min, list)))  # those that know items beside their tests
+_TAKING_ITEMS = frozenset(map(id, (sum, any, all, max, min, list, next)))  # those that know items beside their tests
