@@ -146,11 +146,15 @@ def _next(items: Any, /, *default: Any) -> Any:
     return select(item.test, item.value, after)
 
 
+def _identity(value: Any) -> Any:
+    return value
+
+
 def _sum(values: Any, /, start: Any = 0) -> Any:
     if type(values) is not Filtered:
         return sum(values, start)
     for test, value in values.items:
-        start = if_(test, partial(operator.add, start, value), lambda start=start: start)
+        start = if_(test, partial(operator.add, start, value), partial(_identity, start))
     return start
 
 

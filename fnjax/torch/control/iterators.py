@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from fnjax.torch.control.expressions import TracedRange
@@ -46,8 +47,8 @@ def runs_code(items: Any) -> bool:
     return type(items) not in _PLAIN
 
 
-_PLAIN = {type(iter(x)) for x in ([], (), {}, {}.values(), {}.items(), set(), "", b"", range(2), range(2**70))}
-_PLAIN |= {type(reversed([])), range}
+_SOURCES: list[Iterable[Any]] = [[], (), {}, {}.values(), {}.items(), set(), "", b"", range(2), range(2**70)]
+_PLAIN: set[type] = {range, type(reversed([])), *(type(iter(x)) for x in _SOURCES)}
 
 
 def is_shared(items: Any) -> bool:

@@ -11,7 +11,7 @@ from fnjax.torch.control.syntax import LOOPS, SCOPES, list_blocks, walk
 Kinds = tuple[type[ast.stmt], ...]
 
 
-def has(body: Iterable[ast.AST], kind: type[ast.stmt] | Kinds) -> bool:
+def has(body: Iterable[ast.AST], kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> bool:
     """Return whether statements contain one of a kind, outside of inner functions."""
     return any(isinstance(n, kind) for n in walk(body))
 
