@@ -16,7 +16,8 @@ from fnjax.torch.loading.errors import NotSupported
 def mark(x: Any) -> list[Value]:
     """Return the values of the memories of a tensor: other objects after a write, the same if the write was undone."""
     is_tensor = issubclass(type(x), Tensor)  # and not what a mask selects
-    return [root.value for root in x.memory.roots] if is_tensor else []
+    values = [root.value for root in x.memory.roots] if is_tensor else []
+    return [v if v.hooks is None else v.hooks.base for v in values]  # a hook that is registered is no write
 
 
 def is_written(x: Any, before: list[Value]) -> bool:
