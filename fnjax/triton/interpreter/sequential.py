@@ -14,9 +14,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.triton.interpreter.carry import array_shape, of_variable
 from fnjax.triton.interpreter.fixpoint import Arrays, Fixpoint
-from fnjax.triton.interpreter.forward_only import forbid_transpose
 from fnjax.triton.interpreter.interpreter import Frame, evaluate
 from fnjax.triton.interpreter.waits import unchanged
 from fnjax.triton.values import types

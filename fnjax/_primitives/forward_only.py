@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from jax.extend.core import Primitive
@@ -14,7 +14,7 @@ forward_only_p = Primitive("fnjax_forward_only")
 forward_only_p.multiple_results = True
 
 
-def forbid_transpose(values: Sequence[Any], error: type[Exception], text: str) -> Arrays:
+def forbid_transpose(values: Sequence[Any], error: Callable[[str], Exception], text: str) -> Arrays:
     """Return `values`; raise `error(text)` if reverse mode transposes them.
 
     JAX's own error for an operation without a transpose names neither the user's method nor a remedy.
@@ -31,7 +31,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tupl
     return forward_only_p.bind(*primals, **params), dots
 
 
-def _raise(*_: Any, error: type[Exception], text: str) -> Any:
+def _raise(*_: Any, error: Callable[[str], Exception], text: str) -> Any:
     raise error(text)
 
 
