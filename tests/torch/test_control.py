@@ -648,6 +648,62 @@ def test_no_gradient_leaves_a_branch_that_is_not_taken(elsewhere, name, x):
     np.testing.assert_allclose(found, want.numpy(), rtol=1e-5)
 
 
+FEW = """
+def moved(x):
+    a, b, n = x * 1, x * 2, 0
+    view = b[1:]
+    while n < 3 and a.sum() < 8:
+        view += a[1:]
+        a, b, n = b, a + b, n + 1
+    else:
+        a.mul_(2)
+    return (a * b).sum() + view.sum() * n
+
+
+def flagged(x):
+    n, kind = 0, None
+    while True:
+        n += 1
+        if n > 3 or x.sum() > 9:
+            break
+        x = x * x if kind is None else x + 1
+        kind = "b"
+    return (x * n).sum()
+
+
+def many(x):
+    while x.sum() < 100:
+        x = x * 2
+    return x.sum()
+
+
+def many_items(x):
+    for i in range(20):
+        if x.sum() > 100:
+            break
+        x = x * 2
+    return x.sum()
+"""
+
+
+def test_loops_of_few_iterations(tmp_path):
+    """They may move memory and change what a variable is, and have gradients; others are refused one, with the line."""
+    path = tmp_path / "few.py"
+    path.write_text(FEW)
+    file = torch.load(path)
+    for name in ("moved", "flagged"):
+        function = torch.jax_view(getattr(file, name))
+        compiled = jax.jit(jax.value_and_grad(function))
+        for x in ([0.5, 1.0, 2.0], [-1.0, -2.0, 0.5], [3.0, 4.0, 5.0], [0.1, 0.1, 0.2]):
+            for want, found in zip(jax.value_and_grad(function)(jnp.array(x)), compiled(jnp.array(x)), strict=True):
+                np.testing.assert_allclose(found, want, rtol=1e-5)
+    for name, line in (("many", 26), ("many_items", 34)):
+        function = torch.jax_view(getattr(file, name))
+        assert jax.jit(lambda x, f=function: jax.jvp(f, (x,), (x,)))(jnp.ones(3)) == (192, 192)
+        with pytest.raises(torch.NotSupported, match=rf"a gradient of a loop (.|\n)*few.py:{line}"):
+            jax.grad(jax.jit(function))(jnp.ones(3))
+
+
 MOVED = """
 import torch
 
@@ -655,7 +711,7 @@ import torch
 def none_run(x):
     a = x * 1
     acc, n = a, 0
-    while n < 3 and acc.sum() < 5:
+    while n < 9 and acc.sum() < 5:
         acc, n = acc * 2, n + 1
     acc += 1
     a *= 2
@@ -665,7 +721,7 @@ def none_run(x):
 def moved(x):
     a, b = x * 1, x * 2
     c, n = a + b, 0
-    while n < 3 and c.max() > x.sum():
+    while n < 9 and c.max() > x.sum():
         n += 1
         b = c
         c = a
@@ -676,7 +732,7 @@ def moved(x):
 def moved_then_the_first(x):
     a, b, n = x * 1, x * 2, 0
     old = b[:]
-    while n < 3 and a.sum() < 5:
+    while n < 9 and a.sum() < 5:
         a, b, n = b, a + b, n + 1
     old += 1
     return a, b

@@ -607,7 +607,7 @@ def view_in_a_loop(x):
     a = x.clone()
     v = a[1:3]
     n = 0
-    while n < 3 and a.sum() > 0.1:
+    while n < 9 and a.sum() > 0.1:
         v *= 0.5
         n += 1
     return a, v, n
@@ -616,7 +616,7 @@ def view_in_a_loop(x):
 def transposed_in_a_loop(x):
     a = x.repeat(3, 1)
     v, n = a.t(), 0
-    while a.sum() < 20 and n < 3:
+    while a.sum() < 20 and n < 9:
         v += x
         n += 1
     return a, v
@@ -624,7 +624,7 @@ def transposed_in_a_loop(x):
 
 def attributes_in_a_loop(x):
     o = Box(x)
-    while o.value.sum() < 50 and o.count < 4:
+    while o.value.sum() < 50 and o.count < 9:
         o.up()
     return o.value + o.count
 
@@ -632,7 +632,7 @@ def attributes_in_a_loop(x):
 def items_in_a_loop(x):
     log, d = [0, x], {"k": x}
     q = collections.deque([x])
-    while x.sum() < 50 and log[0] < 4:
+    while x.sum() < 50 and log[0] < 9:
         x = x * 2
         log[0] += 1
         log[1] = log[1] + x
@@ -649,7 +649,7 @@ def nonlocal_in_a_loop(x):
         n += 1
         y = y * 2
 
-    while y.sum() < 50 and n < 4:
+    while y.sum() < 50 and n < 9:
         step()
     return y + n
 
@@ -663,7 +663,7 @@ def global_in_a_loop(x):
         N += 1
         return x * 2
 
-    while x.sum() < 50 and N < 4:
+    while x.sum() < 50 and N < 9:
         x = step()
     n, N = N, 0
     return x + n
@@ -671,7 +671,7 @@ def global_in_a_loop(x):
 
 def branch_in_a_loop(x):
     o, n = Box(x), 0
-    while o.value.sum() < 50 and n < 4:
+    while o.value.sum() < 50 and n < 9:
         if o.value.sum() > 10:
             o.up()
         else:
@@ -702,7 +702,7 @@ def items_of_a_list(x):
 
 def containers_assigned_anew(x):
     state, n = [x, x * 2], 0
-    while state[0].sum() < 50 and n < 4:
+    while state[0].sum() < 50 and n < 9:
         state = [s * 2 for s in state]
         n += 1
     return state[0] + state[1]

@@ -249,7 +249,7 @@ def of_pairs(x):
 def in_a_loop(x):
     v = x.t()
     s, n = x, 0
-    while n < 3 and s.abs().sum() < 100:
+    while n < 9 and s.abs().sum() < 40:
         s = s + v.sum()
         n += 1
     return s * v

@@ -130,7 +130,8 @@ class Generator:
             if kind == "for":
                 lines = [f"for {name} in range({self.random.randint(1, 3)}):", *inner(loop=True)]
             else:
-                head = [f"{name} = 0", f"while {name} < {self.random.randint(1, 3)} and ({test()}):"]
+                bound = (1, 2, 9)[self.random.randrange(3)]  # 9 are too many to be run as branches
+                head = [f"{name} = 0", f"while {name} < {bound} and ({test()}):"]
                 lines = [*head, f"    {name} += 1", *inner(loop=True)]
             return lines + (["else:", *inner()] if self.random.random() < 0.25 else [])
         if kind == "jump" and loop:

@@ -1,15 +1,17 @@
-"""Loops: run in Python while their condition is known, and as a JAX loop from the iteration on where it is traced."""
+"""Loops: run in Python while their condition is known, and as branches or a JAX loop from where it is traced on."""
 
 from __future__ import annotations
 
 import copy
 import functools
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.torch._autograd.graph import Mode, Node, Value, get_mode, set_mode, watch
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor
@@ -17,10 +19,11 @@ from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
-from fnjax.torch.control.journal import Journal
+from fnjax.torch.control.journal import Journal, next_serial
+from fnjax.torch.control.places import CELL
 from fnjax.torch.control.state import State
 from fnjax.torch.deferred.number import Number
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.loading.errors import NotSupported, find_line
 
 
 def is_traced_range(items: Any) -> bool:
@@ -32,7 +35,7 @@ Test = Callable[[], Any]
 
 
 def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broken: Test | None) -> None:
-    """Run a while loop, as a JAX loop from the iteration on whose test is traced.
+    """Run a while loop; from the iteration on whose test is traced, as branches within branches, or as a JAX loop.
 
     Args:
         decided: the traced test, where it has been evaluated already; or None.
@@ -53,8 +56,53 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
     decided = ask() if decided is None else decided
     while decided is True:
         run()
-    if decided is not False:
+    if decided is False:
+        return
+    try:
+        _unroll(decided, body, ask, state, _UNROLLED, next_serial() + _LARGE)
+    except (_TooLong, NotSupported):
         _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+
+
+_UNROLLED = 4  # iterations at most
+_LARGE = 1500  # serial numbers: of nodes and storages that they make
+
+
+class _TooLong(BaseException):  # which no handler of the source catches
+    """Signal that a loop is not known to end after a few iterations."""
+
+
+def _unroll(decided: Any, body: Callable[[], Any], ask: Test, state: Test, left: int, end: int) -> None:
+    """Run the iterations of a loop as branches, each within that of the iteration before it.
+
+    There, variables that JAX does not trace are known, as n in `while n < 3 and x.sum() > 0`.
+
+    Raises:
+        _TooLong: the loop is not known to end after `left` iterations, or before the serial number `end`.
+    """
+
+    def run() -> None:
+        going: Any = True
+        for rest in reversed(range(left)):
+            before = _list_known(state)
+            body()
+            going = ask()
+            if going is False:
+                return
+            if rest == 0 or next_serial() > end or _list_known(state) == before:
+                raise _TooLong
+            if going is not True:
+                _unroll(going, body, ask, state, rest, end)
+                return
+
+    if_(decided, run, lambda: None)
+
+
+def _list_known(state: Test) -> list[Any]:
+    """Return the numbers that variables are, and the lengths of lists: what may end a loop."""
+    values = [content for cell in state.__closure__ or () for content in CELL.read(cell).values]
+    sized = (list, deque, set, dict)
+    return [x if type(x) in {int, bool, float} else len(x) if type(x) in sized else None for x in values]
 
 
 def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | None) -> None:
@@ -172,6 +220,7 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
                 elif not carry.update(found["state"], found["written"], found["entered"], found["start"]):
                     break
             end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
+            end = forbid_transpose(end, _make_error, find_line())
         result = carry.enter(end[1:])
     finally:
         variables.write(result)
@@ -202,13 +251,20 @@ def _list(container: Any) -> list[Any]:
     return [*container, *container.values()] if isinstance(container, dict) else container
 
 
+def _make_error(where: str) -> NotSupported:
+    return NotSupported(
+        f"a gradient of a loop that ends on a traced value, after more than {_UNROLLED} iterations for all that is known",
+        "write `for i in range(n)` without break, and put what an iteration does under `if`",
+        where,
+    )
+
+
 def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
     """Make torch.autograd.grad raise where it comes to a loop that ended on a traced value."""
+    where = find_line()
 
     def refuse(*_: Any) -> tuple[Any, ...]:
-        raise NotSupported(
-            "torch.autograd through a loop that ends on a traced value", "write it with a fixed number of iterations"
-        )
+        raise _make_error(where)
 
     for storage in tensor.memory.roots:
         storage.value = Value(storage.value.array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
