@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -235,7 +235,7 @@ class Carry:
                     )
                 self.kinds[at][i] = None
                 found.add((at, i))
-                self.storages.append(original.memory)
+                self._add_storages(list_roots(original.memory))
         return found
 
     def update(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
@@ -256,19 +256,22 @@ class Carry:
                 raise NotSupported(f"{name} becomes {describe(value)} in a loop that ends on a traced value")
             for i, (before, after) in enumerate(zip(self.leaves[at], leaves, strict=True)):
                 changed |= (at, i) not in objects and self._update_leaf(at, i, before, after, name)
-        for storage in written:
-            if all(storage is not s for s in self.storages):
-                self.storages.append(storage)
-                changed = True
-                for leaves, kinds in zip(self.leaves, self.kinds, strict=True):
-                    for i, leaf in enumerate(leaves):
-                        if isinstance(leaf, Tensor) and leaf.memory is storage:
-                            kinds[i] = None  # the same object in each iteration: its storage is carried
+        changed |= self._add_storages(written)
+        for leaves, kinds in zip(self.leaves, self.kinds, strict=True):
+            for i, leaf in enumerate(leaves):
+                if isinstance(leaf, Tensor) and any(leaf.memory is s for s in self.storages):
+                    kinds[i] = None  # the same object in each iteration: its storage is carried
         leaves = [jax.tree.leaves(value, is_leaf=is_leaf) for value in state]
         if all(len(a) == len(b) for a, b in zip(leaves, self.kinds, strict=True)):
             before = [jax.tree.leaves(value, is_leaf=is_leaf) for value in entered]
             changed |= self._find_shared(leaves, before, start)
         return changed
+
+    def _add_storages(self, storages: Iterable[Any]) -> bool:
+        """Add storages to those that the body writes to; return whether there is any that was not known."""
+        new = [storage for storage in storages if all(storage is not s for s in self.storages)]
+        self.storages += new
+        return bool(new)
 
     def _update_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
         kind, new = self.kinds[at][i], _kind_of(after)

@@ -31,6 +31,12 @@ class Deferred:
             raise AttributeError(name)
         raise self.refuse(f"the attribute {name}")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        try:
+            object.__setattr__(self, name, value)
+        except AttributeError:
+            raise self.refuse(f"a write to the attribute {name}") from None
+
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**", "matmul": "@",
