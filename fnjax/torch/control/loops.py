@@ -17,6 +17,7 @@ from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
+from fnjax.torch.control.effects import check_kept
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.journal import Journal, next_serial
@@ -58,9 +59,11 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
         run()
     if decided is False:
         return
+    before = State([test, body])
     try:
         _unroll(decided, body, ask, state, _UNROLLED, next_serial() + _LARGE)
     except (_TooLong, NotSupported):
+        check_kept(before, before.list_changes())  # an iterator has advanced
         _traced_while(lambda: decided, run, Variables(state, lambda: decided))
 
 
@@ -253,7 +256,7 @@ def _list(container: Any) -> list[Any]:
 
 def _make_error(where: str) -> NotSupported:
     return NotSupported(
-        f"a gradient of a loop that ends on a traced value, after more than {_UNROLLED} iterations for all that is known",
+        f"a gradient of a loop that ends on a traced value, and may run more than {_UNROLLED} iterations",
         "write `for i in range(n)` without break, and put what an iteration does under `if`",
         where,
     )
