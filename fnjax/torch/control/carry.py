@@ -235,7 +235,7 @@ class Carry:
                     )
                 self.kinds[at][i] = None
                 found.add((at, i))
-                self._add_storages(list_roots(original.memory))
+                self._add_storages(original.memory.roots)
         return found
 
     def update(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
