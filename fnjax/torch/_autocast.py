@@ -50,8 +50,14 @@ _PROMOTING |= {"scatter_add"}
 _DEFAULTS = {"cpu": dtype("bfloat16"), "cuda": dtype("float16")}
 
 
+def _check_device(device_type: str) -> None:
+    if device_type not in _DEFAULTS:
+        raise NotSupported(f"torch.autocast of {device_type!r}", "use 'cuda' or 'cpu'")
+
+
 def find_block(device_type: str) -> tuple[dtype, bool]:
     """Return the dtype of the innermost block of a device, and whether it is switched on."""
+    _check_device(device_type)
     blocks = (block for block in AUTOCAST.value if block[0] == device_type)
     _, name, enabled = next(blocks, (device_type, _DEFAULTS[device_type].name, False))
     return dtype(name), enabled
@@ -74,8 +80,7 @@ class Autocast(Block):
         cache_enabled: bool | None = None,
     ) -> None:
         self.device = str(device_type).partition(":")[0]
-        if self.device not in _DEFAULTS:
-            raise NotSupported(f"torch.autocast of {device_type!r}", "use 'cuda' or 'cpu'")
+        _check_device(self.device)
         self.fast_dtype = _DEFAULTS[self.device] if dtype is None else as_dtype(dtype)
         self._enabled = bool(enabled) and self.fast_dtype.name in {"float16", "bfloat16"}
 

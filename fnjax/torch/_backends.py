@@ -138,6 +138,9 @@ for _name in (
     "fx.graph_module.GraphModule",
     "jit.ScriptModule",
     "jit.ScriptFunction",
+    "SymInt",
+    "SymFloat",
+    "SymBool",
     "_subclasses.FakeTensor",
     "_subclasses.fake_tensor.FakeTensor",
 ):

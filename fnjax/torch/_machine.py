@@ -225,7 +225,9 @@ for _device in ("cpu", "cuda"):
     KNOWN[f"torch.{_device}.amp.autocast"] = _autocast_of(_device)
     KNOWN[f"torch.{_device}.amp.autocast_mode.autocast"] = _autocast_of(_device)
 KNOWN |= {
-    "torch.is_autocast_enabled": lambda device_type="cuda": find_block(device_type)[1],
+    "torch.is_autocast_enabled": lambda device_type="cuda": (
+        device_type in {"cpu", "cuda"} and find_block(device_type)[1]
+    ),
     "torch.is_autocast_cpu_enabled": lambda: find_block("cpu")[1],
     "torch.get_autocast_dtype": lambda device_type="cuda": find_block(device_type)[0],
     "torch.get_autocast_gpu_dtype": lambda: find_block("cuda")[0],

@@ -219,6 +219,10 @@ def _iterate(self: Tensor) -> Any:
     return iter(_views.unbind(self))
 
 
+_OTHER_KINDS = (
+    "cpu", "sparse", "sparse_csr", "quantized", "meta", "mps", "xpu", "xla", "ipu", "maia", "mtia", "vulkan", "nested",
+    "mkldnn",
+)  # fmt: skip
 _PROTOCOLS: dict[str, Any] = {
     "__getattr__": _get_attribute,
     "__new__": lambda cls, *data, **_: construct(default_dtype(), *data),
@@ -235,9 +239,7 @@ _PROTOCOLS: dict[str, Any] = {
     "__array_priority__": 1000,
     "__contains__": lambda self, x: bool((self == x).any()),
     "is_cuda": True,
-    "is_sparse": False,
-    "is_quantized": False,
-    "is_meta": False,
+    **{f"is_{kind}": False for kind in _OTHER_KINDS},
     "device": property(lambda self: Device("cuda", 0)),
     "names": property(lambda self: (None,) * self.ndim),
 }

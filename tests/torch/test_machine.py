@@ -7,7 +7,7 @@ import pytest
 
 from fnjax import torch
 
-CLASSES = ("fx.Proxy", "fx.proxy.Proxy", "fx.GraphModule", "jit.ScriptModule", "_subclasses.FakeTensor")
+CLASSES = ("SymInt", "fx.Proxy", "fx.proxy.Proxy", "fx.GraphModule", "jit.ScriptModule", "_subclasses.FakeTensor")
 
 
 @pytest.mark.parametrize("name", CLASSES)
@@ -47,11 +47,15 @@ def test_flags_and_streams():
     assert event.query()
     with pytest.raises(torch.NotSupported, match="block_until_ready"):
         event.elapsed_time(event)
+    assert not torch.is_autocast_enabled("mps")
+    with pytest.raises(torch.NotSupported, match="autocast of 'mps'"):
+        torch.get_autocast_dtype("mps")
+    x = torch.ones(1, 1, 2, 4)
+    assert (x.is_cuda, x.is_cpu, x.is_mps, x.is_xla, x.is_nested, x.is_sparse_csr) == (True, *[False] * 5)
     properties = torch.cuda.get_device_properties(0)
     assert properties.shared_memory_per_block_optin > properties.shared_memory_per_block
     assert str(torch.ones(1).device) == "cuda:0"
     assert repr(torch.device("cpu")) == "device(type='cpu')"
-    x = torch.ones(1, 1, 2, 4)
     with torch.nn.attention.sdpa_kernel([torch.nn.attention.SDPBackend.MATH]):
         assert torch.nn.functional.scaled_dot_product_attention(x, x, x).sum() == 8
 
