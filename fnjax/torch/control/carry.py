@@ -21,6 +21,7 @@ from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
+from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of, make_number
 from fnjax.torch.host.recording import HostValue
 from fnjax.torch.loading.errors import NotSupported
@@ -289,7 +290,10 @@ class Carry:
         if kind[1] and new[1]:
             joined = _kind_of_number(kind[1] | new[1])
         else:
-            own = kind[0] if new[0] is kind[0] else result_type([(new[0], 1), (kind[0], 1)])
+            # A number that a tensor replaces has the dtype of that, as after a branch.
+            own = result_type([(k[0], 1) for k in (new, kind) if not k[1]], kind[1] | new[1])
+            if own is not (kind if new[1] else new)[0]:
+                raise NotSupported(f"{name} becomes {describe(after)} in a loop that ends on a traced value")
             joined = own, frozenset(), kind[2] if new[2] == kind[2] else None
         self.kinds[at][i] = joined
         return joined != kind
@@ -297,7 +301,8 @@ class Carry:
 
 def is_leaf(value: Any) -> bool:
     """Return whether a value is carried as one: a tensor, a number, or an object that stays what it is."""
-    return is_node(value) or isinstance(value, (HostValue, Deferred)) or value is UNBOUND or value is None
+    is_deferred = isinstance(value, (HostValue, Deferred)) and type(value) is not Filtered
+    return is_node(value) or is_deferred or value is UNBOUND or value is None
 
 
 _Kind = tuple[Any, frozenset[type], Strides | None]

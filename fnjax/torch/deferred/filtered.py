@@ -60,3 +60,6 @@ class Filtered(Deferred):
 
     def __repr__(self) -> str:
         return "<a list of which a traced condition selects the items>"
+
+
+jax.tree_util.register_pytree_node(Filtered, lambda x: (x.items, None), lambda _, items: Filtered([*items]))
