@@ -23,16 +23,18 @@ class _Twin:
     Attributes:
         test: the condition.
         seen: the version of the memory that the merged tensor has seen.
+        order: twins of higher order have the value where several of the conditions hold: the memory that another
+            merged tensor made for itself holds older values where that is other memory.
     """
 
-    __slots__ = ("_detached", "_dtype", "_layout", "_part", "seen", "storage", "test")
+    __slots__ = ("_detached", "_dtype", "_layout", "_part", "order", "seen", "storage", "test")
 
-    def __init__(self, tensor: Tensor, test: _Test) -> None:
+    def __init__(self, tensor: Tensor, test: _Test, order: float) -> None:
         self.storage = tensor.memory  # kept: another merged tensor may share it, though no variable refers to it
         self._layout, self._dtype, self._part, self._detached = (
             tensor.layout, tensor.dtype, tensor.part, tensor._detached,
         )  # fmt: skip
-        self.test, self.seen = test, self.storage.version
+        self.test, self.seen, self.order = test, self.storage.version, order
 
     def show(self) -> Tensor:
         """Return the tensor that refers to the memory."""
@@ -42,7 +44,7 @@ class _Twin:
 class Merged(Derived):
     """Memory that another tensor shares where a condition holds; a write to either changes both there."""
 
-    __slots__ = ("_own", "_twins")
+    __slots__ = ("_own", "_seen", "_twins")
     _twins: list[_Twin]
     is_chosen = True
 
@@ -52,33 +54,36 @@ class Merged(Derived):
         self.serial, self.shared = self._own.serial, ""
         found: dict[Any, _Twin] = {}
 
-        def add(tensor: Tensor, test: _Test) -> None:
+        def add(tensor: Tensor, test: _Test, order: float = 1) -> None:
             layout = tensor.layout
             place = layout.ctypes.data, layout.shape, layout.strides
             key = id(tensor.memory), *place, tensor.dtype, tensor.part, id(tensor._detached)
             if key in found:
                 found[key].test = jnp.logical_or, found[key].test, test
             else:
-                found[key] = _Twin(tensor, test)
+                found[key] = _Twin(tensor, test, order)
 
         for tensor, test in sides:
             memory = tensor.memory
             if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
-                add(Tensor.over(memory._own, memory.layout, tensor.dtype), test)
+                add(Tensor.over(memory._own, memory.layout, tensor.dtype), test, -memory._own.serial)
                 for twin in memory._twins:
-                    add(twin.show(), (jnp.logical_and, test, twin.test))
+                    add(twin.show(), (jnp.logical_and, test, twin.test), twin.order)
             else:
                 add(tensor, test)
-        self._twins = [*found.values()]
+        self._twins = sorted(found.values(), key=lambda twin: twin.order)
+        self._seen = self._own.version
 
     def _follow(self) -> None:
-        """Update the value where one of the other memories was written to."""
+        """Update the value where one of the other memories was written to, or an update was taken back."""
+        is_other = self._own.version != self._seen
         for twin in self._twins:
-            if twin.storage.version != twin.seen:
+            if is_other or twin.storage.version != twin.seen:
                 twin.seen = twin.storage.version
                 note_storage(self._own)
                 self._own.value = _choose(twin.test, twin.show().value, self._own.value)
                 self._own.version += 1
+        self._seen = self._own.version
 
     @property
     def trace(self) -> Any:
@@ -115,6 +120,7 @@ class Merged(Derived):
             other = twin.show()
             other.assign(_choose(twin.test, new, other.value), may_be_leaf=True)
             twin.seen = twin.storage.version
+        self._seen = self._own.version
 
 
 def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
