@@ -14,6 +14,14 @@ import contextlib
 import torch
 
 
+def told(x):  # texts of traced numbers in an exception
+    n = x.sum().item()
+    assert n > 0, f"{n} <= 0"
+    if n < 0:
+        raise ValueError("%s is negative: " % n + str(n) + f"{x.min().item():.1f}")
+    return x * 2
+
+
 def passes(x):
     if x.sum() > 0:
         return x * 2
@@ -719,6 +727,11 @@ import torch
 outs = []
 
 
+def asks_for_a_text(x):  # the text of a traced number
+    if str(x.sum().item()) == "6.0": raise ValueError
+    return x
+
+
 def push(x):
     outs.append(x)
 
@@ -1214,7 +1227,9 @@ def test_plain_values_may_be_left_outside(outside):
     assert outside.N == outside.CONFIG["calls"] == 1
 
 
-@pytest.mark.parametrize("name", ["passes", "helper", "handled_within", "after_a_try", "other_handler", "in_blocks"])
+@pytest.mark.parametrize(
+    "name", ["passes", "helper", "handled_within", "after_a_try", "other_handler", "in_blocks", "told"]
+)
 def test_a_branch_that_raises_is_not_taken(raises, name):
     """An exception of the source's own that nothing in it catches says that the branch is not taken."""
     np.testing.assert_array_equal(jax.jit(torch.jax_view(getattr(raises, name)))(X), X * 2)

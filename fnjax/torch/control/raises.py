@@ -15,6 +15,8 @@ from fnjax.torch.loading.errors import NotSupported
 
 HANDLERS = "__fnjax_handlers__"  # the name of list_handlers' result in loaded files
 _RAISE = dis.opmap["RAISE_VARARGS"]
+# Instructions that use the value of an expression, of which the first after a part of it says for what.
+_ENDS = ("RAISE", "STORE", "POP", "RETURN", "JUMP", "YIELD", "SEND", "FOR_ITER", "COMPARE", "CONTAINS", "IS_OP")
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 # What Python's own protocols catch of these methods; AttributeError and StopIteration are caught of any function.
 _PROTOCOLS = {"__getitem__": LookupError, "__missing__": LookupError}
@@ -51,6 +53,17 @@ def list_handlers(tree: ast.AST) -> list[Handler]:
             continue
         found.append(Handler(node.body[0].lineno, node.body[-1].end_lineno or 0, kinds, managers))
     return found
+
+
+def is_message() -> bool:
+    """Return whether the loaded function that runs makes the exception of a `raise` or `assert`."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None and RUNTIME not in frame.f_globals:
+        frame = frame.f_back
+    if frame is None:
+        return False
+    at, steps = frame.f_lasti, dis.get_instructions(frame.f_code)
+    return next((i.opname for i in steps if i.offset > at and i.opname.startswith(_ENDS)), "") == "RAISE_VARARGS"
 
 
 def is_raised(error: Exception) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from fnjax.torch.control.raises import is_message
 from fnjax.torch.loading.errors import NotSupported
 
 
@@ -69,6 +70,8 @@ def refuse_others(cls: Any) -> None:
 
 def _make(use: str) -> Callable[..., Any]:
     def method(self: Deferred, *_: Any, **__: Any) -> Any:
+        if use == "the text" and is_message():
+            return repr(self)
         raise self.refuse(use)
 
     return method
