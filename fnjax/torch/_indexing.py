@@ -51,8 +51,9 @@ def _part(part: Any) -> Any:
         return part
     if isinstance(part, (jax.Array, np.ndarray)):
         return make(jnp.asarray(part))
-    if isinstance(part, (list, range)):
-        return make(jnp.asarray(np.asarray(part)), dtype("bool" if part and isinstance(part[0], bool) else "int64"))
+    if isinstance(part, (list, tuple, range)):
+        own = dtype("bool" if part and isinstance(part[0], bool) else "int64")
+        return make(jnp.asarray(np.asarray(part, None if part else own.numpy)), own)
     if isinstance(part, slice):
         return slice(*(_bound(b) for b in (part.start, part.stop, part.step)))
     if isinstance(part, Deferred):  # NumPy would hide its reason

@@ -365,3 +365,23 @@ def test_indices_out_of_range_raise(read):
         torch.jax_view(read)(jnp.ones((3, 4)))
     with pytest.raises(IndexError, match="out of bounds"):
         jax.jit(torch.jax_view(read))(jnp.ones((3, 4)))
+
+
+@pytest.mark.parametrize(
+    "index", [((0, 2), (1, 3)), ((0, 2), slice(1, 3)), (1, (0, 1)), ((True, False, True),), ((),), ([],), (..., (0, 2))]
+)
+def test_tuples_in_an_index_are_lists(index):
+    """PyTorch takes each for the places along an axis, as NumPy does for a list."""
+    x = jnp.arange(12.0).reshape(3, 4)
+    lists = tuple(np.asarray(i, None if i else int) if isinstance(i, (tuple, list)) else i for i in index)
+    wanted = np.asarray(x)[lists]
+    np.testing.assert_array_equal(torch.jax_view(lambda x: x[index])(x), wanted)
+
+    def write(x):
+        x = x.clone()
+        x[index] = -1.0
+        return x
+
+    found = np.array(x)
+    found[lists] = -1
+    np.testing.assert_array_equal(torch.jax_view(write)(x), found)
