@@ -80,11 +80,9 @@ class Port:
     def _compute_outputs(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         full = [values.get(i, a) for i, a in enumerate(self.args)]
         if self.as_is:
-            full = [fnjax.torch.torch_view(x) for x in full]
-            for i in self.selected:
-                full[i].requires_grad_()
-            # An in-place Function may not change a leaf, there as in PyTorch.
-            full = [x.clone() if isinstance(x, fnjax.torch.Tensor) else x for x in full]
+            for i in self.arrays:  # clones, as an in-place Function may not change a leaf, there as in PyTorch
+                x = fnjax.torch.torch_view(full[i])
+                full[i] = (x.requires_grad_() if i in self.selected else x).clone()
         found = fnjax.torch.jax_view(self.function(*full, **{**self.kwargs, **key}))
         return [o for o in flatten(found) if isinstance(o, jax.Array)]
 
