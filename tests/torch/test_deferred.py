@@ -193,16 +193,15 @@ def test_questions_are_answered_by_the_test(answered, name):
     np.testing.assert_allclose(jax.jit(jax.vmap(function))(inputs), expected, rtol=1e-6)
 
 
-@pytest.mark.parametrize("use", [*REFUSED, "match", "return", "attribute", "+= of a list"])
+@pytest.mark.parametrize("use", [*REFUSED, "return", "attribute", "+= of a list"])
 def test_other_uses_are_refused(tmp_path, use):
     """Uses that need to know which value it is raise with the variable's name and line."""
     statement = {
-        "match": "match y:\n        case None: return x\n        case _: return x * 2",
         "return": "return y",
         "attribute": "return x * y.nothing",
         "+= of a list": "y += [x]\n    return y",
     }.get(use) or f"return x * {REFUSED[use]}"
-    other = {"match": "None", "return": "torch.ones(2)", "+= of a list": "[x]"}.get(use, "'bc'")
+    other = {"return": "torch.ones(2)", "+= of a list": "[x]"}.get(use, "'bc'")
     loaded = load(tmp_path, PRELUDE + VALUES.format(other, statement))
     with pytest.raises(torch.NotSupported, match=r"y is .* in one branch and str 'a' in the other(.|\n)*at: .*:"):
         jax.jit(torch.jax_view(loaded.f))(jnp.ones(3))

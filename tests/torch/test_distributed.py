@@ -135,7 +135,7 @@ def work(x):
     rank, n = dist.get_rank(), dist.get_world_size()
     sizes = [5, 6, 7, 8]
     parts = [torch.zeros_like(x) for _ in range(n)]
-    parts[rank] = x
+    parts[rank] = x.clone()
     parts[rank - 1].add_(1)
     whole = torch.zeros(n + 1, 2)
     whole[rank : rank + 1] = x
