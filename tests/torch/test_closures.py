@@ -105,7 +105,7 @@ class Runtime:
     def iterate(self, items):
         return Items(items) if isinstance(items, range) and self.takes() else iter(items)
 
-    def is_traced_range(self, items):
+    def is_traced_iterable(self, items):
         return isinstance(items, Items)
 
     def returned(self, state, flag):

@@ -8,11 +8,12 @@ they are, and a traced operand raises there.
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 from collections.abc import Callable
 from typing import Any
 
-from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load
+from fnjax.torch.control.syntax import Names, bind, call, compare, delay, load, walk
 
 BUILTINS = frozenset(
     [
@@ -67,6 +68,31 @@ def is_range(node: ast.expr) -> bool:
         and node.func.id == "range"
         and not all(isinstance(a, ast.Constant) for a in node.args)
     )
+
+
+class SelectedName(ast.Name):
+    """Name of a list of which a traced condition may select the items."""
+
+
+def mark_selected(body: list[ast.stmt]) -> None:
+    """Mark the names of lists that a comprehension with a condition makes where loops go over them."""
+    nodes = [*walk(body)]
+    made = [n for n in nodes if isinstance(n, ast.Assign) and may_select(n.value) and not isinstance(n.value, ast.Name)]
+    names = {t.id for n in made for t in n.targets if isinstance(t, ast.Name)}
+    for node in nodes:
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Name) and node.iter.id in names:
+            node.iter = ast.copy_location(SelectedName(node.iter.id, ast.Load()), node.iter)
+
+
+def may_select(node: ast.expr) -> bool:
+    """Return whether traced tests may decide which items an iterable has: a comprehension's, or a generator's."""
+    if isinstance(node, ast.ListComp):
+        return any(map(may_be_traced, node.generators[-1].ifs))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+        is_generator = not hasattr(builtins, name) and not name[0].isupper()  # which is a class
+        return is_generator or (name == "list" and any(map(may_select, node.args)))
+    return isinstance(node, SelectedName)
 
 
 def decide(test: ast.expr) -> ast.expr:

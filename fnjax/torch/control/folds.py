@@ -73,7 +73,7 @@ def _read(generator: types.GeneratorType[Any, Any, Any]) -> Iterator[Item]:
     frame = generator.gi_frame
     _readers[id(frame)] = frame
     try:
-        yield from _list_items(generator)
+        yield from (x if type(x) is Item else Item(True, x) for x in generator)
     finally:
         del _readers[id(frame)]
 
@@ -92,13 +92,22 @@ def filtered(items: Iterable[Any], function: Any = None) -> Any:
         function: what is called with the comprehension as a generator.
     """
     if function is None:
-        return Filtered([*_list_items(items)]) if Item in {*map(type, items)} else items
-    return Filtered(_list_items(items)) if id(function) in _TAKING_ITEMS else _iter_known(items)
+        return Filtered([*list_items(items)]) if Item in {*map(type, items)} else items
+    return Filtered(list_items(items)) if id(function) in _TAKING_ITEMS else _iter_known(items)
 
 
-def _list_items(values: Iterable[Any]) -> Iterator[Item]:
+def is_selected(values: Any) -> bool:
+    """Return whether traced tests may decide which items there are."""
+    is_generator = type(values) is types.GeneratorType
+    return type(values) is Filtered or (is_generator and list_yielded.__name__ in values.gi_code.co_names)
+
+
+def list_items(values: Iterable[Any]) -> Iterator[Item]:
+    """Return the items of a list or generator with their tests."""
     if type(values) is Filtered:
         values = values.items
+    elif is_selected(values):
+        return _read(values)
     return (x if type(x) is Item else Item(True, x) for x in values)
 
 
@@ -115,8 +124,8 @@ def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
     def fold(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and type(args[0]) is Either:
             return args[0].map(lambda x: function(x, **kwargs), "iteration")
-        if args and type(args[0]) is types.GeneratorType and list_yielded.__name__ in args[0].gi_code.co_names:
-            args = Filtered(_read(args[0])), *args[1:]
+        if args and is_selected(args[0]):
+            args = Filtered(list_items(args[0])), *args[1:]
         return function(*args, **kwargs)
 
     return fold
@@ -167,7 +176,7 @@ def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..
         return Item(or_(best.test, lambda: new.test), select(better, new.value, best.value))
 
     def choose(*args: Any, key: Any = None, **kwargs: Any) -> Any:
-        items = [*_list_items(args[0] if len(args) == 1 else args)]
+        items = [*list_items(args[0] if len(args) == 1 else args)]
         keys = [v if key is None else key(v) if t is True else select_item(t, partial(key, v)).value for t, v in items]
         if not any(map(is_traced, (*keys, *(i.test for i in items)))):
             known = iter(keys)

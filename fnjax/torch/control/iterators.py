@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from fnjax.torch.control.expressions import TracedRange
+from fnjax.torch.control.folds import is_selected
 
 
 class Shared:
@@ -31,9 +32,14 @@ _OF_A_TEMPORARY = _count_references(iter(()))
 _OF_A_MEMBER = 2  # in is_shared: by a variable and an argument
 
 
+def is_traced_iterable(items: Any) -> bool:
+    """Return whether items are those of a range with a traced bound, or traced tests may decide which there are."""
+    return type(items) is TracedRange or is_selected(items)
+
+
 def iterate(iterable: Any) -> Any:
-    """Return the iterator of a loop; a range with a traced bound as it is."""
-    if type(iterable) is TracedRange:
+    """Return the iterator of a loop; a range with a traced bound, or items that traced tests select, as they are."""
+    if is_traced_iterable(iterable):
         return iterable
     items = iter(iterable)
     return Shared(items) if items is iterable and sys.getrefcount(items) > _OF_A_TEMPORARY else items

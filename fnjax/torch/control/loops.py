@@ -19,19 +19,14 @@ from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
 from fnjax.torch.control.effects import check_kept
 from fnjax.torch.control.expressions import TracedRange, and_, not_
+from fnjax.torch.control.folds import is_selected, list_items
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.journal import Journal, next_serial
 from fnjax.torch.control.places import CELL
 from fnjax.torch.control.state import State
-from fnjax.torch.deferred.filtered import Filtered
+from fnjax.torch.deferred.filtered import Filtered, Item
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.loading.errors import NotSupported, find_line
-
-
-def is_traced_range(items: Any) -> bool:
-    """Return whether items are those of a range with a traced bound."""
-    return type(items) is TracedRange
-
 
 Test = Callable[[], Any]
 
@@ -118,9 +113,11 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
         state: the variables that it writes (`Variables`).
         broken: returns the flag that says that the loop is over; None if there is none.
     """
-    if is_traced_range(iterable):
+    if type(iterable) is TracedRange:
         _count(iterable, body, state, broken)
         return
+    if is_selected(iterable):
+        iterable, body = list_items(iterable), functools.partial(_run_selected, body)
     items, nothing, is_held = iter(iterable), object(), type(iterable) is Shared
     is_over: Test = broken or (lambda: False)
     while (over := to_bool(is_over())) is False and (item := next(items, nothing)) is not nothing:
@@ -148,6 +145,10 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
             and_(not_(is_over()), go_on, rest)
 
     and_(not_(over), go_on, rest)  # what is not read must not run
+
+
+def _run_selected(body: Callable[[Any], Any], item: Item) -> None:
+    if_(item.test, functools.partial(body, item.value), lambda: None)
 
 
 def _list_rest(items: Any) -> Any:

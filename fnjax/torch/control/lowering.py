@@ -16,7 +16,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from fnjax.torch.control.calls import Calls, decide
+from fnjax.torch.control.calls import Calls, decide, mark_selected
 from fnjax.torch.control.closures import GIVEN, Block, Closures
 from fnjax.torch.control.jumps import has
 from fnjax.torch.control.match_statements import write_as_if
@@ -59,6 +59,7 @@ class _Functions(ast.NodeTransformer):
         is_lowered = not reads_frame(node.body)
         self._visit_scope(node, is_lowered=is_lowered)
         if is_lowered:
+            mark_selected(node.body)
             node.body = _Statements(Scope(node)).run()
         return node
 
@@ -225,7 +226,7 @@ class _Statements:
         if isinstance(node, ast.For):
             items: ast.expr = load(name)
             if is_asked:  # a traced range has no items here
-                asked = call("is_traced_range", load(name))
+                asked = call("is_traced_iterable", load(name))
                 items = ast.IfExp(asked, ast.Tuple([], ast.Load()), items)
                 ending = [ast.If(asked, go_on(load(name)), ending)]
             made = ast.For(self._calls.rewrite(node.target), items, body, ending)

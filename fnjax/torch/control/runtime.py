@@ -4,9 +4,9 @@ from fnjax.torch.control.branches import if_, returned, to_bool
 from fnjax.torch.control.builtins import builtin
 from fnjax.torch.control.expressions import and_, assume, is_, is_not, known, not_, or_
 from fnjax.torch.control.folds import filtered, in_, list_yielded, not_in, select_item
-from fnjax.torch.control.iterators import iterate
+from fnjax.torch.control.iterators import is_traced_iterable, iterate
 from fnjax.torch.control.list_entries import get_entry, set_entry, update_entry
-from fnjax.torch.control.loops import for_, is_traced_range, while_
+from fnjax.torch.control.loops import for_, while_
 
 __all__ = [
     "and_",
@@ -19,7 +19,7 @@ __all__ = [
     "in_",
     "is_",
     "is_not",
-    "is_traced_range",
+    "is_traced_iterable",
     "iterate",
     "known",
     "list_yielded",

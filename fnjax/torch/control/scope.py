@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fnjax.torch.control.calls import is_range, may_be_traced
+from fnjax.torch.control.calls import is_range, may_be_traced, may_select
 from fnjax.torch.control.jumps import ends, has, has_loop_jump
 from fnjax.torch.control.syntax import Names, list_blocks, walk
 
@@ -101,7 +101,7 @@ def is_traceable(node: ast.AST) -> bool:
     """Return whether a traced value may decide what a statement does."""
     if isinstance(node, (ast.If, ast.While)):
         return may_be_traced(node.test)
-    return isinstance(node, ast.For) and is_range(node.iter)
+    return isinstance(node, ast.For) and (is_range(node.iter) or may_select(node.iter))
 
 
 def has_traceable(body: Iterable[ast.AST]) -> bool:
