@@ -69,7 +69,7 @@ def list_yielded(test: Any, value: Any) -> tuple[Any, ...]:
     return (Item(decided, value),)
 
 
-def _read(generator: types.GeneratorType[Any, Any, Any]) -> Iterator[Item]:
+def _read(generator: Any) -> Iterator[Item]:
     frame = generator.gi_frame
     _readers[id(frame)] = frame
     try:

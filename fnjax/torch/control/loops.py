@@ -24,7 +24,7 @@ from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.journal import Journal, next_serial
 from fnjax.torch.control.places import CELL
 from fnjax.torch.control.state import State
-from fnjax.torch.deferred.filtered import Filtered, Item
+from fnjax.torch.deferred.filtered import Item
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.loading.errors import NotSupported, find_line
 
@@ -191,9 +191,7 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
             try:
                 entered = carry.enter(arrays)
                 variables.write(entered)
-                shallow = [
-                    copy.copy(v) if isinstance(v, (list, dict)) and type(v) is not Filtered else None for v in entered
-                ]
+                shallow = [copy.copy(v) if issubclass(type(v), (list, dict)) else None for v in entered]
                 body()
                 after = variables.read()
                 found |= {"changed": state.list_changes(), "state": after, "entered": entered, "start": journal.start}

@@ -6,6 +6,7 @@ what these hold, and the classes of that. Writes need not be seen one by one.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
 import types
@@ -78,6 +79,8 @@ class State:
             for x in self._seen.values():
                 frame = x.gi_frame if type(x) is types.GeneratorType else None
                 if frame is not None and find_handlers(frame.f_code, frame.f_globals):
+                    with contextlib.suppress(Exception):
+                        x.close()  # here, not when it is garbage and something else is traced
                     raise NotSupported(
                         f"{x.__name__}(), a generator with `try` or `with`, that a traced test may end",
                         "read all of it: list(...)",
