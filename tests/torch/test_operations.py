@@ -243,3 +243,22 @@ def test_a_difference_of_one_array_is_zero_where_both_are_the_same():
 
     for found in (*gaps(s), *jax.jit(gaps)(s)):
         np.testing.assert_array_equal(found, 0)
+
+
+def test_attention_sees_what_a_mask_says():
+    """A mask of booleans chooses, one of floats is added, and a row that sees nothing is zero, with no gradient."""
+    q, k, v = np.random.default_rng(3).normal(size=(3, 2, 4, 5))
+    seen = np.tril(np.ones((4, 4), bool), -1)
+    weights = np.where(seen, np.exp(q @ k.swapaxes(1, 2) * 0.5), 0)
+    wanted = weights / np.maximum(weights.sum(-1, keepdims=True), 1e-300) @ v
+    for mask in (seen, np.where(seen, 0, -np.inf)):
+
+        def attend(q, k, v, mask=mask):
+            given = torch.tensor(mask, dtype=torch.bool if mask.dtype == bool else q.dtype)
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v, given, scale=0.5)
+
+        attend = jax.jit(torch.jax_view(attend))
+        np.testing.assert_allclose(attend(q, k, v), wanted, rtol=1e-5, atol=1e-6)
+        gradients = jax.grad(lambda *a, f=attend: f(*a).sum(), (0, 1, 2))(*map(jnp.asarray, (q, k, v)))
+        assert all(np.isfinite(g).all() for g in gradients)
+        np.testing.assert_array_equal(gradients[0][:, 0], 0)

@@ -353,4 +353,6 @@ def _attention(query, key, value, mask=None, dropout_p=0.0, is_causal=False, sca
         scores = jnp.where(jnp.tril(jnp.ones(scores.shape[-2:], bool)), scores, -jnp.inf)
     if mask is not None:
         scores = jnp.where(mask, scores, -jnp.inf) if mask.dtype == bool else scores + mask
+        empty = jnp.all(scores == -jnp.inf, axis=-1, keepdims=True)  # rows without any weight
+        return jnp.where(empty, 0, jax.nn.softmax(jnp.where(empty, 0, scores), axis=-1)) @ value
     return jax.nn.softmax(scores, axis=-1) @ value
