@@ -43,6 +43,12 @@ def _leaky_relu(x, negative_slope=0.01):
     return jnp.where(x > 0, x, negative_slope * x)
 
 
+def _elu(x, alpha=1.0, width=1.0):
+    """Return x, and below 0 alpha * (exp(x / width) - 1); where x is NaN the derivative is 1."""
+    below = jnp.where(x <= 0, x, 0)
+    return jnp.where(x <= 0, alpha * jnp.expm1(below if width == 1 else below / width), x)
+
+
 def _hypot(x, y):
     """Return the hypotenuse; its derivative at the origin is NaN."""
     origin = (x == 0) & (y == 0)

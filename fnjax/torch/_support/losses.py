@@ -16,13 +16,15 @@ def _reduced(loss, reduction):
 def _huber(difference, delta):
     """Return a loss that is quadratic near zero, linear from delta on."""
     size = jnp.abs(difference)
-    return jnp.where(size < delta, 0.5 * jnp.square(difference), delta * (size - 0.5 * delta))
+    near = jnp.where(size >= delta, 0, difference)  # the gradient at infinity is finite
+    return jnp.where(size < delta, 0.5 * jnp.square(near), delta * (size - 0.5 * delta))
 
 
 def _smooth_l1(difference, beta):
     """Return a loss that is quadratic near zero, linear with slope 1 from beta on; at zero the slope is 0."""
     size = jnp.where(difference == 0, 0, jnp.abs(difference))
-    return jnp.where(size < beta, 0.5 * jnp.square(difference) / beta, size - 0.5 * beta) if beta else size
+    near = jnp.where(size >= beta, 0, difference)  # the gradient at infinity is finite
+    return jnp.where(size < beta, 0.5 * jnp.square(near) / beta, size - 0.5 * beta) if beta else size
 
 
 def _mean_of_kept(loss, weights, kept):

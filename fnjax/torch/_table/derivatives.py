@@ -45,6 +45,13 @@ _WHEN_RUN = {
     "torch.nanquantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation, skip_nan=True)",
     "torch.quantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)",
     "torch.sign": "_sign(input)",
+    "torch.heaviside": "jnp.where(input == 0, values, (input > 0).astype(input.dtype))",
+    # The gradient passes where the input is NaN.
+    "torch.relu": "jnp.where(input <= 0, 0, input)",
+    "torch.nn.functional.relu6": "jnp.where(input <= 0, 0, jnp.where(input >= 6, 6, input))",
+    "torch.nn.functional.elu": "_elu(input, alpha)",
+    "torch.celu": "_elu(input, alpha, alpha)",
+    "torch.selu": "1.0507009873554805 * _elu(input, 1.6732632423543772)",
     "torch.unique": (
         "jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim, equal_nan=False)"
     ),
