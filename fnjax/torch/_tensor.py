@@ -348,7 +348,8 @@ class Derived(Storage):
         self._parent, self._show, self._put, self._is_recorded = parent, show, put, get_mode().enabled
         self._cached: tuple[int, Kept | None] = (-1, None)
         self.serial, self.shared = parent.memory.serial, ""
-        self.layout = _layout.make_layout(self.value.array.shape)
+        shape, shown = self.value.array.shape, parent.layout
+        self.layout = _layout.make_layout(shape, shown.strides if shape == shown.shape else None)
 
     @property
     def trace(self) -> Any:

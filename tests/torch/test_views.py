@@ -243,6 +243,7 @@ def test_a_view_at_a_traced_place():
 def test_components_of_complex_numbers_are_views():
     """The real and imaginary parts can be written to, and so can view_as_real's pairs."""
     z = torch.complex(torch.ones(2), torch.zeros(2))
+    assert torch.complex(torch.ones(2, 3), torch.ones(2, 3)).H.stride() == (1, 3)
     z.imag = z.real * 3
     torch.view_as_real(z)[0, 0] = 5.0
     np.testing.assert_array_equal(z.array, np.array([5 + 3j, 1 + 3j], np.complex64))
