@@ -20,7 +20,7 @@ from fnjax.torch.control.places import CELL, UNBOUND, Content
 from fnjax.torch.control.raises import is_raised, refuse_caught
 from fnjax.torch.control.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
-from fnjax.torch.deferred.either import NOT, Either, assuming, note_choice, resolve
+from fnjax.torch.deferred.either import NOT, Either, assuming, find_choice, note_choice, resolve
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.deferred.selection import Selection
@@ -355,6 +355,6 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
         grads = [x.grad if isinstance(x, Tensor) else None for x in (a, b)]
         if any(g is not None for g in grads):
             made.grad = _merge(test, grads[0], grads[1], f"{name}.grad", start)
-    if len(tensors) == 1:
+    if len(tensors) == 1 or any(find_choice(t) is not t for t in tensors):
         note_choice(made, Either(name, test, a, b))
     return made

@@ -282,6 +282,11 @@ class Carry:
             return False
         if new is None:
             raise NotSupported(f"{name} becomes {describe(after)} in a loop that ends on a traced value")
+        if bool in kind[1] | new[1] and not (kind[1] and new[1]):  # `is True` would tell which
+            raise NotSupported(
+                f"{name} is a bool or a tensor in a loop that ends on a traced value",
+                "convert the tensor: bool(x.sum() > 0)",
+            )
         if isinstance(before, Tensor) and isinstance(after, Tensor) and after.shape != before.shape:
             raise NotSupported(
                 f"{name} has the shape {tuple(before.shape)} before a loop that ends on a traced value, and "

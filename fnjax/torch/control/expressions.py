@@ -12,7 +12,7 @@ from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.branches import negate, run_where, select, to_bool
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import AND, OR, Either
+from fnjax.torch.deferred.either import AND, OR, Either, find_choice
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import NUMBERS, Number
 from fnjax.torch.host.recording import HostValue
@@ -87,6 +87,7 @@ def is_(a: Any, b: Any) -> Any:
     """Return `a is b`; traced where a traced test decides which objects they are."""
     if a is b:
         return True
+    a, b = find_choice(a), find_choice(b)
     if type(a) not in ASKED and type(b) not in ASKED:
         return False
     if type(a) is type(b) is Tensor and (a.memory.is_chosen or b.memory.is_chosen):
