@@ -125,6 +125,8 @@ class Either(Deferred):
         values = self.list_values()
         if len(values) == 1:
             return getattr(values[0], name)
+        if all(_is_data(x, name) for x in values):
+            return self.map(lambda x: vars(x)[name], f"the attribute {name}")
         found = [getattr(x, name, _ABSENT) for x in values]
         if _ABSENT in found or not all(isinstance(x, _CONSTANT) for x in values):
             raise self.refuse(f"the attribute {name}")
@@ -136,6 +138,14 @@ class Either(Deferred):
 
     def __getitem__(self, index: Any) -> Any:
         return self.map(lambda x: x[index], "[...]")
+
+    def __iter__(self) -> Iterator[Any]:
+        values = self.list_values()
+        if len(values) == 1:
+            return iter(values[0])
+        if not all(type(x) in {list, tuple} and len(x) == len(values[0]) for x in values):
+            raise self.refuse("iteration")
+        return iter([self[i] for i in range(len(values[0]))])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call both."""
@@ -159,6 +169,12 @@ class Either(Deferred):
 
 _ABSENT = object()
 _CONSTANT = (Tensor, type, str, bytes, tuple, frozenset, bool, int, float, complex)  # methods change tensors only
+
+
+def _is_data(value: Any, name: str) -> bool:
+    """Return whether an attribute is the object's own, and no property or method."""
+    own = not isinstance(value, type) and name in getattr(value, "__dict__", ())
+    return own and not hasattr(getattr(type(value), name, None), "__get__")
 
 
 def note_choice(tensor: Tensor, choice: Either) -> None:
