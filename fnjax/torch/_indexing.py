@@ -335,13 +335,24 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
         raise ValueError("step must be greater than zero")
 
 
-def check_indices(index: Tensor, size: int, axis: int, *, lowest: int = 0) -> None:
-    """Raise PyTorch's IndexError for an index out of range, where nobody traces the indices."""
+def check_indices(
+    index: Tensor, size: int, lowest: int, error: type[Exception], text: str, ignored: int | None = None
+) -> None:
+    """Raise PyTorch's exception for an index out of range, where nobody traces the indices.
+
+    Args:
+        index: the indices.
+        size: they are below it.
+        lowest: the least of them.
+        error: the exception's class.
+        text: its text, in which the index is inserted.
+        ignored: an index that may be out of range.
+    """
     if is_known(index.array) and index.layout.size:
         entries = np.asarray(index.array)
-        wrong = entries[(entries < lowest) | (entries >= size)]
+        wrong = entries[((entries < lowest) | (entries >= size)) & (entries != ignored)]
         if wrong.size:
-            raise IndexError(f"index {wrong[0]} is out of bounds for dimension {axis} with size {size}")
+            raise error(text.format(index=wrong[0]))
 
 
 def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
@@ -379,7 +390,9 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
     for place in places:
         is_mask = isinstance(place, Tensor) and place.dtype.name in {"bool", "uint8"}
         if isinstance(place, Tensor) and not is_mask:
-            check_indices(place, base.layout.shape[axis], axis, lowest=-base.layout.shape[axis])
+            size = base.layout.shape[axis]
+            text = f"index {{index}} is out of bounds for dimension {axis} with size {size}"
+            check_indices(place, size, -size, IndexError, text)
         axis += place.ndim if is_mask else 1
     known = [
         np.asarray(np.asarray(t.array) != 0) if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None

@@ -13,7 +13,7 @@ from fnjax.torch._autograd.graph import Value, compute
 from fnjax.torch._call import run
 from fnjax.torch._creation import TYPES, with_out
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
-from fnjax.torch._indexing import is_traced_mask, write, write_masked
+from fnjax.torch._indexing import check_indices, is_traced_mask, write, write_masked
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
 from fnjax.torch._strides import find_strides
@@ -361,4 +361,6 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """Return vectors with a one at these places; outside of jit their length may be left open."""
     if num_classes == -1 and is_known(tensor.array):
         num_classes = int(np.asarray(tensor.array).max(initial=-1)) + 1
+    text = "Class values must be non-negative and smaller than num_classes, got {index}."
+    check_indices(tensor, num_classes, 0, RuntimeError, text)
     return run("torch.nn.functional.one_hot", (tensor, num_classes), {})
