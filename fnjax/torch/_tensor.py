@@ -305,6 +305,11 @@ class Tensor(metaclass=_TensorType):
     def __repr__(self) -> str:
         return f"tensor({np.asarray(self.array) if is_known(self.array) else self.array}, dtype={self.dtype})"
 
+    def __format__(self, spec: str) -> str:
+        if type(self) is Tensor and not self.layout.ndim:  # as PyTorch does; a number that JAX traces has no text
+            return format(self.item(), spec)
+        return object.__format__(self, spec)
+
     def __hash__(self) -> int:
         if self.memory.is_chosen:
             raise NotSupported("the hash of a tensor of which JAX decides which it is", "decide outside of jax.jit")

@@ -8,7 +8,8 @@ import pytest
 from fnjax import torch
 
 NAN, INF = float("nan"), float("inf")
-T = torch.tensor
+T, F = torch.tensor, torch.nn.functional
+GRID = torch.ones(3, 4)
 
 
 def of(*values, dtype="int64"):
@@ -145,6 +146,21 @@ ERRORS = {
     "flip": (lambda: T([1.0]).flip(1), IndexError, r"expected to be in range of \[-1, 0\], but got 1"),
     "sum": (lambda: T(1.0).sum(1), IndexError, r"expected to be in range of \[-1, 0\], but got 1"),
     "mT": (lambda: T([1.0]).mT, RuntimeError, "only supported on matrices or batches of matrices. Got 1-D"),
+    "class": (lambda: F.cross_entropy(GRID, of(0, 1, 7)), IndexError, "Target 7 is out of bounds"),
+    "negative class": (lambda: F.nll_loss(GRID, of(0, -1, 2)), IndexError, "Target -1 is out of bounds"),
+    "class of margins": (lambda: F.multi_margin_loss(GRID, of(0, 1, 9)), RuntimeError, "target out of range"),
+    "one_hot": (lambda: F.one_hot(of(0, 5), 3), RuntimeError, "smaller than num_classes"),
+    "gather": (
+        lambda: GRID.gather(1, of(9)[None]),
+        RuntimeError,
+        "index 9 is out of bounds for dimension 1 with size 4",
+    ),
+    "scatter": (lambda: GRID.scatter(1, of(-1)[None], 1.0), RuntimeError, "index -1 is out of bounds for dimension 1"),
+    "scatter_add": (lambda: GRID.scatter_add(1, of(9)[None], GRID), RuntimeError, "index 9 is out of bounds"),
+    "index_add": (lambda: GRID.index_add(0, of(4), GRID[:1]), RuntimeError, "index 4 is out of bounds"),
+    "index_copy": (lambda: GRID.index_copy(0, of(-1), GRID[:1]), IndexError, "index -1 is out of bounds"),
+    "index_fill": (lambda: GRID.index_fill(0, of(4), 2.0), IndexError, "index 4 is out of bounds"),
+    "take": (lambda: GRID.take(of(-13)), IndexError, "tried to access index -13 on a tensor of 12 elements"),
     "H": (lambda: T([1.0]).H, RuntimeError, r"only supported on matrices \(2-D tensors\). Got 1-D"),
 }
 
@@ -155,6 +171,15 @@ def test_errors(name):
     f, kind, words = ERRORS[name]
     with pytest.raises(kind, match=words):
         f()
+
+
+def test_texts_of_numbers():
+    """A tensor without axes is formatted as its number, which has no text where JAX traces it."""
+    assert f"{T(1.5):.2f} {T(2)} {T(True)}" == "1.50 2 True"
+    with pytest.raises(TypeError, match="unsupported format string"):
+        f"{T([1.5]):.2f}"
+    with pytest.raises(torch.NotSupported, match="the text of a traced number"):
+        jax.jit(torch.jax_view(lambda x: x * len(f"{x}")))(jnp.ones(()))
 
 
 def test_no_error_without_a_zero():
