@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from fnjax.torch._autograd.graph import Value
 from fnjax.torch._namespace import known
 from fnjax.torch._tensor import Tensor
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.loading.errors import NotSupported
@@ -100,6 +101,9 @@ class FunctionCtx:
         """Save tensors, or None, for backward, which gets their values at the end of forward."""
         saved = list(tensors)
         for i, x in enumerate(tensors):
+            if not (x is None or isinstance(x, (Tensor, Deferred))):
+                kind = f"argument {i} is of type {type(x).__name__}"
+                raise TypeError(f"save_for_backward can only save variables, but {kind}: set an attribute of ctx")
             if type(x) in {Either, Selection}:  # attributes may hold other things than arrays
                 saved[i] = OnCtx(f"_saved_{i}")
                 setattr(self, saved[i].name, x)
