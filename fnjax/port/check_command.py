@@ -35,8 +35,8 @@ def add(commands: Any) -> None:
         "runs in fnjax.torch and in PyTorch, in a process of its own, on arguments that are searched for, and gets a "
         "line on standard error: right, refused by fnjax.torch, different, or not tried. Outputs, gradients and second "
         "derivatives are compared, eager and jit, for each pattern of differentiated arguments, and in "
-        f"{', '.join(_VARIANTS)}. Exit status: 0 if all are right, 1 if one is refused or not tried, 3 if one is "
-        "different",
+        f"{', '.join(_VARIANTS)}. Exit status: 0 if all are right, 1 if one is refused or not tried or a file cannot "
+        "be read, 3 if one is different",
     )
     add_search(group)
     parser.set_defaults(run=_run_check)
@@ -53,7 +53,8 @@ def _run_check(options: argparse.Namespace) -> int:
     place, _, name = options.target.partition(":")
     if not Path(place).exists():
         raise UsageError(f"there is no file or folder {place!r}")
-    found = [(s, n) for s, n in _find_functions(iter_sources([place], None)) if not name or n == name]
+    left_out = list[str]()
+    found = [(s, n) for s, n in _find_functions(iter_sources([place], None), left_out) if not name or n == name]
     if not found:
         raise UsageError(f"{place} has no torch.autograd.Function{f' {name}' if name else ''}")
     cases = read_cases(options, sorted({n for _, n in found}), "")
@@ -65,10 +66,11 @@ def _run_check(options: argparse.Namespace) -> int:
     if options.json:
         pairs = zip(found, verdicts, strict=True)
         classes = [{"file": s.name, **v.make_json(), "status": WORDS[v.status]} for (s, _), v in pairs]
-        print(json.dumps({"counts": counts, "classes": classes}, indent=2))
+        print(json.dumps({"counts": counts, "classes": classes, "left out": left_out}, indent=2))
     else:
-        print(", ".join(f"{counts[word]} {word}" for word in WORDS.values() if counts[word]))
-    return DIFFERENT if counts[WORDS[DIFFERS]] else int(any(v.status != VERIFIED for v in verdicts))
+        parts = [f"{counts[word]} {word}" for word in WORDS.values() if counts[word]]
+        print(", ".join([*parts, f"files left out: {len(left_out)}"] if left_out else parts))
+    return DIFFERENT if counts[WORDS[DIFFERS]] else int(bool(left_out) or any(v.status != VERIFIED for v in verdicts))
 
 
 def _make_job(source: Text, name: str, options: argparse.Namespace, cases: Sequence[str]) -> Job:
@@ -86,14 +88,20 @@ def _make_job(source: Text, name: str, options: argparse.Namespace, cases: Seque
     )
 
 
-def _find_functions(sources: Iterable[Text]) -> Iterator[tuple[Text, str]]:
-    """Yield the classes that derive from a Function, perhaps by a class of another file; nothing is executed."""
+def _find_functions(sources: Iterable[Text], left_out: list[str]) -> Iterator[tuple[Text, str]]:
+    """Yield the classes that derive from a Function, perhaps by a class of another file; nothing is executed.
+
+    Args:
+        sources: the files.
+        left_out: gets the names of files that cannot be read.
+    """
     classes: list[tuple[Text, str, set[str]]] = []
     for source in sources:
         try:
             names = [*iter_functions(source.text, Path(source.name))] if "torch" in source.text else []
         except UsageError as e:
             print(f"fnjax: {e}; it is left out", file=sys.stderr)
+            left_out.append(source.name)
             continue
         bases = {
             n.name: {ast.unparse(b).rpartition(".")[2] for b in n.bases}

@@ -538,9 +538,11 @@ def test_check_against_pytorch(tmp_path, capsys, monkeypatch):
         for name, body in kinds.items()
     ]
     (tmp_path / "kinds.py").write_text(HEAD + "".join(classes))
+    (tmp_path / "broken.py").write_text("import torch\nclass (")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "--against", "pytorch", ".", "--json", "--seconds", "2"]) == 3
     out, lines = capsys.readouterr()
+    assert json.loads(out)["left out"] == ["broken.py"]
     found = {c["name"]: c for c in json.loads(out)["classes"]}
     assert [c["status"] for c in found.values()] == ["right", "different", "refused", "not tried", "right"]
     assert found["Right"]["notes"] == ["also float64, bfloat16, non-contiguous, second call"]
