@@ -21,7 +21,7 @@ DIFFERENT = 3  # the exit status
 _MOST = 8  # classes that are verified at a time, with up to 6 GiB each
 
 
-def add_search(parser: argparse.ArgumentParser) -> None:
+def add_search(parser: argparse._ActionsContainer) -> None:
     """Add the options of the search, and of the reference."""
     parser.add_argument(
         "--against",

@@ -93,7 +93,8 @@ class Rebinding:
         for value, made in others:
             if value is made or isinstance(value, (*_SHARED, tuple, frozenset)):
                 continue
-            for kind in list_kinds(type(value)) or ():
+            own: type = type(value)
+            for kind in list_kinds(own) or ():
                 old, new = kind.read(value), kind.read(made)
                 if kind.write and not old.map(self.find).is_same(new):
                     kind.write(value, new.map(lambda x: originals.get(id(x), x)))

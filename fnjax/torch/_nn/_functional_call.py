@@ -123,9 +123,13 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
         raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     if len({type(m) for m in models}) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    named = [[dict(m.named_parameters()) for m in models], [dict(m.named_buffers()) for m in models]]
-    params, buffers = ({name: _stack([d[name] for d in dicts]) for name in dicts[0]} for dicts in named)
-    return params, buffers
+    return _stack_each([dict(m.named_parameters()) for m in models]), _stack_each(
+        [dict(m.named_buffers()) for m in models]
+    )
+
+
+def _stack_each(named: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {name: _stack([tensors[name] for tensors in named]) for name in named[0]}
 
 
 def _stack(tensors: Sequence[Tensor]) -> Tensor:
