@@ -4,8 +4,7 @@ from fnjax.torch._table.registry import add_absent, add_absent_modules
 
 add_absent(
     """
-    torch.choose_qparams_optimized torch.dequantize torch.empty_quantized torch.fake_quantize_per_channel_affine
-    torch.fake_quantize_per_tensor_affine torch.fbgemm_linear_fp16_weight
+    torch.choose_qparams_optimized torch.dequantize torch.empty_quantized torch.fbgemm_linear_fp16_weight
     torch.fbgemm_linear_fp16_weight_fp32_activation torch.fbgemm_linear_int8_weight
     torch.fbgemm_linear_int8_weight_fp32_activation torch.fbgemm_linear_quantize_weight
     torch.fbgemm_pack_gemm_matrix_fp16 torch.fbgemm_pack_quantized_matrix torch.fused_moving_avg_obs_fake_quant
@@ -18,6 +17,13 @@ add_absent(
     """,
     "works on quantized tensors, which JAX has not",
     "keep the integers and their scale in two arrays",
+)
+
+add_absent(
+    "torch.fake_quantize_per_channel_affine torch.fake_quantize_per_tensor_affine",
+    "is not in the table",
+    "write it: a Function whose forward is (torch.clamp(torch.round(x / scale) + zero_point, low, high) - zero_point) "
+    "* scale, and whose backward passes the gradient where nothing was clamped",
 )
 
 add_absent(
