@@ -146,7 +146,7 @@ def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
 def _once(where: str) -> NotSupported:
     return NotSupported(
         "a second derivative of what torch.autograd gave without create_graph",
-        "pass create_graph=True to torch.autograd",
+        "pass create_graph=True to torch.autograd, or call it under torch.no_grad() if it is to be a constant",
         where,
     )
 
