@@ -362,9 +362,9 @@ def test_an_alias_that_would_get_a_gradient_is_refused():
 )
 def test_indices_out_of_range_raise(read):
     """As in PyTorch, where the indices are known; JAX would clamp them."""
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         torch.jax_view(read)(jnp.ones((3, 4)))
-    with pytest.raises(IndexError, match="out of bounds"):
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"):
         jax.jit(torch.jax_view(read))(jnp.ones((3, 4)))
 
 
