@@ -15,6 +15,7 @@ from fnjax.port.compare.values import Results
 _LACKING = {
     "Pure callbacks do not support": "what runs on the host",
     "Reverse-mode differentiation does not work for lax.while_loop": "a loop that ends on a value",
+    "a gradient of a loop that ends on a traced value": "a loop that ends on a value",
     "a second derivative of what torch.autograd gave without create_graph": "torch.autograd without create_graph",
 }
 
