@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import itertools
 import math
 import re
@@ -32,7 +33,7 @@ from fnjax.torch._strides import Strides, find_strides
 from fnjax.torch._table import Absent, Operation, Overload, Refuse, find_operation
 from fnjax.torch._table.derivatives import use_derivative
 from fnjax.torch._table.record import VANISH
-from fnjax.torch._table.signature import read_literal_text
+from fnjax.torch._table.signature import PARSING, read_literal_text
 from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import on_operands
@@ -78,7 +79,7 @@ def _compile(name: str, text: str, parameters: tuple[str, ...], omitted: frozens
 
     A keyword that just hands on an omitted parameter is left out.
     """
-    tree = ast.parse(text, mode="eval")
+    names, tree = _names(), _parse(text)
     source_of = text.encode()
 
     class Adapt(ast.NodeTransformer):
@@ -98,8 +99,8 @@ def _compile(name: str, text: str, parameters: tuple[str, ...], omitted: frozens
             ]
             return node
 
-    body = ast.unparse(Adapt().visit(tree))
-    function: Callable[..., Any] = eval(f"lambda {', '.join(parameters)}: {body}", _names())
+    body = ast.unparse(Adapt().visit(copy.deepcopy(tree)))
+    function: Callable[..., Any] = eval(f"lambda {', '.join(parameters)}: {body}", names)
     return function
 
 
@@ -138,7 +139,8 @@ def _check_read(call: BoundCall) -> None:
 
 @cache
 def _parse(text: str) -> ast.Expression:
-    return ast.parse(text, mode="eval")
+    with PARSING:
+        return ast.parse(text, mode="eval")
 
 
 # ---------------------------------------------------------------------------------- running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -58,11 +59,15 @@ SHAPES = (
 NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})  # whose dtype has no say in the result's
 
 
-@cache  # ast.parse in several threads at once fails in Python 3.11
+PARSING = threading.Lock()  # ast.parse in several threads at once fails in Python 3.11
+
+
+@cache
 def read_literal_text(text: str) -> object:
     """Return the value of a literal, MISSING of any other expression."""
     try:
-        return ast.literal_eval(text)
+        with PARSING:
+            return ast.literal_eval(text)
     except (ValueError, SyntaxError):
         return MISSING
 
