@@ -14,7 +14,8 @@ from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
 from fnjax.torch._autograd.arrays import dtype_of, is_array
 from fnjax.torch._autograd.function import Function, _carry
-from fnjax.torch._autograd.graph import FORWARD, Mode, compute, set_mode
+from fnjax.torch._autograd.graph import compute
+from fnjax.torch._autograd.mode import FORWARD, Mode, set_mode
 from fnjax.torch._autograd.saved import save
 from fnjax.torch._namespace import KNOWN, find, known
 from fnjax.torch._operator_bodies import (

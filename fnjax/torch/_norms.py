@@ -6,7 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._call import run
 from fnjax.torch._creation import with_out
 from fnjax.torch._dtypes import DTYPES, FLOAT32

@@ -16,7 +16,7 @@ import numpy as np
 
 from fnjax._primitives.tree import is_tracer
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
-from fnjax.torch._autograd.graph import FORWARD, Mode, set_mode
+from fnjax.torch._autograd.mode import FORWARD, Mode, set_mode
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._machine import Device
 from fnjax.torch._random import Stream

@@ -13,7 +13,8 @@ import numpy as np
 
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch import _views
-from fnjax.torch._autograd.graph import Value, get_mode
+from fnjax.torch._autograd.graph import Value
+from fnjax.torch._autograd.mode import get_mode
 from fnjax.torch._binding import bind
 from fnjax.torch._call import run, run_call
 from fnjax.torch._creation import construct

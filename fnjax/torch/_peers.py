@@ -8,7 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax import collectives
-from fnjax.torch._autograd.graph import Value, compute, get_mode, set_mode
+from fnjax.torch._autograd.graph import Value, compute
+from fnjax.torch._autograd.mode import get_mode, set_mode
 from fnjax.torch._groups import find_axis, get_exchange
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.journal import is_in_branch

@@ -19,12 +19,12 @@ from fnjax.torch._autograd.graph import (
     compute,
     compute_view,
     find_kept,
-    get_mode,
     keep,
     overwrite,
     replaced,
     substitutes,
 )
+from fnjax.torch._autograd.mode import get_mode
 from fnjax.torch._dtypes import as_dtype, dtype
 from fnjax.torch._root_settings import NAME, RootSettings, find_tensor_attribute
 from fnjax.torch._strides import Strides, preserve

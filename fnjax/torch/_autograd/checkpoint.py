@@ -11,7 +11,8 @@ import jax
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.captured import is_node
-from fnjax.torch._autograd.graph import Value, get_mode, watch
+from fnjax.torch._autograd.graph import Value, watch
+from fnjax.torch._autograd.mode import get_mode
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Derived, Tensor, make

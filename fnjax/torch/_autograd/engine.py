@@ -11,16 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax.torch._autograd.graph import (
-    RECORDS_GRADIENTS,
-    Mode,
-    Value,
-    compute,
-    get_mode,
-    list_nodes,
-    resume_autocast,
-    set_mode,
-)
+from fnjax.torch._autograd.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_autocast
+from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
 from fnjax.torch._strides import preserve
 from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.control.journal import is_in_loop, note_reached, note_tensor

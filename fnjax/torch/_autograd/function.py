@@ -28,19 +28,9 @@ from fnjax.torch._autograd.captured import (
 from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
 from fnjax.torch._autograd.gradients import call_backward, check_gradients, resolve
-from fnjax.torch._autograd.graph import (
-    BACKWARD,
-    FORWARD,
-    LostValue,
-    Storage,
-    Value,
-    compute,
-    get_mode,
-    resume_autocast,
-    set_mode,
-    watch,
-)
+from fnjax.torch._autograd.graph import LostValue, Storage, Value, compute, resume_autocast, watch
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
+from fnjax.torch._autograd.mode import BACKWARD, FORWARD, get_mode, set_mode
 from fnjax.torch._autograd.saved import Saved, restore_places, save
 from fnjax.torch._autograd.substitution import substitute, substituting
 from fnjax.torch._groups import as_group, default_axis, exchanging

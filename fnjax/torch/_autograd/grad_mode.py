@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fnjax.torch._autograd import engine
-from fnjax.torch._autograd.graph import get_mode, set_mode, switch
+from fnjax.torch._autograd.mode import get_mode, set_mode, switch
 from fnjax.torch._blocks import Block
 from fnjax.torch._namespace import KNOWN, known
 

@@ -1,4 +1,4 @@
-"""Values, the nodes that made them, and gradient mode: what autograd replays."""
+"""Values, and the nodes that made them: what autograd replays."""
 
 from __future__ import annotations
 
@@ -11,31 +11,14 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._contexts import AUTOCAST, NO_GRAD
+from fnjax._contexts import AUTOCAST
 from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
 from fnjax._primitives.replace_primal import replace_primal
+from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
 from fnjax.torch._random import Stream
 from fnjax.torch.control.journal import next_serial, note_storage
 from fnjax.torch.loading.errors import NotSupported
 
-
-class Mode(NamedTuple):
-    """The gradient mode.
-
-    Attributes:
-        enabled: operations are recorded, as under torch.enable_grad.
-        constant: results are constants for JAX's derivatives: the source said torch.no_grad where PyTorch would
-            differentiate. In a Function's forward, which PyTorch never differentiates, no_grad changes nothing.
-    """
-
-    enabled: bool = True
-    constant: bool = False
-
-
-FORWARD, BACKWARD = Mode(enabled=False), Mode(enabled=False)
-_DEFAULT = Mode()
-_mode: ContextVar[Mode] = ContextVar("_mode", default=_DEFAULT)
-_in_forward: ContextVar[bool] = ContextVar("_in_forward", default=False)
 _watched: ContextVar[list[Value] | None] = ContextVar("_watched", default=None)
 replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
 # Whether a gradient is computed that can be differentiated again: hooks then run again, on other arrays.
@@ -58,40 +41,6 @@ def note_read(values: Iterable[Value]) -> None:
     found = _watched.get()
     if found is not None:
         found += values
-
-
-def get_mode() -> Mode:
-    """Return the gradient mode of this thread."""
-    return _mode.get()
-
-
-class set_mode:  # noqa: N801 - a context manager, used as a function
-    """Set the gradient mode for a block."""
-
-    def __init__(self, mode: Mode, in_forward: bool | None = None) -> None:
-        self._mode, self._in_forward = mode, in_forward
-
-    def __enter__(self) -> None:
-        self._token = _mode.set(self._mode)
-        # A part of JAX's key: not what only says what is recorded, which would have JAX compile everything twice.
-        constant = self._mode.constant
-        self._key = NO_GRAD(constant) if constant is not NO_GRAD.value else contextlib.nullcontext()
-        self._key.__enter__()
-        self._other = None if self._in_forward is None else _in_forward.set(self._in_forward)
-
-    def __exit__(self, *error: object) -> None:
-        self._key.__exit__(*error)
-        _mode.reset(self._token)
-        if self._other is not None:
-            _in_forward.reset(self._other)
-
-
-def switch(enabled: bool) -> Mode:
-    """Return the mode that torch.set_grad_enabled would set here."""
-    mode = _mode.get()
-    if enabled:
-        return Mode(enabled=True)
-    return Mode(enabled=False, constant=mode.constant or not _in_forward.get())
 
 
 SMALL = 256
@@ -320,7 +269,7 @@ def compute(
     Returns:
         A value for each result; constants of JAX's derivatives under torch.no_grad.
     """
-    mode, branch = _mode.get(), _branch.get()
+    mode, branch = get_mode(), _branch.get()
     note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
     if branch is not None and not mode.constant and branch.is_here:
         parents = [branch.enter(p, mode) if p.requires_grad else p for p in parents]
@@ -356,7 +305,7 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
     """
     token = _branch.set(None)  # the view may be older than the branch, and keep what it shows
     try:
-        with set_mode(Mode(enabled=True)) if is_recorded or _mode.get().constant else contextlib.nullcontext():
+        with set_mode(Mode(enabled=True)) if is_recorded or get_mode().constant else contextlib.nullcontext():
             return compute(function, parents, "ViewBackward")[0]
     finally:
         _branch.reset(token)

@@ -15,18 +15,9 @@ from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.captured import reach
 from fnjax.torch._autograd.contents import find_root
 from fnjax.torch._autograd.gradients import call_backward
-from fnjax.torch._autograd.graph import (
-    BACKWARD,
-    RECORDS_GRADIENTS,
-    LostValue,
-    Value,
-    compute,
-    list_nodes,
-    note_read,
-    set_mode,
-    watch,
-)
+from fnjax.torch._autograd.graph import RECORDS_GRADIENTS, LostValue, Value, compute, list_nodes, note_read, watch
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
+from fnjax.torch._autograd.mode import BACKWARD, set_mode
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
 from fnjax.torch.control.journal import next_serial, note_reached, refuse_in_branch
 from fnjax.torch.loading.errors import NotSupported

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.engine import list_leaves
-from fnjax.torch._autograd.graph import Mode, Value, compute, note_read, set_mode, watch
+from fnjax.torch._autograd.graph import Value, compute, note_read, watch
+from fnjax.torch._autograd.mode import Mode, set_mode
 from fnjax.torch._namespace import known
 from fnjax.torch._random import without_draws
 from fnjax.torch._tensor import Tensor, make

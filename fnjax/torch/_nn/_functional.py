@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._call import run
 from fnjax.torch._namespace import known, module
 from fnjax.torch._tensor import Tensor, make

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._namespace import KNOWN, module
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.loading.errors import NotSupported

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._namespace import KNOWN
 from fnjax.torch._random import next_key
 from fnjax.torch._tensor import Tensor, make

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._namespace import known, module
 from fnjax.torch._nn._init import without_draws
 from fnjax.torch._nn._module import Module

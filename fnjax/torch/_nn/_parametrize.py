@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._namespace import known
 from fnjax.torch._nn._containers import ModuleDict, ModuleList
 from fnjax.torch._nn._module import Module

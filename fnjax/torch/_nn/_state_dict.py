@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from fnjax._function.signature import is_torch_tensor
-from fnjax.torch._autograd.graph import Mode, get_mode, set_mode
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
+from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
 from fnjax.torch._creation import tensor
 from fnjax.torch._dtypes import as_dtype
 from fnjax.torch._nn._parameter import Parameter

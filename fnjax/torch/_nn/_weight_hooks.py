@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch._autograd.graph import set_mode, switch
+from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._namespace import known, module
 from fnjax.torch._nn._gradients import enter_utility
 from fnjax.torch._nn._module import Module

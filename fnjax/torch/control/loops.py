@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.forward_only import forbid_transpose
-from fnjax.torch._autograd.graph import Mode, Node, Value, get_mode, set_mode, watch
+from fnjax.torch._autograd.graph import Node, Value, watch
+from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
 from fnjax.torch._random import Stream
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.branches import if_, to_bool

@@ -22,8 +22,8 @@ import numpy as np
 
 from fnjax.torch._autograd.captured import Stateful
 from fnjax.torch._autograd.ctx import FunctionCtx
-from fnjax.torch._autograd.graph import Mode, get_mode, set_mode
 from fnjax.torch._autograd.handles import RemovableHandle
+from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
 from fnjax.torch._root_settings import RootSettings
 from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.syntax import RUNTIME
