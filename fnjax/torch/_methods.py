@@ -20,6 +20,7 @@ from fnjax.torch._dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch._indexing import write
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._numpy_memory import to_numpy
+from fnjax.torch._sections import unbind
 from fnjax.torch._strides import FORMATS, channels_last, in_format, is_channels_last, pack, preserve
 from fnjax.torch._tensor import Derived, Tensor, is_known, make
 from fnjax.torch.control.journal import note_storage, refuse_in_branch
@@ -77,7 +78,7 @@ def tolist(self: Tensor) -> Any:
     """Return the entries as nested lists; those of a traced tensor are traced numbers."""
     if is_known(self.array):
         return np.asarray(self.array).tolist()
-    return [tolist(x) for x in _views.unbind(self)] if self.ndim else item(self)
+    return [tolist(x) for x in unbind(self)] if self.ndim else item(self)
 
 
 @method

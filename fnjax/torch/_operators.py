@@ -25,6 +25,7 @@ from fnjax.torch._machine import Device
 from fnjax.torch._methods import METHODS, copy_, known_entries
 from fnjax.torch._namespace import KNOWN, find_function
 from fnjax.torch._root_settings import find_tensor_attribute
+from fnjax.torch._sections import unbind
 from fnjax.torch._strides import preserve
 from fnjax.torch._table import TABLE, Absent, Operation, find_operation
 from fnjax.torch._tensor import Tensor, is_known, make
@@ -217,7 +218,7 @@ def _find_length(self: Tensor) -> Any:
 def _iterate(self: Tensor) -> Any:
     if not self.ndim:
         raise TypeError("iteration over a 0-d tensor")
-    return iter(_views.unbind(self))
+    return iter(unbind(self))
 
 
 _OTHER_KINDS = (
