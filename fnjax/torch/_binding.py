@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from fnjax.torch._dtypes import as_number, dtype, type_of_number
+from fnjax.torch._layout import Size
 from fnjax.torch._table import MISSING, Operation, Overload
 from fnjax.torch._table.signature import bind_arguments, read_literal_text
-from fnjax.torch._tensor import Size, Tensor, is_known
+from fnjax.torch._tensor import Tensor, is_known
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.loading.errors import NotSupported
 

@@ -18,11 +18,11 @@ from fnjax.torch import _views
 from fnjax.torch._autograd.graph import SMALL
 from fnjax.torch._call import run
 from fnjax.torch._dtypes import DTYPES, as_dtype, as_number, default_dtype, dtype, result_type, type_of_number
-from fnjax.torch._layout import extent_of
+from fnjax.torch._layout import Size, extent_of
 from fnjax.torch._namespace import KNOWN, known, write_out
 from fnjax.torch._numpy_memory import share
 from fnjax.torch._strides import Strides, in_format, pack
-from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.host.calls import enter_host
 from fnjax.torch.host.recording import HostValue

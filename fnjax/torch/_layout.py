@@ -227,3 +227,23 @@ def _ranks(order: Sequence[int]) -> list[int]:
 def size_of(shape: Sequence[int]) -> int:
     """Return the number of entries."""
     return math.prod(shape)
+
+
+class Size(tuple[int, ...]):
+    """Shape of a tensor, a tuple of integers."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Return the number of entries."""
+        return size_of(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Any:
+        return Size(super().__add__(tuple(other)))

@@ -14,10 +14,11 @@ from fnjax.torch._call import run
 from fnjax.torch._creation import TYPES, with_out
 from fnjax.torch._dtypes import DTYPES, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
 from fnjax.torch._indexing import check_indices, is_traced_mask, write, write_masked
+from fnjax.torch._layout import Size
 from fnjax.torch._namespace import KNOWN, known
 from fnjax.torch._root_settings import RootSettings, find_settings
 from fnjax.torch._strides import find_strides
-from fnjax.torch._tensor import Size, Tensor, is_known, make
+from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.filtered import Filtered

@@ -228,9 +228,9 @@ class Tensor(metaclass=_TensorType):
     # ------------------------------------------------------------------ what it is
 
     @property
-    def shape(self) -> Size:
+    def shape(self) -> _layout.Size:
         """The sizes of the axes."""
-        return Size(self.layout.shape)
+        return _layout.Size(self.layout.shape)
 
     @property
     def ndim(self) -> int:
@@ -319,26 +319,6 @@ class Tensor(metaclass=_TensorType):
 def _show(array: Any, layout: Any, whole: Any, part: str) -> Any:
     shown = _layout.read(array, layout, whole)
     return shown.real if part == "real" else shown.imag if part == "imag" else shown
-
-
-class Size(tuple[int, ...]):
-    """Shape of a tensor, a tuple of integers."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """Return the number of entries."""
-        return _layout.size_of(self)
-
-    def __repr__(self) -> str:
-        return f"torch.Size({list(self)})"
-
-    def __getitem__(self, index: Any) -> Any:
-        found = super().__getitem__(index)
-        return Size(found) if isinstance(index, slice) else found
-
-    def __add__(self, other: Any) -> Any:
-        return Size(super().__add__(tuple(other)))
 
 
 class Derived(Storage):

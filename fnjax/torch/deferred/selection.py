@@ -13,7 +13,8 @@ import jax.numpy as jnp
 from fnjax.torch import _layout
 from fnjax.torch._autograd.graph import Value, are_same, compute
 from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._tensor import Size, Tensor, make
+from fnjax.torch._layout import Size
+from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import number
 from fnjax.torch.loading.errors import NotSupported
