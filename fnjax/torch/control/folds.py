@@ -34,13 +34,13 @@ def in_(value: Any, container: Any) -> Any:
     if type(value) is Either:
         return value.map(lambda x: in_(x, container), "in")
     if type(value) is Number and isinstance(container, (tuple, list, set, frozenset, range, dict)):
-        return _any(value == x for x in container)
+        return _decide((value == x for x in container), True)
     try:
         return value in container
     except NotSupported:
         if type(container) not in {tuple, list}:
             raise
-        return _any(value is x or value == x for x in container)
+        return _decide((value is x or value == x for x in container), True)
 
 
 def not_in(value: Any, container: Any) -> Any:
@@ -73,7 +73,7 @@ def _read(generator: Any) -> Iterator[Item]:
     frame = generator.gi_frame
     _readers[id(frame)] = frame
     try:
-        yield from (x if type(x) is Item else Item(True, x) for x in generator)
+        yield from map(_as_item, generator)
     finally:
         del _readers[id(frame)]
 
@@ -108,7 +108,11 @@ def list_items(values: Iterable[Any]) -> Iterator[Item]:
         values = values.items
     elif is_selected(values):
         return _read(values)
-    return (x if type(x) is Item else Item(True, x) for x in values)
+    return map(_as_item, values)
+
+
+def _as_item(value: Any) -> Item:
+    return value if type(value) is Item else Item(True, value)
 
 
 def _iter_known(items: Iterable[Any]) -> Iterator[Any]:
@@ -193,22 +197,18 @@ def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..
     return choose
 
 
-def _any(values: Any) -> Any:
-    items = (select(t, v, False) for t, v in values.items) if type(values) is Filtered else iter(values)
+def _decide(values: Any, end: bool) -> Any:
+    """Return `any(values)` or `all(values)`; items are read until one is known to be what ends it: True, or False."""
+    other = not end
+    items = (select(t, v, other) for t, v in values.items) if type(values) is Filtered else iter(values)
     for value in items:
         decided = to_bool(value)
-        if decided is not False:
-            return decided if decided is True else or_(Number(decided.value, [bool]), lambda: _any(items), items)
-    return False
-
-
-def _all(values: Any) -> Any:
-    items = (select(t, v, True) for t, v in values.items) if type(values) is Filtered else iter(values)
-    for value in items:
-        decided = to_bool(value)
-        if decided is not True:
-            return decided if decided is False else and_(Number(decided.value, [bool]), lambda: _all(items), items)
-    return True
+        if decided is end:
+            return end
+        if decided is not other:
+            decided = Number(decided.value, [bool])
+            return (or_ if end else and_)(decided, lambda: _decide(items, end), items)
+    return other
 
 
 def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
@@ -243,8 +243,8 @@ FOLDS: dict[int, Any] = {
     id(max): _fold(_extreme(max, operator.gt)),
     id(min): _fold(_extreme(min, operator.lt)),
     id(sorted): _sort,
-    id(any): _fold(_any),
-    id(all): _fold(_all),
+    id(any): _fold(partial(_decide, end=True)),
+    id(all): _fold(partial(_decide, end=False)),
     id(sum): _fold(_sum),
     id(list): _fold(_collect),
     id(next): _next,
