@@ -11,8 +11,7 @@ from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
-from types import NoneType
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +24,6 @@ from fnjax.torch._autograd.graph import are_same, compute
 from fnjax.torch._binding import BoundCall, bind, spell
 from fnjax.torch._checks import check_values
 from fnjax.torch._dtypes import as_dtype, dtype, float_of
-from fnjax.torch._indexing import check_indices
 from fnjax.torch._promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch._random import next_key
 from fnjax.torch._selected import run_selected
@@ -176,68 +174,6 @@ def _run_operation(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
     return run_call(bind(operation, args, kwargs))
 
 
-class _Range(NamedTuple):
-    """Range of the known indices of an operation, as PyTorch checks it.
-
-    Attributes:
-        indices: the parameter that holds them.
-        tensor: the parameter whose size they are below.
-        axis: its axis, or the parameter that gives it; None for the number of all entries.
-        error: PyTorch's exception.
-        lowest: the least index; None for minus the size.
-        text: of the exception.
-    """
-
-    indices: str
-    tensor: str
-    axis: str | int | None
-    error: type[Exception]
-    lowest: int | None = 0
-    text: str = "index {index} is out of bounds for dimension {axis} with size {size}"
-
-
-_CLASSES = _Range("target", "input", 1, IndexError, text="Target {index} is out of bounds.")
-_RANGES = {
-    **dict.fromkeys(("index_select", "index_copy", "index_reduce"), _Range("index", "input", "dim", IndexError)),
-    **dict.fromkeys(
-        ("gather", "scatter", "scatter_add", "scatter_reduce", "index_add"),
-        _Range("index", "input", "dim", RuntimeError),
-    ),
-    "index_fill": _Range("index", "input", "dim", IndexError, None),
-    "take": _Range(
-        "index",
-        "input",
-        None,
-        IndexError,
-        None,
-        "out of range: tried to access index {index} on a tensor of {size} elements.",
-    ),
-    "embedding": _Range("input", "weight", 0, IndexError),
-    "embedding_bag": _Range("input", "weight", 0, RuntimeError),
-    "nll_loss": _CLASSES,
-    "cross_entropy": _CLASSES,
-    "multi_margin_loss": _CLASSES._replace(error=RuntimeError, text="target out of range"),
-}
-
-
-def _check_range(name: str, values: Mapping[str, Any]) -> None:
-    """Raise PyTorch's exception for known indices that are out of range."""
-    own = _RANGES.get(name.removesuffix("_"))
-    if own is None:
-        return
-    tensor, index = values.get(own.tensor), values.get(own.indices)
-    if not isinstance(tensor, Tensor) or not isinstance(index, Tensor) or index.dtype.is_floating_point:
-        return  # such as probabilities of classes
-    axis = values.get(own.axis) if isinstance(own.axis, str) else own.axis
-    shape = tensor.layout.shape if own.axis is not None else (tensor.layout.size,)
-    if not shape or type(axis) not in {int, NoneType}:
-        return
-    size = shape[min(axis or 0, len(shape) - 1)]
-    lowest = -size if own.lowest is None else own.lowest
-    text = own.text.format(index="{index}", axis=axis, size=size)
-    check_indices(index, size, lowest, own.error, text, values.get("ignore_index"))
-
-
 def _is_one_array(x: Any, y: Any) -> bool:
     """Return whether both are views of one traced array: XLA may round a product in a difference otherwise."""
     both = isinstance(x, Tensor) and isinstance(y, Tensor) and not is_known(x.array)
@@ -272,7 +208,6 @@ def run_call(call: BoundCall) -> Any:
         )
     if operation.first.empty and any(t.shape == (0,) for t in _list_tensors(values)):
         template = template.replace("jnp.concatenate", operation.first.empty)
-    _check_range(operation.names[0].rpartition(".")[2], values)
     check_values(name_of(call), values)
     omitted = frozenset(n for n in parameters if not call.is_given(n))
     compute_in, result = find_dtypes(call, values)

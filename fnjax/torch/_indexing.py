@@ -335,8 +335,17 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
         raise ValueError("step must be greater than zero")
 
 
+OUT_OF_RANGE = "index {index} is out of bounds for dimension {axis} with size {size}"
+
+
 def check_indices(
-    index: Tensor, size: int, lowest: int, error: type[Exception], text: str, ignored: int | None = None
+    index: Tensor,
+    size: int,
+    lowest: int = 0,
+    error: type[Exception] = IndexError,
+    text: str = OUT_OF_RANGE,
+    axis: int | None = None,
+    ignored: int | None = None,
 ) -> None:
     """Raise PyTorch's exception for an index out of range, where nobody traces the indices.
 
@@ -345,14 +354,15 @@ def check_indices(
         size: they are below it.
         lowest: the least of them.
         error: the exception's class.
-        text: its text, in which the index is inserted.
+        text: its text, into which the index, the axis and the size are inserted.
+        axis: of the indices.
         ignored: an index that may be out of range.
     """
     if is_known(index.array) and index.layout.size:
         entries = np.asarray(index.array)
         wrong = entries[((entries < lowest) | (entries >= size)) & (entries != ignored)]
         if wrong.size:
-            raise error(text.format(index=wrong[0]))
+            raise error(text.format(index=wrong[0], axis=axis, size=size))
 
 
 def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
@@ -391,8 +401,7 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
         is_mask = isinstance(place, Tensor) and place.dtype.name in {"bool", "uint8"}
         if isinstance(place, Tensor) and not is_mask:
             size = base.layout.shape[axis]
-            text = f"index {{index}} is out of bounds for dimension {axis} with size {size}"
-            check_indices(place, size, -size, IndexError, text)
+            check_indices(place, size, -size, axis=axis)
         axis += place.ndim if is_mask else 1
     known = [
         np.asarray(np.asarray(t.array) != 0) if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None

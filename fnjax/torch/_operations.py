@@ -363,5 +363,5 @@ def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes == -1 and is_known(tensor.array):
         num_classes = int(np.asarray(tensor.array).max(initial=-1)) + 1
     text = "Class values must be non-negative and smaller than num_classes, got {index}."
-    check_indices(tensor, num_classes, 0, RuntimeError, text)
+    check_indices(tensor, num_classes, error=RuntimeError, text=text)
     return run("torch.nn.functional.one_hot", (tensor, num_classes), {})
