@@ -231,12 +231,12 @@ class RealOrComplex(Deferred):
     @property
     def real(self) -> HostValue:
         """The real part."""
-        return HostValue.record(getattr, (self._value, "real"), {}, f"{self._value.name}.real")
+        return self._value.real
 
     @property
     def imag(self) -> HostValue:
         """The imaginary part, zeros of a real array."""
-        return HostValue.record(getattr, (self._value, "imag"), {}, f"{self._value.name}.imag")
+        return self._value.imag
 
     def refuse(self, use: str = "") -> NotSupported:
         """Return the exception for a use that depends on the dtype."""
