@@ -202,7 +202,7 @@ def _decide(values: Any, end: bool) -> Any:
     other = not end
     items = (select(t, v, other) for t, v in values.items) if type(values) is Filtered else iter(values)
     for value in items:
-        decided = to_bool(value)
+        decided: Any = to_bool(value)
         if decided is end:
             return end
         if decided is not other:

@@ -51,7 +51,7 @@ class Filtered(Deferred):
 
     @property
     def mask(self) -> jax.Array:
-        """Whether it has each item."""
+        """The tests of the items, as an array."""
         return jnp.stack([jnp.asarray(getattr(item.test, "array", item.test), bool) for item in self.items])
 
     def count(self) -> Any:
