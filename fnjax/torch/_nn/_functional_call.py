@@ -123,12 +123,11 @@ def stack_module_state(models: Sequence[Module]) -> tuple[dict[str, Tensor], dic
         raise RuntimeError("stack_module_state: Expected all models to have the same training/eval mode.")
     if len({type(m) for m in models}) > 1:
         raise RuntimeError("stack_module_state: Expected all models to be of the same class.")
-    return _stack_each([dict(m.named_parameters()) for m in models]), _stack_each(
-        [dict(m.named_buffers()) for m in models]
-    )
+    parameters, buffers = [dict(m.named_parameters()) for m in models], [dict(m.named_buffers()) for m in models]
+    return _stack_each(parameters), _stack_each(buffers)
 
 
-def _stack_each(named: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+def _stack_each(named: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     return {name: _stack([tensors[name] for tensors in named]) for name in named[0]}
 
 

@@ -23,7 +23,7 @@ _skipped: ContextVar[bool] = ContextVar("_skipped", default=False)
 
 
 @contextlib.contextmanager
-def without_draws() -> Iterator[None]:
+def skip_draws() -> Iterator[None]:
     """Leave what would be drawn in the block as it is."""
     token = _skipped.set(True)
     try:

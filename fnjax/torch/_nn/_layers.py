@@ -44,9 +44,10 @@ def choose_reduction(size_average: Any, reduce: Any) -> str:
 
 def add_parameter(layer: Module, name: str, shape: Any, there: bool = True, **options: Any) -> None:
     """Register a parameter that waits for its initial values, or the name without one."""
-    empty = torch.empty(0, **options)
-    # An array of NumPy needs no compiled program for each shape.
-    made = Parameter(empty.new_tensor(np.zeros(shape, empty.dtype.numpy))) if there else None
+    made = None
+    if there:  # by an array of NumPy, which needs no compiled program for each shape
+        empty = torch.empty(0, **options)
+        made = Parameter(empty.new_tensor(np.zeros(shape, empty.dtype.numpy)))
     layer.register_parameter(name, made)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from fnjax.torch._autograd.mode import set_mode, switch
 from fnjax.torch._namespace import known, module
-from fnjax.torch._nn._init import without_draws
+from fnjax.torch._nn._init import skip_draws
 from fnjax.torch._nn._module import Module
 from fnjax.torch._nn._parametrize import register_parametrization
 from fnjax.torch._nn._weight_hooks import is_transposed, iterate, norm_except_dim, reshape_to_matrix, weigh
@@ -188,5 +188,5 @@ def orthogonal(
 @known("torch.nn.utils.skip_init", "torch.nn.utils.init.skip_init")
 def skip_init(module_cls: type[Module], *args: Any, **kwargs: Any) -> Module:
     """Return a module without drawing its initial values, which needs no `fnjax.torch.seed`."""
-    with without_draws():
+    with skip_draws():
         return module_cls(*args, **{k: v for k, v in kwargs.items() if k != "device"})
