@@ -6,12 +6,13 @@ import warnings
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fnjax.triton.language import _libdevice
 from fnjax.triton.language.extra import libdevice
-from fnjax.triton.values import types
+from fnjax.triton.values import rounding, types
 from fnjax.triton.values.affine import leading
 from fnjax.triton.values.tensor import Tensor
 
@@ -104,6 +105,34 @@ def test_a_function_by_its_name(name):
         assert kind.is_int_signed()
     else:
         np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=2e-7)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_powers_of_two_are_exact(dtype):
+    """2**n is a power of two, its logarithm n, with their derivatives; ilogb knows NaN and subnormal numbers."""
+    info = jnp.finfo(dtype)
+    n = jnp.arange(info.minexp, info.maxexp).astype(dtype)
+    powers = jnp.asarray(np.exp2(np.asarray(n, np.float64)), dtype)
+    for of in (lambda f: f, jax.jit):
+        np.testing.assert_array_equal(of(rounding.exp2)(n), powers)
+        np.testing.assert_array_equal(of(rounding.log2)(powers), n)
+    x = jnp.asarray([0.3, 1.0, 2.5, 8.0, jnp.inf], dtype)
+    (_, power_slope), (_, log_slope) = (jax.jvp(f, (x,), (jnp.ones_like(x),)) for f in (rounding.exp2, rounding.log2))
+    wide = np.asarray(x, np.float64)
+    np.testing.assert_allclose(np.asarray(power_slope, float), np.log(2) * 2**wide, rtol=4 * float(info.eps))
+    np.testing.assert_allclose(np.asarray(log_slope, float), 1 / (wide * np.log(2)), rtol=4 * float(info.eps))
+    for f, wanted in ((rounding.exp2, np.exp2), (rounding.log2, np.log2)):
+        edges = np.asarray([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 200.0, -200.0, 0.7])
+        with np.errstate(all="ignore"):
+            expected = jnp.asarray(wanted(edges), dtype)
+        np.testing.assert_allclose(
+            *(np.asarray(v, float) for v in (f(jnp.asarray(edges, dtype)), expected)), rtol=2 * float(info.eps)
+        )
+    tiny = np.float32([0, np.nan, np.inf, -np.inf, 1e-40, 1e-45, -3, 2.0**-126])
+    limits = np.iinfo(np.int32)
+    wanted = [limits.min, limits.min, limits.max, limits.max, -133, -149, 1, -126]
+    np.testing.assert_array_equal(call("ilogb", [tiny])[1], wanted)
+    np.testing.assert_array_equal(call("logb", [tiny])[1], [-np.inf, np.nan, np.inf, np.inf, *wanted[4:]])
 
 
 @pytest.mark.parametrize(("name", "mode"), [("add_rz", "toward zero"), ("fma_ru", "up"), ("sqrt_rd", "down")])

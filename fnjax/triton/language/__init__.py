@@ -19,7 +19,7 @@ from fnjax.triton.absent import refuse
 from fnjax.triton.interpreter.interpreter import BUILTINS
 from fnjax.triton.interpreter.loops import Range
 from fnjax.triton.values import arithmetic as values
-from fnjax.triton.values import atomics, memory, random
+from fnjax.triton.values import atomics, memory, random, rounding
 from fnjax.triton.values.affine import GRID, Affine, leading
 from fnjax.triton.values.arithmetic import as_tensor as _as_tensor
 from fnjax.triton.values.blocks import Descriptor as tensor_descriptor
@@ -275,8 +275,8 @@ def _function(name: str, on_array: Any, kinds: Any = "f") -> Any:
     return operate
 
 
-exp, exp2 = _function("exp", jnp.exp), _function("exp2", jnp.exp2)
-log, log2 = _function("log", jnp.log), _function("log2", jnp.log2)
+exp, exp2 = _function("exp", jnp.exp), _function("exp2", rounding.exp2)
+log, log2 = _function("log", jnp.log), _function("log2", rounding.log2)
 sqrt, rsqrt, sqrt_rn = _function("sqrt", jnp.sqrt), _function("rsqrt", lax.rsqrt), _function("sqrt_rn", jnp.sqrt)
 sin, cos, erf = _function("sin", jnp.sin), _function("cos", jnp.cos), _function("erf", jax.scipy.special.erf)
 floor, ceil = _function("floor", jnp.floor), _function("ceil", jnp.ceil)

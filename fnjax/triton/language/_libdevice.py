@@ -16,6 +16,7 @@ from fnjax.triton import language as _language
 from fnjax.triton.absent import refuse
 from fnjax.triton.language import _libdevice_bits
 from fnjax.triton.values import arithmetic as values
+from fnjax.triton.values import rounding
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.tensor import Tensor, canonical
 from fnjax.triton.values.types import float32, int1, int32, int64
@@ -48,9 +49,22 @@ def _ieee_remainder(x: Any, y: Any) -> Any:
     return jnp.copysign(1, x) * (rest - turns * size)
 
 
+def _is_zero(x: Any) -> Any:
+    """Return True for zeros, not for the subnormal numbers that XLA takes for zeros."""
+    return rounding.exponent(x) < jnp.finfo(x.dtype).minexp - jnp.finfo(x.dtype).nmant
+
+
+def _integer_logb(x: Any) -> Any:
+    """Return the binary exponent; of infinity the largest integer, of zero and NaN the smallest, as in CUDA."""
+    limits = jnp.iinfo(jnp.int32)
+    special = jnp.where(jnp.isinf(x), limits.max, limits.min)
+    return jnp.where(jnp.isfinite(x) & ~_is_zero(x), rounding.exponent(x), special)
+
+
 _ONE = {
-    "exp": jnp.exp, "exp2": jnp.exp2, "expm1": jnp.expm1, "log": jnp.log, "log2": jnp.log2, "log10": jnp.log10,
-    "log1p": jnp.log1p, "sqrt": jnp.sqrt, "rsqrt": lax.rsqrt, "cbrt": jnp.cbrt, "sin": jnp.sin, "cos": jnp.cos,
+    "exp": jnp.exp, "exp2": rounding.exp2, "expm1": jnp.expm1, "log": jnp.log, "log2": rounding.log2,
+    "log10": jnp.log10, "log1p": jnp.log1p, "sqrt": jnp.sqrt, "rsqrt": lax.rsqrt, "cbrt": jnp.cbrt,
+    "sin": jnp.sin, "cos": jnp.cos,
     "tan": jnp.tan, "asin": jnp.arcsin, "acos": jnp.arccos, "atan": jnp.arctan, "sinh": jnp.sinh, "cosh": jnp.cosh,
     "tanh": jnp.tanh, "asinh": jnp.arcsinh, "acosh": jnp.arccosh, "atanh": jnp.arctanh, "erf": jax.scipy.special.erf,
     "erfc": jax.scipy.special.erfc, "erfinv": jax.scipy.special.erfinv, "lgamma": jax.scipy.special.gammaln,
@@ -65,7 +79,7 @@ _ONE = {
     "sinpi": lambda x: _sin_pi(x - 2 * jnp.rint(x / 2)),
     "cospi": lambda x: _sin_pi(0.5 - jnp.abs(x - 2 * jnp.rint(x / 2))), "erfcx": _scaled_erfc,
     "logb": lambda x: jnp.where(
-        x == 0, -jnp.inf, jnp.where(jnp.isinf(x), jnp.inf, jnp.where(jnp.isnan(x), x, jnp.frexp(x)[1] - 1))
+        _is_zero(x), -jnp.inf, jnp.where(jnp.isfinite(x), rounding.exponent(x), jnp.abs(x))
     ).astype(x.dtype),
 }  # fmt: skip
 _FAST = {"fast_expf": "exp", "fast_exp10f": "exp10", "fast_logf": "log", "fast_log2f": "log2", "fast_log10f": "log10"}
@@ -81,7 +95,7 @@ _TWO: dict[str, Any] = {
 _TWO |= {"fmax": jnp.fmax, "fmin": jnp.fmin, "nextafter": jnp.nextafter}
 _TWO |= {"fdim": lambda a, b: jnp.maximum(jnp.subtract(a, b), 0), "rhypot": lambda a, b: 1 / jnp.hypot(a, b)}
 _TWO |= {"remainder": _ieee_remainder}
-_TO_INTEGERS = {"llrint": ("rint", int64), "llround": ("round", int64), "ilogb": ("logb", int32)}
+_TO_INTEGERS = {"llrint": ("rint", int64), "llround": ("round", int64)}
 _NORMS = {"norm3d": 3, "norm4d": 4, "rnorm3d": 3, "rnorm4d": 4}
 _SAME = ("abs", "fdiv", "div_rn", "fma", "umulhi", "cdiv", "max", "min")
 
@@ -128,8 +142,8 @@ def find(name: str) -> Any:
         return _two(_TWO[name])
     if name in ("isnan", "isinf", "isfinited", "finitef"):
         return _truth_of(getattr(jnp, name if name.startswith("isn") or name == "isinf" else "isfinite"))
-    if name == "signbit":
-        return _truth_of(jnp.signbit, int32)
+    if name in ("signbit", "ilogb"):
+        return _truth_of(jnp.signbit if name == "signbit" else _integer_logb, int32)
     if name in ("fabs", "fabsf"):
         return _language.abs
     if name in ("max", "min"):

@@ -1,4 +1,4 @@
-"""Rounding: conversions to floats of 16 bits, whose derivative is that of a conversion, and quotients."""
+"""Rounding: conversions to floats of 16 bits, whose derivative is that of a conversion, quotients, powers of two."""
 
 from __future__ import annotations
 
@@ -47,3 +47,33 @@ def quotient(xp: Any, x: Any, y: Any) -> Any:
     if xp is np:
         return np.divide(x, y)
     return x / jnp.where(x < -jnp.inf, lax.stop_gradient(x), y)  # nothing is, but XLA does not know that
+
+
+def exponent(x: Any) -> Any:
+    """Return the binary exponents of floats as integers; XLA flushes subnormal numbers only where it computes."""
+    info = jnp.finfo(x.dtype)
+    bits = lax.bitcast_convert_type(x, f"int{info.bits}") & (2 ** (info.bits - 1) - 1)
+    subnormal = info.minexp - info.nmant + info.bits - 1 - lax.clz(bits)
+    found = bits >> info.nmant
+    return jnp.where(found == 0, subnormal, found - (info.maxexp - 1))
+
+
+def _power(n: Any) -> Any:
+    """Return 2**n for floats that are integers in the range of normal numbers."""
+    info = jnp.finfo(n.dtype)
+    return lax.bitcast_convert_type((n.astype(f"int{info.bits}") + (info.maxexp - 1)) << info.nmant, n.dtype)
+
+
+def exp2(x: Any) -> Any:
+    """Return 2**x, exact for integers: XLA's exp2 is not on the CPU."""
+    info = jnp.finfo(x.dtype)
+    n = jnp.clip(jnp.rint(x), info.minexp, info.maxexp - 1)
+    return jnp.exp2(x - n) * _power(n)
+
+
+def log2(x: Any) -> Any:
+    """Return the logarithm to base 2, exact for powers of two: XLA's log2 is not on the CPU."""
+    info = jnp.finfo(x.dtype)
+    root = jnp.asarray(np.sqrt(2), x.dtype)  # the logarithm of x / 2**n is between -1/2 and 1/2
+    n = jnp.clip(exponent(x * root).astype(x.dtype), info.minexp + 1, info.maxexp - 2)
+    return jnp.log2(x * _power(-n)) + n
