@@ -22,7 +22,7 @@ def sum_kernel(dy_ptr, x_ptr, dw_ptr, n_rows, n_columns, BLOCK: tl.constexpr):
     """Compute the gradient of w: each program sums over the rows of some columns."""
     columns = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     mask = columns < n_columns
-    total = tl.zeros((BLOCK,), tl.float32)
+    total = tl.zeros((BLOCK,), x_ptr.dtype.element_ty)
     for row in range(n_rows):
         dy = tl.load(dy_ptr + row * n_columns + columns, mask=mask, other=0.0)
         x = tl.load(x_ptr + row * n_columns + columns, mask=mask, other=0.0)

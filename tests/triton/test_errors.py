@@ -283,3 +283,31 @@ def test_addresses_in_memory():
         triton.KernelError, match=r"addresses_kernel, line \d+ .*is to become a pointer.* offsets into it"
     ):
         addresses_kernel[(1,)](jnp.zeros(2, jnp.int32), jnp.zeros(1))
+
+
+@triton.jit
+def changing_kernel(x_ptr, out_ptr, n, KIND: tl.constexpr, WHILE: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    total = 0 if KIND == "int" else 0.0 if KIND == "shape" else tl.zeros((BLOCK,), tl.float16)
+    i = 0
+    if WHILE:
+        while i < n:
+            total += tl.load(x_ptr + at)
+            i += 1
+    else:
+        for _ in range(n):
+            total += tl.load(x_ptr + at)
+    for _ in tl.static_range(2):
+        i = i + tl.load(x_ptr)
+    tl.store(out_ptr + at, total)
+
+
+@pytest.mark.parametrize("of", [lambda k: k, lambda k: k.check], ids=["launch", "check"])
+def test_a_loop_keeps_the_types_of_what_it_carries(of):
+    """Another dtype or shape after the loop is refused, in every kind of loop but an unrolled one, as by Triton."""
+    words = r"Loop-carried variable total has initial type tensor<.*> but is re-assigned to tensor<4xfloat32> in loop!"
+    for n, kind, is_while in ((2, "int", False), (9, "shape", False), (9, "float16", False), (3, "float16", True)):
+        with pytest.raises(triton.KernelError, match=words):
+            of(changing_kernel)[(1,)](X, X, n, KIND=kind, WHILE=is_while, BLOCK=4)
+    kept = of(changing_kernel)[(1,)](X.astype(np.float16), X, 9, KIND="float16", WHILE=True, BLOCK=4)
+    np.testing.assert_array_equal(getattr(kept, "outputs", kept)[:4], X[:4] * 9)

@@ -8,6 +8,7 @@ one branch and loops are sequential; and a program that waits for something that
 from __future__ import annotations
 
 import ast
+import contextlib
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.interpreter.interpreter import Frame, bind, call, evaluate, interpret, known_condition, plain
-from fnjax.triton.interpreter.loops import Range, check_loop
+from fnjax.triton.interpreter.loops import Range, check_loop, keeping_types
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Shape, leading
@@ -269,9 +270,15 @@ class Execution:
         """
         check_loop(node)
         if isinstance(node, ast.While):
-            self._while(frame, node)
+            with keeping_types(frame, node):
+                self._while(frame, node)
             return
         given = evaluate(frame, node.iter)
+        with contextlib.nullcontext() if getattr(given, "unrolled", True) else keeping_types(frame, node):
+            self._for(frame, node, given)
+
+    def _for(self, frame: Frame, node: Any, given: Any) -> None:
+        """Execute a `for` sequentially."""
         items = given
         if isinstance(given, Range):
             bounds = [as_tensor(b) for b in (given.start, given.stop, given.step)]

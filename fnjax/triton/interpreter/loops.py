@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
+from fnjax.triton.interpreter.carry import assigned, flatten
 from fnjax.triton.interpreter.interpreter import LOOPS, Frame, bind, evaluate, interpret, known_condition
 from fnjax.triton.interpreter.sequential import trace_for, trace_while
 from fnjax.triton.interpreter.vectorize import vectorize
@@ -44,6 +47,12 @@ def run_for(frame: Frame, node: Any) -> None:
     if not isinstance(given, Range):
         _unroll(frame, node, given)
         return
+    with contextlib.nullcontext() if given.unrolled else keeping_types(frame, node):
+        _run_range(frame, node, given)
+
+
+def _run_range(frame: Frame, node: Any, given: Range) -> None:
+    """Interpret a `for` over a range (`run_for`)."""
     start, stop, step = (as_tensor(b) for b in (given.start, given.stop, given.step))
     bounds = [b.uniform() for b in (start, stop, step)]
     if step.uniform() == 0:
@@ -99,7 +108,21 @@ def run_while(frame: Frame, node: Any) -> None:
     names, ends_by_itself = decisive(node)
     if not (ends_by_itself or current().in_sequence):
         raise NeedsSequence  # it waits for memory that earlier programs write
-    trace_while(frame, node, as_mask(test), None if ends_by_itself else names)
+    with keeping_types(frame, node):
+        trace_while(frame, node, as_mask(test), None if ends_by_itself else names)
+
+
+@contextlib.contextmanager
+def keeping_types(frame: Frame, node: Any) -> Iterator[None]:
+    """Raise TypeError where a name has another type after a loop than before it: Triton does not compile that."""
+    before = {n: frame.names[n] for n in assigned(node) if n in frame.names}
+    yield
+    for name, old in before.items():
+        pairs = zip(flatten(old)[0], flatten(frame.names.get(name, old))[0], strict=False)
+        for a, b in pairs:
+            if (a.dtype, a.shape) != (b.dtype, b.shape):
+                text = f"Loop-carried variable {name} has initial type {a!r} but is re-assigned to {b!r} in loop!"
+                raise TypeError(f"{text} Please make sure that the type stays consistent: convert with .to(...)")
 
 
 def check_loop(node: Any) -> None:

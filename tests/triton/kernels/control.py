@@ -262,9 +262,9 @@ def empty_loop_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def typed_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """A Python float that becomes a float32 vector by the first turn."""
+    """A block of one number, to which iterations add."""
     lanes = tl.arange(0, BLOCK)
-    total = 0.0
+    total = tl.full((BLOCK,), 0, tl.float32)
     for i in range(n):
         total += tl.load(x_ptr + i * BLOCK + lanes)
     tl.store(out_ptr + lanes, total)
