@@ -15,6 +15,7 @@ from typing import Any
 from fnjax._check.streams import make_stream
 
 NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
+KNOWN = {*NUMPY, "np", "abs", "ones", "zeros", "randn", "rand", "randint"}  # names in the texts of arguments
 
 
 class UsageError(Exception):

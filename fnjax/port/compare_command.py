@@ -136,7 +136,7 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
     """Compare a class on the arguments of `--args`, in this process."""
     from fnjax.port.compare.reference import make_reference
     from fnjax.port.compare.values import Inputs
-    from fnjax.port.verify.calls import NAMES
+    from fnjax.port.verify.calls import read_arguments
     from fnjax.port.verify.verification import find_original, find_port, make_comparing
 
     sides = []
@@ -145,8 +145,8 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
             sides.append(find(job))
         except (Exception, SystemExit) as e:
             raise UsageError(f"cannot import {place!r}: {type(e).__name__}: {e}") from e
-    more = NAMES | {"torch": make_reference(job.against).torch}
-    args, kwargs = arguments(options.args or "", options.kwargs, options.seed, more)
+    more = {"torch": make_reference(job.against).torch}
+    args, kwargs = read_arguments(options.args or "", options.kwargs, options.seed, more)
     if wrong := {*(argnums or ())} - {*Inputs(args).selected}:
         raise UsageError(f"--argnums: argument {min(wrong)} of {job.name} is not an array of floating point numbers")
     try:

@@ -39,7 +39,7 @@ def add_search(parser: argparse._ActionsContainer) -> None:
         "--seconds",
         type=float,
         metavar="N",
-        help=f"how long a class is searched for and compared (default: {SECONDS:g})",
+        help=f"processor time to search and compare a class (default: {SECONDS:g})",
     )
 
 

@@ -130,6 +130,25 @@ class Applied(Function):
     def backward(ctx, grad):
         return 2 * grad, None, None, None
 """
+CALLED = """\
+class Called(Function):
+    @staticmethod
+    def forward(ctx, x, block, layer, options, scale):
+        if ctx.needs_input_grad[4]:
+            raise RuntimeError("scale has no gradient")
+        n, channels, length = x.shape
+        ctx.save_for_backward(x)
+        ctx.block, ctx.factor = block, layer.gain().sum() * layer.bits * scale
+        assert all(p.requires_grad for p in block.parameters())
+        return block(x, **options) * ctx.factor
+
+    @staticmethod
+    def backward(ctx, grad):
+        x = ctx.saved_tensors[0].detach().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.block(x)
+        return torch.autograd.grad(y, x, grad * ctx.factor)[0], None, None, None, None
+"""
 OWN = {"Swish": SWISH, "Branch": BRANCH, "Affine": AFFINE, "Pair": PAIR, "Held": HELD}
 
 
@@ -425,9 +444,10 @@ def test_a_file_beside_it_is_not_torch(tmp_path):
     [
         (BRANCH, {"logits": {"graded"}, "labels": {"index"}, "mask": {"none"}}),
         (APPLIED, {"x": {"tensor", "graded"}, "fn": {"called", "ungraded"}, "sizes": {"sequence"}}),
+        (CALLED, {"block": {"called"}, "options": {"mapping"}, "scale": {"ungraded"}}),
         (AFFINE, {"weight": {"tensor", "graded"}, "bias": {"computed", "graded"}}),
     ],
-    ids=["branch", "applied", "affine"],
+    ids=["branch", "applied", "called", "affine"],
 )
 def test_what_the_source_tells(text, wanted):
     """The kind, values and default of a parameter are inferred from its uses in forward and backward."""
@@ -441,6 +461,10 @@ def test_what_the_source_tells(text, wanted):
     if name == "Applied":
         assert list(found["config"].keys) == ["scale"]
         assert found["sizes"].length == 2
+    if name == "Called":
+        assert found["x"].list_ranks() == [3]
+        assert "empty" in found["layer"].attributes["gain"].facts
+        assert "parameters" in found["block"].attributes
 
 
 @parity
@@ -450,6 +474,22 @@ def test_functions_tables_and_rows_are_found(tmp_path):
     port = "import fnjax\n\n" + APPLIED.replace("Function", "fnjax.Function")
     verdict = verified(APPLIED, "Applied", port, folder=tmp_path)
     assert verdict.status == "verified", verdict
+
+
+@parity
+@needs_torch
+def test_modules_and_objects_are_made_of_either_torch(tmp_path):
+    """A module and an object with a method are found, and in cases the file's own names may be used."""
+    layer = "\n\nclass Layer:\n    bits = 2\n\n    def gain(self):\n        return torch.ones(3)\n"
+    case = "randn(2, 3, 4), torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()), Layer(), {}, 0.5"
+    options = {"against": "pytorch", "shrinks": False}
+    for number, (cases, factor) in enumerate([((), 2), ((case,), 2), ((case,), 3)]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        port = HEAD + CALLED + layer.replace("2", str(factor))
+        verdict = verified(CALLED + layer, "Called", port, folder=folder, cases=cases, **options)
+        assert verdict.status == ("verified" if factor == 2 else "differs"), verdict
+    assert "Layer(), {}, 0.5" in verdict.call
 
 
 @parity

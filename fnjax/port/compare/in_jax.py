@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import jax
 import numpy as np
 
 import fnjax
-from fnjax.port.compare.values import Inputs, Results, Values, flatten
+from fnjax.port.compare.values import Inputs, Made, Results, Values, flatten
 
 
 class Port:
@@ -23,7 +24,7 @@ class Port:
         """Convert the static arguments; a `plain` one gets them as they are, without JAX's dtypes for PyTorch's."""
         self.function, self.kwargs, self.selected = function, dict(inputs.kwargs), inputs.selected
         self.as_is = is_as_is(function)
-        self.args = inputs.args if plain else [_convert_static(a, self.as_is) for a in inputs.args]
+        self.args = inputs.args if plain else [_convert_static(a, function) for a in inputs.args]
         self.arrays = [i for i, a in enumerate(inputs.args) if isinstance(a, np.ndarray)]
         self.modes: dict[str, Callable[..., Any]] = {
             "eager": self._compute_all,
@@ -80,6 +81,7 @@ class Port:
     def _compute_outputs(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
         full = [values.get(i, a) for i, a in enumerate(self.args)]
         if self.as_is:
+            full = [_make_tensors(a) if isinstance(a, (list, tuple)) else a for a in full]
             for i in self.arrays:  # clones, as an in-place Function may not change a leaf, there as in PyTorch
                 x = fnjax.torch.torch_view(full[i])
                 full[i] = (x.requires_grad_() if i in self.selected else x).clone()
@@ -122,13 +124,24 @@ def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> 
     return jax.tree.map(jax.numpy.conj, pullback(_convert_cotangents(found, cotangents)))
 
 
-def _convert_static(value: Any, as_is: bool) -> Any:
+def _convert_static(value: Any, function: Callable[..., Any]) -> Any:
     """Return JAX's dtype for PyTorch's, or fnjax.torch's for a class that stays as it is; else the value itself."""
+    if isinstance(value, Made):
+        owner = getattr(function, "__self__", None)
+        with fnjax.torch.seed(0):
+            value = value.make_value(fnjax.torch, sys.modules.get(getattr(owner, "__module__", "")))
     kind = type(value)
     if kind.__name__ != "dtype" or not kind.__module__.startswith(("torch", "fnjax.torch")):
         return value
     name = str(value).removeprefix("torch.")
-    return getattr(fnjax.torch, name) if as_is else jax.numpy.dtype(name)
+    return getattr(fnjax.torch, name) if is_as_is(function) else jax.numpy.dtype(name)
+
+
+def _make_tensors(value: Any) -> Any:
+    """Return the tensors of fnjax.torch for the arrays in lists and tuples."""
+    if isinstance(value, (list, tuple)):
+        return type(value)(map(_make_tensors, value))
+    return fnjax.torch.torch_view(jax.numpy.asarray(value)) if isinstance(value, np.ndarray) else value
 
 
 def _make_results(found: Sequence[Any], error: Exception | None = None) -> Results:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,6 +41,49 @@ class Results:
             (self.gradients, [f"gradient of {n}" for n in names]),
             (self.seconds, [f"second derivative of {n}" for n in names + vectors]),
         ]
+
+
+class Made:
+    """Argument that either side makes of its own torch, such as a function, a module or an object of the file.
+
+    Args:
+        text: an expression, with the names of the file, `torch` and `SimpleNamespace`.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def make_value(self, torch: Any, module: Any) -> Any:
+        """Return the value; parameters of modules are drawn, the same with each torch.
+
+        Args:
+            torch: PyTorch or fnjax.torch.
+            module: the file, as it was executed with that.
+        """
+        names = {n.id for n in ast.walk(ast.parse(self.text)) if isinstance(n, ast.Name)}
+        own = {name: getattr(module, name) for name in names if hasattr(module, name)}
+        value = eval(self.text, {"torch": torch, "SimpleNamespace": types.SimpleNamespace, **own})
+        draw = np.random.default_rng(7)
+        for part in flatten(value):
+            for parameter in part.parameters() if isinstance(part, torch.nn.Module) else ():
+                drawn = draw.uniform(-0.5, 0.5, tuple(parameter.shape))
+                with torch.no_grad():
+                    parameter.copy_(torch.tensor(drawn, dtype=parameter.dtype))
+        return value
+
+
+def make_values(function: Callable[..., Any], torch: Any, module: Any) -> Callable[..., Any]:
+    """Return a function whose arguments are made of a torch, where they are `Made`."""
+
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        return function(*(a.make_value(torch, module) if isinstance(a, Made) else a for a in args), **kwargs)
+
+    with contextlib.suppress(AttributeError):
+        apply.__self__ = function.__self__  # type: ignore[attr-defined] # of apply: the class
+    return apply
 
 
 def cast_arrays(value: Any, dtype: str) -> Any:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
+import contextlib
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from fnjax._check.streams import make_stream
-from fnjax.port.compare.values import Inputs
+from fnjax._cli.call import KNOWN, arguments
+from fnjax.port.compare.values import Inputs, Made
 
 # How the entries of an array are drawn.
 KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
@@ -26,6 +31,7 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
     "order": lambda rng, shape: rng.permuted(np.broadcast_to(np.arange((shape or (1,))[-1]), shape or (1,)), axis=-1),
     "complex": lambda rng, shape: rng.normal(size=shape) + 1j * rng.normal(size=shape),
 }
+REAL = {"normal", "positive", "negative", "unit", "wide", "whole", "marks", "definite"}
 
 
 def _make_definite(drawn: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -54,20 +60,6 @@ class Array:
         if self.kind == "index":
             return np.asarray(rng.integers(0, max(self.high, 1), self.shape))
         return np.asarray(KINDS[self.kind](rng, self.shape))
-
-
-class Passed:
-    """A function as an argument, which takes tensors and arrays alike."""
-
-    def __init__(self, text: str) -> None:
-        self.text, self.function = text, eval(text)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call it."""
-        return self.function(*args, **kwargs)
-
-    def __repr__(self) -> str:
-        return f"({self.text})"
 
 
 class SimpleNamespace(types.SimpleNamespace):
@@ -118,6 +110,41 @@ def _draw_part(part: Any, rng: np.random.Generator) -> Any:
     if isinstance(part, Array):
         return part.draw_entries(rng)
     return type(part)(_draw_part(p, rng) for p in part) if type(part) in {list, tuple} else part
+
+
+def read_arguments(
+    text: str, kwargs: str, seed: int, more: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the values of `--args` and `--kwargs`; functions, and objects of torch or of the file, as `Made`.
+
+    Args:
+        text: the text of `--args`.
+        kwargs: the text of `--kwargs`.
+        seed: the seed of random arrays.
+        more: further names that the texts may use.
+
+    Raises:
+        UsageError: if they cannot be evaluated.
+    """
+    names: dict[str, Any] = {**NAMES, **more}
+    with contextlib.suppress(SyntaxError):  # which `arguments` reports
+        call = ast.parse(f"f({text})", mode="eval").body
+        assert isinstance(call, ast.Call)
+        for i, arg in enumerate(call.args):
+            if _is_made(arg, names.keys()) and not isinstance(arg, ast.Starred):
+                names[f"made_{i}"], call.args[i] = Made(ast.unparse(arg)), ast.Name(f"made_{i}")
+        text = ", ".join(map(ast.unparse, [*call.args, *call.keywords]))
+    return arguments(text, kwargs, seed, names)
+
+
+def _is_made(arg: ast.expr, names: AbstractSet[str]) -> bool:
+    """Return whether an argument has functions, calls of torch, or names of the file."""
+    nodes = [*ast.walk(arg)]
+    called = any(isinstance(n, ast.Call) and ast.unparse(n.func).startswith("torch.") for n in nodes)
+    read = {n.id for n in nodes if isinstance(n, ast.Name)}
+    return (
+        called or any(isinstance(n, ast.Lambda) for n in nodes) or not read <= names | KNOWN | builtins.__dict__.keys()
+    )
 
 
 def make_recipe(args: Sequence[Any]) -> tuple[Any, ...]:

@@ -2,17 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fnjax.port.verify.calls import Array, Passed, SimpleNamespace
+from fnjax.port.compare.values import Made
+from fnjax.port.verify.calls import REAL, Array
 from fnjax.port.verify.hints import Hints
 
 # Different sizes in every axis, so that no two axes are confused.
 SHAPES = [(3, 4), (4,), (2, 3, 4), (5, 4), (3,), (4, 5), (3, 1), (1, 4), (4, 4), (2, 3, 4, 5), (), (1,), (2, 3), (2, 4)]
-SHAPES += [(3, 5), (6, 4), (5,), (2,), (2, 4, 4), (3, 4, 2), (2, 3, 6, 5), (4, 3, 2, 2), (12, 4), (2, 5, 4), (8,), (6,)]
+SHAPES += [
+    (3, 5),
+    (6, 4),
+    (5,),
+    (2,),
+    (2, 4, 4),
+    (3, 4, 2),
+    (2, 3, 6, 5),
+    (4, 3, 2, 2),
+    (12, 4),
+    (2, 5, 4),
+    (8,),
+    (6,),
+    (2, 4, 6, 6),
+    (2, 4, 3, 2, 3),
+]
 SPATIAL: dict[str, tuple[int, ...]] = {
     "input1": (2, 3, 7),
     "input2": (2, 3, 6, 5),
@@ -31,7 +48,11 @@ ANNOTATED = {"bool": "bool", "int": "int", "float": "float", "str": "text", "dty
 KINDS_OF_LITERALS: dict[type, tuple[str, ...]] = dict.fromkeys((tuple, list), ("row",))
 KINDS_OF_LITERALS |= {bool: ("bool",), int: ("int", "dim", "size", "float"), float: ("float",), str: ("text",)}
 KINDS_OF_LITERALS[dict] = ("keys",)
-FUNCTIONS = ["lambda x, *a: 2 * x", "lambda *a: a[0] * a[0]", "lambda *a: a[0]", "lambda x, *a: (x > 0) * 1.0"]
+FUNCTIONS = [
+    *("lambda x, *a, **k: 2 * x", "lambda *a, **k: a[0] * a[-1]", "lambda *a, **k: a[0]"),
+    *("lambda x, *a, **k: (x > 0) * 1.0", "lambda *a, **k: (a[0], a[-1])"),
+]
+MODULES = ["torch.nn.Tanh()", "torch.nn.Linear(4, 4)", "torch.nn.Softplus()"]
 FLOATS = [0.5, 1.0, 2.0, 0.1, 1.5, -0.5, 3.0, 1e-3, 0.0, 10.0]
 INTEGERS = [2, 3, 1, 4, 0, -1, 5, 8, 6, 16]
 WORDS = ["mean", "sum", "none", "cpu", ""]
@@ -43,7 +64,11 @@ VALUES: dict[str, list[Any]] = {
     + [Array(s, "order") for s in ((3, 4), (3,), (2, 3))],
     "mask": [Array(s, k) for s in ((3, 4), (2, 3), (4,), (3,), (2, 3, 4), (3, 1)) for k in ("mask", "unit", "marks")],
     "tensors": [kind([Array(s)] * n) for kind in (tuple, list) for n in (2, 3, 1) for s in SHAPES[:5]],
-    "function": [Passed(text) for text in FUNCTIONS],
+    "function": [Made(text) for text in [*FUNCTIONS, *MODULES]],
+    "module": [Made(text) for text in [*MODULES, *FUNCTIONS]],
+    "functions": [kind([Made(text)] * n) for kind in (tuple, list) for n in (2, 1) for text in [*FUNCTIONS, *MODULES]],
+    "source": [Made(f"lambda: torch.linspace(-0.7, 0.9, {4 * n}).reshape({n}, 4)") for n in (3, 4, 5)],
+    "mapping": [{}],
     "bool": [True, False],
     "int": INTEGERS,
     "size": [3, 4, 2, 1, 5, 12, 6],
@@ -104,7 +129,7 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
     """Return the kinds of value that it may be, the likeliest first."""
     annotation, facts, name = hints.annotation, hints.facts, hints.name
     tensors = {a for a in hints.attributes if hasattr(torch.Tensor, a)}
-    foreign = hints.attributes.keys() - tensors - {"data_ptr"}
+    foreign = {a for a in hints.attributes if not a.endswith("()")} - tensors - {"data_ptr"}
     surely = facts & {"tensor", "graded", "mask"} or tensors - {"type", "size", "device", "to"}
     is_dim = name in {"dim", "axis"} or "dim" in facts
     of_tensors = re.search(r"(Tuple|tuple|List|list|Sequence)\[.*Tensor", annotation)
@@ -115,7 +140,12 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
         tensor = ["index", "tensor"]
     # Annotations come before uses, and both before names: annotations are seldom wrong, names often.
     rules: list[tuple[Any, list[str]]] = [
-        ("Callable" in annotation or ("called" in facts and not tensors), ["function"]),
+        ("mapping" in facts, ["mapping"]),
+        (re.search(r"\bModule\b", annotation), ["module"]),
+        ("Callable" in annotation, ["function"]),
+        (foreign and foreign <= {*dir(torch.nn.Module)} and "graded" not in facts, ["module"]),
+        ("empty" in facts and "called" not in facts and not tensors, ["source", "function"]),
+        ("called" in facts and not tensors, ["function"]),
         (of_tensors, ["tensors"]),
         (not of_tensors and re.search(r"Tensor", annotation), tensor),
         (re.search(r"(Tuple|tuple|List|list|Sequence)\[int|Size|_size", annotation), ["row"]),
@@ -131,6 +161,7 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
         (any(isinstance(v, str) for v in hints.values), ["text"]),
         (surely or facts & SPATIAL.keys(), tensor),
         ("size" in facts, ["size"]),
+        ("sequence" in facts and hints.member and "called" in hints.member.facts, ["functions"]),
         ("sequence" in facts, ["row", "tensors"]),
         (True, [_name_kind(v) for v in hints.values if v is not None]),
         ("index" in facts, ["index", "int", "mask"]),
@@ -149,9 +180,11 @@ def _name_kind(value: Any) -> str:
 
 def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
     if kind == "tensor":
+        ranks = hints.list_ranks()
         first = "positive" if POSITIVE.search(hints.name) else "normal"
         spatial = [SPATIAL[fact] for fact in sorted(hints.facts & SPATIAL.keys())]
-        shapes = list(dict.fromkeys([*spatial, *SHAPES]))
+        fitting = [s for rank in ranks for s in SHAPES if len(s) == rank]
+        shapes = list(dict.fromkeys([*spatial, *fitting, *SHAPES]))
         found = [Array(s, first) for s in shapes]
         others = [Array((3, 4), "unit"), Array((3, 4), "index", 3), Array((3,), "index", 4), Array((3, 4), "mask")]
         made = [*found[:6], *others, *found[6:], Array((4, 4), "definite")]
@@ -160,8 +193,7 @@ def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
     if kind == "keys":
         return [dict.fromkeys(hints.keys, v) for v in (4, 2, 1.0, True)]
     if kind == "object":
-        own = [a for a in hints.attributes if not hasattr(torch.Tensor, a)]
-        return [SimpleNamespace(**dict.fromkeys(own, v)) for v in (4, 2, 1.0, True)]
+        return [Made(text) for text in _write_objects(hints, torch)]
     if kind == "row":
         starts = ((1, 2, 3, 2), (3, 4, 2, 5), (1, 1, 1, 1), (0, 1, 2, 3), (0,) * 4)
         rows = [tuple(r[:n]) for n in ([hints.length] if hints.length else [2, 1, 3]) for r in starts]
@@ -171,3 +203,22 @@ def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
     if kind == "dtype":
         return [torch.float32, torch.float64, torch.int32, torch.float16]
     return VALUES[kind]
+
+
+def _write_objects(hints: Hints, torch: Any) -> Iterator[str]:
+    """Yield texts of objects that have the attributes which are read, each of a likely kind."""
+    draw = random.Random(0)
+    options = {name: Options(a, torch) for name, a in hints.attributes.items() if not name.endswith("()")}
+    for number in range(12):
+        chosen = {name: o.choose_value(draw, 1 + number) for name, o in options.items()}
+        yield f"SimpleNamespace({', '.join(f'{name}={_write_value(v)}' for name, v in chosen.items())})"
+
+
+def _write_value(value: Any) -> str:
+    """Write a value with the names of its own torch."""
+    if isinstance(value, Array):
+        whole = "" if value.kind in REAL else ".long()"
+        return f"torch.linspace(0.1, 1.9, {math.prod(value.shape)}).reshape({value.shape}){whole}"
+    if type(value) in {tuple, list}:
+        return f"[{', '.join(map(_write_value, value))}]"
+    return repr(value)

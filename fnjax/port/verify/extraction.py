@@ -60,14 +60,17 @@ class Part(types.ModuleType):
     def __getattr__(self, name: str) -> Any:
         if not name.startswith("__"):
             self.execute_names([name])
-            if name not in self.__dict__ and self.path.name == "__init__.py":
-                inner = next((p for p in _list_candidates(self.path.parent / name) if p.is_file()), None)
-                if inner:
-                    self.__dict__[name] = open_part(inner)
+            if name not in self.__dict__ and (inner := self._find_inner_file(name)):
+                self.__dict__[name] = open_part(inner)
         try:
             return self.__dict__[name]
         except KeyError:
             raise AttributeError(f"{self.path.name} has no {name!r}") from None
+
+    def _find_inner_file(self, name: str) -> Path | None:
+        """Return the file of a module in the package that this is."""
+        candidates = _list_candidates(self.path.parent / name) if self.path.name == "__init__.py" else ()
+        return next((p for p in candidates if p.is_file()), None)
 
     def _iter_statements(self) -> Iterator[tuple[ast.stmt, set[str]]]:
         return zip(self.statements, self.names, strict=True)
@@ -137,6 +140,8 @@ class Part(types.ModuleType):
                 return
             if whole and not alias.asname:
                 found = self._find_own_part(name, 0) or sys.modules[name]
+            elif found is self and (inner := self._find_inner_file(alias.name)):
+                found = open_part(inner)
             elif not whole:
                 if not isinstance(found, Part) and not hasattr(found, alias.name):
                     importlib.import_module(f"{module}.{alias.name}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,11 +31,14 @@ class Hints:
         default: its default, where that is a literal.
         optional: whether it has a default.
         facts: `tensor`, `index`, `mask`, `dim`, `size`, `condition`, `called`, `none`, `computed`, `dtype`, `device`,
-            `sequence`, `graded`, `ungraded`, `complex`; `input2` and `weight2` of a convolution.
+            `sequence`, `mapping`, `graded`, `ungraded`, `complex`; `empty` of a function that is called without
+            arguments; `input2` and `weight2` of a convolution.
         values: literals that it is compared with, or that calls of apply pass.
         keys: strings that it is indexed with.
-        attributes: attributes that are read of it.
+        attributes: hints on the attributes that are read of it, and on the results of its methods, as `size()`.
         length: into how many it is unpacked.
+        least: how many members are read of it by index, at least.
+        member: hints on its members, where a loop iterates over it.
         star: whether it is `*args`.
     """
 
@@ -46,9 +49,19 @@ class Hints:
     facts: set[str] = field(default_factory=set)
     values: list[Any] = field(default_factory=list)
     keys: dict[str, None] = field(default_factory=dict)
-    attributes: dict[str, None] = field(default_factory=dict)
+    attributes: dict[str, Hints] = field(default_factory=dict)
     length: int = 0
+    least: int = 0
+    member: Hints | None = None
     star: bool = False
+
+    def list_ranks(self) -> list[int]:
+        """Return how many axes it may have as a tensor, by what is unpacked, read or compared of its shape."""
+        shapes = [a for name, a in self.attributes.items() if name in {"shape", "size()"}]
+        ranks = [a.values[0] for name, a in self.attributes.items() if name in {"ndim", "dim()"} and a.values]
+        least = max((a.least for a in shapes), default=0)
+        found = [*(a.length for a in shapes if a.length), *(r for r in ranks if type(r) is int)]
+        return [*dict.fromkeys([*found, *(range(least, 6) if least > 1 else ())])]
 
 
 def read_hints(tree: ast.Module, qualname: str, methods: Mapping[str, Function] | None = None) -> list[Hints]:
@@ -71,8 +84,8 @@ class _HintReader:
         self.functions = {s.name: s for s in ast.walk(tree) if isinstance(s, (ast.FunctionDef, ast.AsyncFunctionDef))}
         self.classes = {s.name: s for s in ast.walk(tree) if isinstance(s, ast.ClassDef)}
         self.found: dict[str, Hints] = {}
-        self.kept: dict[str, str] = {}  # attributes of ctx that are parameters, and their names
-        self.saved: list[str] = []
+        self.kept: dict[str, Hints] = {}  # attributes of ctx that are parameters
+        self.saved: list[Hints | None] = []
         self.context = self.inputs = ""
 
     def read_parameters(self) -> list[Hints]:
@@ -88,7 +101,7 @@ class _HintReader:
         if forward.args.vararg:
             self._add_parameter(forward.args.vararg, None)
             self.found[forward.args.vararg.arg].star = True
-        self._visit_method(forward, {n: n for n in self.found}, first - 1)
+        self._visit_method(forward, dict(self.found), first - 1)
         if setup:
             self.inputs = setup.args.args[1].arg if len(setup.args.args) > 1 else ""
             self._visit_method(setup, {}, 0)
@@ -138,15 +151,26 @@ class _HintReader:
         for name in never:
             self.found[name].facts.add("ungraded")
 
-    def _find_parameter(self, node: ast.AST | None, names: dict[str, str]) -> Hints | None:
-        """Return the parameter that an expression is."""
-        if isinstance(node, ast.Name):
-            return self.found.get(names.get(node.id, ""))
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == self.context:
-            return self.found.get(self.kept.get(node.attr, ""))
+    def _find_parameter(self, node: ast.AST | None, names: dict[str, Hints]) -> Hints | None:
+        """Return the parameter that an expression is, or an attribute of one."""
+        match node:
+            case ast.Name():
+                return names.get(node.id)
+            case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(attr="shape", value=value)]):
+                return self._find_attribute(value, "ndim", names)
+            case ast.Call(func=ast.Attribute(value=value), args=[], keywords=[]):  # such as x.size()
+                return self._find_attribute(value, f"{node.func.attr}()", names)
+            case ast.Attribute(value=ast.Name(id=owner)) if owner == self.context:
+                return self.kept.get(node.attr)
+            case ast.Attribute():
+                return self._find_attribute(node.value, node.attr, names)
         return None
 
-    def _visit_method(self, method: Function, names: dict[str, str], context: int) -> None:
+    def _find_attribute(self, node: ast.expr, name: str, names: dict[str, Hints]) -> Hints | None:
+        owner = self._find_parameter(node, names)
+        return None if owner is None else owner.attributes.setdefault(name, Hints(name))
+
+    def _visit_method(self, method: Function, names: dict[str, Hints], context: int) -> None:
         params = [a.arg for a in (*method.args.posonlyargs, *method.args.args)]
         self.context = params[context] if 0 <= context < len(params) else ""
         for node in (n for statement in method.body for n in _iter_in_order(statement)):
@@ -155,14 +179,19 @@ class _HintReader:
                     hint.facts.add(fact)
             if isinstance(node, ast.Assign):
                 self._visit_assign(node, names)
+            elif isinstance(node, (ast.For, ast.comprehension)) and isinstance(node.target, ast.Name):
+                if hint := self._find_parameter(node.iter, names):
+                    hint.member = names[node.target.id] = hint.member or Hints(node.target.id)
             elif isinstance(node, ast.Call):
                 self._visit_call(node, names)
-            elif isinstance(node, ast.Attribute) and (hint := self._find_parameter(node.value, names)):
-                hint.attributes[node.attr] = None
+            elif isinstance(node, ast.Attribute):
+                self._find_parameter(node, names)
             elif isinstance(node, ast.Subscript) and (hint := self._find_parameter(node.value, names)):
                 found, key = _read_literal(node.slice)
                 if found and isinstance(key, str):
                     hint.keys[key] = None
+                elif found and type(key) is int:
+                    hint.least = max(hint.least, -key, key + 1)
             elif isinstance(node, ast.Compare) and (hint := self._find_parameter(node.left, names)):
                 for found, value in map(_read_literal, node.comparators):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -173,40 +202,49 @@ class _HintReader:
                         members = value if isinstance(value, (tuple, list, set)) else [value]
                         hint.values += [value, value + 1, value - 1] if number else members
 
-    def _visit_call(self, node: ast.Call, names: dict[str, str]) -> None:
+    def _visit_call(self, node: ast.Call, names: dict[str, Hints]) -> None:
         """Note what is saved, and how a function or operator of the file annotates what it is called with."""
         given = [self._find_parameter(a, names) for a in node.args]
         called = ast.unparse(node.func).rpartition(".")[2]
         if called == "save_for_backward":
-            self.saved = [h.name if h else "" for h in given]
+            self.saved = given
         elif called in self.functions:
             for hint, param in zip(given, self.functions[called].args.args, strict=False):
                 if hint and param.annotation and not hint.annotation:
                     hint.annotation = ast.unparse(param.annotation)
+        elif called == "einsum" and isinstance(node.args[0], ast.Constant):
+            for hint, axes in zip(given[1:], str(node.args[0].value).split("->")[0].split(","), strict=False):
+                if hint and "." not in axes:
+                    hint.attributes.setdefault("ndim", Hints("ndim")).values.append(len(axes.strip()))
+        elif called == "size" and node.args and isinstance(node.func, ast.Attribute):
+            found, axis = _read_literal(node.args[0])
+            hint = self._find_attribute(node.func.value, "shape", names)
+            if hint and found and type(axis) is int:
+                hint.least = max(hint.least, -axis, axis + 1)
 
-    def _visit_assign(self, node: ast.Assign, names: dict[str, str]) -> None:
+    def _visit_assign(self, node: ast.Assign, names: dict[str, Hints]) -> None:
         target, value = node.targets[0], node.value
         both = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
         for t, v in zip(target.elts, value.elts, strict=False) if both else [(target, value)]:  # type: ignore[attr-defined] # tuples
             hint = self._find_parameter(v, names)
             if isinstance(t, (ast.Tuple, ast.List)):
-                unpacked: list[str] = []
+                unpacked: Sequence[Hints | None] = []
                 if hint:
                     hint.length = len(t.elts)
                     hint.facts.add("sequence")
                 elif isinstance(v, ast.Attribute) and v.attr in {"saved_tensors", "saved_variables"}:
                     unpacked = self.saved
                 elif isinstance(v, ast.Name) and v.id == self.inputs:
-                    unpacked = list(self.found)
-                names |= {e.id: n for e, n in zip(t.elts, unpacked, strict=False) if isinstance(e, ast.Name)}
+                    unpacked = list(self.found.values())
+                names |= {e.id: h for e, h in zip(t.elts, unpacked, strict=False) if h and isinstance(e, ast.Name)}
                 continue
             if isinstance(v, ast.Subscript) and ast.unparse(v.value) == self.inputs:
                 found, place = _read_literal(v.slice)
                 hint = list(self.found.values())[place] if found and place in range(len(self.found)) else None
-            if hint and isinstance(t, ast.Name):
-                names[t.id] = hint.name
+            if hint and isinstance(t, ast.Name) and not (t.id in names and isinstance(v, (ast.Attribute, ast.Call))):
+                names[t.id] = hint  # x = x.detach() is the parameter still
             elif hint and isinstance(t, ast.Attribute) and ast.unparse(t.value) == self.context:
-                self.kept[t.attr] = hint.name
+                self.kept[t.attr] = hint
 
     def _visit_apply_calls(self) -> None:
         """Read what the file's own calls of apply pass."""
@@ -257,7 +295,8 @@ def _list_facts(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:
 def _list_facts_of_call(node: ast.Call) -> Iterator[tuple[str, ast.expr | None]]:
     name = ast.unparse(node.func)
     tail = name.rpartition(".")[2]
-    yield "called", node.func
+    yield "called" if node.args or node.keywords else "empty", node.func
+    yield from (("mapping", k.value) for k in node.keywords if k.arg is None)
     args = [a.value if isinstance(a, ast.Starred) else a for a in node.args]
     if tail == "save_for_backward":
         yield from (("tensor", a) for a in args)

@@ -12,6 +12,8 @@ from fnjax.port.compare.reference import PYTORCH
 VERIFIED, DIFFERS, REFUSED, NOT_TRIED = "verified", "differs", "refused", "not tried"
 REMEDY = "give calls that it takes with --args or --cases"
 ENOUGH = 60  # calls that agree
+WAITING = 4.0  # seconds that may pass for one of processor time: other processes run as well
+_A_VARIANT = 10.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Job:
         name: the class, qualified, or the operator.
         place: the file or module of the port; empty where that is in no file.
         port: the text of the port, where it is in no file.
-        seconds: how long to search and compare.
+        seconds: of processor time, to search and compare.
         seed: for all random numbers.
         cases: calls to begin with, as `--args` takes them; without them they are searched for.
         modes: how the port is run: "eager", "jit" or both.
@@ -55,6 +57,11 @@ class Job:
     memory: int = 6 * 2**30
     against: str | None = None
     variants: Sequence[str] = ()
+
+    @property
+    def longest(self) -> float:
+        """The processor time after which the process ends; before that the search limits its time itself."""
+        return 2 * self.seconds + 10 + _A_VARIANT * len(self.variants)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
@@ -14,15 +16,24 @@ from fnjax.port.compare.comparing import Comparing
 from fnjax.port.compare.values import Inputs, Results, Values
 from fnjax.port.verify.calls import Call
 from fnjax.port.verify.lines import Lines
+from fnjax.port.verify.record import WAITING
 
 
 class TooLong(BaseException):
     """Interruption of a call that takes too long; no `except Exception` of the user's catches it."""
 
 
+_BEGIN = time.monotonic()
+
+
+def measure_time() -> float:
+    """Return the processor time of this process; where it has waited long, a part of the time that has passed."""
+    return max(time.process_time(), (time.monotonic() - _BEGIN) / WAITING)
+
+
 @contextmanager
 def limit_time(seconds: float) -> Iterator[None]:
-    """Raise TooLong after that time, again and again until it gets through."""
+    """Raise TooLong after that processor time, again and again until it gets through."""
     if not hasattr(signal, "setitimer"):  # Windows: the process's own time limit has to do
         yield
         return
@@ -30,13 +41,16 @@ def limit_time(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
         raise TooLong
 
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
+    timers = {signal.SIGPROF: (signal.ITIMER_PROF, 1.0), signal.SIGALRM: (signal.ITIMER_REAL, WAITING)}
+    before = {number: signal.signal(number, stop) for number in timers}
+    for timer, factor in timers.values():
+        signal.setitimer(timer, factor * seconds, 0.2)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        for number, (timer, _) in timers.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,6 +141,11 @@ class SandboxedCalls:
         arrays = [a for a in (*theirs.outputs, *theirs.gradients, *theirs.seconds) if a is not None]
         nans = any(np.isnan(a).any() for a in arrays if a.dtype.kind not in "iub")
         return Tried(call, "", (len(ran) + 1e6, 0), ran, theirs, tuple(cotangents), self.is_silent(ran) or nans)
+
+    def is_unavailable(self) -> bool:
+        """Return whether the call that got furthest needs a library or a device that is not there."""
+        problem = self.furthest.problem if self.furthest else ""
+        return bool(re.match(r"(ModuleNotFound|Import)Error|.*(compiled with|requires) CUDA|.*NVIDIA driver", problem))
 
     def is_silent(self, ran: AbstractSet[tuple[str, int]]) -> bool:
         """Return whether the class has a backward of which no line ran."""

@@ -6,16 +6,14 @@ import dataclasses
 import itertools
 import random
 import re
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fnjax.port.verify.calls import Array, draw_call
+from fnjax.port.verify.calls import REAL, Array, draw_call
 from fnjax.port.verify.candidates import Options
 from fnjax.port.verify.hints import Hints
-from fnjax.port.verify.sandboxed_calls import SandboxedCalls, Tried
+from fnjax.port.verify.sandboxed_calls import SandboxedCalls, Tried, measure_time
 
-REAL = {"normal", "positive", "negative", "unit", "wide", "whole", "marks", "definite"}
 WEIGHTS = {"mask", "marks", "unit"}  # whoever takes a mask mostly takes weights as well
 Recipe = tuple[Any, ...]
 
@@ -36,6 +34,7 @@ class Search:
         self.fixed = [Options(h, calls.comparing.reference.torch) for h in hints if not h.star]
         star = [dataclasses.replace(h, star=False) for h in hints if h.star]
         self.star = Options(star[0], calls.comparing.reference.torch) if star else None
+        self.graded = tuple(i for i, h in enumerate(hints) if "ungraded" not in h.facts and not h.star)
 
     def _list_options(self, count: int) -> list[Options]:
         return self.fixed + [self.star] * count if self.star else self.fixed
@@ -44,25 +43,26 @@ class Search:
         """Return a call that runs; one without gradients if there is no other."""
         fallback: Tried | None = None
         iterations = 0
-        while time.monotonic() < until:
-            options = self._list_options((2, 1, 3)[iterations % 3])
+        while measure_time() < until:
+            options = self._list_options((2, 1, 3, 0)[iterations % 4])
             best: Tried | None = None
-            recipe = tuple(o.choose_value(self.draw, 1 if iterations < 3 else 2 + iterations) for o in options)
-            if iterations < 3:
+            recipe = tuple(o.choose_value(self.draw, 1 if iterations < 4 else 2 + iterations) for o in options)
+            if iterations < 4:
                 recipe = tuple((o.likely or o.other)[0] for o in options)
+            argnums = self.graded if iterations % 2 else None  # backward may refuse to be asked for the others
             for step in range(40 + 30 * len(options)):
-                tried = self.calls(draw_call(recipe, self.seed + step))
+                tried = self.calls(draw_call(recipe, self.seed + step, argnums))
                 if not tried.problem and not tried.weak:
                     return tried
                 if not tried.problem:
                     fallback = fallback or tried
                 if best is None or tried.score >= best.score:
                     best = tried
-                if time.monotonic() > until:
+                if measure_time() > until:
                     break
                 recipe = self.change_recipe(best.call.recipe, options, 3 + iterations + step // 20, best.problem)
             iterations += 1
-            if fallback and iterations > 20:
+            if (fallback and iterations > 20) or (iterations > 2 and self.calls.is_unavailable()):
                 break
         return fallback
 
@@ -105,7 +105,7 @@ class Search:
         planned: Iterator[Recipe] = _vary_recipe(found.call.recipe, options)
         lines = set(found.ran)
         for step in range(400):
-            if time.monotonic() > until:
+            if measure_time() > until:
                 return
             recipe = next(planned, None)
             if recipe is None:
@@ -114,7 +114,7 @@ class Search:
             if repr(recipe) in seen or not alike:
                 continue
             seen.add(repr(recipe))
-            tried = self.calls(draw_call(recipe, self.seed + 1000 + step))
+            tried = self.calls(draw_call(recipe, self.seed + 1000 + step, found.call.argnums))
             if tried.problem:
                 continue
             if not tried.weak or tried.ran - lines:

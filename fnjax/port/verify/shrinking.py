@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 
 from fnjax.port.compare.values import flatten
 from fnjax.port.verify.calls import Call
+from fnjax.port.verify.sandboxed_calls import measure_time
 
 
 def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digits: Sequence[int]) -> None:
@@ -24,7 +24,7 @@ def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digit
         digits: the numbers of decimals to which entries are rounded.
     """
     tries = _iter_smaller(call, digits)
-    while time.monotonic() < until and (smaller := next(tries, None)) is not None:
+    while measure_time() < until and (smaller := next(tries, None)) is not None:
         if differs(smaller):
             tries = _iter_smaller(smaller, digits)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-import time
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +14,20 @@ from typing import Any
 import jax
 
 import fnjax.torch
-from fnjax._cli.call import UsageError, arguments, load
+from fnjax._cli.call import UsageError, load
 from fnjax._cli.target import is_pytorch_file
 from fnjax._function.function import Function
 from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
-from fnjax.port.compare.values import Inputs, Results, Values
+from fnjax.port.compare.values import Inputs, Results, Values, make_values
 from fnjax.port.verify import extraction
-from fnjax.port.verify.calls import NAMES, Array, Call, draw_call, make_recipe
+from fnjax.port.verify.calls import Array, Call, draw_call, make_recipe, read_arguments
 from fnjax.port.verify.hints import Hints, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
 from fnjax.port.verify.operators import find_operator_of_reference, make_operator, make_ported_operator
 from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REFUSED, REMEDY, VERIFIED, Job, Verdict
-from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time
+from fnjax.port.verify.sandboxed_calls import SandboxedCalls, TooLong, Tried, limit_time, measure_time
 from fnjax.port.verify.searching import Search, count_repeats
 from fnjax.port.verify.shrinking import shrink_call
 from fnjax.port.verify.variants import VARIANTS
@@ -119,7 +119,8 @@ def find_port(job: Job) -> Any:
 def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     """Return the comparison of a class or operator with its port."""
     options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
-    return Comparing(add_buffers(theirs, ours), ours.apply, **options)
+    torch, module = make_reference(job.against).torch, sys.modules.get(getattr(theirs, "__module__", ""))
+    return Comparing(make_values(add_buffers(theirs, ours), torch, module), ours.apply, **options)
 
 
 def add_key(comparing: Comparing) -> tuple[Comparing, list[int]]:
@@ -152,42 +153,48 @@ class Verification:
         self.calls.argnums = getattr(theirs, "argnums", None)  # of an operator
         self.hints: list[Hints] = read_hints(self.tree, job.name, getattr(theirs, "methods", None))
         self.agreed = self.rounded = 0
+        self.known = False  # whether second derivatives differ as they do of what forward saves
         self.varied: dict[str, None] = {}  # the variants that were compared
         self.ran: set[tuple[str, int]] = set()
-        self.recipes: list[tuple[Any, ...]] = []  # of the calls that agree
+        self.starts: list[Call] = []  # calls that agree, from which others are drawn
 
     def run_verification(self) -> Verdict:
         """Search, compare, and return the verdict."""
-        begin = time.monotonic()
+        begin = measure_time()
         end = begin + self.job.seconds
         search = Search(self.calls, self.hints, self.job.seed, list_sizes(self.tree))
-        found = self._try_given() if self.job.cases else search.find_first(begin + 0.6 * self.job.seconds)
+        found = self._try_given(search.graded) if self.job.cases else search.find_first(begin + 0.6 * self.job.seconds)
         if isinstance(found, Verdict):
             return found
         if found is None or (isinstance(found, Tried) and self.calls.is_silent(found.ran)):
             return self._report_nothing()
         starts = [found] if isinstance(found, Tried) else found
         for tried in itertools.chain(starts, self._plan_calls(starts, search, end)):
-            if self.agreed and (time.monotonic() > end or self.agreed >= self.job.enough):
+            if self.agreed and (measure_time() > end or self.agreed >= self.job.enough):
                 break
             comparison = self.compare_call(tried)
             if comparison is None:
                 continue
             if not comparison.equal:
-                return self._report_difference(tried, comparison, max(end, time.monotonic() + 0.5 * self.job.seconds))
+                return self._report_difference(tried, comparison, max(end, measure_time() + 0.5 * self.job.seconds))
             self.agreed += 1
+            self.known = self.known or any(e.known for e in comparison.entries)
             self.ran |= tried.ran
-            if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums is None:
-                self.recipes.append(tried.call.recipe)
+            if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums == starts[0].call.argnums:
+                self.starts.append(tried.call)
             self.report("agreed", count=self.agreed, verdict=self._report_verified().make_json())
-        return self._compare_variants() or self._report_verified()
+        return self._compare_variants(end) or self._report_verified()
 
-    def _compare_variants(self) -> Verdict | None:
-        """Compare the first calls that agree in the job's variants, as far as the original has them."""
+    def _compare_variants(self, end: float) -> Verdict | None:
+        """Compare the first calls that agree in the job's variants, as far as the original has them.
+
+        Args:
+            end: after that time one call has to do.
+        """
         for name in self.job.variants:
-            made = VARIANTS[name].change(self.comparing)
-            for recipe in self.recipes[:_CALLS_OF_A_VARIANT]:
-                call = draw_call(recipe, self.job.seed + 3)
+            made = VARIANTS[name].change(replace(self.comparing, second=not self.known))
+            for start in self.starts[: 1 if measure_time() > end else _CALLS_OF_A_VARIANT]:
+                call = draw_call(start.recipe, self.job.seed + 3, start.argnums)
                 inputs = call.make_inputs(made.dtype)
                 self.report("comparing", call=f"{name}: {call.write_arguments()}", count=self.agreed)
                 try:
@@ -223,23 +230,26 @@ class Verification:
             problem = (furthest.problem or "backward did not run")[:200] if furthest else ""
             last = f" (the furthest: {problem})" if furthest else ""
             reason = f"no arguments were found in {self.calls.count} calls{last}; {REMEDY}"
-            if problem.startswith("ImportError"):
+            if self.calls.is_unavailable():
                 reason = f"what it needs is not installed: {problem}"
             elif "_OpNamespace" in problem:
                 reason = f"it calls an operator that its file does not define: {problem}"
         return Verdict(self.job.name, NOT_TRIED, reason)
 
-    def _try_given(self) -> list[Tried] | Verdict:
-        """Return the user's own calls."""
+    def _try_given(self, graded: tuple[int, ...]) -> list[Tried] | Verdict:
+        """Return the user's own calls; with gradients for some arguments only, where others are refused."""
         found, reference = [], self.comparing.reference
         for text in self.job.cases:
             try:
-                args, kwargs = arguments(text, "", self.job.seed, NAMES | {"torch": reference.torch})
+                args, kwargs = read_arguments(text, "", self.job.seed, {"torch": reference.torch})
                 if kwargs:
                     raise UsageError("apply takes no keyword arguments")
             except UsageError as e:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
-            tried = self.calls(Call(args, None, self.job.seed, make_recipe(args)))
+            call = Call(args, None, self.job.seed, make_recipe(args))
+            tried = self.calls(call)
+            if tried.problem and (fewer := self.calls(replace(call, argnums=graded))) and not fewer.problem:
+                tried = fewer
             if tried.problem:
                 reason = f"{reference.name}'s class does not take {text}: {tried.problem}"
                 return Verdict(self.job.name, NOT_TRIED, reason)
@@ -256,8 +266,8 @@ class Verification:
                 yield self.calls(replace(start.call, argnums=argnums))
             for kind in ("normal", "unit", "negative", "wide", "whole", "marks", "normal"):
                 made = [replace(r, kind=kind) if _is_real(r) else r for r in recipe]
-                yield self.calls(draw_call(made, start.call.seed + 7))
-        half = time.monotonic() + 0.3 * (end - time.monotonic())
+                yield self.calls(draw_call(made, start.call.seed + 7, start.call.argnums))
+        half = measure_time() + 0.3 * (end - measure_time())
         rest = [t for start in starts for t in search.find_others(start, half)]
         seen, static = set(self.ran), {s.call.static for s in starts}
         while rest:
@@ -269,11 +279,11 @@ class Verification:
             static.add(best.call.static)
             yield best
             if best.call.recipe:
-                yield self.calls(draw_call(best.call.recipe, best.call.seed + 5000))
+                yield self.calls(draw_call(best.call.recipe, best.call.seed + 5000, best.call.argnums))
         for seed in itertools.count(10_000):  # the programs are compiled by now
-            for recipe in list(self.recipes):
-                yield self.calls(draw_call(recipe, seed))
-            if not self.recipes or time.monotonic() > end:
+            for start in list(self.starts):
+                yield self.calls(draw_call(start.recipe, seed, start.argnums))
+            if not self.starts or measure_time() > end:
                 return
 
     def compare_call(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:

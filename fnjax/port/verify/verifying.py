@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from fnjax.port.compare.reference import PYTORCH, choose_reference, describe_reference
-from fnjax.port.verify.record import NOT_TRIED, REMEDY, VERIFIED, Job, Verdict
+from fnjax.port.verify.record import NOT_TRIED, REMEDY, VERIFIED, WAITING, Job, Verdict
 
-STARTING = 120.0  # seconds until the reference and JAX are loaded
+STARTING = 300.0  # seconds until the reference, JAX and the class are loaded
 RESTARTS = 3
-_A_VARIANT = 10.0  # seconds
 _POLL = 0.5  # seconds until a cancellation is noticed
 _QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # programs run a few times only
 Progress = Callable[[str], None]
@@ -107,12 +106,12 @@ class _Run:
                         return None
                     if time.monotonic() < until:
                         continue
-                    self.killed = f"it did not end in {self.job.seconds:.0f} seconds"
-                    self.remedy = "a larger --seconds may be enough"
+                    self._note_time()
                     return None
                 if event is None:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        self.process.wait(5)
+                    with contextlib.suppress(subprocess.TimeoutExpired, AttributeError):  # Windows has no such signal
+                        if self.process.wait(5) == -signal.SIGXCPU:
+                            self._note_time()
                     return None
                 if "verdict" in event:
                     found: Any = {k: tuple(v) if type(v) is list else v for k, v in event["verdict"].items()}
@@ -120,7 +119,7 @@ class _Run:
                 if event["event"] == "verdict":
                     return self.verdict
                 if event["event"] == "loaded":  # it limits the time itself, except of what it cannot interrupt
-                    until = time.monotonic() + 2 * self.job.seconds + 10 + _A_VARIANT * len(self.job.variants)
+                    until = time.monotonic() + WAITING * self.job.longest
                 self._note_event(event)
         finally:
             self.process.kill()
@@ -134,6 +133,10 @@ class _Run:
             tried, accepted, agreed = (self.counts.get(k, 0) for k in ("trying", "accepted", "agreed"))
             compared = f", {agreed} compared, all agree" if agreed else ""
             self.progress(f"{self.job.name}: {tried} candidates, {accepted} accepted by {self.reference}{compared}")
+
+    def _note_time(self) -> None:
+        self.killed = f"it did not end in {self.job.seconds:.0f} seconds"
+        self.remedy = "a larger --seconds may be enough"
 
     def describe_end(self) -> Verdict:
         """Return the verdict where the process ended by itself."""

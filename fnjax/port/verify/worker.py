@@ -10,8 +10,10 @@ import faulthandler
 import importlib
 import importlib.util
 import json
+import math
 import os
 import sys
+import time
 import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -40,7 +42,13 @@ def main() -> None:
             prepare_interpreter()
             job = replace(job, second=False)  # PyTorch's graph ends at a launch
         _send_event(out, "ready")
-        verdict = verify_class(job, lambda event, **more: _send_event(out, event, **more))
+
+        def report(event: str, **more: Any) -> None:
+            if event == "loaded":
+                _limit_processor_time(job.longest)
+            _send_event(out, event, **more)
+
+        verdict = verify_class(job, report)
         _send_event(out, "verdict", verdict=asdict(verdict))
         out.flush()
     os._exit(0)  # threads that the user's code has left running are not waited for
@@ -72,6 +80,15 @@ def _limit_memory(size: int) -> None:
         most = pages * resource.getpagesize() + size
         resource.setrlimit(resource.RLIMIT_AS, (most, resource.getrlimit(resource.RLIMIT_AS)[1]))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _limit_processor_time(seconds: float) -> None:
+    """Let the process end after that processor time, where the system can: a call in C is not interrupted before."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        most = math.ceil(time.process_time() + seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (most, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 if __name__ == "__main__":
