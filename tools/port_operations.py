@@ -8,8 +8,8 @@ from __future__ import annotations
 import pathlib
 from collections import defaultdict
 
-from fnjax.torch._table.record import Absent, Operation
-from fnjax.torch._table.registry import TABLE
+from fnjax._torch_ops.record import Absent, Operation
+from fnjax._torch_ops.registry import TABLE
 
 PAGE = pathlib.Path(__file__).parent.parent / "docs" / "torch-operations.md"
 SPACES = {  # in the order of the page; a name belongs to the first that fits

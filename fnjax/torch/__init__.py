@@ -30,14 +30,14 @@ import typing as _typing
 from importlib.util import find_spec as _find_spec
 
 if _typing.TYPE_CHECKING:
-    from fnjax.torch._between import jax_view as jax_view
-    from fnjax.torch._between import torch_view as torch_view
-    from fnjax.torch._random import seed as seed
-    from fnjax.torch._tensor import Tensor as Tensor
+    from fnjax.torch.errors import NotSupported as NotSupported
+    from fnjax.torch.interop.arrays import jax_view as jax_view
+    from fnjax.torch.interop.arrays import torch_view as torch_view
     from fnjax.torch.loading.block import execute_block as execute_block
-    from fnjax.torch.loading.errors import NotSupported as NotSupported
     from fnjax.torch.loading.load import import_module as import_module
     from fnjax.torch.loading.load import load as load
+    from fnjax.torch.memory.tensor import Tensor as Tensor
+    from fnjax.torch.recording.rng import seed as seed
 
 
 def __getattr__(name: str) -> _typing.Any:
@@ -47,7 +47,7 @@ def __getattr__(name: str) -> _typing.Any:
     ours = name.startswith("_") and name != "__version__"
     if ours and (name.startswith("__") or _find_spec(f"{__name__}.{name}")):  # a file, which is about to be imported
         raise AttributeError(name)
-    from fnjax.torch._start import find_name
+    from fnjax.torch._all_names import find_name
 
     value, lasting = find_name(name)
     if lasting:

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 
 import fnjax.torch
-from fnjax.torch._dtypes import dtype as Dtype
-from fnjax.torch._namespace import find
-from fnjax.torch._table import Operation, find_operation
-from fnjax.torch._tensor import Derived, Tensor, make
+from fnjax._torch_ops import Operation, find_operation
+from fnjax.torch.memory.dtypes import dtype as Dtype
+from fnjax.torch.memory.tensor import Derived, Tensor, make
+from fnjax.torch.names.registry import find
 
 torch = pytest.importorskip("torch")
 seed = fnjax.torch.seed  # enters all names of torch

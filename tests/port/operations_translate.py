@@ -7,6 +7,8 @@ import jax.numpy as jnp
 import libcst as cst
 import numpy as np
 
+from fnjax._torch_ops.signature import bind_arguments, parse_signature
+from fnjax._torch_ops.table.distributions import HOME, METHODS, PARAMETERS
 from fnjax.port.source.naming import find_canonical_name
 from fnjax.port.torch import (
     Absent,
@@ -19,8 +21,6 @@ from fnjax.port.torch import (
     support,
     unparse,
 )
-from fnjax.torch._table.distributions import HOME, METHODS, PARAMETERS
-from fnjax.torch._table.signature import bind_arguments, parse_signature
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}

@@ -24,7 +24,7 @@ def test_columns_are_said_and_read(column):
     """Each column says something of an operation, but not of all, and something asks for it."""
     said = sum(getattr(first, column.name) != column.default for first in FIRST)
     assert 0 < said < len(FIRST)
-    readers = [*PORT.rglob("*.py"), *TORCH.glob("*.py")]
+    readers = [*PORT.rglob("*.py"), *TORCH.rglob("*.py")]
     sources = [p.read_text() for p in readers]
     assert any(f".{column.name}" in text for text in sources)
 

@@ -9,8 +9,8 @@ import warnings
 
 import pytest
 
-from fnjax.torch.control.lowering import lower
-from fnjax.torch.control.syntax import RUNTIME
+from fnjax._torch_ops.syntax.trees import RUNTIME
+from fnjax.torch.control.lowering.lowering import lower
 from fnjax.torch.deferred.filtered import Item
 from tests.torch.python_programs import KINDS, Generator
 from tests.torch.test_python_programs import run

@@ -5,7 +5,7 @@ import ast
 import pytest
 
 from fnjax import torch
-from fnjax.torch.control.lowering import lower
+from fnjax.torch.control.lowering.lowering import lower
 
 PROGRAMS = {
     "loop_that_raises": """

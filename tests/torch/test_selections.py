@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from fnjax import torch
-from fnjax.torch._namespace import KNOWN, find
-from fnjax.torch._table import TABLE, Operation
-from fnjax.torch._tensor import Tensor
-from fnjax.torch._views import VIEWS
+from fnjax._torch_ops import TABLE, Operation
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.selection import Selection
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.names.registry import KNOWN, find
+from fnjax.torch.views.strided import VIEWS
 
 # A line each: the selection s of three elements of x, the rows r of two rows of m.
 ANSWERED = """

@@ -18,7 +18,7 @@ from fnjax._op.registry import OPERATORS
 from fnjax.port.compare.in_jax import Port
 from fnjax.port.compare.reference import FNJAX_TORCH
 from fnjax.port.compare.values import Inputs, Results, Values, draw_like
-from fnjax.torch._creation import uninitialised
+from fnjax.torch.functions.creation import uninitialised
 from fnjax.torch.loading.load import list_files
 
 

@@ -29,11 +29,7 @@ How the porter's engine uses it:
 - A Problem is a finding. An overload with `traced` False is right outside jit only.
 """
 
-from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
-from fnjax.port.torch.context import Context
-from fnjax.port.torch.expressions import ATOM, bracket, fill, find_level, make_list, make_tuple, read_literal, unparse
-from fnjax.port.torch.support_text import support
-from fnjax.torch._table import (
+from fnjax._torch_ops import (
     ARRAYS,
     MISSING,
     PARAMETERS,
@@ -46,7 +42,11 @@ from fnjax.torch._table import (
     list_dtype_names,
     qualify_name,
 )
-from fnjax.torch._table.derivatives import find_departure
+from fnjax._torch_ops.derivatives import find_departure
+from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
+from fnjax.port.torch.context import Context
+from fnjax.port.torch.expressions import ATOM, bracket, fill, find_level, make_list, make_tuple, read_literal, unparse
+from fnjax.port.torch.support_text import support
 
 __all__ = [
     "ARRAYS",

@@ -9,6 +9,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax._torch_ops.record import VANISH, WIDE, Operation, Overload, Refuse
+from fnjax._torch_ops.signature import MISSING, SIZES, Parameter, bind_arguments, read_literal_text
 from fnjax.port.torch.context import Context
 from fnjax.port.torch.derivatives import use_derivative
 from fnjax.port.torch.expressions import (
@@ -26,8 +28,6 @@ from fnjax.port.torch.expressions import (
 )
 from fnjax.port.torch.new_arrays import NewArray
 from fnjax.port.tree.located import list_nodes
-from fnjax.torch._table.record import VANISH, WIDE, Operation, Overload, Refuse
-from fnjax.torch._table.signature import MISSING, SIZES, Parameter, bind_arguments, read_literal_text
 
 _STARRED = "is called with *args or **kwargs, whose number is not known"
 ROOTS = frozenset({"jax", "jnp", "np", "math"})

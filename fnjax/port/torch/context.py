@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from fnjax._torch_ops.signature import MISSING
 from fnjax.port.torch.expressions import read_literal, unparse
 from fnjax.port.torch.new_arrays import NewArray
-from fnjax.torch._table.signature import MISSING
 
 _NAMES = {
     "float": ("float32", "float", "float64", "double", "float16", "half", "bfloat16"),

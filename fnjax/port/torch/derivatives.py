@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 
 import libcst as cst
 
+from fnjax._torch_ops.derivatives import TEMPLATES, drop_in_place, find_functions
 from fnjax.port.torch.expressions import parse_template, unparse
 from fnjax.port.tree.located import Rewriter
-from fnjax.torch._table.derivatives import TEMPLATES, drop_in_place, find_functions
 
 
 def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> cst.BaseExpression:

@@ -9,8 +9,8 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax._torch_ops.signature import MISSING
 from fnjax.port.tree.located import Rewriter, clone, list_children, replace_parts
-from fnjax.torch._table.signature import MISSING
 
 _BINARY: dict[type[cst.BaseBinaryOp], int] = {
     cst.BitOr: 7,

@@ -16,7 +16,7 @@ MODULES = frozenset({"jax", "jnp", "np"}) | sys.stdlib_module_names
 def _functions() -> dict[str, str]:
     """Return the source texts of the support functions."""
     found = {}
-    for path in sorted(files("fnjax.torch._support").iterdir(), key=lambda path: path.name):
+    for path in sorted(files("fnjax._torch_ops.jax_functions").iterdir(), key=lambda path: path.name):
         text = path.read_text(encoding="utf-8") if path.name.endswith(".py") else ""
         lines = text.splitlines()
         for node in ast.parse(text).body:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._autograd.graph import Value, is_small
-from fnjax.torch._dtypes import as_dtype, dtype
-from fnjax.torch._strides import Strides, strides_of
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch.memory.dtypes import as_dtype, dtype
+from fnjax.torch.memory.strides import Strides, strides_of
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.graph import Value, is_small
 
 
 class Kind(NamedTuple):

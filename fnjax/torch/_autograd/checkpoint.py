@@ -10,13 +10,13 @@ import jax
 
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch._autograd.captured import is_node
-from fnjax.torch._autograd.graph import Value, watch
-from fnjax.torch._autograd.mode import get_mode
-from fnjax.torch._namespace import KNOWN, known
-from fnjax.torch._random import Stream
-from fnjax.torch._tensor import Derived, Tensor, make
-from fnjax.torch.control.journal import Journal, next_serial
+from fnjax.torch._autograd.function.captured import is_node
+from fnjax.torch.memory.tensor import Derived, Tensor, make
+from fnjax.torch.names.registry import KNOWN, known
+from fnjax.torch.recording.gradient_mode import get_mode
+from fnjax.torch.recording.graph import Value, watch
+from fnjax.torch.recording.journal import Journal, next_serial
+from fnjax.torch.recording.rng import Stream
 
 _OPTIONS = {"preserve_rng_state", "context_fn", "determinism_check", "debug", "early_stop"}
 

@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax.torch._autograd.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_autocast
-from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
-from fnjax.torch._strides import preserve
-from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.control.journal import is_in_loop, note_reached, note_tensor
-from fnjax.torch.loading.errors import NotSupported, find_line
+from fnjax.torch.errors import NotSupported, find_line
+from fnjax.torch.memory.strides import preserve
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_autocast
+from fnjax.torch.recording.journal import is_in_loop, note_reached, note_tensor
 
 KEPT = "KeptBackward"  # the name of a node that stands for a graph which forward kept on ctx
 

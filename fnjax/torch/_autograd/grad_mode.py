@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from fnjax.torch._autograd import engine
-from fnjax.torch._autograd.mode import get_mode, set_mode, switch
-from fnjax.torch._blocks import Block
-from fnjax.torch._namespace import KNOWN, known
+from fnjax.torch.names.registry import KNOWN, known
+from fnjax.torch.recording.context_decorator import Block
+from fnjax.torch.recording.gradient_mode import get_mode, set_mode, switch
 
 
 class _GradMode(Block):

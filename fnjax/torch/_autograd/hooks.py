@@ -12,15 +12,15 @@ import jax.numpy as jnp
 
 import fnjax
 from fnjax._primitives.jax_internals import is_in_scope
-from fnjax.torch._autograd.captured import reach
-from fnjax.torch._autograd.contents import find_root
-from fnjax.torch._autograd.gradients import call_backward
-from fnjax.torch._autograd.graph import RECORDS_GRADIENTS, LostValue, Value, compute, list_nodes, note_read, watch
+from fnjax.torch._autograd.function.captured import reach
+from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch._autograd.function.gradient_checks import call_backward
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
-from fnjax.torch._autograd.mode import BACKWARD, set_mode
-from fnjax.torch._tensor import Derived, Tensor, is_known, make
-from fnjax.torch.control.journal import next_serial, note_reached, refuse_in_branch
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
+from fnjax.torch.recording.gradient_mode import BACKWARD, set_mode
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, LostValue, Value, compute, list_nodes, note_read, watch
+from fnjax.torch.recording.journal import next_serial, note_reached, refuse_in_branch
 
 Hook = Callable[..., Any]
 

@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.engine import KEPT, replay
-from fnjax.torch._autograd.graph import Node, Value
-from fnjax.torch._tensor import Tensor
+from fnjax.torch._autograd.function.captured import is_node
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.graph import Node, Value
 
 
 class KeptGraph(NamedTuple):

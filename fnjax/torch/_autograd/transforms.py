@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
-from fnjax.torch._autograd.captured import is_node
 from fnjax.torch._autograd.engine import list_leaves
-from fnjax.torch._autograd.graph import Value, compute, note_read, watch
-from fnjax.torch._autograd.mode import Mode, set_mode
-from fnjax.torch._namespace import known
-from fnjax.torch._random import without_draws
-from fnjax.torch._tensor import Tensor, make
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch._autograd.function.captured import is_node
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.names.registry import known
+from fnjax.torch.recording.gradient_mode import Mode, set_mode
+from fnjax.torch.recording.graph import Value, compute, note_read, watch
+from fnjax.torch.recording.rng import without_draws
 
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 

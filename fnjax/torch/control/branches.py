@@ -9,26 +9,25 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.graph import Branch, Value, compute, note_conditional
-from fnjax.torch._dtypes import dtype, result_type
-from fnjax.torch._random import Stream
-from fnjax.torch._strides import strides_of
-from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch.control.effects import check_kept, merge_places
-from fnjax.torch.control.journal import Journal, next_serial, note_storage
-from fnjax.torch.control.places import CELL, UNBOUND, Content
-from fnjax.torch.control.raises import is_raised, refuse_caught
-from fnjax.torch.control.state import State
+from fnjax.torch.control.state.effects import check_kept, merge_places
+from fnjax.torch.control.state.places import CELL, UNBOUND, Content
+from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
 from fnjax.torch.deferred.either import NOT, Either, assuming, find_choice, note_choice, resolve
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
+from fnjax.torch.deferred.origins import BRANCH
 from fnjax.torch.deferred.selection import Selection
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.calls import choose
-from fnjax.torch.host.recording import HostValue
-from fnjax.torch.loading.errors import NotSupported
-
-BRANCH = "branch"  # of a value's origin, before the test and the values of both branches
+from fnjax.torch.host.values import HostValue
+from fnjax.torch.memory.dtypes import dtype, result_type
+from fnjax.torch.memory.strides import strides_of
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.recording.graph import Branch, Value, compute, note_conditional
+from fnjax.torch.recording.journal import Journal, next_serial, note_storage
+from fnjax.torch.recording.raises import is_raised, refuse_caught
+from fnjax.torch.recording.rng import Stream
 
 
 class _Start(NamedTuple):
@@ -227,21 +226,6 @@ def _merge_storages(
         storage = (first.get(key) or second[key])[0]
         a, b = (side[key][1] if key in side else storage.value for side in (first, second))
         _write({key: (storage, _choose(test, a, b, start))})
-
-
-def are_one(a: Value, b: Value) -> Any:
-    """Return whether two values are one object, as branches have assigned them: a bool, traced where a test says so."""
-    if a is b:
-        return True
-    for x, y in ((a, b), (b, a)):
-        if x.origin is not None and x.origin[0] == BRANCH:
-            _, test, *sides = x.origin
-            same = y.origin is not None and y.origin[:2] == x.origin[:2]
-            yes, no = (are_one(s, y.origin[2 + i] if same else y) for i, s in enumerate(sides))  # type: ignore[index]
-            if yes is no is False:
-                return False
-            return jnp.where(test.array != 0, yes, no)
-    return False
 
 
 def _choose(test: Tensor | Number, a: Value, b: Value, start: _Start | None = None) -> Value:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.expressions import ASKED, TracedRange, is_traced
 from fnjax.torch.control.folds import FOLDS
 from fnjax.torch.deferred.base import Deferred
@@ -13,8 +12,9 @@ from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import Number, cast, number
 from fnjax.torch.deferred.selection import Selection
-from fnjax.torch.host.recording import HostValue
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.host.values import HostValue
+from fnjax.torch.memory.tensor import Tensor
 
 
 def _to_number(kind: type, value: Any) -> Any:

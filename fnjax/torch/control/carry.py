@@ -8,23 +8,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.captured import is_node
-from fnjax.torch._autograd.graph import Value
-from fnjax.torch._dtypes import result_type
-from fnjax.torch._strides import Strides, strides_of
-from fnjax.torch._tensor import Tensor, make
+from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch.control.branches import are_equal
-from fnjax.torch.control.effects import describe_place
-from fnjax.torch.control.journal import note_storage
-from fnjax.torch.control.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
-from fnjax.torch.control.state import State
+from fnjax.torch.control.state.effects import describe_place
+from fnjax.torch.control.state.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
+from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of, make_number
-from fnjax.torch.host.recording import HostValue
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.host.values import HostValue
+from fnjax.torch.memory.dtypes import result_type
+from fnjax.torch.memory.strides import Strides, strides_of
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.journal import note_storage
 
 
 class Variables:

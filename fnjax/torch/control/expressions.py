@@ -7,16 +7,16 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._autograd.graph import Value
-from fnjax.torch._tensor import Tensor, is_known, make
 from fnjax.torch.control.branches import negate, run_where, select, to_bool
-from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, find_choice
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import NUMBERS, Number
-from fnjax.torch.host.recording import HostValue
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.host.values import HostValue
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.raises import refuse_caught
 
 
 class TracedRange:

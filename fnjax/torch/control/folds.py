@@ -13,18 +13,18 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch._dtypes import result_type
-from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.branches import if_, negate, run_where, select, to_bool
 from fnjax.torch.control.expressions import and_, is_traced, not_, or_
 from fnjax.torch.control.list_entries import get_entry
-from fnjax.torch.control.places import UNBOUND
-from fnjax.torch.control.raises import refuse_caught
+from fnjax.torch.control.state.places import UNBOUND
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.filtered import Filtered, Item
 from fnjax.torch.deferred.number import NUMBERS, Number, kinds_of, number
 from fnjax.torch.deferred.selection import Selection
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.dtypes import result_type
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.raises import refuse_caught
 
 
 def in_(value: Any, container: Any) -> Any:

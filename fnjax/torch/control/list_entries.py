@@ -9,13 +9,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Storage, Value, compute, compute_view, find_kept, keep
-from fnjax.torch._tensor import Derived, Tensor, is_known
 from fnjax.torch.control.branches import select
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.host.calls import is_traced, record
+from fnjax.torch.memory import layout as layouts
+from fnjax.torch.memory.tensor import Derived, Tensor, is_known
+from fnjax.torch.recording.graph import Storage, Value, compute, compute_view, find_kept, keep
 
 
 class _Selected(Derived):
@@ -28,7 +28,7 @@ class _Selected(Derived):
         self._parents, self._at = tuple(parents), at
         self._cached = (-1, None)
         self.serial, self.shared = min(p.memory.serial for p in parents), ""
-        self.layout = _layout.make_layout(parents[0].layout.shape)
+        self.layout = layouts.make_layout(parents[0].layout.shape)
 
     @property
     def trace(self) -> Any:

@@ -12,22 +12,22 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.forward_only import forbid_transpose
-from fnjax.torch._autograd.graph import Node, Value, watch
-from fnjax.torch._autograd.mode import Mode, get_mode, set_mode
-from fnjax.torch._random import Stream
-from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
-from fnjax.torch.control.effects import check_kept
 from fnjax.torch.control.expressions import TracedRange, and_, not_
 from fnjax.torch.control.folds import is_selected, list_items
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
-from fnjax.torch.control.journal import Journal, next_serial
-from fnjax.torch.control.places import CELL
-from fnjax.torch.control.state import State
+from fnjax.torch.control.state.effects import check_kept
+from fnjax.torch.control.state.places import CELL
+from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.filtered import Item
 from fnjax.torch.deferred.number import Number
-from fnjax.torch.loading.errors import NotSupported, find_line
+from fnjax.torch.errors import NotSupported, find_line
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
+from fnjax.torch.recording.graph import Node, Value, watch
+from fnjax.torch.recording.journal import Journal, next_serial
+from fnjax.torch.recording.rng import Stream
 
 Test = Callable[[], Any]
 

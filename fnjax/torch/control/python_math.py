@@ -11,10 +11,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch._tensor import Tensor
 from fnjax.torch.control.expressions import is_traced
 from fnjax.torch.deferred.number import Number, number
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.tensor import Tensor
 
 
 def _is_close(a: Any, b: Any, *, rel_tol: float = 1e-9, abs_tol: float = 0.0) -> Any:

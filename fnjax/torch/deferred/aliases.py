@@ -7,11 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Storage, Value, compute_view, note_conditional
-from fnjax.torch._strides import Strides
-from fnjax.torch._tensor import Derived, Tensor
-from fnjax.torch.control.journal import note_storage
+from fnjax.torch.memory import layout as layouts
+from fnjax.torch.memory.strides import Strides
+from fnjax.torch.memory.tensor import Derived, Tensor
+from fnjax.torch.recording.graph import Storage, Value, compute_view, note_conditional
+from fnjax.torch.recording.journal import note_storage
 
 # A condition: a value of booleans, or a function and the conditions that it joins. Most are never computed.
 _Test = Value | tuple[Callable[..., Any], "_Test", "_Test"]
@@ -49,7 +49,7 @@ class Merged(Derived):
     is_chosen = True
 
     def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]], strides: Strides | None = None) -> None:
-        self.layout = _layout.make_layout(value.array.shape, strides)
+        self.layout = layouts.make_layout(value.array.shape, strides)
         self._own = Storage(value, self.layout)
         self.serial, self.shared = self._own.serial, ""
         found: dict[Any, _Twin] = {}

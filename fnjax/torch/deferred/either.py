@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 
 import jax
 
-from fnjax.torch._autograd.graph import Value, are_same
-from fnjax.torch._tensor import Tensor
 from fnjax.torch.deferred.base import USES, Deferred
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.graph import Value, are_same
 
 NOT, AND, OR = "not", "and", "or"  # of a bool's origin, before those that it is made of
 _assumed: ContextVar[tuple[tuple[Value, bool], ...]] = ContextVar("_assumed", default=())

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import number
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
 
 
 class Item(NamedTuple):

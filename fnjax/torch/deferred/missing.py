@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
 
 _state: ContextVar[str] = ContextVar("_state", default="")
 

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._autograd.graph import Value
-from fnjax.torch._dtypes import DTYPES, dtype
-from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch.control.raises import refuse_caught
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, distribute
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.dtypes import DTYPES, dtype
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.raises import refuse_caught
 
 NUMBERS = (bool, int, float, complex)  # each a special case of the next
 _WIDE = dict(zip(NUMBERS, ("bool", "int64", "float64", "complex128"), strict=True))

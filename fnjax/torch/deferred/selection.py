@@ -10,14 +10,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch import _layout
-from fnjax.torch._autograd.graph import Value, are_same, compute
-from fnjax.torch._dtypes import DTYPES
-from fnjax.torch._layout import Size
-from fnjax.torch._tensor import Tensor, make
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import number
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory import layout as layouts
+from fnjax.torch.memory.dtypes import DTYPES
+from fnjax.torch.memory.layout import Size
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.graph import Value, are_same, compute
 
 REMEDY = "use torch.where(mask, x, other) and a reduction, or call it outside of jax.jit"
 # Methods and attributes that say or make the same of all elements as of those that are selected ...
@@ -143,7 +143,7 @@ class Selection(Deferred):
     def numel(self) -> Any:
         """Return the number of elements, a traced number."""
         sizes = self.whole.layout.shape
-        return self.count() * _layout.size_of(sizes[: self.at] + sizes[self.at + 1 :])
+        return self.count() * layouts.size_of(sizes[: self.at] + sizes[self.at + 1 :])
 
     nelement = numel
 
@@ -206,7 +206,7 @@ def flatten_masked(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
                 f"The shape of the mask {list(axes)} at index {i} does not match the shape of the indexed tensor "
                 f"{list(shape)} at index {at + i}"
             )
-    size = _layout.size_of(axes)
+    size = layouts.size_of(axes)
     value = mask.value
     flags = Value((value.array != 0).reshape(size))
     flags.origin = ("mask", value)

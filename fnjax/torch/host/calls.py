@@ -19,17 +19,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.torch import _layout
-from fnjax.torch._dtypes import as_dtype
-from fnjax.torch._tensor import Tensor, is_known, make
-from fnjax.torch.control.journal import is_in_branch, next_serial
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.number import Number
-from fnjax.torch.host.recording import REMEDY, HostValue, Recording, Step, dtype_of, fill, list_values
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.table import Row, find_row, has_known_size
 from fnjax.torch.host.trees import list_leaves, map_leaves, share_memory
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.host.values import REMEDY, HostValue, Recording, Step, dtype_of, fill, list_values
+from fnjax.torch.memory import layout as layouts
+from fnjax.torch.memory.dtypes import as_dtype
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.recording.journal import is_in_branch, next_serial
 
 KEEP = f"keep the size, as np.where(mask, a, b) does; else {REMEDY}"
 FRESH = "write into an array of np.zeros, np.ones, np.empty or np.full that is made in the function"
@@ -39,9 +39,9 @@ def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
     """Return a traced tensor on the host; both share memory."""
     whole = tensor.memory.layout
     if shared and not tensor.is_contiguous() and not tensor.part:  # NumPy's views depend on the strides
-        flat = _layout.show_flat(whole)[_layout.offset_of(tensor.layout) :]
+        flat = layouts.show_flat(whole)[layouts.offset_of(tensor.layout) :]
         entries = numpy(tensor.show(flat, detached=True))
-        strides = [s * tensor.dtype.numpy.itemsize for s in _layout.strides_of(tensor.layout)]
+        strides = [s * tensor.dtype.numpy.itemsize for s in layouts.strides_of(tensor.layout)]
         return record(np.lib.stride_tricks.as_strided, (entries, tensor.layout.shape, strides), {}, "numpy()")
     recording = Recording()
     found = HostValue(recording, np.ones(tensor.shape, tensor.dtype.numpy))

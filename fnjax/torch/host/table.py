@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fnjax.torch.host.recording import list_values
+from fnjax.torch.host.values import list_values
 
 # Functions, and their parameters in order. A traced value may be given for `x`; for `_x` none may; `x=` is written to;
 # `@x` holds positions (the function is tried with zeros), `%x` a matrix that must be regular (tried with the unit

@@ -14,8 +14,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from fnjax.torch._between import torch_view
-from fnjax.torch.control.syntax import list_written
+from fnjax._torch_ops.syntax.trees import list_written
+from fnjax.torch.interop.arrays import torch_view
 from fnjax.torch.loading.load import find_root
 from fnjax.torch.loading.roots import Root
 from fnjax.torch.loading.statements import run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Mapping
 
-from fnjax.torch.control.syntax import list_written, walk
+from fnjax._torch_ops.syntax.trees import list_written, walk
 
 # Methods that change lists, dictionaries and sets.
 CHANGING = frozenset({

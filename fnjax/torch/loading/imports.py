@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fnjax.torch.deferred.missing import Missing, is_feature_test, is_loading
-from fnjax.torch.host.bridges import HOSTS, HostModule
+from fnjax.torch.host.modules import HOSTS, HostModule
 from fnjax.torch.loading.roots import LIBRARIES, Root
 from fnjax.torch.loading.torch_modules import LibraryModule
 from fnjax.triton.absent import Absent

@@ -10,7 +10,7 @@ import types
 from typing import Any
 
 from fnjax.torch.control.python_math import MATH
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.loading.imports import import_module
 from fnjax.torch.loading.roots import LIBRARIES, Root
 from fnjax.torch.loading.triton_modules import VERSION

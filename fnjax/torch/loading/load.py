@@ -16,7 +16,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.loading.library_modules import make_modules
 from fnjax.torch.loading.roots import Loader, Root, list_roots
 from fnjax.torch.loading.statements import run

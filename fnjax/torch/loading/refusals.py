@@ -9,7 +9,7 @@ import types
 from typing import Any
 
 from fnjax.torch.deferred.missing import decorator
-from fnjax.torch.loading.errors import NotSupported
+from fnjax.torch.errors import NotSupported
 
 RUNTIME = "__fnjax_loading__"  # the name of RUN in loaded files
 

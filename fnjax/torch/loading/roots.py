@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fnjax.torch._root_settings import RootSettings
-from fnjax.torch.control.syntax import list_written
+from fnjax._torch_ops.syntax.trees import list_written
 from fnjax.torch.loading.torch_modules import TorchModule
 from fnjax.torch.loading.triton_modules import TritonModule, find_module
+from fnjax.torch.memory.root_settings import RootSettings
 
 LIBRARIES = frozenset({"torch", "triton"})
 _OWN = LIBRARIES | {"fnjax", "jax", "jaxlib", "numpy", "scipy"}  # never loaded as source

@@ -11,24 +11,24 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from fnjax.torch._autograd.ctx import FunctionCtx
-from fnjax.torch._root_settings import NAME
-from fnjax.torch._tensor import Tensor
+from fnjax._torch_ops.syntax.trees import RUNTIME, list_written, walk
+from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch.control import runtime
-from fnjax.torch.control.lowering import lower
-from fnjax.torch.control.raises import HANDLERS, list_handlers
-from fnjax.torch.control.syntax import RUNTIME, list_written, walk
+from fnjax.torch.control.lowering.lowering import lower
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.loading import refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
-from fnjax.torch.loading.errors import NotSupported
 from fnjax.torch.loading.imports import make_import
 from fnjax.torch.loading.roots import Root
 from fnjax.torch.loading.torch_modules import LibraryModule
+from fnjax.torch.memory.root_settings import NAME
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.raises import HANDLERS, list_handlers
 
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 _UNCHANGING = (Missing, logging.Logger, str, bytes, int, float, complex, tuple, frozenset, *_FUNCTIONS)

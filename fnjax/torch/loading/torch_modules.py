@@ -6,9 +6,9 @@ import importlib
 import types
 from typing import Any
 
-from fnjax.torch._namespace import Namespace, find, list_names, module
 from fnjax.torch.deferred.missing import Missing, is_feature_test, is_loading
-from fnjax.torch.loading.errors import NoSuchNameError, NotSupported
+from fnjax.torch.errors import NoSuchNameError, NotSupported
+from fnjax.torch.names.registry import Namespace, find, list_names, module
 
 
 class LibraryModule(types.ModuleType):

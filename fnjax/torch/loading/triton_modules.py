@@ -6,7 +6,7 @@ import importlib
 import types
 from typing import Any
 
-from fnjax.torch.loading.errors import NoSuchNameError
+from fnjax.torch.errors import NoSuchNameError
 from fnjax.torch.loading.torch_modules import LibraryModule
 from fnjax.triton import driver
 from fnjax.triton.driver import OutOfResources

@@ -15,13 +15,13 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax._torch_ops.record import VANISH
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.expr import EQUAL
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import TENSOR, UNKNOWN, Value
 from fnjax.port.torch import Context, Operation, Problem, bind_call, bracket, find_operation, unparse
 from fnjax.port.torch.context import Known
-from fnjax.torch._table.record import VANISH
 
 # Who calls what it is passed, with how many tensors; 0: as many as it is passed itself.
 _PASSED = {"functools.partial": None, "functools.reduce": 2, "builtins.filter": 1, "builtins.map": 0}

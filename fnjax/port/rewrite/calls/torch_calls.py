@@ -15,6 +15,8 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax._torch_ops.record import VANISH
+from fnjax._torch_ops.signature import NOT_PROMOTING, SHAPES
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, may_widen
@@ -46,8 +48,6 @@ from fnjax.port.torch import (
 )
 from fnjax.port.torch.context import Known
 from fnjax.port.torch.new_arrays import NewArray
-from fnjax.torch._table.record import VANISH
-from fnjax.torch._table.signature import NOT_PROMOTING, SHAPES
 
 
 class Facts(Context):

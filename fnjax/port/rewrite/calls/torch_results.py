@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax._torch_ops.signature import NOT_PROMOTING
 from fnjax.port.analysis.evaluator import Evaluator, find_names
 from fnjax.port.known.facts import (
     COPIED,
@@ -22,7 +23,6 @@ from fnjax.port.known.facts import (
 from fnjax.port.rewrite.memory.slices import find_pieces, find_slice
 from fnjax.port.torch import MISSING, Bound, Rendered
 from fnjax.port.torch.context import find_dtype_class
-from fnjax.torch._table.signature import NOT_PROMOTING
 
 
 def describe_result(ev: Evaluator, node: cst.BaseExpression, bound: Bound, rendered: Rendered) -> Value:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Sequence
 
-from fnjax.torch.control.jumps import Kinds, ends, has, has_loop_jump
-from fnjax.torch.control.syntax import assign, load
+from fnjax._torch_ops.syntax.jumps import Kinds, ends, has, has_loop_jump
+from fnjax._torch_ops.syntax.trees import assign, load
 
 
 def move_rest(statement: ast.If, rest: list[ast.stmt], kinds: Kinds) -> list[ast.stmt]:

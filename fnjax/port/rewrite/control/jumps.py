@@ -18,6 +18,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax._torch_ops.syntax.trees import assign, load
 from fnjax.port.analysis.evaluator import Evaluator, find_names, place_at
 from fnjax.port.analysis.registry import block
 from fnjax.port.analysis.traces import Made
@@ -29,7 +30,6 @@ from fnjax.port.rewrite.values.conditions import negate, put_blocks_on_lines, sp
 from fnjax.port.torch import bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 from fnjax.port.tree.skeleton import Kept, close_blocks, list_jumps, list_lines, open_blocks
-from fnjax.torch.control.syntax import assign, load
 
 Loop = cst.For | cst.While
 _OWN = (cst.Break, cst.Continue)

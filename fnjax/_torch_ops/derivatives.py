@@ -1,0 +1,101 @@
+"""Derivatives: where JAX's are others than PyTorch's, the functions that have PyTorch's.
+
+At ties, bounds and zeros JAX's derivatives are others than PyTorch's. Where a short function has PyTorch's, it takes the
+place of JAX's in code that is differentiated; where there is none, `find_departure` says at which inputs they differ.
+A file that is run has PyTorch's values for NaN, too; ported code has JAX's there, in fewer words.
+"""
+
+import re
+from collections.abc import Callable
+
+# By the function that a template calls.
+FUNCTIONS = {
+    "jnp.abs": "_abs",
+    "jnp.angle": "_angle",
+    "jnp.arctan2": "_arctan2",
+    "jnp.clip": "_clip",
+    "jnp.fmax": "_fmax",
+    "jnp.fmin": "_fmin",
+    "jnp.linalg.vector_norm": "_norm",
+    "jnp.std": "_std",
+    "jax.nn.leaky_relu": "_leaky_relu",
+}
+NORM = {"jnp.linalg.norm": "_norm"}  # of vectors; Frobenius' norm is one
+# By the operation, where that says more than the template.
+TEMPLATES = {
+    "torch.clamp_min": "_clip(input, min)",
+    "torch.clamp_max": "_clip(input, max=(max))",
+    "torch.cholesky": "jnp.linalg.cholesky(_hermitian(A, upper), upper=upper)",  # its gradient is symmetric
+    "torch.linalg.cholesky": "jnp.linalg.cholesky(_hermitian(A, upper), upper=upper)",
+    "torch.linalg.cholesky_ex": "_with_info(jnp.linalg.cholesky(_hermitian(A, upper), upper=upper))",
+    "torch.linalg.eigh": 'jnp.linalg.eigh(_hermitian(A, UPLO == "U"))',  # so is that
+    "torch.linalg.eigvalsh": 'jnp.linalg.eigvalsh(_hermitian(A, UPLO == "U"))',
+    "torch.linalg.householder_product": "_householder(A, tau)",  # which JAX does not differentiate
+    "torch.orgqr": "_householder(input, tau)",
+    "torch.hypot": "_hypot(input, other)",
+    "torch.nextafter": "_nextafter(input, other)",
+    "torch.copysign": "_abs(input) * jnp.where(jnp.signbit(other), -1, 1)",
+    "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
+    "torch.special.xlog1py": "jax.scipy.special.xlog1py(_with_slope_zero(input, other <= -1), other)",
+    "torch.xlogy": "jax.scipy.special.xlogy(_with_slope_zero(input, other <= 0), other)",
+}
+# In a file that is run.
+_WHEN_RUN = {
+    "torch.bincount": "_bincount(input, minlength, weights=weights)",
+    "torch.nanquantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation, skip_nan=True)",
+    "torch.quantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)",
+    "torch.sign": "_sign(input)",
+    "torch.heaviside": "jnp.where(input == 0, values, (input > 0).astype(input.dtype))",
+    # The gradient passes where the input is NaN.
+    "torch.relu": "jnp.where(input <= 0, 0, input)",
+    "torch.nn.functional.relu6": "jnp.where(input <= 0, 0, jnp.where(input >= 6, 6, input))",
+    "torch.nn.functional.elu": "_elu(input, alpha)",
+    "torch.celu": "_elu(input, alpha, alpha)",
+    "torch.selu": "1.0507009873554805 * _elu(input, 1.6732632423543772)",
+    "torch.unique": (
+        "jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim, equal_nan=False)"
+    ),
+}
+_EQUAL = "equal entries share the gradient otherwise than in PyTorch"
+_DEPARTURES = {
+    "torch.topk": _EQUAL,
+    "torch.kthvalue": _EQUAL,
+    "torch.mode": _EQUAL,
+    "torch.quantile": _EQUAL,
+    "torch.nanquantile": _EQUAL,
+}
+
+
+def find_departure(name: str) -> str:
+    """Return a text that says at which inputs an operation has JAX's gradient and not PyTorch's; empty if at none."""
+    return _DEPARTURES.get(drop_in_place(name), "")
+
+
+def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> str:
+    """Return the template of a call in a file that is run, which may be differentiated.
+
+    Args:
+        name: the operation.
+        text: its template elsewhere.
+        literal: the literal values of the call's parameters.
+    """
+    text = (_WHEN_RUN | TEMPLATES).get(drop_in_place(name), text)
+    functions, has_order = find_functions(name, literal)
+    for theirs, ours in functions.items():
+        if theirs + "(" in text:
+            if theirs in NORM and not has_order:
+                text = re.sub(r"ord=\(?ord\)?, ", "", text)
+            text = re.sub(rf"(?<![\w.]){re.escape(theirs)}\(", f"{ours}(", text)
+    return text
+
+
+def find_functions(name: str, literal: Callable[[str], object]) -> tuple[dict[str, str], bool]:
+    """Return which functions take the place of JAX's in an operation's template, and whether it names a norm's order."""
+    order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
+    vectors = order in (None, "fro") or isinstance(literal("dim"), int)
+    return FUNCTIONS | (NORM if vectors else {}), order not in (None, "fro")
+
+
+def drop_in_place(name: str) -> str:
+    """Return the name of the function that an in-place method is the in-place form of."""
+    return name.replace("torch.Tensor.", "torch.").rstrip("_")

@@ -1,0 +1,1 @@
+"""Trees of Python's syntax, which loading and the porter read and make."""

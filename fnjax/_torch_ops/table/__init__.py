@@ -1,0 +1,1 @@
+"""Lines of the table, by the kind of operation."""

@@ -1,0 +1,54 @@
+"""All of fnjax.torch, loaded when its first name is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fnjax.torch._autograd import checkpoint, grad_mode, transforms
+from fnjax.torch._nn import known_layers
+from fnjax.torch._nn.layers import containers
+from fnjax.torch._nn.module import functional_call, module, parameter
+from fnjax.torch._nn.module.nnx import nnx
+from fnjax.torch.deferred.missing import Missing
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.functions import batch_norm, composites, creation, dunders, masked_reductions
+from fnjax.torch.interop import custom_operators, distributed
+from fnjax.torch.interop.arrays import jax_view, torch_view
+from fnjax.torch.loading.block import execute_block
+from fnjax.torch.loading.load import import_module, load
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.names import backends, distributions, machine
+from fnjax.torch.names.registry import find_known
+from fnjax.torch.recording.rng import seed
+
+ENTERING = (
+    backends,
+    creation,
+    distributed,
+    distributions,
+    transforms,
+    grad_mode,
+    checkpoint,
+    custom_operators,
+    machine,
+    masked_reductions,
+    batch_norm,
+    composites,
+    parameter,
+    module,
+    containers,
+    known_layers,
+    functional_call,
+)  # names of torch, when they are imported
+_HERE = (NotSupported, execute_block, jax_view, torch_view, import_module, load, seed, Tensor, nnx)
+OWN = {x.__name__: x for x in _HERE}
+
+dunders.install()
+
+
+def find_name(name: str) -> tuple[Any, bool]:
+    """Return the object of `fnjax.torch.<name>`, and whether it can be cached: a stand-in for a missing name cannot."""
+    if name in OWN:
+        return OWN[name], True
+    value = find_known(f"torch.{name}")
+    return value, not isinstance(value, Missing)

@@ -1,0 +1,68 @@
+"""One call of apply: its structure beside its arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from fnjax._contexts import AUTOCAST
+from fnjax.torch._autograd.arrays import Kind
+from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
+from fnjax.torch.memory.tensor import Tensor, is_known
+from fnjax.torch.recording.graph import Storage
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Constant:
+    """Static argument: a tensor that is not traced, or a container of modules."""
+
+    value: Any
+
+
+class Call:
+    """One call of apply without its arrays, and the structure of forward's result.
+
+    Attributes:
+        kinds: for each argument that is a tensor its kind, else None.
+        results: for each member of forward's result its kind, None where it is not a tensor.
+        is_tuple: whether forward returned a tuple.
+        reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
+        needs: for each of both whether it is a tensor with values that requires grad; of a traced one JAX knows.
+        objects: for each of both the tensor itself, where modules may reach it, or a closure that is an argument.
+        changed: those that forward wrote to; their arrays follow the results.
+        dirty: those that it marked as such.
+        returned: for each result the argument that it is, after forward wrote to that.
+        is_conditional: whether a traced test decides on a use of a result.
+        lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
+        attributes: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ...
+        guards: for each of these names memory that stands for that of the argument or result, whose value a write to
+            that ends.
+        altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
+        draws: the random numbers of forward, which it draws each time that it runs.
+        autocast: the blocks of autocast in which it runs.
+    """
+
+    def __init__(
+        self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
+    ) -> None:
+        self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
+        self.autocast = AUTOCAST.value
+        first = len(args) - reached
+        functions = [f for a in args if isinstance(f := a.value if isinstance(a, Constant) else a, CALLABLE)]
+        closed_over = {id(t) for t in reach(functions, whole=True)}
+        self.objects = [
+            a if i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout) else None
+            for i, a in enumerate(args)
+        ]
+        self.needs = [isinstance(a, Tensor) and a.requires_grad and is_known(a.array) for a in args]
+        self.results: list[Kind | None] = []
+        self.is_tuple = False
+        self.changed: list[int] = []
+        self.dirty: set[int] = set()
+        self.returned: list[int | None] = []
+        self.is_conditional = False
+        self.lenders: list[int | None] = []
+        self.attributes: dict[str, int] = {}
+        self.guards: dict[str, Storage] = {}
+        self.altered: list[str] = []

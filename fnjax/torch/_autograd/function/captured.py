@@ -1,0 +1,301 @@
+"""Tensors that a Function reaches though they are no arguments: a module's parameters and buffers, a closure's leaves.
+
+A Function of arrays needs them as inputs: JAX differentiates inputs only, and when it runs backward the module holds
+its own values again. What backward leaves in their `.grad` is then their gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Self
+
+import jax
+
+from fnjax.torch._autograd.function.ctx import is_written, mark
+from fnjax.torch._autograd.function.substitution import substitute, substituting
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.journal import Journal
+from fnjax.torch.recording.rng import Stream
+
+
+class Stateful:
+    """Base of objects whose tensors a Function may reach: modules."""
+
+    def list_tensors(self) -> list[Tensor]:
+        """Return the tensors that belong to it."""
+        raise NotImplementedError
+
+    def list_modules(self) -> list[Any]:
+        """Return it, and those below it."""
+        raise NotImplementedError
+
+
+def is_node(value: Any) -> bool:
+    """Return whether a value is a leaf of our pytrees: a tensor, or a module, which is a pytree to JAX's users only."""
+    return isinstance(value, (Tensor, Stateful))
+
+
+class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again with these inputs
+    """Signal that forward read or wrote tensors that are not among its inputs; without tensors, that it drew."""
+
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.tensors = tensors
+
+
+class Draws:
+    """Random numbers of forward. A traced key is an operand: forward may run again when its trace has ended.
+
+    Attributes:
+        stream: where they begin.
+        operand: the data of a traced key, once it is known that forward draws.
+    """
+
+    def __init__(self) -> None:
+        self.stream = Stream()
+        self.operand: Tensor | None = None
+
+    def resume(self) -> AbstractContextManager[None]:
+        """Draw what forward draws, in a block."""
+        if self.operand is None:
+            return self.stream.resume()
+        impl = jax.random.key_impl(self.stream.key)
+        return self.stream.resume(jax.random.wrap_key_data(self.operand.array, impl=impl))
+
+    def check(self) -> None:
+        """Raise NeedsInputs if forward has drawn from a traced key that is not an operand yet."""
+        if self.operand is None and self.stream.is_used and isinstance(self.stream.key, jax.core.Tracer):
+            raise NeedsInputs([])
+
+    def make_operand(self) -> Tensor:
+        """Make the data of the key an operand; outside of forward, whose trace ends before."""
+        self.operand = make(jax.random.key_data(self.stream.key))
+        return self.operand
+
+
+class Held:
+    """Module or parameter saved on ctx; backward receives the object itself, not a copy."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+@jax.tree_util.register_pytree_node_class
+class HeldFunction:
+    """Function saved on ctx that closes over tensors, `ctx.grid = lambda meta: (q.shape[0],)`; backward gets its own.
+
+    Args:
+        function: the function, without what it closes over.
+        cells: what it closes over, held.
+    """
+
+    def __init__(self, function: types.FunctionType, cells: Sequence[Any]) -> None:
+        self.function, self.cells = function, cells
+
+    def tree_flatten(self) -> tuple[Sequence[Any], types.FunctionType]:
+        """Return what it closes over, and the function."""
+        return self.cells, self.function
+
+    @classmethod
+    def tree_unflatten(cls, function: types.FunctionType, cells: Sequence[Any]) -> HeldFunction:
+        """Return the held function with other contents."""
+        return cls(function, cells)
+
+
+def _rebuild(function: types.FunctionType, contents: Sequence[Any]) -> types.FunctionType:
+    """Return a function that closes over other contents."""
+    cells = tuple(types.CellType(c) for c in contents)
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
+    made.__kwdefaults__ = function.__kwdefaults__
+    return made
+
+
+class Reachable(NamedTuple):
+    """Tensor that backward may read through ctx.
+
+    Attributes:
+        at: the index of its array among those of the call.
+        tensor: the tensor.
+        requires_grad: whether it has a gradient.
+        dtype: torch's dtype of the array.
+    """
+
+    at: int
+    tensor: Tensor
+    requires_grad: bool
+    dtype: Any
+
+
+class Reached:
+    """Context in which backward runs: tensors that it reads hold the arrays of the call, and have no gradients yet."""
+
+    def __init__(
+        self,
+        reachable: Sequence[Reachable],
+        arrays: Iterable[Any],
+        name: str,
+        modules: Sequence[Any],
+        constant: Sequence[Tensor],
+    ) -> None:
+        self._reachable, self._arrays, self._name, self._modules = reachable, arrays, name, modules
+        objects = {id(k.tensor) for k in reachable}
+        self._constant = [t for t in constant if id(t) not in objects]
+        self._marks = [mark(t) for t in self._constant]
+        self._journal = Journal(is_branch=False)
+
+    def __enter__(self) -> Self:
+        self._attributes = []
+        for module, attributes in self._modules:
+            own = vars(module)
+            if own.keys() != attributes.keys() or any(own[k] is not v for k, v in attributes.items()):
+                self._attributes.append((own, dict(own)))
+                own.update(attributes)
+        if self._reachable:
+            self._journal.__enter__()
+            self._block = substituting()
+            self._block.__enter__()
+            self._dtypes = [k.tensor.dtype for k in self._reachable]
+            for k, array in zip(self._reachable, self._arrays, strict=True):
+                substitute(k.tensor, array, k.requires_grad, collect=True)
+                if k.tensor.dtype is not k.dtype:
+                    k.tensor.dtype = k.dtype
+            self._values = [k.tensor.memory.value for k in self._reachable]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for own, attributes in self._attributes:
+            own.clear()
+            own.update(attributes)
+        if any(map(is_written, self._constant, self._marks)) and error[0] is None:
+            warnings.warn(
+                f"{self._name}.backward writes to an argument of forward: the caller's tensor keeps its values, since "
+                "JAX runs backward on arrays; return the new array from a function of your own",
+                UserWarning,
+                stacklevel=2,
+            )
+        if not self._reachable:
+            return
+        written = any(k.tensor.memory.value is not v for k, v in zip(self._reachable, self._values, strict=True))
+        for k, before in zip(self._reachable, self._dtypes, strict=True):
+            if k.tensor.dtype is not before:
+                k.tensor.dtype = before
+        self._journal.take_back()
+        self._block.__exit__(None, None, None)
+        self._journal.__exit__(*error)
+        if written and error[0] is None:
+            warnings.warn(
+                f"{self._name}.backward writes to a parameter or buffer that is not its argument: the write is taken "
+                "back, since JAX runs backward when the new state has been returned",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def add_gradients(self, found: list[Any], first: int) -> list[Any]:
+        """Return the gradients of arguments and reached tensors; those that backward left in `.grad` are added.
+
+        Args:
+            found: the gradients that backward returned.
+            first: the number of arguments.
+        """
+        if not self._reachable or len(found) != first:
+            return found
+        for k in self._reachable:
+            left = None if k.tensor.grad is None else k.tensor.grad.array
+            if k.at >= first:
+                found.append(left)
+            elif left is not None and type(k.tensor) is not Tensor:  # a parameter, and no activation
+                found[k.at] = left if found[k.at] is None else found[k.at] + left
+        return found
+
+
+def is_leaf(value: Any) -> bool:
+    """Return whether a value is a tensor whose gradient autograd collects."""
+    tensor = issubclass(type(value), Tensor)  # and not what a mask selects
+    return tensor and value.value.leaf is not None and value.value.node is None
+
+
+def iterate(container: Any) -> list[Any]:
+    """Return the members of a list, set or tuple; a subclass of tuple may have no length of its own."""
+    return list(tuple.__iter__(container) if isinstance(container, tuple) else container)
+
+
+CALLABLE = (types.FunctionType, types.MethodType, functools.partial)
+_PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
+
+
+def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: bool = False) -> list[Tensor]:
+    """Return the tensors of modules, and the leaves, that values lead to: containers, methods, closures, objects.
+
+    Args:
+        values: where to begin.
+        modules: gets the modules that are met.
+        whole: whether to return all tensors, views and computed ones, and those that are attributes of modules.
+    """
+    found: dict[int, Tensor] = {}
+    seen: set[int] = set()
+    stack = [*values]
+    while stack:
+        value = stack.pop()
+        if id(value) in seen or isinstance(value, _PLAIN):
+            continue
+        seen.add(id(value))
+        if isinstance(value, Tensor):
+            if whole or is_leaf(value):
+                found[id(value)] = value
+        elif isinstance(value, Stateful) and not whole:
+            found |= {id(t): t for t in value.list_tensors()}
+            if modules is not None:
+                modules += value.list_modules()
+        elif isinstance(value, dict):
+            stack += value.values()
+        elif isinstance(value, (list, tuple, set, frozenset)):
+            stack += iterate(value)
+        elif isinstance(value, types.MethodType):
+            stack += [value.__self__, value.__func__]
+        elif isinstance(value, functools.partial):
+            stack += [value.func, *value.args, *value.keywords.values()]
+        elif isinstance(value, types.FunctionType):
+            for cell in value.__closure__ or ():
+                try:
+                    stack.append(cell.cell_contents)
+                except ValueError:  # a variable without a value yet
+                    continue
+        elif isinstance(value, Stateful) or type(value).__module__.startswith("fnjax_loaded"):
+            stack += [*vars(value).values()] if hasattr(value, "__dict__") else ()
+    if whole:
+        return [*found.values()]
+    return [t for t in found.values() if t.layout is t.memory.layout and not t.part]
+
+
+def hold(value: Any, wanted: set[int]) -> Any:
+    """Return a value of ctx in which modules, and parameters among the wanted, are held as the objects they are."""
+    if isinstance(value, Stateful) or (isinstance(value, Tensor) and id(value) in wanted):
+        return Held(value)
+    if isinstance(value, types.FunctionType) and value.__closure__:
+        contents = [cell.cell_contents for cell in value.__closure__ if cell != types.CellType()]
+        if len(contents) == len(value.__closure__) and not any(c is value for c in contents):
+            cells = hold(contents, wanted)
+            if any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(cells, is_leaf=is_node)):
+                return HeldFunction(_rebuild(value, [None] * len(cells)), cells)
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(hold(v, wanted) for v in value)
+    if type(value) is dict:
+        return {k: hold(v, wanted) for k, v in value.items()}
+    return value
+
+
+def release(value: Any) -> Any:
+    """Return a value of ctx without the wrappers of `hold`."""
+    if isinstance(value, Held):
+        return value.value
+    if isinstance(value, HeldFunction):
+        return _rebuild(value.function, release(list(value.cells)))
+    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
+        return type(value)(map(release, value))
+    if type(value) is dict:
+        return {k: release(v) for k, v in value.items()}
+    return value

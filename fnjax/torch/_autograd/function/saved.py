@@ -1,0 +1,174 @@
+"""Values that forward's ctx keeps for backward: arrays, and facts beside them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch._autograd.arrays import Kind, is_constant, kind_of
+from fnjax.torch._autograd.function.call import Call
+from fnjax.torch._autograd.function.captured import Held, Reachable, hold, reach
+from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch._autograd.function.ctx import FunctionCtx, OnCtx
+from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
+from fnjax.torch.deferred.origins import are_one
+from fnjax.torch.memory.dtypes import dtype
+from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
+from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.names.process_groups import get_default
+
+
+class Place(NamedTuple):
+    """Place of a tensor on ctx in memory.
+
+    Attributes:
+        at: the index of the tensor among those on ctx.
+        owner: that of the one which shows all of the memory; None where several share it, and none does.
+        offset: where in the memory it begins.
+        shape: its shape.
+        strides: its strides.
+    """
+
+    at: int
+    owner: int | None
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, slots=True)
+class Saved:
+    """Contents of forward's ctx other than arrays."""
+
+    needs: tuple[bool, ...]
+    shapes: tuple[tuple[int, ...] | None, ...] | None  # of the arguments that are tensors; None of an operator
+    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
+    forward: tuple[Kind | None, ...]  # of the tensors for jvp
+    reachable: tuple[Reachable, ...]
+    modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
+    results: tuple[dtype | None, ...]
+    attributes: frozenset[str]
+    call: Call | None
+    constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
+    axis: str | None  # that was the default process group
+    graph: KeptGraph | None  # that backward may differentiate
+    sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
+    instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
+    places: tuple[Place, ...]
+
+
+def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Call | None = None) -> None:
+    """Save what a torch ctx holds on the ctx of the Function that runs on arrays.
+
+    Args:
+        ctx: that.
+        own: the torch ctx, after forward.
+        tensors: the arguments.
+        members: the results.
+        call: the call of apply; None of an operator.
+    """
+    facts = vars(own)["_own"]
+    any_needed = any(map(bool, own.needs_input_grad))
+    outputs = {id(m) for m in members}
+    given = zip(tensors, own.needs_input_grad, strict=False)
+    constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
+    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
+    reachable: list[Reachable] = []
+    modules: list[Any] = []
+    if call is not None and (reach(attributes.values(), modules) or call.reached):
+        reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
+    objects = {id(k.tensor) for k in reachable}
+    saved, instead = facts["saved"], dict[int, int]()
+    for i, t in enumerate(saved):
+        is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
+        for m in members if is_other else ():
+            alike = isinstance(m, Tensor) and m.array.shape == t.array.shape and m.dtype is t.dtype
+            one = alike and are_one(t.value, m.value)
+            if one is not False:  # where the branches that were taken made them one, t is an output
+                instead[i] = len(saved)
+                saved = (*saved, make(jnp.asarray(one)), m)
+                break
+    kinds = tuple(
+        Held(t)
+        if id(t) in objects
+        else t
+        if t is None or isinstance(t, OnCtx) or is_constant(t)
+        else kind_of(t, t.requires_grad or (id(t) in outputs and any_needed))
+        for t in saved
+    )
+    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
+    ctx.save_for_backward(*arrays, *(k.tensor.array for k in reachable))
+    ctx.save_for_forward(*(None if t is None else t.array for t in facts["forward"]))
+    for name, value in attributes.items():
+        setattr(ctx, name, hold(value, objects))
+    results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
+    on_ctx = list_tensors(facts["saved"], attributes)
+    graph = keep_graph(on_ctx, [k.tensor for k in reachable])
+    if graph is not None:
+        ctx._torch_pullback = graph[1]
+    ctx._torch = Saved(
+        own.needs_input_grad,
+        None
+        if call is None
+        else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
+        kinds,
+        tuple(None if t is None else kind_of(t) for t in facts["forward"]),
+        tuple(reachable),
+        [(m, dict(vars(m))) for m in modules],
+        results,
+        frozenset(attributes),
+        call,
+        (
+            *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
+            *(k for k, v in attributes.items() if id(v) in constant),
+        ),
+        get_default(),
+        None if graph is None else graph[0],
+        tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
+        instead,
+        () if call is None else tuple(find_places(on_ctx, objects, graph is not None)),
+    )
+    if facts["non_differentiable"]:
+        ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
+    ctx.set_materialize_grads(facts["materialize"])
+
+
+def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -> Iterator[Place]:
+    """Yield the places of tensors on ctx that share memory, or are not contiguous; the owner's comes first.
+
+    Args:
+        tensors: those on ctx.
+        objects: the ids of those that stay the objects they are.
+        has_graph: whether some are results of a graph, which has arrays of its own.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, t in enumerate(tensors):
+        if id(t) not in objects and not is_constant(t):
+            groups.setdefault(id(find_root(t.memory)), []).append(i)
+    for group in groups.values():
+        whole = [i for i in group if (t := tensors[i]).layout is t.memory.layout and not t.memory.is_chosen]
+        for i in sorted(group, key=lambda i: i not in whole):
+            t = tensors[i]
+            fits = whole and tensors[whole[0]].memory is t.memory and not (t.part or (has_graph and len(group) > 1))
+            if len(group) > 1 or (fits and not is_contiguous(t.layout)):
+                offset = offset_of(t.layout)
+                yield Place(i, whole[0] if fits else None, offset, t.layout.shape, t.layout.strides)
+
+
+def restore_places(places: Sequence[Place], tensors: Sequence[Tensor]) -> None:
+    """Give tensors on backward's ctx their places in memory; where they cannot have them, refuse writes."""
+    for at, owner, offset, shape, strides in places:
+        t = tensors[at]
+        if owner is None:
+            t.memory.shared = "a write in backward to one of several tensors on ctx that share memory"
+        elif owner == at:
+            t.layout = t.memory.layout = make_layout(shape, strides)
+        else:
+            t.memory = tensors[owner].memory
+            t.layout = np.lib.stride_tricks.as_strided(show_flat(t.memory.layout)[offset:], shape, strides)
+            t.layout = t.memory.layout if are_same(t.layout, t.memory.layout) else t.layout
+        t._cached = None

@@ -1,0 +1,1 @@
+"""torch.nn.Module and its services."""

@@ -1,0 +1,114 @@
+"""A module as a pytree of JAX: its leaves are the arrays of parameters and buffers, a shared one once.
+
+A copy that JAX makes of these leaves is a module of its own. Gradients flow to parameters that require grad only.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+
+from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch._nn.module.copies import Rebinding
+from fnjax.torch._nn.module.members import Members
+from fnjax.torch._nn.module.parameter import Parameter, set_value
+from fnjax.torch.memory.tensor import Tensor
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_SPACES = ("_parameters", "_buffers")
+_OURS = {*_SPACES, "_modules", "_form"}
+
+
+class _Form:
+    """A module without its arrays; two are equal where the modules have the same classes, names, modes and attributes.
+
+    Args:
+        model: the module; its arrays are not kept where it is a copy.
+        values: its parameters and buffers by their names.
+    """
+
+    def __init__(self, model: Any, values: dict[str, Any]) -> None:
+        origin = vars(model).get("_form")
+        self.model: Any = model if origin is None else origin.model
+        self.trained = {
+            n: v.requires_grad if isinstance(v, Parameter) else origin is not None and origin.trained[n]
+            for n, v in values.items()
+        }
+        self.plain = {
+            path: {k: v for k, v in vars(module).items() if isinstance(v, _PLAIN)}
+            for path, module in model.named_modules()
+        }
+        others = tuple(
+            (path, type(module), *((k, _sign(v)) for k, v in vars(module).items() if k not in _OURS))
+            for path, module in model.named_modules()
+        )
+        self._facts = (tuple(values), tuple(self.trained.values()), others)
+
+    @functools.cached_property
+    def storages(self) -> list[Any]:
+        """The storages of the module's parameters and buffers."""
+        return [find_root(t.memory) for t in _locate(self.model).values()]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Form) and self._facts == other._facts
+
+    def __hash__(self) -> int:
+        return hash(self._facts[0])
+
+
+def _sign(value: Any) -> Any:
+    """Return a key by which two attributes are compared: plain values by value, other objects by identity."""
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, (list, tuple, collections.deque)):
+        return (type(value), *map(_sign, value))
+    if isinstance(value, dict):
+        return (type(value), *((_sign(k), _sign(v)) for k, v in value.items()))
+    return type(value) if isinstance(value, (Members, set)) else (type(value), id(value))
+
+
+def _locate(model: Any) -> dict[str, Any]:
+    """Return parameters and buffers by their names, a shared one under its first; of a copy, whatever is there."""
+    form = vars(model).get("_form")
+    if form is None:
+        return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+    return {name: _space_of(model, name)[name.rpartition(".")[2]] for name in form.trained}
+
+
+def _space_of(model: Any, name: str) -> dict[str, Any]:
+    path, _, last = name.rpartition(".")
+    module = vars(model.get_submodule(path))
+    return next(module[space] for space in _SPACES if last in module[space])
+
+
+def _flatten(model: Any) -> tuple[list[tuple[Any, Any]], _Form]:
+    found = _locate(model)
+    arrays = [v.array if isinstance(v, Tensor) else v for v in found.values()]
+    return [(jax.tree_util.GetAttrKey(n), a) for n, a in zip(found, arrays, strict=True)], _Form(model, found)
+
+
+def _unflatten(form: _Form, leaves: Any) -> Any:
+    rebinding = Rebinding([form.model], own_leaves=True)
+    made = rebinding.copy(form.model)
+    for (name, old), leaf, trained in zip(_locate(form.model).items(), leaves, form.trained.values(), strict=True):
+        if isinstance(leaf, (jax.Array, np.ndarray)):
+            tensor = rebinding.find(old)
+            if isinstance(tensor, Parameter):
+                tensor.requires_grad_(trained)
+            is_constant = not trained and isinstance(leaf, jax.core.Tracer)
+            set_value(tensor, jax.lax.stop_gradient(leaf) if is_constant else leaf)
+        else:  # JAX puts other things there while it looks at structures
+            _space_of(made, name)[name.rpartition(".")[2]] = leaf
+    for path, plain in form.plain.items():
+        vars(made.get_submodule(path)).update(plain)
+    vars(made)["_form"] = form
+    return made
+
+
+def register(cls: type) -> None:
+    """Register a class of modules as pytrees."""
+    jax.tree_util.register_pytree_with_keys(cls, _flatten, _unflatten)

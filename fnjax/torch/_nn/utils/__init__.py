@@ -1,0 +1,1 @@
+"""torch.nn.init and torch.nn.utils."""

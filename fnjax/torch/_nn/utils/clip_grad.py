@@ -1,0 +1,123 @@
+"""torch.nn.utils on the `.grad` of parameters, and parameters as one vector."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.names.registry import KNOWN, module
+from fnjax.torch.recording.gradient_mode import set_mode, switch
+
+torch = module("torch")
+
+
+def enter_utility(file: str) -> Callable[[Any], Any]:
+    """Enter a function or class as `torch.nn.utils.<its name>`, and below the file that defines it in PyTorch."""
+
+    def enter(value: Any) -> Any:
+        KNOWN[f"torch.nn.utils.{value.__name__}"] = KNOWN[f"torch.nn.utils.{file}.{value.__name__}"] = value
+        return value
+
+    return enter
+
+
+def _list_gradients(parameters: Any) -> list[Tensor]:
+    given = [parameters] if isinstance(parameters, Tensor) else [*parameters]
+    return [p.grad for p in given if p.grad is not None]
+
+
+@enter_utility("clip_grad")
+def get_total_norm(
+    tensors: Any, norm_type: float = 2.0, error_if_nonfinite: bool = False, foreach: bool | None = None
+) -> Tensor:
+    """Return the norm of the norms of tensors.
+
+    Raises:
+        RuntimeError: it is not finite, with `error_if_nonfinite`.
+    """
+    tensors = [tensors] if isinstance(tensors, Tensor) else [*tensors]
+    with set_mode(switch(False)):
+        if not tensors:
+            return torch.tensor(0.0)
+        total = torch.linalg.vector_norm(
+            torch.stack([torch.linalg.vector_norm(t, norm_type) for t in tensors]), norm_type
+        )
+    if error_if_nonfinite and not math.isfinite(total.item()):
+        raise RuntimeError(
+            f"The total norm of order {norm_type} for gradients from `parameters` is non-finite, so it cannot be "
+            "clipped. To disable this error and scale the gradients by the non-finite norm anyway, set "
+            "`error_if_nonfinite=False`"
+        )
+    return total
+
+
+@enter_utility("clip_grad")
+def clip_grads_with_norm_(parameters: Any, max_norm: float, total_norm: Tensor, foreach: bool | None = None) -> None:
+    """Scale the gradients of parameters so that a total norm becomes `max_norm`, if it is larger."""
+    with set_mode(switch(False)):
+        factor = torch.clamp(max_norm / (total_norm + 1e-6), max=1.0)
+        for gradient in _list_gradients(parameters):
+            gradient.mul_(factor)
+
+
+@enter_utility("clip_grad")
+def clip_grad_norm_(
+    parameters: Any,
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+    foreach: bool | None = None,
+) -> Tensor:
+    """Scale the gradients of parameters to a total norm of at most `max_norm`; return the norm that they had."""
+    parameters = [parameters] if isinstance(parameters, Tensor) else [*parameters]
+    total = get_total_norm(_list_gradients(parameters), norm_type, error_if_nonfinite)
+    clip_grads_with_norm_(parameters, max_norm, total)
+    return total
+
+
+@enter_utility("clip_grad")
+def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> Tensor:
+    """Call `clip_grad_norm_`, with PyTorch's warning."""
+    message = "torch.nn.utils.clip_grad_norm is now deprecated in favor of torch.nn.utils.clip_grad_norm_."
+    warnings.warn(message, FutureWarning, stacklevel=2)
+    return clip_grad_norm_(parameters, max_norm, norm_type)
+
+
+@enter_utility("clip_grad")
+def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
+    """Clip the entries of the gradients of parameters to [-clip_value, clip_value]."""
+    with set_mode(switch(False)):
+        for gradient in _list_gradients(parameters):
+            gradient.clamp_(-float(clip_value), float(clip_value))
+
+
+@enter_utility("convert_parameters")
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """Return the entries of parameters as one vector."""
+    return torch.cat([p.view(-1) for p in parameters])
+
+
+@enter_utility("convert_parameters")
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Give parameters the entries of one vector.
+
+    Raises:
+        NotSupported: the vector requires grad: PyTorch makes parameters of it that are no leaves.
+        TypeError: it is no tensor.
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"expected torch.Tensor, but got: {type(vec)}")
+    if vec.requires_grad:
+        raise NotSupported(
+            "vector_to_parameters of a vector that requires grad",
+            "torch.func.functional_call with the slices of the vector by the parameters' names",
+        )
+    start = 0
+    given: Any = parameters
+    for p in given:
+        p.data = vec[start : start + p.numel()].view(p.shape).clone()
+        start += p.numel()

@@ -1,0 +1,1 @@
+"""The source pass: control flow of a loaded function as calls of the runtime."""

@@ -1,0 +1,1 @@
+"""Running an operation of the table: binding, promotion, checks, the compiled function."""

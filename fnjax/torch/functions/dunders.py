@@ -1,0 +1,247 @@
+"""Tensor's methods, attributes and operators, from the views, the table and `methods`."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax._primitives.replace_primal import replace_primal
+from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
+from fnjax.torch.deferred.number import Number, on_operands
+from fnjax.torch.deferred.selection import Selection, takes_selections
+from fnjax.torch.dispatch.binding import bind
+from fnjax.torch.dispatch.run import run, run_call
+from fnjax.torch.dispatch.triton_launch import launch
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.functions.creation import construct
+from fnjax.torch.functions.methods import METHODS, copy_, known_entries
+from fnjax.torch.host.values import HostValue
+from fnjax.torch.memory.dtypes import check_castable, default_dtype
+from fnjax.torch.memory.root_settings import find_tensor_attribute
+from fnjax.torch.memory.strides import preserve
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.names.machine import Device
+from fnjax.torch.names.registry import KNOWN, find_function
+from fnjax.torch.recording.gradient_mode import get_mode
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.views import strided
+from fnjax.torch.views.indexing import get_item, set_item, write
+from fnjax.torch.views.sections import unbind
+
+
+def _convert(kind: Any) -> Callable[[Tensor], Any]:
+    def convert(self: Tensor) -> Any:
+        if self.layout.size == 1:
+            return kind(known_entries(self, f"{kind.__name__}()").item())
+        if kind is bool:
+            raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+        raise RuntimeError(f"a Tensor with {self.layout.size} elements cannot be converted to Scalar")
+
+    return convert
+
+
+def _in_place(name: str) -> Callable[..., Any]:
+    """Return a method that writes the result of an operation into its tensor."""
+    operation = find_operation(f"torch.Tensor.{name}")
+    assert isinstance(operation, Operation)
+    if f"torch.Tensor.{name.rstrip('_')}" in strided.VIEWS and name in strided.IN_PLACE:
+        return _in_place_view(name.rstrip("_"))
+
+    def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self.check_writable()
+        found = on_operands(lambda *args, **kwargs: run_call(bind(operation, args, kwargs)), (self, *args), kwargs)
+        check_castable(found.dtype, self.dtype)
+        return write(self, found)
+
+    change.__name__ = name
+    return takes_selections(change)
+
+
+def _in_place_view(name: str) -> Callable[..., Tensor]:
+    """Return a method by which a tensor shows another part of its memory."""
+
+    def show(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        self.layout, self._cached = strided.VIEWS[f"torch.Tensor.{name}"](self, *args, **kwargs).layout, None
+        return self
+
+    return show
+
+
+def _operation(name: str) -> Callable[..., Any]:
+    def call(self: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return run(f"torch.Tensor.{name}", (self, *args), kwargs)
+
+    call.__name__ = name
+    return takes_selections(call)
+
+
+def _attribute(name: str) -> property:
+    return property(lambda self: run(f"torch.Tensor.{name}", (self,), {}))
+
+
+def _set_component(part: Any) -> Callable[[Tensor, Any], None]:
+    def write(self: Tensor, new: Any) -> None:
+        copy_(part(self), new)
+
+    return write
+
+
+def _set_data(self: Tensor, new: Tensor) -> None:
+    if new.memory is self.memory and new.layout is self.layout and new.part == self.part:  # `x.data -= 1`
+        return
+    own, mode = self.value, get_mode()
+    in_method = not mode.enabled and not mode.constant  # of a Function, which JAX does not differentiate
+    if not own.requires_grad and (in_method or is_known(new.array)):
+        self.memory, self.layout, self.dtype, self._cached = new.memory, new.layout, new.dtype, None
+        return
+    array = jax.lax.stop_gradient(new.array)
+    if own.requires_grad and array.shape == own.array.shape and array.dtype == own.array.dtype:
+        array = replace_primal(own.array, array)  # its gradient is that of the value which is read
+    value = Value(array, requires_grad=own.requires_grad, leaf=own.leaf)
+    made = make(array, new.dtype, value=value, strides=preserve(new.layout))
+    self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
+
+
+def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..., Any]:
+    def call(self: Tensor, other: Any) -> Any:
+        if isinstance(other, HostValue):
+            other = other.to_tensor()
+        elif isinstance(other, (jax.Array, np.ndarray)):
+            other = make(jnp.asarray(other))
+        if not isinstance(other, (Tensor, Number, bool, int, float, complex, np.generic)):
+            return NotImplemented
+        other = other.item() if isinstance(other, np.generic) else other
+        if name == "truediv" and reflected:
+            return run("torch.mul", (run("torch.reciprocal", (self,), {}), other), {})  # as PyTorch rounds it
+        sides = (other, self) if reflected else (self, other)
+        found = run(function, sides, {})
+        if found.dtype.kind == "int" and not found.layout.ndim and not is_known(found.array):
+            found.value.origin = (name, *(getattr(x, "value", x) for x in sides))  # for the lengths of slices
+        return found
+
+    call.__name__ = name
+    return call
+
+
+def _unary(function: str) -> Callable[..., Any]:
+    def call(self: Tensor) -> Any:
+        return find_function(f"torch.{function}")(self)
+
+    return call
+
+
+_OPERATORS = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "truediv": "div",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "matmul": "matmul",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}
+_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+
+
+def install() -> None:
+    """Install the methods of Tensor."""
+    for name, operation in TABLE.items():
+        space, _, last = name.rpartition(".")
+        if space != "torch.Tensor" or not isinstance(operation, Operation):
+            continue
+        if operation.inplace is not None or (last.endswith("_") and not last.endswith("__")):
+            own: Any = _in_place(last)
+        else:
+            own = _operation(last) if operation.called else _attribute(last)
+        if last not in vars(Tensor):
+            setattr(Tensor, last, own)
+    for name, function in strided.VIEWS.items():
+        space, _, last = name.rpartition(".")
+        if space == "torch.Tensor":
+            setattr(Tensor, last, function)
+    for name, part in strided.ATTRIBUTES.items():
+        setter = {"real": _set_component(part), "imag": _set_component(part), "data": _set_data}.get(name)
+        setattr(Tensor, name, property(part, setter))
+    Tensor.as_strided_ = _in_place_view("as_strided")
+    own_functions = {n.removeprefix("torch.Tensor."): f for n, f in KNOWN.items() if n.startswith("torch.Tensor.")}
+    for name, function in (own_functions | METHODS).items():
+        setattr(Tensor, name, function)
+    for name, text in _OPERATORS.items():
+        setattr(Tensor, f"__{name}__", _binary(name, f"torch.{text}"))
+        setattr(Tensor, f"__r{name}__", _binary(name, f"torch.{text}", reflected=True))
+        if name == "truediv":
+            Tensor.__rdiv__ = Tensor.__rtruediv__  # PyTorch still has it
+        in_place = "div_" if name == "truediv" else f"{text}_"
+        if hasattr(Tensor, in_place):
+            setattr(Tensor, f"__i{name}__", lambda self, other, own=in_place: getattr(self, own)(other))
+    for name in _COMPARISONS:
+        setattr(Tensor, f"__{name}__", _binary(name, f"torch.{name}"))
+    for name, text in {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"}.items():
+        setattr(Tensor, f"__{name}__", _unary(text))
+    for kind in (bool, int, float, complex):
+        setattr(Tensor, f"__{kind.__name__}__", _convert(kind))
+    for name, value in _PROTOCOLS.items():
+        setattr(Tensor, name, value)
+    names = {*_OPERATORS, *_COMPARISONS, "neg", "abs", "invert", "pos", "contains", "getitem", "setitem"}
+    for name in (f"__{prefix}{n}__" for n in names for prefix in ("", "r", "i")):
+        if name in vars(Tensor):
+            setattr(Selection, name, vars(Tensor)[name])
+
+
+def _get_attribute(self: Tensor, name: str) -> Any:
+    with contextlib.suppress(KeyError):
+        own = find_tensor_attribute(name)
+        return own.__get__(self, type(self)) if hasattr(own, "__get__") else own
+    known = find_operation(f"torch.Tensor.{name}")
+    if isinstance(known, Absent):
+        raise NotSupported(f"torch.Tensor.{name} {known.reason}", known.remedy)
+    raise AttributeError(f"'Tensor' object has no attribute '{name}'")
+
+
+def _find_length(self: Tensor) -> Any:
+    if not self.ndim:
+        raise TypeError("len() of a 0-d tensor")
+    return self.layout.shape[0]
+
+
+def _iterate(self: Tensor) -> Any:
+    if not self.ndim:
+        raise TypeError("iteration over a 0-d tensor")
+    return iter(unbind(self))
+
+
+_OTHER_KINDS = (
+    "cpu", "sparse", "sparse_csr", "quantized", "meta", "mps", "xpu", "xla", "ipu", "maia", "mtia", "vulkan", "nested",
+    "mkldnn",
+)  # fmt: skip
+_PROTOCOLS: dict[str, Any] = {
+    "__getattr__": _get_attribute,
+    "__new__": lambda cls, *data, **_: construct(default_dtype(), *data),
+    "__init__": lambda self, *_, **__: None,
+    "__index__": _convert(operator.index),
+    "__getitem__": get_item,
+    "__setitem__": set_item,
+    "__triton_launch__": staticmethod(launch),
+    "__len__": _find_length,
+    "__iter__": _iterate,
+    "__jax_array__": lambda self: self.array,
+    "__array__": lambda self, *args, **kwargs: np.asarray(known_entries(self, "NumPy"), *args),
+    "__array_wrap__": lambda self, array, *_: make(jnp.asarray(array)),
+    "__array_priority__": 1000,
+    "__contains__": lambda self, x: bool((self == x).any()),
+    "is_cuda": True,
+    **{f"is_{kind}": False for kind in _OTHER_KINDS},
+    "device": property(lambda self: Device("cuda", 0)),
+    "names": property(lambda self: (None,) * self.ndim),
+}

@@ -1,0 +1,431 @@
+"""Methods of Tensor that are neither views nor operations of the table."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch._autograd.engine import backward
+from fnjax.torch._autograd.hooks import register_hook, register_post_accumulate_grad_hook
+from fnjax.torch.deferred.either import Either, distribute
+from fnjax.torch.deferred.number import Number, number
+from fnjax.torch.deferred.selection import takes_selections
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.functions.creation import TYPES, construct, uninitialised
+from fnjax.torch.functions.to_arguments import read_conversion
+from fnjax.torch.host.calls import numpy as to_host
+from fnjax.torch.memory import layout as layouts
+from fnjax.torch.memory.dtypes import as_dtype, cast_entries, dtype
+from fnjax.torch.memory.numpy_sharing import to_numpy
+from fnjax.torch.memory.strides import FORMATS, channels_last, in_format, is_channels_last, pack, preserve
+from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
+from fnjax.torch.names.registry import KNOWN, find_function
+from fnjax.torch.recording.graph import Value, compute
+from fnjax.torch.recording.journal import note_storage, refuse_in_branch
+from fnjax.torch.views import strided
+from fnjax.torch.views.indexing import write
+from fnjax.torch.views.sections import unbind
+
+METHODS: dict[str, Any] = {
+    name.rpartition(".")[2]: value for name, value in KNOWN.items() if name.startswith("torch.Tensor.")
+}
+
+
+def method(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Enter a function as a method of Tensor."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if any(isinstance(x, Either) for x in (*args, *kwargs.values())):
+            return distribute(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    METHODS[name.rstrip("_") if name in {"int_", "float_", "bool_"} else name] = call
+    return function
+
+
+def known_entries(x: Tensor, what: str) -> Any:
+    """Return a tensor's entries as a NumPy array.
+
+    Raises:
+        NotSupported: JAX traces them.
+    """
+    if not is_known(x.array):
+        raise NotSupported(
+            f"{what} of a tensor that JAX traces: its numbers are not there yet",
+            "keep it a tensor (torch.where in place of a branch), or call the function outside of jax.jit",
+        ) from jax.errors.TracerArrayConversionError(x.array)  # type: ignore[arg-type] # it is a tracer
+    return np.asarray(x.array)
+
+
+@method
+def item(self: Tensor) -> Any:
+    """Return the one entry as a Python number; of a traced tensor as a tensor that promotes as a number."""
+    if self.layout.size != 1:
+        raise RuntimeError(f"a Tensor with {self.layout.size} elements cannot be converted to Scalar")
+    if is_known(self.array):
+        return self.array.item()
+    return number(self.array.reshape(()))
+
+
+@method
+def tolist(self: Tensor) -> Any:
+    """Return the entries as nested lists; those of a traced tensor are traced numbers."""
+    if is_known(self.array):
+        return np.asarray(self.array).tolist()
+    return [tolist(x) for x in unbind(self)] if self.ndim else item(self)
+
+
+@method
+def numpy(self: Tensor, *, force: bool = False) -> Any:
+    """Return the entries as a NumPy array; those of a traced tensor as a value of the host."""
+    return to_numpy(self) if is_known(self.array) else to_host(self)
+
+
+@method
+def size(self: Tensor, dim: int | None = None) -> Any:
+    """Return the sizes of the axes, or of one."""
+    return self.shape if dim is None else self.shape[dim]
+
+
+@method
+def stride(self: Tensor, dim: int | None = None) -> Any:
+    """Return the strides, in entries."""
+    found = layouts.strides_of(self.layout)
+    return found if dim is None else found[dim]
+
+
+@method
+def storage_offset(self: Tensor) -> int:
+    """Return where in its storage the tensor begins."""
+    return layouts.offset_of(self.layout)
+
+
+@method
+def data_ptr(self: Tensor) -> int:
+    """Return a number that is equal for tensors that begin at the same memory."""
+    return id(self.memory) + self.storage_offset() * self.dtype.itemsize
+
+
+class _Memory:
+    """A tensor's storage, as far as code asks where it is."""
+
+    def __init__(self, tensor: Tensor, *, typed: bool) -> None:
+        self._tensor, self._memory, self._itemsize, self._typed = tensor, tensor.memory, tensor.dtype.itemsize, typed
+
+    def data_ptr(self) -> int:
+        """Return a number that is equal for tensors that share memory."""
+        return id(self._memory)
+
+    def nbytes(self) -> int:
+        """Return the bytes of all entries."""
+        return self._memory.layout.size * self._itemsize
+
+    def size(self) -> int:
+        """Return the number of entries, or of bytes."""
+        return self._memory.layout.size if self._typed else self.nbytes()
+
+    def resize_(self, size: int) -> None:
+        """Make the memory longer; do nothing where it is to be freed: JAX frees it once nothing reads it.
+
+        Raises:
+            NotSupported: it is to be shorter.
+        """
+        if size not in range(1, self.size()):
+            _extend(self._tensor, size if self._typed else -(-size // self._itemsize))
+            return
+        raise NotSupported("resize_ of a tensor's storage to a smaller size", "make a new tensor")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotSupported(f"{name} of a tensor's storage", "use methods of the tensor")
+
+
+METHODS["untyped_storage"] = lambda self: _Memory(self, typed=False)
+METHODS["storage"] = lambda self: _Memory(self, typed=True)
+
+
+@method
+def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
+    """Return whether the entries are one after the other in memory, in the order of a memory format."""
+    if memory_format in FORMATS:
+        return is_channels_last(self.layout.shape, self.layout.strides, FORMATS[memory_format])
+    return layouts.is_contiguous(self.layout)
+
+
+@method
+def contiguous(self: Tensor, memory_format: Any = None) -> Tensor:
+    """Return the tensor itself, or a copy that is contiguous in the memory format."""
+    if is_contiguous(self, memory_format):
+        return self
+    return strided.copy(self, in_format(memory_format or "contiguous_format", self.layout))
+
+
+@method
+def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:
+    """Return a copy, in the order that the memory has."""
+    return strided.copy(self, in_format(memory_format, self.layout))
+
+
+@method
+def numel(self: Tensor) -> int:
+    """Return the number of entries."""
+    return self.layout.size
+
+
+METHODS["nelement"] = numel
+
+
+@method
+def dim(self: Tensor) -> int:
+    """Return the number of axes."""
+    return self.ndim
+
+
+METHODS["ndimension"] = dim
+
+
+@method
+def element_size(self: Tensor) -> int:
+    """Return the bytes of an entry."""
+    return self.dtype.itemsize
+
+
+@method
+def to(self: Tensor, *args: Any, **options: Any) -> Tensor:
+    """Return the tensor in another dtype or memory format; itself where nothing changes."""
+    wanted, copy, memory_format = read_conversion(args, options)
+    own = wanted or self.dtype
+    if own is self.dtype:
+        same = not copy and (memory_format not in FORMATS or is_contiguous(self, memory_format))
+        return self if same else clone(self, memory_format=memory_format)
+    return convert(self, own, memory_format)
+
+
+def convert(x: Tensor, own: dtype, memory_format: Any = None) -> Tensor:
+    """Return a tensor in another dtype."""
+
+    def cast(a: Any) -> tuple[Any, ...]:
+        if a.dtype.kind == "c" and own.kind != "complex":
+            a = a.real
+        return (cast_entries(a, own.array),)
+
+    value = compute(cast, [x.value], "ToCopyBackward", differentiable=own.kind in {"float", "complex"})[0]
+    return make(value.array, own, value=value, strides=in_format(memory_format, x.layout))
+
+
+@method
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  # noqa: A001 - PyTorch's name
+    """Return the name of the tensor's type, or the tensor in another dtype."""
+    if dtype is None:
+        return next(f"torch.{name}" for name, own in TYPES.items() if own is self.dtype)
+    own = TYPES[dtype.removeprefix("torch.")] if isinstance(dtype, str) else getattr(dtype, "own", dtype)
+    return to(self, own)  # `own` of torch.FloatTensor
+
+
+@method
+def type_as(self: Tensor, other: Tensor) -> Tensor:
+    """Return the tensor in another's dtype."""
+    return to(self, other.dtype)
+
+
+def _to(own: dtype) -> Callable[..., Tensor]:
+    return lambda self, memory_format=None: to(self, own, memory_format=memory_format)
+
+
+for _name, _own in {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "bfloat16": "bfloat16",
+    "int": "int32",
+    "long": "int64",
+    "short": "int16",
+    "char": "int8",
+    "byte": "uint8",
+    "bool": "bool",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}.items():
+    METHODS[_name] = _to(dtype(_own))
+for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream"):
+    METHODS[_name] = lambda self, *_, **__: self
+for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
+    METHODS[_name] = KNOWN[f"torch.{_name}"] = lambda self: (
+        strided.copy(self, preserve(self.layout)) if isinstance(self.memory, Derived) else self
+    )
+
+
+@method
+@takes_selections
+def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
+    """Write another's entries."""
+    return write(self, src)
+
+
+@method
+def fill_(self: Tensor, value: Any) -> Tensor:
+    """Write one number everywhere."""
+    return copy_(self, value)
+
+
+@method
+def zero_(self: Tensor) -> Tensor:
+    """Write zeros."""
+    return copy_(self, 0)
+
+
+@method
+def set_(
+    self: Tensor, source: Tensor | None = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+) -> Tensor:
+    """Show another's memory from now on, all that it shows or these elements; without one, no elements."""
+    source = make(jnp.zeros(0, self.array.dtype), self.dtype) if source is None else source
+    if size is not None:
+        sizes = strided._sizes([size])
+        source = strided.as_strided(source, sizes, pack(sizes) if stride is None else stride, storage_offset)
+    self.memory, self.layout, self.dtype, self._cached = source.memory, source.layout, source.dtype, None
+    return self
+
+
+@method
+def resize_(self: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
+    """Take another shape in the same memory, which is made longer where that does not suffice."""
+    sizes = strided._sizes(shape)
+    if sizes == self.layout.shape and memory_format is None:
+        return self
+    if self.requires_grad and is_known(self.array):  # what is traced requires grad in any case
+        raise RuntimeError("cannot resize variables that require grad")
+    strides = channels_last(sizes) if memory_format in FORMATS else pack(sizes)
+    offset = layouts.offset_of(self.layout)
+    _extend(self, offset + layouts.extent_of(sizes, strides))
+    self.layout, self._cached = strided.as_strided(self, sizes, strides, offset).layout, None
+    return self
+
+
+METHODS["resize_as_"] = KNOWN["torch.resize_as_"] = lambda self, other, memory_format=None: resize_(
+    self, *other.shape, memory_format=memory_format
+)
+
+
+def _extend(tensor: Tensor, size: int) -> None:
+    """Make a tensor's memory longer, if it is shorter than this; the new elements are uninitialised."""
+    memory = tensor.memory
+    whole = memory.layout
+    missing = size - layouts.extent_of(whole.shape, whole.strides)
+    if missing <= 0:
+        return
+    if isinstance(memory, Derived):
+        raise NotSupported("resize_ of a view that is computed", "resize a clone")
+    if memory.numpy:
+        raise RuntimeError("Trying to resize storage that is not resizable")
+    refuse_in_branch(tensor, "resize_ beyond its memory")
+
+    def extend(x: Any) -> tuple[Any, ...]:
+        return (jnp.pad(layouts.flatten(x, whole), (0, missing), constant_values=uninitialised.get()),)
+
+    memory.value = compute(extend, [memory.value], "ResizeBackward")[0]
+    memory.layout, memory.version = layouts.make_layout((size,)), memory.version + 1
+
+
+@method
+def backward_(
+    self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
+) -> None:
+    """Add gradients to leaves."""
+    backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
+
+
+METHODS["backward"] = METHODS.pop("backward_")
+
+
+method(register_hook)
+method(register_post_accumulate_grad_hook)
+
+
+@method
+def detach_(self: Tensor) -> Tensor:
+    """Take the history from this tensor; other views of its memory that were read keep theirs.
+
+    Raises:
+        RuntimeError: the tensor is a view.
+    """
+    if self.layout is not self.memory.layout or self.part:
+        raise RuntimeError("Can't detach views in-place. Use detach() instead.")
+    if self.requires_grad:
+        note_storage(self.memory)
+        self.memory.value = Value(jax.lax.stop_gradient(self.array))
+        self._cached = None
+    return self
+
+
+@method
+def retain_grad(self: Tensor) -> None:
+    """Collect the gradient in `.grad`, although the tensor is not a leaf."""
+    value = self.value
+    if value.leaf is None:
+        refuse_in_branch(self, "retain_grad")
+        value.leaf = self
+        self._cached = (self.memory.version, value)
+
+
+@method
+def new(self: Tensor, *data: Any, **_: Any) -> Tensor:
+    """Return a tensor of this dtype: of these sizes, or of data."""
+    return construct(self.dtype, *data)
+
+
+@method
+def new_empty(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of this dtype, with uninitialised entries."""
+    return find_function("torch.empty")(*size, dtype=self.dtype if dtype is None else dtype)
+
+
+@method
+def new_zeros(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of zeros of this dtype."""
+    own = self.dtype if dtype is None else as_dtype(dtype)
+    return make(jnp.zeros(strided._sizes(size), own.array), own)
+
+
+@method
+def new_ones(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of ones of this dtype."""
+    own = self.dtype if dtype is None else as_dtype(dtype)
+    return make(jnp.ones(strided._sizes(size), own.array), own)
+
+
+@method
+def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of one number, of this dtype."""
+    own = self.dtype if dtype is None else as_dtype(dtype)
+    return make(jnp.full(strided._sizes([size]), _raw(fill_value), own.array), own)
+
+
+@method
+def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of data, of this dtype."""
+    return find_function("torch.tensor")(data, dtype=self.dtype if dtype is None else dtype)
+
+
+def _with_requires_grad(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def make_new(self: Tensor, *args: Any, requires_grad: bool = False, **named: Any) -> Tensor:
+        made = function(self, *args, **named)
+        return made.requires_grad_() if requires_grad else made
+
+    return make_new
+
+
+for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
+    METHODS[_name] = _with_requires_grad(METHODS[_name])
+
+
+def _raw(value: Any) -> Any:
+    return value.array if isinstance(value, (Tensor, Number)) else value

@@ -1,0 +1,1 @@
+"""Borders: arrays, custom operators, torch.distributed."""

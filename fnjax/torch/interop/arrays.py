@@ -1,0 +1,219 @@
+"""Views between arrays and tensors: values, and functions around Functions."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+import fnjax
+from fnjax._function.signature import is_torch_tensor
+from fnjax._primitives.jax_internals import is_staged
+from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
+from fnjax.torch._autograd.function.captured import is_node
+from fnjax.torch._autograd.function.ctx import is_written, mark
+from fnjax.torch.control.state.places import UNBOUND, Content
+from fnjax.torch.control.state.state import State
+from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.number import Number
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.host.values import HostValue
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.names.process_groups import as_group, exchanging
+from fnjax.torch.recording.graph import Storage, compute
+from fnjax.torch.recording.journal import Journal, is_journaled
+
+
+def torch_view(x: Any) -> Any:
+    """Return arrays as tensors, in any pytree; of a function of arrays, one of tensors.
+
+    Args:
+        x: a JAX or NumPy array, a pytree of them, a function, or a fnjax.Function class, whose apply is meant.
+
+    Returns:
+        A `fnjax.torch.Tensor` in each array's place; what JAX traces requires grad, as far as it is differentiable.
+    """
+    if isinstance(x, type) and issubclass(x, fnjax.Function):
+        return types.SimpleNamespace(apply=torch_view(x.apply), __name__=x.__name__)
+    if isinstance(x, (types.ModuleType, type)) or (isinstance(x, functools.partial) and hasattr(x, "__self__")):
+        return x  # apply of a torch.autograd.Function takes tensors already
+    if callable(x) and not is_node(x):
+        return _record(x)
+
+    def wrap(leaf: Any) -> Any:
+        if not is_array(leaf):
+            if is_torch_tensor(leaf):
+                raise TypeError(
+                    f"got a tensor of PyTorch, of shape {tuple(leaf.shape)}: fnjax.torch computes with arrays of JAX\n"
+                    "  fix: pass jnp.asarray(x.detach().cpu().numpy())"
+                )
+            return as_group(leaf)
+        array = jnp.asarray(leaf)
+        return wrap_array(array, Kind(dtype_of(leaf), not is_known(array)))
+
+    return jax.tree.map(wrap, x, is_leaf=is_node)
+
+
+def jax_view(x: Any) -> Any:
+    """Return tensors as arrays, in any pytree; of a function of tensors, one of arrays.
+
+    Args:
+        x: a `fnjax.torch.Tensor`, a pytree of them, or a function.
+
+    Examples:
+        >>> import jax, jax.numpy as jnp
+        >>> import fnjax.torch as torch
+        >>> def loss(x):
+        ...     return (torch.sigmoid(x) * x).sum()
+        >>> print(jax.grad(torch.jax_view(loss))(jnp.zeros(2)))
+        [0.5 0.5]
+    """
+    if callable(x) and not isinstance(x, (Tensor, Deferred)):
+        return _between(x, torch_view, jax_view)
+    return jax.tree.map(_leave, x, is_leaf=lambda leaf: is_node(leaf) or isinstance(leaf, (Deferred, HostValue)))
+
+
+def _leave(leaf: Any) -> Any:
+    if isinstance(leaf, (HostValue, Number)):
+        return leaf.to_array()
+    if isinstance(leaf, Deferred):
+        raise leaf.refuse()
+    return leaf.array if isinstance(leaf, Tensor) else leaf
+
+
+def _record(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of arrays as one of tensors that autograd records."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
+        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        made: list[Any] = []
+
+        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+            full = list(leaves)
+            for i, array in zip(at, arrays, strict=True):
+                full[i] = array
+            given, named = jax.tree.unflatten(tree, full)
+            results, structure = jax.tree.flatten(function(*given, **named))
+            made[:] = [structure, [None if is_array(r) else r for r in results]]
+            return tuple(r for r in results if is_array(r))
+
+        values = compute(on_arrays, [leaves[i].value for i in at], f"{function.__name__}Backward")
+        tensors = iter([make(v.array, dtype_of(v.array), value=v) for v in values])
+        structure, others = made
+        return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
+
+    return call
+
+
+def _between(
+    function: Callable[..., Any], enter: Callable[[Any], Any], leave: Callable[[Any], Any]
+) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with exchanging(), _without_lost_writes(function, (args, kwargs)):
+            given, named = enter((args, kwargs))
+            own = {id(leaf) for leaf in jax.tree.leaves((args, kwargs), is_leaf=is_node)}
+            leaves = jax.tree.leaves((given, named), is_leaf=is_node)
+            before = [(t, mark(t)) for t in leaves if issubclass(type(t), Tensor) and id(t) not in own]
+            found = function(*given, **named)
+            _refuse_lost_arguments(function, before, found)
+            return leave(found)
+
+    return call
+
+
+def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tensor, list[Any]]], found: Any) -> None:
+    """Raise NotSupported where a function wrote to an argument and does not return it: the array has its old values.
+
+    Args:
+        function: the function.
+        before: the arguments that are tensors, with their marks before the call.
+        found: what it returned.
+    """
+    returned = {
+        id(root)
+        for leaf in jax.tree.leaves(found, is_leaf=is_node)
+        if issubclass(type(leaf), Tensor)
+        for root in leaf.memory.roots
+    }
+    for t, marked in before:
+        if is_written(t, marked) and not any(id(root) in returned for root in t.memory.roots):
+            name = getattr(function, "__name__", type(function).__name__)
+            raise NotSupported(
+                f"a write of {name} to an argument of shape {t.shape}, which it does not return: arrays do not change",
+                "return the argument as well, or write to x.clone()",
+            )
+
+
+@contextlib.contextmanager
+def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[None]:
+    """Refuse changes of what is outside of a program: the program is traced once, and runs many times.
+
+    Args:
+        function: that is called.
+        args: its arguments.
+
+    Raises:
+        NotSupported: a global tensor, a default argument or an attribute was written to, or holds a traced value now.
+    """
+    leaves = jax.tree.leaves(args, is_leaf=is_node)
+    is_traced = is_staged() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
+    if is_journaled() or not is_traced:  # a branch, a loop or a Function looks after its writes
+        yield
+        return
+    state = State([function, *(leaf for leaf in leaves if not is_array(leaf))])
+    with Journal(is_branch=False, state=state) as journal:
+        try:
+            yield
+        finally:
+            staged = is_staged()  # else what is left there has a value, unless it is a tracer of a gradient
+            written = [
+                (s, old)
+                for s, old in journal.storages.values()
+                if s.value is not old and is_known(old.array) and (staged or not is_known(s.value.array))
+            ]
+            for storage, old in written:
+                storage.value = old
+                storage.version += 1
+            lost = _take_back(state)
+    if written:
+        raise NotSupported(
+            f"a write to a tensor of shape {tuple(written[0][1].array.shape)} from outside of the function that JAX "
+            "traces: the new value would be lost",
+            "make it an argument and return its new value, or register it as a buffer of a module",
+        )
+    if lost:
+        raise NotSupported(
+            f"{lost} from outside of the function that JAX traces holds a traced value after it: that would be lost",
+            "return it, or make it an argument and return its new value",
+        )
+
+
+def _take_back(state: State) -> str:
+    """Put back what places held where they have been given traced values; return the name of one, or nothing."""
+    lost = ""
+    for i, after in state.list_changes().items():
+        owner, kind, content = state.places[i]
+        before, now = content.to_dict(), after.to_dict()
+        names = {k: x for k, x in zip(now, after.keys, strict=True) if now[k] is not before.get(k, UNBOUND)}
+        traced = [k for k in names if state.find_new(now[k], _is_traced)]
+        if traced and kind.write is not None:
+            lost = f"{state.name(owner)}{kind.label(names[traced[0]])}"
+            kept = {k: before[k] if k in traced else v for k, v in now.items() if k in before or k not in traced}
+            keys = dict(zip((*before, *now), (*content.keys, *after.keys), strict=True))
+            kind.write(owner, Content([keys[k] for k in kept], [*kept.values()]) if kind.is_merged else content)
+    return lost
+
+
+def _is_traced(x: Any) -> bool:
+    if issubclass(type(x), (Tensor, Storage)):
+        roots = (x.memory if issubclass(type(x), Tensor) else x).roots
+        return not all(is_known(root.value.array) for root in roots)
+    return isinstance(x, jax.core.Tracer) or (isinstance(x, Number) and not is_known(x.array))

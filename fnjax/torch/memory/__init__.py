@@ -1,0 +1,1 @@
+"""Memory of tensors: storages, layouts, dtypes."""

@@ -1,0 +1,249 @@
+"""Strided layouts: what a tensor shows of its storage.
+
+A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte for each entry of the
+storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a
+layout into slices and reshapes of the storage's array; only entries that overlap or do not nest are gathered.
+
+A storage's array has the shape of the tensor that it was made for. Where that is not contiguous, the layout of the
+whole says in which order the entries are in memory; the array is transposed where another view of it is read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.strides import is_dense
+
+Layout = np.ndarray[Any, np.dtype[np.int8]]
+
+
+def make_layout(shape: Sequence[int], strides: Sequence[int] | None = None) -> Layout:
+    """Return the layout of a new storage, by default a contiguous one."""
+    if strides is None:
+        return np.empty(tuple(shape), np.int8)
+    memory = np.empty(extent_of(shape, strides), np.int8)
+    return np.ndarray(tuple(shape), np.int8, memory, 0, tuple(strides))
+
+
+def extent_of(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return the number of entries of memory from the first one to the last."""
+    return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def show_flat(whole: Layout) -> Layout:
+    """Return the layout of all entries of a storage, in the order of memory."""
+    return np.ndarray(extent_of(whole.shape, whole.strides), np.int8, whole.base if whole.base is not None else whole)
+
+
+def offset_of(layout: Layout) -> int:
+    """Return where in its memory a layout begins."""
+    memory: Any = layout
+    while memory.base is not None:
+        memory = memory.base
+    return int(layout.__array_interface__["data"][0] - memory.__array_interface__["data"][0]) if layout.size else 0
+
+
+def strides_of(layout: Layout) -> tuple[int, ...]:
+    """Return the strides as PyTorch has them: those of a contiguous tensor where an axis has one entry."""
+    return tuple(layout.strides)
+
+
+def is_contiguous(layout: Layout) -> bool:
+    """Return whether the entries are one after the other."""
+    return bool(layout.flags.c_contiguous)
+
+
+def reshape(layout: Layout, shape: Sequence[int]) -> Layout | None:
+    """Return a view of another shape; None where only a copy has it."""
+    try:
+        return np.reshape(layout, tuple(shape), copy=False)
+    except ValueError:
+        return None
+
+
+class _Blocks(NamedTuple):
+    """Position of a layout in its storage, as slices of the padded and reshaped storage.
+
+    Attributes:
+        padded: the length of the storage after padding.
+        dims: its shape after reshaping; if it has one axis more than `order`, the last axis is the distance between
+            two entries.
+        starts: the starts of the slices.
+        sizes: the sizes of the slices, 1 on that last axis.
+        order: for each axis of the block the axis of the layout.
+    """
+
+    padded: int
+    dims: tuple[int, ...]
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+
+def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
+    """Return the slices, or None where strides do not nest: x.unfold, or x.as_strided of overlapping rows."""
+    axes = [i for i, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and s]
+    axes.sort(key=lambda i: -layout.strides[i])
+    strides = [layout.strides[i] for i in axes]
+    if any(s <= 0 for s in strides) or any(a % b or a == b for a, b in itertools.pairwise(strides)):
+        return None
+    outer = strides[0] if strides else max(total, 1)
+    padded = -(-total // outer) * outer
+    radices = [padded // outer, *(a // b for a, b in itertools.pairwise(strides))] if strides else []
+    last = strides[-1] if strides else padded
+    starts, rest = [], offset
+    for stride in strides:
+        starts.append(rest // stride)
+        rest %= stride
+    sizes = [layout.shape[i] for i in axes]
+    if any(start + size > radix for start, size, radix in zip(starts, sizes, radices, strict=True)):
+        return None
+    if last == 1:  # XLA on CPUs is wrong about chains of slices and updates with such an axis (JAX 0.10.2 and 0.12)
+        return _Blocks(padded, tuple(radices), tuple(starts), tuple(sizes), tuple(axes))
+    return _Blocks(padded, (*radices, last), (*starts, rest), (*sizes, 1), tuple(axes))
+
+
+def flatten(value: jax.Array, whole: Layout) -> jax.Array:
+    """Return a storage's entries in the order of memory; zeros where it has none."""
+    if whole.flags.c_contiguous:
+        return value.reshape(-1)
+    if is_dense(whole.shape, whole.strides):
+        return jnp.transpose(value, _sort_axes(whole)).reshape(-1)
+    return jnp.zeros(extent_of(whole.shape, whole.strides), value.dtype).at[_positions(whole, 0)].set(value)
+
+
+def unflatten(flat: jax.Array, whole: Layout) -> jax.Array:
+    """Return a storage's array of its entries in the order of memory."""
+    if whole.flags.c_contiguous:
+        return flat.reshape(whole.shape)
+    if is_dense(whole.shape, whole.strides):
+        order = _sort_axes(whole)
+        return jnp.transpose(flat.reshape([whole.shape[i] for i in order]), np.argsort(order).tolist())
+    return flat[_positions(whole, 0)]
+
+
+def _sort_axes(layout: Layout) -> list[int]:
+    """Return the axes as they are in memory, the innermost last."""
+    return sorted(range(layout.ndim), key=lambda i: (-layout.strides[i], layout.shape[i] == 1))
+
+
+def are_same(a: Layout, b: Layout) -> bool:
+    """Return whether two layouts show the same entries of one storage in the same places."""
+    return a is b or (a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
+
+
+def _pad(flat: jax.Array, padded: int) -> jax.Array:
+    return flat if flat.size == padded else jnp.pad(flat, (0, padded - flat.size))
+
+
+def _positions(layout: Layout, offset: int) -> jax.Array:
+    """Return the index into the storage of each entry."""
+    found: Any = jnp.full(layout.shape, offset, jnp.int32)
+    for axis, stride in enumerate(layout.strides):
+        found = found + stride * jax.lax.broadcasted_iota(jnp.int32, layout.shape, axis)
+    return found
+
+
+def _overlaps(layout: Layout) -> bool:
+    """Return whether several entries are one in memory."""
+    places = sum(np.ix_(*(s * np.arange(n) for n, s in zip(layout.shape, layout.strides, strict=True))))
+    return len(np.unique(places)) < layout.size
+
+
+def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
+    """Return the array that a layout selects from a storage's array."""
+    shape = layout.shape
+    if not layout.size:
+        return jnp.zeros(shape, value.dtype)
+    if are_same(layout, whole):
+        return value if value.shape == shape else value.reshape(shape)
+    flat = flatten(value, whole)
+    if layout.size == flat.size and layout.flags.c_contiguous:
+        return flat.reshape(shape)
+    offset = offset_of(layout)
+    blocks = _find_blocks(layout, offset, flat.size)
+    if blocks is None:
+        return flat[_positions(layout, offset)]
+    block = _pad(flat, blocks.padded).reshape(blocks.dims)
+    block = jax.lax.slice(block, blocks.starts, [a + n for a, n in zip(blocks.starts, blocks.sizes, strict=True)])
+    block = block.reshape(blocks.sizes[: len(blocks.order)])
+    block = jnp.transpose(block, [blocks.order.index(i) for i in sorted(blocks.order)])
+    single = [n if s or n == 1 else 1 for n, s in zip(shape, layout.strides, strict=True)]
+    return jnp.broadcast_to(block.reshape([n if i in blocks.order else 1 for i, n in enumerate(single)]), shape)
+
+
+def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> jax.Array:
+    """Return a storage's array with other entries where a layout shows it.
+
+    Args:
+        value: the array.
+        layout: of the view that is written to.
+        whole: the layout of the storage.
+        new: an array of the layout's shape and the storage's dtype.
+
+    Raises:
+        RuntimeError: several entries of the view are one in memory (PyTorch's message).
+    """
+    if not layout.size:
+        return value
+    if any(n > 1 and not s for n, s in zip(layout.shape, layout.strides, strict=True)):
+        raise RuntimeError(
+            "unsupported operation: more than one element of the written-to tensor refers to a single memory location. "
+            "Please clone() the tensor before performing the operation."
+        )
+    if are_same(layout, whole):
+        return new.reshape(value.shape)
+    flat = flatten(value, whole)
+    if layout.size == flat.size and layout.flags.c_contiguous:
+        return unflatten(new.reshape(-1), whole)
+    offset = offset_of(layout)
+    blocks = _find_blocks(layout, offset, flat.size)
+    if blocks is None:
+        if _overlaps(layout):
+            raise NotSupported("a write to a view whose elements overlap in memory", "write to the elements one by one")
+        return unflatten(flat.at[_positions(layout, offset)].set(new), whole)
+    ordered = jnp.transpose(
+        new.reshape([n for i, n in enumerate(new.shape) if i in blocks.order]), _ranks(blocks.order)
+    )
+    whole_array = _pad(flat, blocks.padded).reshape(blocks.dims)
+    written = jax.lax.dynamic_update_slice(whole_array, ordered.reshape(blocks.sizes), blocks.starts)
+    return unflatten(written.reshape(-1)[: flat.size], whole)
+
+
+def _ranks(order: Sequence[int]) -> list[int]:
+    """Return for each axis of the block which of the layout's long axes, counted in their order, it is."""
+    long = sorted(order)
+    return [long.index(i) for i in order]
+
+
+def size_of(shape: Sequence[int]) -> int:
+    """Return the number of entries."""
+    return math.prod(shape)
+
+
+class Size(tuple[int, ...]):
+    """Shape of a tensor, a tuple of integers."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Return the number of entries."""
+        return size_of(self)
+
+    def __repr__(self) -> str:
+        return f"torch.Size({list(self)})"
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        return Size(found) if isinstance(index, slice) else found
+
+    def __add__(self, other: Any) -> Any:
+        return Size(super().__add__(tuple(other)))

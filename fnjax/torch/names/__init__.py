@@ -1,0 +1,1 @@
+"""Names of torch: which object each one is, and what the machine answers."""

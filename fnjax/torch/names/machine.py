@@ -1,0 +1,239 @@
+"""The machine as torch describes it (devices, versions), and what compiles or prepares and computes nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import numpy as np
+
+from fnjax.torch.dispatch.autocast import Autocast, custom_bwd, custom_fwd, find_block
+from fnjax.torch.names.registry import KNOWN, known
+from fnjax.torch.recording.rng import fork, get_state, restart, set_state
+
+
+class Device:
+    """A device of torch: there is one, the JAX array's own."""
+
+    def __init__(self, type: Any, index: int | None = None) -> None:  # noqa: A002 - PyTorch's name
+        if isinstance(type, int):
+            type, index = "cuda", type  # noqa: A001 - as above
+        self.type: str
+        self.type, _, number = str(type).partition(":")
+        self.index = int(number) if number else index
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, (Device, str)):
+            return False
+        other = Device(other)
+        return other.type == self.type and (None in (self.index, other.index) or self.index == other.index)
+
+    def __hash__(self) -> int:
+        return hash(self.type)
+
+    def __str__(self) -> str:
+        return self.type if self.index is None else f"{self.type}:{self.index}"
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r}" + (")" if self.index is None else f", index={self.index})")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+KNOWN["torch.device"] = Device
+for _name in ("inf", "nan", "pi", "e"):
+    KNOWN[f"torch.{_name}"] = getattr(np, _name)
+KNOWN |= dict.fromkeys(("torch.newaxis", "torch.version.hip", "torch.version.xpu"))  # None
+
+
+class _Version(str):
+    """Version, compared by its numbers, also with strings and tuples."""
+
+    __slots__ = ()
+
+    @staticmethod
+    def _key(version: Any) -> tuple[int, ...]:
+        parts = version if isinstance(version, tuple) else str(version).partition("+")[0].split(".")
+        return tuple(int(p) for p in parts if str(p).isdigit())
+
+    def __lt__(self, other: Any) -> bool:
+        return self._key(self) < self._key(other)
+
+    def __gt__(self, other: Any) -> bool:
+        return self._key(self) > self._key(other)
+
+    def __le__(self, other: Any) -> bool:
+        return self._key(self) <= self._key(other)
+
+    def __ge__(self, other: Any) -> bool:
+        return self._key(self) >= self._key(other)
+
+
+KNOWN["torch.__version__"] = _Version("2.13.0")
+for _name in (
+    "strided",
+    "contiguous_format",
+    "preserve_format",
+    "legacy_contiguous_format",
+    "channels_last",
+    "channels_last_3d",
+):
+    KNOWN[f"torch.{_name}"] = _name
+
+
+def _hand_back(*args: Any, **_: Any) -> Any:
+    """Return the function that a compiler would be given; called with options, a decorator."""
+    return args[0] if args and callable(args[0]) else lambda function: function
+
+
+for _name in [
+    "jit.script",
+    "jit.export",
+    "jit.ignore",
+    "jit.unused",
+    "jit.trace",
+    "compile",
+    "compiler.disable",
+    "compiler.allow_in_graph",
+    "_dynamo.disable",
+    "compiler.assume_constant_result",
+    "jit.script_method",
+    "_dynamo.allow_in_graph",
+    "fx.wrap",
+    "compiler.substitute_in_graph",
+]:
+    KNOWN[f"torch.{_name}"] = _hand_back
+
+
+@contextlib.contextmanager
+def nothing(*_: Any, **__: Any) -> Iterator[None]:
+    """Run a block as it is."""
+    yield
+
+
+for _name in [
+    "cuda.device",
+    "cuda.device_of",
+    "cuda.stream",
+    "cuda.nvtx.range",
+    "profiler.record_function",
+    "autograd.profiler.record_function",
+    "autograd.set_detect_anomaly",
+    "autograd.detect_anomaly",
+    "backends.cudnn.flags",
+]:
+    KNOWN[f"torch.{_name}"] = nothing
+for _name in [
+    "cuda.synchronize",
+    "cuda.empty_cache",
+    "cuda.ipc_collect",
+    "cuda.set_device",
+    "cuda.nvtx.range_push",
+    "cuda.nvtx.range_pop",
+    "cuda.reset_peak_memory_stats",
+    "cuda.nvtx.mark",
+    "_dynamo.graph_break",
+    "_dynamo.mark_dynamic",
+    "clear_autocast_cache",
+]:
+    KNOWN[f"torch.{_name}"] = lambda *_, **__: None
+for _name in [
+    "compiler.is_compiling",
+    "compiler.is_exporting",
+    "jit.is_scripting",
+    "jit.is_tracing",
+    "_dynamo.is_compiling",
+    "onnx.is_in_onnx_export",
+    "is_anomaly_enabled",
+    "are_deterministic_algorithms_enabled",
+    "compiler.is_dynamo_compiling",
+    "_C._get_tracing_state",
+    "_C._is_tracing",
+    "cuda.is_current_stream_capturing",
+]:
+    KNOWN[f"torch.{_name}"] = lambda *_, **__: False
+KNOWN["torch.cuda.is_available"] = KNOWN["torch.cuda.is_initialized"] = lambda: True
+KNOWN["torch.cuda.is_bf16_supported"] = lambda including_emulation=True: True
+KNOWN["torch.cuda.device_count"] = lambda: 1
+KNOWN["torch.cuda.current_device"] = lambda: 0
+KNOWN["torch.cuda.get_device_capability"] = lambda device=None: (8, 0)
+KNOWN["torch.cuda.get_device_name"] = lambda device=None: "NVIDIA A100"
+KNOWN["torch.cuda.get_device_properties"] = lambda device=None: types.SimpleNamespace(
+    multi_processor_count=108, name="NVIDIA A100", major=8, minor=0, total_memory=80 << 30, warp_size=32,
+    max_shared_memory_per_block=49152, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=166912, shared_memory_per_multiprocessor=167936,
+    max_threads_per_block=1024, L2_cache_size=40 << 20, gcnArchName="NVIDIA A100", is_integrated=0,
+    is_multi_gpu_board=0, clock_rate=1410000, memory_clock_rate=1215000, memory_bus_width=5120,
+)  # fmt: skip
+KNOWN["torch.version.cuda"] = "12.4"
+KNOWN["torch.version.__version__"] = KNOWN["torch.__version__"]
+
+
+for _space in ("torch", "torch.random", "torch.cuda", "torch.cuda.random"):
+    KNOWN |= {f"{_space}.get_rng_state": get_state, f"{_space}.set_rng_state": set_state}
+KNOWN["torch.random.fork_rng"] = fork
+KNOWN["torch.utils.checkpoint.get_device_states"] = lambda *_: ([], [])
+KNOWN["torch.utils.checkpoint.set_device_states"] = lambda *_, **__: None
+KNOWN["torch.cuda._initialized"] = False
+KNOWN["torch.autograd._is_checkpoint_valid"] = lambda: True
+
+
+@known("torch.Generator")
+class Generator:
+    """A random generator by name; all numbers are drawn from the key of the `seed` block."""
+
+    def __init__(self, device: Any = "cpu") -> None:
+        self.device = Device(device)
+
+    def manual_seed(self, seed: int) -> Self:
+        """Return the generator."""
+        return self
+
+    def get_state(self) -> Any:
+        """Return the state of the block's random numbers."""
+        return get_state()
+
+    def set_state(self, new_state: Any) -> None:
+        """Draw the same random numbers again."""
+        set_state(new_state)
+
+
+@known("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
+def manual_seed(seed: int) -> Generator:
+    """Begin the block's random numbers anew: the same ones for each block's key and seed.
+
+    Raises:
+        NotSupported: no block is around.
+    """
+    restart(int(seed))
+    return Generator()
+
+
+def _autocast_of(device_type: str) -> Callable[..., Autocast]:
+    return lambda enabled=True, dtype=None, cache_enabled=True: Autocast(device_type, dtype, enabled)
+
+
+for _name in ("autocast", "amp.autocast", "amp.autocast_mode.autocast", "autocast_mode.autocast"):
+    KNOWN[f"torch.{_name}"] = Autocast
+for _device in ("cpu", "cuda"):
+    KNOWN[f"torch.{_device}.amp.autocast"] = _autocast_of(_device)
+    KNOWN[f"torch.{_device}.amp.autocast_mode.autocast"] = _autocast_of(_device)
+KNOWN |= {
+    "torch.is_autocast_enabled": lambda device_type="cuda": (
+        device_type in {"cpu", "cuda"} and find_block(device_type)[1]
+    ),
+    "torch.is_autocast_cpu_enabled": lambda: find_block("cpu")[1],
+    "torch.get_autocast_dtype": lambda device_type="cuda": find_block(device_type)[0],
+    "torch.get_autocast_gpu_dtype": lambda: find_block("cuda")[0],
+    "torch.get_autocast_cpu_dtype": lambda: find_block("cpu")[0],
+    "torch.amp.is_autocast_available": lambda device_type: device_type in {"cpu", "cuda"},
+    "torch.amp.autocast_mode.is_autocast_available": lambda device_type: device_type in {"cpu", "cuda"},
+}
+for _space in ("torch.cuda.amp", "torch.amp", "torch.cuda.amp.autocast_mode", "torch.amp.autocast_mode"):
+    KNOWN |= {f"{_space}.custom_fwd": custom_fwd, f"{_space}.custom_bwd": custom_bwd}

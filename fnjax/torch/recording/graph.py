@@ -1,0 +1,406 @@
+"""Values, and the nodes that made them: what autograd replays."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._contexts import AUTOCAST
+from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
+from fnjax._primitives.replace_primal import replace_primal
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
+from fnjax.torch.recording.journal import next_serial, note_storage
+from fnjax.torch.recording.rng import Stream
+
+_watched: ContextVar[list[Value] | None] = ContextVar("_watched", default=None)
+replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
+# Whether a gradient is computed that can be differentiated again: hooks then run again, on other arrays.
+RECORDS_GRADIENTS: ContextVar[bool] = ContextVar("RECORDS_GRADIENTS", default=False)
+
+
+@contextlib.contextmanager
+def watch() -> Iterator[list[Value]]:
+    """Collect the values that require grad or are traced among those which operations in the block read."""
+    found: list[Value] = []
+    token = _watched.set(found)
+    try:
+        yield found
+    finally:
+        _watched.reset(token)
+
+
+def note_read(values: Iterable[Value]) -> None:
+    """Add values to those that the block around it reads."""
+    found = _watched.get()
+    if found is not None:
+        found += values
+
+
+SMALL = 256
+
+
+def is_small(array: Any) -> bool:
+    """Return whether an array is known and so small that it may be a constant of the program."""
+    return not isinstance(array, jax.core.Tracer) and array.size <= SMALL
+
+
+def resume_autocast(blocks: Any) -> Any:
+    """Compute under the blocks of autocast in which something ran that runs again."""
+    return contextlib.nullcontext() if blocks == AUTOCAST.value else AUTOCAST(blocks)
+
+
+class Node:
+    """An operation that was recorded.
+
+    Attributes:
+        function: arrays of the parents → tuple of arrays.
+        parents: the values that it read.
+        name: for `grad_fn`.
+        draws: where its random numbers begin: it is run again for a gradient.
+        autocast: the blocks of autocast in which it ran.
+        reads: further values that it takes, for its gradient: only second derivatives flow into them.
+        serial: grows with each node that is made.
+    """
+
+    __slots__ = ("autocast", "draws", "function", "name", "parents", "reads", "serial")
+
+    def __init__(
+        self,
+        function: Callable[..., tuple[Any, ...]],
+        parents: Sequence[Value],
+        name: str,
+        draws: Stream | None = None,
+        reads: Sequence[Value] = (),
+    ) -> None:
+        self.function, self.parents, self.name, self.draws = function, tuple(parents), name, draws
+        self.autocast = AUTOCAST.value
+        self.reads, self.serial = tuple(reads), next_serial()
+
+
+def list_nodes(roots: Iterable[Value], stop: set[int], *, whole: bool = False) -> list[Node]:
+    """Return the nodes that computed these values, parents first, without those before the values in `stop`.
+
+    Args:
+        roots: the values.
+        stop: the ids of others.
+        whole: whether to go on to what a node only reads.
+    """
+    order: list[Node] = []
+    seen: set[int] = set()
+    stack: list[tuple[Node, bool]] = [(v.node, False) for v in roots if v.node is not None and id(v) not in stop]
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif id(node) not in seen:
+            seen.add(id(node))
+            stack.append((node, True))
+            before = (*node.parents, *node.reads) if whole else node.parents
+            stack += [(p.node, False) for p in before if p.node is not None and id(p) not in stop]
+    return order
+
+
+def note_conditional(values: Iterable[Value], start: float = math.inf) -> None:
+    """Note that a traced test decides on a use of values, and of those that they were computed from.
+
+    Args:
+        values: the values.
+        start: the serial number of the first node of a branch: no gradient leaves one that is not taken (Branch).
+    """
+    waiting = [v for v in values if v.node is None or v.node.serial < start]
+    while waiting:
+        value = waiting.pop()
+        if value.requires_grad and not value.is_conditional:
+            value.is_conditional = True
+            if value.call is not None:
+                value.call.is_conditional = True
+            waiting += () if value.node is None else value.node.parents
+
+
+class Value:
+    """Value of a tensor between two writes: an array, and the operation that computed it.
+
+    Attributes:
+        array: the array.
+        node: the operation that computed it; None for a leaf and for a constant.
+        index: which of the node's results it is.
+        requires_grad: whether gradients flow into it.
+        leaf: the tensor that collects its gradient in `.grad`.
+        hooks: of `register_hook`, called with the gradient (`hooks.TensorHooks`); None without any.
+        source: for a leaf made by detach(), the array before it, which JAX would differentiate.
+        origin: of a traced array the operation and its arguments, if known: equal ones give equal arrays.
+        call: the call of a Function or of hooks that it is a result of, or None.
+        is_conditional: whether a traced test decides on a use of it.
+    """
+
+    __slots__ = (
+        "__weakref__", "array", "call", "hooks", "index", "is_conditional", "leaf", "node", "origin", "requires_grad",
+        "source",
+    )  # fmt: skip
+    call: Any
+    hooks: Any
+    source: Any
+    origin: tuple[Any, ...] | None
+
+    def __init__(
+        self, array: Any, node: Node | None = None, index: int = 0, *, requires_grad: bool = False, leaf: Any = None
+    ) -> None:
+        self.array, self.node, self.index = array, node, index
+        self.requires_grad, self.leaf, self.hooks, self.source, self.origin = requires_grad, leaf, None, None, None
+        self.call, self.is_conditional = None, False
+
+
+Kept = Value | weakref.ref[Value]
+
+
+def keep(value: Value, *older: Any) -> Kept:
+    """Return what a tensor keeps of its value: a weak reference where its trace is not that of one of `older`.
+
+    The tensor may outlive the trace. What uses the value keeps it: until then nothing tells it from an equal one.
+    """
+    trace = find_trace(value.array)
+    return value if any(trace is t for t in older) else weakref.ref(value)
+
+
+def find_kept(kept: Kept) -> Value | None:
+    """Return the value that a tensor has kept; None once its trace has ended."""
+    if isinstance(kept, Value):
+        return kept
+    found = kept()
+    return found if found is not None and is_in_scope(found.array) else None
+
+
+def are_same(a: Any, b: Any, depth: int = 8) -> bool:
+    """Return whether two values hold equal arrays for all that one can tell while they are traced."""
+    if not isinstance(a, Value) or not isinstance(b, Value):
+        return type(a) is type(b) and bool(a == b)
+    if a.array is b.array:
+        return True
+    x, y = a.origin, b.origin
+    if x is not None and x[0] == ENTERED:
+        return are_same(x[1], b, depth)
+    if y is not None and y[0] == ENTERED:
+        return are_same(a, y[1], depth)
+    if x is None or y is None or len(x) != len(y) or not depth:
+        return False
+    return all(are_same(p, q, depth - 1) for p, q in zip(x, y, strict=True))
+
+
+ENTERED = "entered"  # of a value's origin, before that from outside of a branch
+_branch: ContextVar[Branch | None] = ContextVar("_branch", default=None)
+
+
+class Branch:
+    """Context of a branch whose test is traced: where it is not taken, no gradient leaves it.
+
+    JAX computes it in any case, and its derivatives there may be infinite or NaN (`if n > 0: x = x / n`), which a
+    cotangent of zero does not stop.
+
+    Args:
+        test: the test.
+        truth: whether the branch is taken where it is true.
+    """
+
+    def __init__(self, test: Value, truth: bool) -> None:
+        self._test, self._truth = test, truth
+        self._known: dict[tuple[int, bool], tuple[Value, Value]] = {}  # by its id a value, and that within
+        self._program = find_program()
+
+    @property
+    def is_here(self) -> bool:
+        """True in the program in which the branch began: what is within a loop's body does not outlive that."""
+        return find_program() is self._program
+
+    def __enter__(self) -> None:
+        outer = _branch.get()
+        self._outer = outer if outer is not None and outer.is_here else None
+        self._token = _branch.set(self)
+
+    def __exit__(self, *_: object) -> None:
+        _branch.reset(self._token)
+
+    def enter(self, value: Value, mode: Mode) -> Value:
+        """Return a value as the branch reads it."""
+        key = id(value), mode.enabled
+        if key not in self._known:
+            given = value if self._outer is None else self._outer.enter(value, mode)
+            note_conditional([given])
+            token = _branch.set(None)
+            (found,) = compute(self._select, [self._test, given], "BranchBackward")
+            _branch.reset(token)
+            found.origin = (ENTERED, value)
+            self._known[key] = value, found
+        return self._known[key][1]
+
+    def add(self, values: Iterable[Value]) -> None:
+        """Note values that the branch computes."""
+        for value in values:
+            self._known[id(value), True] = self._known[id(value), False] = value, value
+
+    def _select(self, test: Any, x: Any) -> tuple[Any, ...]:
+        constant = jax.lax.stop_gradient(x)
+        return (jax.numpy.where(test != 0, *((x, constant) if self._truth else (constant, x))),)
+
+
+def compute(
+    function: Callable[..., Any],
+    parents: Sequence[Value],
+    name: str,
+    *,
+    differentiable: bool = True,
+    reads: Sequence[Value] = (),
+) -> list[Value]:
+    """Run a function on arrays; record it if gradient mode is enabled.
+
+    Args:
+        function: arrays → tuple of arrays.
+        parents: the values of its arguments.
+        name: for `grad_fn`.
+        differentiable: whether gradients flow through it.
+        reads: the values of further arguments, which only its gradient reads.
+
+    Returns:
+        A value for each result; constants of JAX's derivatives under torch.no_grad.
+    """
+    mode, branch = get_mode(), _branch.get()
+    note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
+    if branch is not None and not mode.constant and branch.is_here:
+        parents = [branch.enter(p, mode) if p.requires_grad else p for p in parents]
+    arrays = [p.array for p in (*parents, *reads)]
+    draws = Stream()
+    if is_transformed() and all(is_small(a) for a in arrays):
+        with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
+            results = function(*arrays)
+    else:
+        results = function(*arrays)
+    if mode.constant or not differentiable:
+        return [Value(jax.lax.stop_gradient(x)) for x in results]
+    if not mode.enabled or not any(p.requires_grad for p in parents):
+        return [Value(x) for x in results]
+    node = Node(function, parents, name, draws if draws.is_used else None, reads)
+    inexact = jax.numpy.inexact
+    found = [
+        Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)
+        for i, x in enumerate(results)
+    ]
+    if branch is not None and branch.is_here:
+        branch.add(found)
+    return found
+
+
+def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_recorded: bool = False) -> Value:
+    """Return what a view shows, with its history: who reads it first, under torch.no_grad, does not decide that.
+
+    Args:
+        function: arrays → tuple of one array.
+        parents: the values of its arguments.
+        is_recorded: whether operations were recorded where the view was made.
+    """
+    token = _branch.set(None)  # the view may be older than the branch, and keep what it shows
+    try:
+        with set_mode(Mode(enabled=True)) if is_recorded or get_mode().constant else contextlib.nullcontext():
+            return compute(function, parents, "ViewBackward")[0]
+    finally:
+        _branch.reset(token)
+
+
+def overwrite(old: Value, array: Any) -> Value:
+    """Return the value of an array that is written in the place of another, unseen by autograd."""
+    is_hooked = old.hooks is not None and old.node is None
+    base = old.hooks.base if is_hooked else old
+    array = replace_primal(base.array, jax.lax.stop_gradient(array))
+    if old.node is None:
+        made = Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
+        moved: Value = old.hooks.move(made) if is_hooked else made
+        return moved
+    with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
+        return compute(lambda x: (replace_primal(x, array),), [old], "CopyBackwards")[0]
+
+
+class LostValue(Value):
+    """Value of a result of a Function, or of an attribute of ctx, after a write to the argument that it was."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.node, self.index, self.requires_grad, self.is_conditional = None, 0, False, False
+        self.leaf = self.hooks = self.source = self.origin = None
+
+    @property
+    def array(self) -> Any:
+        """Raise NotSupported: what it would be now is not known."""
+        raise NotSupported(
+            "what a Function returned or kept on ctx, and what shares memory with its argument, after a write to that",
+            "return or keep x.clone() in forward, or write to a clone",
+        )
+
+
+class Storage:
+    """Memory that a tensor shares with its views.
+
+    Attributes:
+        value: what it holds now, an array of the shape in which it was made.
+        layout: of the whole.
+        version: counts the writes.
+        serial: grows with each storage that is made.
+        shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
+        numpy: what NumPy has of the memory (memory.numpy_sharing), or None.
+        borrowers: weak references to the memory of what Functions returned of this memory, as it was.
+    """
+
+    __slots__ = ("__weakref__", "borrowers", "layout", "numpy", "serial", "shared", "value", "version")
+    shared: str
+    numpy: Any
+    is_chosen = False  # of deferred.aliases: a traced test decides which memory it is
+
+    def __init__(self, value: Value, layout: Any) -> None:
+        self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
+        self.numpy = None
+        self.borrowers: list[weakref.ref[Storage]] = []
+
+    @property
+    def trace(self) -> Any:
+        """The trace that the memory belongs to, or None."""
+        return find_trace(self.value.array)
+
+    @property
+    def roots(self) -> list[Storage]:
+        """The storages that hold the values of the memory: itself, or those that it is computed from."""
+        return [self]
+
+    def lend(self, other: Storage) -> None:
+        """Remember that other memory stands for this: nobody may write to it, or read it after a write to this."""
+        other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
+        self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
+
+    def end_loans(self) -> None:
+        """Refuse reads of memory that stands for this, after a write to this."""
+        for other in (r() for r in self.borrowers):
+            if other is not None:
+                note_storage(other)
+                other.value = LostValue()
+                other.version += 1
+                other.end_loans()
+
+
+class Substitute(NamedTuple):
+    """Memory in place of another in one block (substitution.substitute).
+
+    Attributes:
+        storage: the memory.
+        gradients: by their ids `.grad` of tensors that show it, as the block has them; None where they keep their own.
+    """
+
+    storage: Storage
+    gradients: dict[int, Any] | None
+
+
+_none: dict[int, Substitute] = {}
+substitutes: ContextVar[dict[int, Substitute]] = ContextVar("substitutes", default=_none)  # by the ids of storages

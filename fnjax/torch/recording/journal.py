@@ -1,0 +1,105 @@
+"""Journal of what a block writes: storages as they were before, so that a branch can be taken back."""
+
+from __future__ import annotations
+
+import itertools
+from contextvars import ContextVar
+from typing import Any, Self
+
+from fnjax.torch.errors import NotSupported
+
+_current: ContextVar[Journal | None] = ContextVar("_current", default=None)
+_serial = itertools.count()
+
+
+class Journal:
+    """Journal of the writes of a block to storages that existed before it, so that they can be undone.
+
+    Args:
+        is_branch: whether the block is a branch whose condition is traced.
+        state: of a branch, what else it can reach (state.State).
+        is_loop: whether it is an iteration of a loop that ends on a traced value.
+
+    Attributes:
+        storages: the storages that were written to.
+    """
+
+    def __init__(self, is_branch: bool = True, state: Any = None, is_loop: bool = False) -> None:
+        self.outer, self.state = _current.get(), state
+        self.is_loop: bool = is_loop or (self.outer is not None and self.outer.is_loop)
+        self.is_branch: bool = is_branch or (self.outer is not None and self.outer.is_branch)
+
+    def __enter__(self) -> Self:
+        self.start = next(_serial)
+        self.storages: dict[int, tuple[Any, Any]] = {}
+        self._token = _current.set(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+    def take_back(self) -> dict[int, tuple[Any, Any]]:
+        """Undo the writes of the block; return the contents of each storage at its end."""
+        after = {k: (s, s.value) for k, (s, _) in self.storages.items()}
+        for storage, value in self.storages.values():
+            storage.value = value
+            storage.version += 1
+        return after
+
+
+def next_serial() -> int:
+    """Return a number that grows with each storage that is made."""
+    return next(_serial)
+
+
+def note_storage(storage: Any) -> None:
+    """Save the value of a storage before it is written to."""
+    journal = _current.get()
+    if journal is not None and storage.serial < journal.start:
+        journal.storages.setdefault(id(storage), (storage, storage.value))
+
+
+def note_tensor(tensor: Any) -> None:
+    """Save what a tensor is before it changes, where nothing that a branch names may lead to it: a leaf's `.grad`."""
+    journal = _current.get()
+    while journal is not None:
+        if journal.state is not None and tensor.memory.serial < journal.start:
+            journal.state.note(tensor)
+        journal = journal.outer
+
+
+def note_reached(function: Any) -> None:
+    """Add what a function reaches that a graph leads to, as a hook: `backward()` in a branch is about to call it."""
+    journal = _current.get()
+    while journal is not None:
+        if journal.state is not None and journal.is_branch:
+            journal.state.add(function)
+        journal = journal.outer
+
+
+def is_in_loop() -> bool:
+    """Return whether an iteration of a loop that ends on a traced value runs: nothing is recorded in it."""
+    journal = _current.get()
+    return journal is not None and journal.is_loop
+
+
+def refuse_in_branch(tensor: Any, what: str) -> None:
+    """Check that a tensor was made in the branch that runs.
+
+    Raises:
+        NotSupported: it is older, and a change of what autograd knows of it cannot be merged.
+    """
+    journal = _current.get()
+    if journal is not None and journal.is_branch and tensor.memory.serial < journal.start:
+        raise NotSupported(f"{what} in a branch or loop that depends on a traced value", "call it before the branch")
+
+
+def is_journaled() -> bool:
+    """Return whether a journal notes writes."""
+    return _current.get() is not None
+
+
+def is_in_branch() -> bool:
+    """Return whether a branch or loop runs of which it is not known whether it is taken."""
+    journal = _current.get()
+    return journal is not None and journal.is_branch

@@ -1,0 +1,206 @@
+"""Random numbers: `with fnjax.torch.seed(key)` around what draws them."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple, Self
+
+import jax
+
+from fnjax._primitives.jax_internals import find_program
+from fnjax.torch.errors import NotSupported
+
+
+class _Open(NamedTuple):
+    """A seed that is in use, and the trace of the program in which its block began."""
+
+    block: seed
+    program: Any
+
+    def may_draw(self) -> bool:
+        """Return whether its keys may be used here: in a program that began within the block they are constants."""
+        return find_program() is self.program
+
+
+_current: ContextVar[_Open | None] = ContextVar("_current", default=None)
+
+
+class seed:  # noqa: N801 - a context manager, used as a function
+    """Draw random numbers in the block from a JAX key.
+
+    Each draw folds a counter into the key, so that no key is used twice and none is carried out of a trace.
+    A function that JAX traces and keeps, of jax.jit, jax.checkpoint or jax.lax.scan, takes the key as an argument and
+    opens the block itself: a key from outside would be a constant of its program, and is refused.
+
+    Args:
+        key: a key of `jax.random.key`, or an integer.
+
+    Examples:
+        >>> import fnjax.torch as torch
+        >>> with torch.seed(0):
+        ...     x = torch.rand(3)
+        >>> x.shape
+        torch.Size([3])
+    """
+
+    def __init__(self, key: Any) -> None:
+        self._key = self._root = jax.random.key(key) if isinstance(key, int) else key
+        self._count = 0
+
+    def __enter__(self) -> Self:
+        self._token = _current.set(_Open(self, find_program()))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+    def next(self) -> Any:
+        """Return a key that was not used before."""
+        self._count += 1
+        return jax.random.fold_in(self._key, self._count)
+
+
+class _Refusal(seed):
+    """Block in which nothing may be drawn."""
+
+    def next(self) -> Any:
+        raise NotSupported(
+            "random numbers drawn within torch.vmap", "torch.vmap(f, randomness='same'), or draw them outside of f"
+        )
+
+
+@contextlib.contextmanager
+def without_draws(refused: bool = True) -> Iterator[None]:
+    """Refuse draws in a block."""
+    with _Refusal(0) if refused else contextlib.nullcontext():
+        yield
+
+
+def next_key() -> Any:
+    """Return a fresh key of the block's.
+
+    Raises:
+        NotSupported: no block is around.
+    """
+    found = _current.get()
+    if found is None:
+        raise NotSupported(
+            "random numbers are drawn, and JAX's random numbers need a key",
+            "call it within `with fnjax.torch.seed(key):`",
+        )
+    if not found.may_draw():
+        raise NotSupported(
+            "random numbers drawn in a function that JAX traces (jax.jit, jax.checkpoint, jax.lax.scan), from a key "
+            "of a block around it: they would be the same for each key",
+            "pass the key as an argument of that function, and open `with fnjax.torch.seed(key):` within it",
+        )
+    return found.block.next()
+
+
+class Stream:
+    """Place in the sequence of a block's keys: what is run again from there draws what it drew.
+
+    Programs that fnjax itself traces, as of a Function's forward or a loop, draw from it as well.
+    """
+
+    def __init__(self) -> None:
+        found = _current.get()
+        self._block = found.block if found is not None and found.may_draw() else None
+        self._count = 0 if self._block is None else self._block._count
+
+    @property
+    def key(self) -> Any:
+        """The block's key; None where nothing can be drawn."""
+        return None if self._block is None else self._block._key
+
+    @property
+    def is_used(self) -> bool:
+        """True once something was drawn from here."""
+        return self._block is not None and self._block._count > self._count
+
+    @contextlib.contextmanager
+    def resume(self, key: Any = None, iteration: Any = None) -> Iterator[None]:
+        """Draw from here in a block.
+
+        Args:
+            key: the block's key as an operand of the program that is traced.
+            iteration: of a loop, whose body is traced once.
+        """
+        if self._block is None:
+            yield
+            return
+        block = copy.copy(self._block)
+        block._count = self._count
+        if key is not None:
+            block._key = block._root = key
+        if iteration is not None:
+            block._key = jax.random.fold_in(jax.random.fold_in(block._key, self._count + 1), iteration)
+        with block:
+            yield
+        self._block._count = max(self._block._count, block._count)
+
+
+class State:
+    """State of a seed block: its key (None without a block), and the number of keys drawn so far."""
+
+    def __init__(self, key: Any, count: int) -> None:
+        self.key, self.count = key, count
+
+
+jax.tree_util.register_pytree_node(State, lambda s: ((s.key,), s.count), lambda count, keys: State(*keys, count))
+
+
+def get_state(device: Any = None) -> State:
+    """Return the state of the block's random numbers (torch.get_rng_state)."""
+    found = _current.get()
+    return State(None, 0) if found is None or not found.may_draw() else State(found.block._key, found.block._count)
+
+
+def set_state(new_state: State, device: Any = None) -> None:
+    """Draw the same random numbers again, from a state on (torch.set_rng_state)."""
+    if not isinstance(new_state, State):
+        raise TypeError(f"expected a state of torch.get_rng_state, got {type(new_state).__name__}")
+    if new_state.key is not None:
+        _enter(new_state.key, new_state.count)
+
+
+def _enter(key: Any, count: int) -> None:
+    """Draw from a key until the block around ends."""
+    found = _current.get()
+    block = seed(key)
+    block._count, block._root = count, key if found is None else found.block._root
+    block.__enter__()
+
+
+def restart(number: int) -> None:
+    """Draw the random numbers of a seed of torch.manual_seed from here on; they depend on the block's key as well.
+
+    Raises:
+        NotSupported: no block is around.
+    """
+    found = _current.get()
+    if found is None or not found.may_draw():
+        raise NotSupported(
+            "torch.manual_seed sets a global state, which JAX has not", "call within `with fnjax.torch.seed(key):`"
+        )
+    key = jax.random.fold_in(found.block._root, 0)  # draws count from 1
+    for half in (number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF):
+        key = jax.random.fold_in(key, half)
+    _enter(key, 0)
+
+
+@contextlib.contextmanager
+def fork(devices: Any = None, enabled: bool = True, **_: Any) -> Iterator[None]:
+    """Leave the random numbers after a block as they were before it (torch.random.fork_rng)."""
+    before = _current.get()
+    count = 0 if before is None else before.block._count
+    try:
+        yield
+    finally:
+        if enabled:
+            _current.set(before)
+            if before is not None:
+                before.block._count = count

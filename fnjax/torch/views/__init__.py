@@ -1,0 +1,1 @@
+"""Views and indexing: what shares memory, and what is written through it."""
