@@ -15,9 +15,9 @@ from benchmarks import triton_launches as launches
 from fnjax import triton
 from fnjax.triton.debug.execution import Execution
 from fnjax.triton.interpreter import loops
-from fnjax.triton.interpreter.independence import independent
 from fnjax.triton.values import views
 from fnjax.triton.values.affine import MOST, Affine, LoopVariable, along_axis
+from fnjax.triton.values.independence import independent
 from fnjax.triton.values.state import LoopAccess, State, VectorizedLoop, launching
 from tests.triton.test_goldens import FIRST
 from tests.triton.test_goldens import launch as launched
@@ -344,7 +344,7 @@ STEPS = st.integers(-6, 6)
 @given(st.data())
 def test_turns_called_independent_share_no_address(data):
     """Counted out for small loops: where a store is among the accesses, no two turns meet at an address."""
-    turns = VectorizedLoop(LoopVariable.along(1, 3), 0)
+    turns = VectorizedLoop(LoopVariable.along(1, 3), 0, False, [])
     lanes, programs = 4, 2
     for kind in ("write", data.draw(st.sampled_from(["read", "write"]))):
         base = np.array([data.draw(st.integers(0, 20)) for _ in range(programs)]).reshape(

@@ -138,6 +138,11 @@ class Carry:
             parts[name].append(tensor)
         return {name: self.structures[name].fill(iter(found)) for name, found in parts.items()}
 
+    @property
+    def probing(self) -> bool:
+        """Return True where the step of a tensor is not known yet."""
+        return any(carried.probed for *_, carried in self._each())
+
     def first_arrays(self) -> list[jax.Array]:
         """Return the carried arrays before the first iteration."""
         return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,10 +14,11 @@ from fnjax.triton.interpreter.carry import Carry, alike, assigned
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import views
-from fnjax.triton.values.addresses import rows_of, set_rows
+from fnjax.triton.values.addresses import read, rows_of, set_rows, write
 from fnjax.triton.values.affine import LoopVariable, leading
 from fnjax.triton.values.arithmetic import logical_and
 from fnjax.triton.values.state import current
+from fnjax.triton.values.streams import Key, Streams
 from fnjax.triton.values.tensor import Tensor
 
 Arrays = list[Any]
@@ -33,12 +35,18 @@ class Fixpoint:
         stored: by buffer, the layout in which it is carried: that of the stores in the loop. XLA updates it in place;
             if it were carried flat, XLA would copy all of memory in each iteration.
         rows: memory before the loop as it was stored (`State.rows`).
+        streams: what it reads and writes row after row, where its number of iterations is known.
+        written_to: the streams that the iteration traced last has written.
         found: the fixpoint of an earlier trace of the same loop, which this one starts from.
         misfit: True if the iteration traced last did not return the types that it was given; its results are discarded.
     """
 
     def __init__(
-        self, frame: Frame, node: ast.For | ast.While, target: Callable[[LoopVariable], Tensor] | None = None
+        self,
+        frame: Frame,
+        node: ast.For | ast.While,
+        target: Callable[[LoopVariable], Tensor] | None = None,
+        iterations: int | None = None,
     ) -> None:
         """Begin with the types before the first iteration.
 
@@ -46,11 +54,12 @@ class Fixpoint:
             frame: the call that the loop is in.
             node: the statement.
             target: returns the value of the variable of a `for` in an iteration; None for a `while`.
+            iterations: their number, if it is known.
         """
         self.frame, self.node, self.target, self.state = frame, node, target, current()
         state, self.before = self.state, dict(frame.names)
         self.buffers, self.written, self.active = list(state.buffers), set(state.written), state.active
-        self.accesses = len(state.vectorized_loops[-1].accesses) if state.vectorized_loops else 0
+        self.outputs, self.around = state.outputs, state.streams
         exposed, later = carried(frame.source.node, node)
         self.own = {*assigned(*node.body), *(assigned(node.target) if isinstance(node, ast.For) else ())}
         live = [n for n in sorted(self.own) if n in exposed | later]
@@ -64,6 +73,11 @@ class Fixpoint:
         self.layouts: set[Any] = self.found.get("layouts", set())
         self.stored: dict[int, Any] = dict(self.found.get("stored", {}))
         self.rows = dict(state.rows)
+        depth = sum(n > 1 for n in state.lead)
+        self.streams = None if iterations is None else Streams(iterations, depth, self.carry.buffers, state.streams)
+        if self.streams is not None:
+            self.streams.inputs = list(self.found.get("streams", ()))
+        self.written_to: list[Key] = []
         self.misfit = False
 
     def untouched(self) -> dict[str, Any]:
@@ -87,8 +101,13 @@ class Fixpoint:
         self.frame.names = self.untouched() | self.carry.values_in(arrays, variable)
 
     def iterate(
-        self, arrays: Arrays, buffers: Arrays, variable: LoopVariable | None, going: Tensor | None
-    ) -> tuple[Arrays, Arrays]:
+        self,
+        arrays: Arrays,
+        buffers: Arrays,
+        variable: LoopVariable | None,
+        going: Tensor | None,
+        inputs: Sequence[Any] = (),
+    ) -> tuple[Arrays, Arrays, Arrays]:
         """Interpret one iteration.
 
         Args:
@@ -96,11 +115,16 @@ class Fixpoint:
             buffers: the carried buffers.
             variable: the loop variable that numbers the iterations; None in a `while`.
             going: the mask of programs that take this iteration; None for all.
+            inputs: the rows of its streams.
 
         Returns:
-            the arrays and buffers for the next iteration; those that were given, where their types do not fit.
+            the arrays and buffers for the next iteration, those that were given where their types do not fit, and the
+            rows that are written.
         """
         state, frame = self.state, self.frame
+        state.streams, state.outputs = self.streams, {}
+        if self.streams is not None and variable is not None:
+            self.streams.start(variable, inputs)
         self.start(arrays, variable)
         given = dict(frame.names)
         self.set_memory(buffers)
@@ -111,10 +135,18 @@ class Fixpoint:
         with self.writing() as known, state.masked(alive):
             interpret(frame, self.node.body)
         after = self.carry.arrays_after(frame.names, given, variable, going)
-        self.misfit = not known or after is None
+        written = [] if self.streams is None else self.streams.finish(state.accesses, state.outputs)
+        self.misfit = not known or after is None or (self.streams is not None and self.streams.misfit)
         if self.misfit or after is None:
-            return arrays, buffers
-        return self.alike(after), self.memory()
+            return arrays, buffers, []
+        self.written_to = list(state.outputs)
+        return self.alike(after), self.memory(), written
+
+    def inputs(self) -> Arrays:
+        """Return the rows that all iterations read, along their first axis."""
+        assert self.streams is not None
+        self.streams.inputs = [key for key in self.streams.inputs if key[0] not in self.carry.buffers]
+        return [self.streams.first_axis(read(self.state, key[0], key[3]), key) for key in self.streams.inputs]
 
     def memory(self) -> Arrays:
         """Return the carried buffers as they are now."""
@@ -161,39 +193,50 @@ class Fixpoint:
         """Set names, memory and mask to those around the loop."""
         self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)
         self.state.rows = dict(self.rows)
+        self.state.outputs, self.state.streams = self.outputs, self.around
+        if self.streams is not None:
+            self.streams.end()
 
     def solve(self, attempt: Callable[[], Any]) -> Any:
         """Call `attempt`, which traces the whole loop, until all types fit, and return its result.
 
-        The first call is abstract, unless an earlier trace is known: it leaves no operations in the program.
+        The first call is abstract, unless an earlier trace is known: it leaves no operations in the program. So is the
+        second one where the first has found steps of carried tensors, since addresses are other ones then.
 
         Raises:
             TypeError: there is no fixpoint after 24 attempts.
         """
         state = self.state
-        to_reshape, reshaped = state.to_reshape, state.reshaped
+        to_reshape, reshaped, probing = state.to_reshape, state.reshaped, False
         for number in range(ATTEMPTS):
-            if state.vectorized_loops:
-                del state.vectorized_loops[-1].accesses[self.accesses :]
             self.reset()
             state.written = set(self.written)
             state.traced += 1
             state.to_reshape, state.reshaped = set(), reshaped | self._reshaped()
-            trial = not (number or self.found)
+            trial = not self.found and (number == 0 or probing)
+            probing, carried = self.carry.probing, set(self.carry.buffers)
             try:
-                result = jax.eval_shape(attempt) if trial else attempt()
+                with state.recording() as accesses:
+                    result = (
+                        jax.eval_shape(functools.partial(attempt)) if trial else attempt()
+                    )  # JAX caches by function
                 fits = not (self._lacks_layouts() or self.misfit or trial)
             finally:
                 state.traced -= 1
                 state.to_reshape, state.reshaped = to_reshape | self.layouts, reshaped
                 self.reset()
+            if probing:  # it took addresses for others than they are
+                self.carry.buffers.intersection_update(carried)
             if fits:
+                state.accesses += accesses
+                streams = [] if self.streams is None else self.streams.inputs
                 types = {n: self.carry.types[n] for n in self.carry.names}
                 self.found |= {
                     "layouts": self.layouts,
                     "types": types,
                     "buffers": set(self.carry.buffers),
                     "stored": self.stored,
+                    "streams": [key for key in streams if not key[3].dynamic],  # loops around have other variables
                 }
                 return result
         raise TypeError("what a loop carries changes its type with every iteration")
@@ -212,8 +255,17 @@ class Fixpoint:
         self.layouts = self.layouts | found
         return bool(found)
 
-    def finish(self, arrays: Sequence[Any], buffers: Sequence[Any], iterations: Tensor | None) -> None:
-        """Set names and memory to their values after the loop, of which each program takes `iterations`."""
+    def finish(
+        self, arrays: Sequence[Any], buffers: Sequence[Any], iterations: Tensor | None, written: Sequence[Any] = ()
+    ) -> None:
+        """Set names and memory to their values after the loop, of which each program takes `iterations`.
+
+        `written` are the rows that the iterations have written, along their first axis.
+        """
         self.frame.names = self.untouched() | self.carry.values_after(arrays, iterations)
         self.set_memory(buffers)
-        self.state.written |= self.carry.buffers
+        for key, rows in zip(self.written_to, written, strict=True):
+            assert self.streams is not None
+            write(self.state, key[0], key[3], self.streams.in_place(rows, key))
+        self.state.written |= self.carry.buffers | {key[0] for key in self.written_to}
+        self.streams, self.written_to = None, []  # they hold variables of loops around

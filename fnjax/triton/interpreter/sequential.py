@@ -50,7 +50,7 @@ def trace_for(
             return of_affine(start.affine.plus(of_variable(variable, advance)), kind)
         return start + _scalar(variable.value * advance, kind)
 
-    loop = Fixpoint(frame, node, target)
+    loop = Fixpoint(frame, node, target, iterations)
 
     def goes_on(variable: LoopVariable) -> Any:
         if distance is None:
@@ -61,30 +61,39 @@ def trace_for(
 
     def attempt() -> Any:
         # The functions are new in each attempt: JAX caches traces by function, and types have been widened since.
-        def iterate(k: Any, carry: tuple[Arrays, Arrays]) -> tuple[Arrays, Arrays]:
+        def iterate(k: Any, carry: tuple[Arrays, Arrays], inputs: Arrays) -> tuple[Arrays, Arrays, Arrays]:
             with loop.tracing():
                 variable = LoopVariable(k, 0, MANY if iterations is None else iterations - 1)
-                return loop.iterate(*carry, variable, goes_on(variable))
+                return loop.iterate(*carry, variable, goes_on(variable), inputs)
 
         def more(carried: Any) -> jax.Array:
             return jnp.any(loop.within(as_mask(goes_on(LoopVariable(carried[0], 0, MANY)))).array())
 
         if iterations is None:
             first = (jnp.int32(0), *loop.first())
-            k, *carry = lax.while_loop(more, lambda c: (c[0] + 1, *iterate(c[0], c[1:])), first)
-            return forward_only(carry, frame, node), k
+            k, *carry = lax.while_loop(more, lambda c: (c[0] + 1, *iterate(c[0], c[1:], [])[:2]), first)
+            return (*forward_only(carry, frame, node), []), k
         # In reverse mode, an iteration is recomputed from its carry, so that its intermediates are not saved.
         # Where it writes, its carry is all of memory, and saving the intermediates is cheaper.
         outermost = loop.state.traced == 1 and not loop.carry.buffers
         body = jax.checkpoint(iterate, prevent_cse=False) if outermost else iterate
-        return lax.fori_loop(0, iterations, body, loop.first()), iterations
 
-    (arrays, buffers), last = loop.solve(attempt)
+        def step(carry: Any, given: Any) -> Any:
+            arrays, buffers, written = body(given[0], carry, given[1])
+            return (arrays, buffers), written
+
+        inputs, reverse = loop.inputs(), loop.streams.reverse
+        numbers = jnp.arange(iterations, dtype=jnp.int32)
+        given = numbers[::-1] if reverse else numbers, inputs
+        carry, written = lax.scan(step, loop.first(), given, reverse=reverse)
+        return (*carry, written), iterations
+
+    (arrays, buffers, written), last = loop.solve(attempt)
     if distance is None:
         taken = of_affine(constant(last), types.int32)
     else:
         taken = (where(distance > 0, distance, 0) + (stride - 1)) // stride
-    loop.finish(arrays, buffers, taken)
+    loop.finish(arrays, buffers, taken, written)
 
 
 def trace_while(frame: Frame, node: ast.While, test: Tensor, waiting: Sequence[str] | None = None) -> None:
@@ -108,7 +117,7 @@ def trace_while(frame: Frame, node: ast.While, test: Tensor, waiting: Sequence[s
             arrays, buffers, alive, stuck = carry
             with loop.tracing():
                 going = Tensor(alive, types.int1, ())
-                out, memory = loop.iterate(arrays, buffers, None, going)
+                out, memory, _ = loop.iterate(arrays, buffers, None, going)
                 if loop.misfit:
                     return carry
                 loop.start(out, None)

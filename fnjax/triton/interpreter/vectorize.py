@@ -18,7 +18,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.interpreter.carry import advanced, assigned, equal, flatten, of_variable
-from fnjax.triton.interpreter.independence import independent
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import types
@@ -36,6 +35,7 @@ from fnjax.triton.values.arithmetic import (
     where,
 )
 from fnjax.triton.values.exceptions import NotVectorizable
+from fnjax.triton.values.independence import independent
 from fnjax.triton.values.products import product
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
@@ -118,6 +118,7 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     if state.in_sequence or iterations < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
         return False
     names, buffers, written, active = dict(frame.names), list(state.buffers), set(state.written), state.active
+    outputs = state.outputs
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     try:
         with state.vectorizing(iterations) as side:
@@ -131,9 +132,9 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     except NotVectorizable:
         state.loops[tried] = True
         frame.names, state.buffers, state.written, state.active = names, buffers, written, active
+        state.outputs = outputs
         return False
-    if state.vectorized_loops:
-        state.vectorized_loops[-1].accesses += side.accesses
+    state.accesses += side.accesses
     return True
 
 

@@ -79,6 +79,10 @@ def read(state: State, buffer: int, view: View) -> Any:
     concatenation. That of slices would be, for each iteration, an array as large as memory that is zero outside of its
     slice, and the sum of these.
     """
+    if state.streams is not None:
+        found = state.streams.read(buffer, view, state.outputs, state.buffers[buffer].dtype)
+        if found is not None:
+            return found
     rows = _rows_of(state, buffer, view)
     single_slice = view.single_slice if state.unrolled_loops and not state.traced else None
     if single_slice is None:
@@ -96,6 +100,15 @@ def read(state: State, buffer: int, view: View) -> Any:
             slices[at : at + 1] = zip(edges, lax.split(one, sizes, axis=axis), strict=False)
             return dict(slices)[first]
     return views.read(rows, view)  # it overlaps a slice of another iteration
+
+
+def write(state: State, buffer: int, view: View, value: Any) -> None:
+    """Replace the elements of a view; in a sequential loop they become rows of a stream, where they are such."""
+    key = None if state.streams is None else state.streams.key(buffer, view)
+    if key is not None:
+        state.outputs = {k: v for k, v in state.outputs.items() if k != key} | {key: value}
+        return
+    set_rows(state, buffer, view.layout, views.write(rows_of(state, buffer, view.layout), view, value))
 
 
 def _try_otherwise(affine: Affine, state: State) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -59,6 +60,11 @@ class LoopVariable:
 
     def __init__(self, value: Any, low: Any, high: Any, axis: Any = None) -> None:
         self.value, self.low, self.high, self.axis = value, low, high, axis
+
+    @functools.cached_property
+    def range(self) -> LoopVariable:
+        """The variable without its value where that is a tracer."""
+        return LoopVariable(None, self.low, self.high) if self.axis is None else self
 
     @classmethod
     def along(cls, axis: Any, size: int) -> Any:
@@ -146,7 +152,7 @@ class Affine:
 
     def untraced(self) -> Affine:
         """Return a copy with `MOST` leading axes that holds no tracers: variables of traced loops keep only a range."""
-        held = ((v if v.axis is not None else LoopVariable(None, v.low, v.high), c) for v, c in self.terms)
+        held = ((v.range, c) for v, c in self.terms)
         base = self.base.reshape(self.base.shape + (1,) * (MOST - self.base.ndim))
         return dataclasses.replace(self, base=base, terms=tuple(held))
 

@@ -9,10 +9,11 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Affine, Shape, leading
+from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
+from fnjax.triton.values.independence import are_distinct
 from fnjax.triton.values.memory import SelectedPointer, _active_lanes, flat_lanes
 from fnjax.triton.values.rows import update_rows
 from fnjax.triton.values.state import current
@@ -125,23 +126,14 @@ def _old_values(memory: Any, index: Any) -> Any:
 
 def _one_by_one(combine: Any, pointer: Any, memory: Any, index: Any, data: Any) -> Any:
     """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
-    if index.shape[0] == 1 or (pointer.offset.affine is not None and _distinct(pointer.offset.affine)):
+    affine = pointer.offset.affine
+    if index.shape[0] == 1 or (affine is not None and are_distinct(zip(affine.strides, affine.shape, strict=True))):
         old = memory.at[index].get(mode="fill", fill_value=0)
         new = memory.at[index].set(combine(old, data), mode="drop")
     else:
         new, old = _in_turn(combine, memory, index, data)
     current().buffers[pointer.buffer] = new
     return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
-
-
-def _distinct(affine: Affine) -> bool:
-    """Return True where all lanes of a block certainly have different addresses."""
-    reach = 0
-    for stride, size in sorted((abs(s), n) for s, n in zip(affine.strides, affine.shape, strict=True) if n > 1):
-        if stride <= reach:
-            return False
-        reach += stride * (size - 1)
-    return True
 
 
 def compare_and_swap(pointer: Any, expected: Any, value: Any, sem: Any = None) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types, views
-from fnjax.triton.values.addresses import read, rows_of, set_rows, tail_of, view_of, without_tail
+from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail, write
 from fnjax.triton.values.affine import Shape, constant, leading
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
@@ -246,12 +246,11 @@ def _write_view(pointer: Any, view: View, remaining: Any, value: Any) -> Any:
         mask = _over_block(given[1], full, is_mask=True)
         if mask is None:
             return False
-        old = views.read(rows_of(state, pointer.buffer, view.layout), view)
+        old = read(state, pointer.buffer, view)
         new = jnp.where(views.from_block(mask, view), views.from_block(block, view), old)
     else:
         new = views.from_block(block, view)
-    rows = views.write(rows_of(state, pointer.buffer, view.layout), view, new)
-    set_rows(state, pointer.buffer, view.layout, rows)
+    write(state, pointer.buffer, view, new)
     return True
 
 

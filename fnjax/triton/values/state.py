@@ -32,6 +32,9 @@ class State:
         lead = [size for sizes in reversed(self.splits) for size in sizes if size > 1] if at_once else []
         self.lead = tuple(lead) or (1,)
         self.vectorized_loops: list[VectorizedLoop] = []
+        self.accesses: list[LoopAccess] = []  # of the innermost loop around the current statement
+        self.streams: Any = None  # the `streams.Streams` of the innermost loop, where it is a sequential `for`
+        self.outputs: dict[Any, Any] = {}  # by stream, the rows that an iteration has written
         self.traced = 0  # number of sequentially traced loops around the current statement
         self.unrolled_loops = 0  # number of unrolled loops around the current statement
         self.reshaped: dict[Any, Any] = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
@@ -87,11 +90,20 @@ class State:
         return splits if splits != self.splits and sum(n > 1 for sizes in splits for n in sizes) <= MOST else None
 
     def record_access(self, kind: str, buffer: int, affine: Affine | None, conditions: Sequence[Affine]) -> None:
-        """Record a memory access of the innermost vectorised loop, so that `independence` can check it later."""
-        if self.vectorized_loops:
+        """Record a memory access of the innermost loop, so that `independence` can check it later."""
+        if self.vectorized_loops or self.traced:
             address = None if affine is None else affine.untraced()
             rest = tuple(condition.untraced() for condition in conditions)
-            self.vectorized_loops[-1].accesses.append(LoopAccess(kind, buffer, address, rest, self.traced))
+            self.accesses.append(LoopAccess(kind, buffer, address, rest, self.traced))
+
+    @contextlib.contextmanager
+    def recording(self) -> Iterator[list[LoopAccess]]:
+        """Record the memory accesses of a loop, in the list that it yields, while the context lasts."""
+        before, self.accesses = self.accesses, []
+        try:
+            yield self.accesses
+        finally:
+            self.accesses = before
 
     @contextlib.contextmanager
     def vectorizing(self, size: int) -> Iterator[Any]:
@@ -110,9 +122,9 @@ class State:
         lead, active, traced = self.lead, self.active, self.traced
         self.lead = (*lead[:place], size)
         is_new = place == len(lead)
-        self.vectorized_loops.append(VectorizedLoop(LoopVariable.along(place, size), traced, is_new))
         try:
-            with with_leading(len(self.lead)):
+            with with_leading(len(self.lead)), self.recording() as accesses:
+                self.vectorized_loops.append(VectorizedLoop(LoopVariable.along(place, size), traced, is_new, accesses))
                 yield self.vectorized_loops[-1]
         finally:
             self.vectorized_loops.pop()
@@ -153,9 +165,8 @@ class VectorizedLoop:
         accesses: the memory accesses in its body.
     """
 
-    def __init__(self, variable: LoopVariable, traced: Any, is_new: bool = False) -> None:
-        self.variable, self.traced, self.is_new = variable, traced, is_new
-        self.accesses: list[LoopAccess] = []
+    def __init__(self, variable: LoopVariable, traced: Any, is_new: bool, accesses: list[LoopAccess]) -> None:
+        self.variable, self.traced, self.is_new, self.accesses = variable, traced, is_new, accesses
 
     def with_axis(self, array: Any) -> Any:
         """Return an array that was made before the loop, with the loop's axis."""

@@ -142,16 +142,22 @@ def find_view(address: Affine, conditions: list[Affine], length: int) -> View | 
     for axis in axes:
         axis.coefficients = [coefficients[id(axis)] for _, _, coefficients, _ in usable]
     axes = merged(sorted((a for a in axes), key=lambda a: -a.stride))
-    if not axes or axes[-1].stride != 1:
-        axes.append(Axis(1, 1, [], [0] * len(usable)))
-    facts = [(first, [axis.coefficients[i] for axis in axes], terms) for i, (_, first, _, terms) in enumerate(usable)]
-    found = _fit_dimensions(axes, 0, first, address.traced_variables, length, facts, True)
+    strides = {abs(c) for _, c in address.traced_variables} - {axis.stride for axis in axes}
+    # With a dimension for each loop variable, iterations access single rows of it (`streams`).
+    for own in (strides, set()) if strides else (set(),):
+        every = sorted((*axes, *(Axis(1, stride, [], [0] * len(usable)) for stride in own)), key=lambda a: -a.stride)
+        if not every or every[-1].stride != 1:
+            every.append(Axis(1, 1, [], [0] * len(usable)))
+        facts = [(start, [a.coefficients[i] for a in every], terms) for i, (_, start, _, terms) in enumerate(usable)]
+        found = _fit_dimensions(every, 0, first, address.traced_variables, length, facts, True)
+        if found is not None:
+            break
     if found is None:
         return None
     dimensions, _, expressed = found
     done = {usable[i][0] for i in expressed}
     remaining = tuple(i for i in range(len(conditions)) if i not in done)
-    return View(tuple(dimensions), tuple(axes), remaining, address.base.ndim, address.base.ndim + len(address.shape))
+    return View(tuple(dimensions), tuple(every), remaining, address.base.ndim, address.base.ndim + len(address.shape))
 
 
 def strides_of(affine: Affine) -> dict[int, tuple[int, int]] | None:
@@ -316,7 +322,8 @@ def _starts(view: View) -> Any:
         for variable, coefficient in dimension.terms:
             start = start + variable.value * coefficient
         if dimension.before or dimension.after:
-            start = jnp.clip(start, 0, dimension.before + dimension.count + dimension.after - dimension.size)
+            most = dimension.before + dimension.count + dimension.after - dimension.size
+            start = jnp.clip(start, 0, most) if dimension.terms else min(max(start, 0), most)
         starts.append(start)
     if view.dynamic:  # of one type: with 64 bits a number would be int64 next to a variable of int32
         kind = jnp.result_type(*starts)
