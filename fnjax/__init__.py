@@ -36,6 +36,21 @@ _HOMES = {
     "saved_report": "fnjax.graph",
 }
 
+_ABSENT = {
+    "Tensor": "jax.Array; in PyTorch source that fnjax.torch.load runs it is torch.Tensor",
+    "autograd": "fnjax.Function for torch.autograd.Function, jax.grad for torch.autograd.grad",
+    "compile": "jax.jit",
+    "enable_grad": "nothing: jax.grad differentiates the function that it gets",
+    "func": "jax.grad, jax.vjp, jax.jvp, jax.vmap",
+    "grad": "jax.grad",
+    "jit": "jax.jit",
+    "load": "fnjax.torch.load",
+    "nn": "fnjax.torch.nn, or a library of layers in JAX",
+    "no_grad": "jax.lax.stop_gradient",
+    "tensor": "jnp.asarray",
+    "vmap": "jax.vmap",
+}
+
 if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax import collectives as collectives
     from fnjax import errors as errors
@@ -70,4 +85,6 @@ if _typing.TYPE_CHECKING:  # the same once more, for type checkers and editors
     from fnjax.graph import saved_report as saved_report
 else:
     __all__ = list(_HOMES)
-    __getattr__, __dir__ = _lazy(__name__, _HOMES, ("collectives", "errors", "graph", "port", "torch", "triton"))
+    __getattr__, __dir__ = _lazy(
+        __name__, _HOMES, ("collectives", "errors", "graph", "port", "torch", "triton"), _ABSENT
+    )

@@ -11,7 +11,7 @@ from typing import Any
 
 
 def lazy(
-    package: str, homes: Mapping[str, str], modules: Iterable[str] = ()
+    package: str, homes: Mapping[str, str], modules: Iterable[str] = (), absent: Mapping[str, str] = {}
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and the `__dir__` of a package (PEP 562).
 
@@ -19,6 +19,7 @@ def lazy(
         package: its name.
         homes: for each public name the module that defines it.
         modules: the package's public modules.
+        absent: names that are looked for there, and what to write instead.
     """
     namespace = vars(sys.modules[package])
     public = frozenset(modules)
@@ -27,7 +28,8 @@ def lazy(
         if name in public:
             return importlib.import_module(f"{package}.{name}")
         if name not in homes:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            hint = f": write {absent[name]}" if name in absent else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}")
         value = namespace[name] = getattr(importlib.import_module(homes[name]), name)
         return value
 

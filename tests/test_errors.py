@@ -302,11 +302,29 @@ def test_other_type_errors_are_left_alone():
     assert not any("static_argnums" in note for note in getattr(info.value, "__notes__", []))
 
 
-def test_torch_methods_get_a_hint():
-    """A method that only torch.Tensor has points to the page about PyTorch."""
-    with pytest.raises(AttributeError) as info:
-        function(lambda ctx, x: x.detach()).apply(X)
-    assert any("what to write instead of .detach" in note for note in info.value.__notes__)
+@pytest.mark.parametrize(
+    ("method", "error", "note"),
+    [
+        (lambda x: x.detach(), AttributeError, "write jax.lax.stop_gradient(x) for x.detach"),
+        (lambda x: x.exp(), AttributeError, "write jnp.exp(x) for x.exp"),
+        (lambda x: x.retain_grad(), AttributeError, "gets JAX arrays"),
+        (lambda x: x.view(3, 1), NotImplementedError, "x.reshape(3, 1) for view"),
+        (lambda x: x.flatten(1), ValueError, "x.reshape(3, 1) for view and flatten"),
+        (lambda x: x.squeeze(0), ValueError, "only where that axis has size 1"),
+    ],
+    ids=["detach", "exp", "retain_grad", "view", "flatten", "squeeze"],
+)
+def test_torch_methods_get_a_hint(method, error, note):
+    """A method that only torch.Tensor has, or that NumPy has with other arguments: what to write, and the page."""
+    with pytest.raises(error) as info:
+        function(lambda ctx, x: method(x)).apply(jnp.ones((3, 2)))
+    assert any(note in n and "fnjax explain torch-habits" in n for n in info.value.__notes__)
+
+
+def test_names_of_torch_say_what_to_write():
+    """Names that a user of PyTorch looks for in fnjax raise with what to write instead."""
+    with pytest.raises(AttributeError, match=r"module 'fnjax' has no attribute 'no_grad': write jax.lax.stop_gradient"):
+        fnjax.no_grad  # noqa: B018 - the access is the test
 
 
 def test_exceptions_of_the_user_pass_unchanged():

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from fnjax._function.arguments import Arguments
 from fnjax._function.rule_errors import build_error
@@ -19,7 +20,31 @@ from fnjax.errors import AxisError, FnjaxError, location
 _TORCH_HABITS = re.compile(
     r"unexpected keyword argument '(dim|keepdim|unbiased|non_blocking)'|as a data type|must be Tensor"
     r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
+    r"|array\.view\(\) is not supported|for 'order' argument: -?\d|select an axis to squeeze"
 )
+# What to write instead of a method of torch.Tensor where it is no function of jax.numpy with the same name.
+_INSTEAD = {
+    "clamp": "jnp.clip(x, min, max)",
+    "clone": "x",
+    "contiguous": "x",
+    "cpu": "x",
+    "cuda": "x",
+    "detach": "jax.lax.stop_gradient(x)",
+    "expand": "jnp.broadcast_to(x, shape)",
+    "float": "x.astype(jnp.float32)",
+    "masked_fill": "jnp.where(mask, value, x)",
+    "mm": "x @ y",
+    "mul": "x * y",
+    "numel": "x.size",
+    "permute": "x.transpose(axes)",
+    "sigmoid": "jax.nn.sigmoid(x)",
+    "size": "x.shape",
+    "softmax": "jax.nn.softmax(x, axis)",
+    "t": "x.T",
+    "to": "x.astype(dtype)",
+    "type_as": "x.astype(y.dtype)",
+    "unsqueeze": "jnp.expand_dims(x, axis)",
+}
 # Errors where JAX needs the values of what it traces.
 CONCRETE_ERRORS = (
     jax.errors.ConcretizationTypeError,
@@ -28,7 +53,7 @@ CONCRETE_ERRORS = (
     jax.errors.NonConcreteBooleanIndexError,
 )
 # Errors that may be about tracers, ctx or habits of PyTorch.
-_ANNOTATED = (*CONCRETE_ERRORS, TypeError, IndexError, ValueError, AttributeError)
+_ANNOTATED = (*CONCRETE_ERRORS, TypeError, IndexError, ValueError, AttributeError, NotImplementedError)
 
 
 @contextlib.contextmanager
@@ -108,19 +133,22 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
             f"setup_context) and of backward. {location(method)}"
         )
     if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+        instead = _INSTEAD.get(e.name, f"jnp.{e.name}(x)" if hasattr(jnp, e.name) else "")
+        write = f"write {instead} for x.{e.name}; " if instead else ""
         return (
             f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; "
-            f"`fnjax explain torch-habits` says what to write instead of .{e.name}. {location(method)}"
+            f"{write}see `fnjax explain torch-habits`. {location(method)}"
         )
     if isinstance(e, AttributeError) and isinstance(e.obj, int | float):
         return (
             f"{method.__qualname__} gets Python numbers as they are; call {name}.apply with "
             f"jnp.asarray(number) to have an array (and a gradient). {location(method)}"
         )
-    if isinstance(e, TypeError) and _TORCH_HABITS.search(text):
+    if isinstance(e, TypeError | ValueError | NotImplementedError) and _TORCH_HABITS.search(text):
         return (
             f"{method.__qualname__} gets JAX arrays, which have NumPy's methods (x.size is a number, "
-            "x.sum(axis=0, keepdims=True), x.reshape(-1)), and functions of torch do not take them; see "
+            "x.sum(axis=0, keepdims=True), x.reshape(3, 1) for view and flatten, x.squeeze(0) only where that axis has "
+            "size 1), and functions of torch do not take them; see "
             f"`fnjax explain torch-habits`. {location(method)}"
         )
     if n_saved is not None and ("tuple index out of range" in text or "values to unpack" in text):
