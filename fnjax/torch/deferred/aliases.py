@@ -51,7 +51,8 @@ class Merged(Derived):
     def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]], strides: Strides | None = None) -> None:
         self.layout = layouts.make_layout(value.array.shape, strides)
         self._own = Storage(value, self.layout)
-        self.serial, self.shared = self._own.serial, ""
+        self.serial = self._own.serial
+        self.shared = next((t.memory.shared for t, _ in sides if t.memory.shared), "")
         found: dict[Any, _Twin] = {}
 
         def add(tensor: Tensor, test: _Test, order: float = 1) -> None:
@@ -165,7 +166,8 @@ def merge_memory(
         if not isinstance(side, Tensor) or side.dtype is not own or side.layout.shape != value.array.shape:
             continue
         # Memory that a branch made may be a choice, or a view, of older memory.
-        if any(root.serial < start or id(root) in shared for root in side.memory.roots):
+        is_older = any(root.serial < start or id(root) in shared for root in side.memory.roots)
+        if is_older or side.memory.shared:
             sides.append((side, Value(taken)))
     if not sides:
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -209,7 +210,15 @@ def _take_back(state: State) -> str:
             kept = {k: before[k] if k in traced else v for k, v in now.items() if k in before or k not in traced}
             keys = dict(zip((*before, *now), (*content.keys, *after.keys), strict=True))
             kind.write(owner, Content([keys[k] for k in kept], [*kept.values()]) if kind.is_merged else content)
+    for cached in state.list_caches():
+        if state.find_new(gc.get_referents(cached), _is_written):
+            lost = f"a tensor that {cached.__name__}() keeps, and that is written to,"
+            cached.cache_clear()
     return lost
+
+
+def _is_written(x: Any) -> bool:
+    return issubclass(type(x), Tensor) and x.memory.version > 0 and _is_traced(x)
 
 
 def _is_traced(x: Any) -> bool:

@@ -47,7 +47,8 @@ _PYTHONS = frozenset({
     "__annotations_cache__", "_abc_impl", "_fnjax_apply", "_fnjax_carried",
 })  # fmt: skip
 # Types whose objects lead to nothing but what their places hold; what a cache of functools holds may stay there.
-_WHOLE = frozenset({list, dict, set, deque, OrderedDict, types.CellType, type(functools.cache(int))})
+CACHE = type(functools.cache(int))
+_WHOLE = frozenset({list, dict, set, deque, OrderedDict, types.CellType, CACHE})
 _NOTHING = (types.ModuleType, types.FrameType, types.TracebackType, types.MappingProxyType)
 # Of the classes of fnjax those whose objects the source changes.
 _OWN = (Tensor, FunctionCtx, Stateful, RemovableHandle, RootSettings)
@@ -155,6 +156,21 @@ def _write_set(x: set[Any], content: Content) -> None:
 def _attributes(x: Any) -> dict[str, Any]:
     found: dict[str, Any] = object.__getattribute__(x, "__dict__")
     return found
+
+
+def _read_attributes(x: Any) -> Content:
+    found = _attributes(x)
+    return Content([*found, "__class__"], [*found.values(), type(x)])
+
+
+def _write_attributes(x: Any, content: Content) -> None:
+    found = dict(zip(content.keys, content.values, strict=True))
+    own = found.pop("__class__")
+    if own is not type(x):
+        if isinstance(own, Deferred):
+            raise own.refuse("an object's class")
+        x.__class__ = own
+    _write_dict(_attributes(x), Content([*found], [*found.values()]))
 
 
 def _read_cell(cell: types.CellType) -> Content:
@@ -274,9 +290,7 @@ OF_CLASSES = (CLASS,)
 ITEMS = Kind(_read_list, _write_list, _label_item)
 ENTRIES = Kind(_read_dict, _write_dict, _label_item)
 MEMBERS = Kind(_read_set, _write_set, is_merged=False)
-ATTRIBUTES = Kind(
-    lambda x: _read_dict(_attributes(x)), lambda x, content: _write_dict(_attributes(x), content), _label_attribute
-)
+ATTRIBUTES = Kind(_read_attributes, _write_attributes, _label_attribute)
 TENSOR = Kind(_read_tensor, _write_tensor, lambda name: ".grad" if name == "grad" else ".data")
 ITERATOR = Kind(_read_iterator, label=lambda _: "", is_merged=False)
 CONTEXT_VAR = Kind(lambda x: Content(("",), (x.get(UNBOUND),)), _write_variable)

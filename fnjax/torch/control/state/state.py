@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from fnjax.torch.control.state.places import (
     ATOMS,
+    CACHE,
     GLOBALS,
     GRAD_MODE,
     ITERATOR,
@@ -183,6 +184,10 @@ class State:
     def restore(self, changed: Iterable[int]) -> None:
         """Put back what places held."""
         self.put({i: self.places[i].content for i in changed})
+
+    def list_caches(self) -> list[Any]:
+        """Return the functions whose results functools keeps."""
+        return [x for x in self._seen.values() if type(x) is CACHE]
 
     def find_new(self, value: Any, is_wanted: Callable[[Any], bool]) -> bool:
         """Return whether a value leads to something wanted, over objects that are new."""
