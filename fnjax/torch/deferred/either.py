@@ -70,6 +70,10 @@ class Either(Deferred):
                 return [resolve(self.yes if value is truth else self.no)]
         return [self.yes, self.no]
 
+    def _list_leaves(self) -> list[Any]:
+        """Return the values of it, and of those among them of which a test decides which they are."""
+        return [leaf for x in self.list_values() for leaf in (x._list_leaves() if type(x) is Either else [x])]
+
     def refuse(self, use: str = "") -> NotSupported:
         """Return the exception for a use that needs to know which it is."""
         a, b = self.yes, self.no
@@ -125,10 +129,11 @@ class Either(Deferred):
         values = self.list_values()
         if len(values) == 1:
             return getattr(values[0], name)
-        if all(_is_data(x, name) for x in values):
-            return self.map(lambda x: vars(x)[name], f"the attribute {name}")
-        found = [getattr(x, name, _ABSENT) for x in values]
-        if _ABSENT in found or not all(isinstance(x, _CONSTANT) for x in values):
+        leaves = self._list_leaves()
+        if all(type(x) is Either or _is_data(x, name) for x in values) and not all(map(_is_constant, leaves)):
+            return self.map(lambda x: getattr(x, name), f"the attribute {name}")
+        found = [getattr(x, name, _ABSENT) for x in leaves]
+        if _ABSENT in found or not all(map(_is_constant, leaves)):
             raise self.refuse(f"the attribute {name}")
         if all(map(callable, found)):
             return lambda *args, **kwargs: distribute(
@@ -169,6 +174,10 @@ class Either(Deferred):
 
 _ABSENT = object()
 _CONSTANT = (Tensor, type, str, bytes, tuple, frozenset, bool, int, float, complex)  # methods change tensors only
+
+
+def _is_constant(value: Any) -> bool:
+    return isinstance(value, _CONSTANT)
 
 
 def _is_data(value: Any, name: str) -> bool:
