@@ -13,7 +13,7 @@ from fnjax.torch.control.branches import are_equal
 from fnjax.torch.control.state.effects import describe_place
 from fnjax.torch.control.state.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
 from fnjax.torch.control.state.state import State
-from fnjax.torch.deferred.aliases import Merged
+from fnjax.torch.deferred.aliases import Merged, are_alike
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.filtered import Filtered
@@ -89,6 +89,8 @@ class Carry:
     Attributes:
         storages: the storages that the body writes to.
         shared: the leaves that may share memory with others; these must not be written to.
+        replaced: those that are written to and then given other memory; a bool of each is carried, too: whether it
+            still is that from before the loop.
         moved: those that hold, after some iteration, memory from before the loop.
         first: those whose memory from before the loop is held then.
     """
@@ -101,23 +103,30 @@ class Carry:
         # Of each leaf its dtype, a number's types, and strides; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
         self.shared, self.moved, self.first = set[Place](), set[Place](), set[Place]()
+        self.replaced = dict[Place, Tensor]()
         self._find_shared(self.leaves)
 
     def enter(self, arrays: Sequence[Any]) -> list[Any]:
         """Replace the arrays of the variables and storages."""
         given = iter(arrays)
+        values = [[kind and next(given) for kind in kinds] for kinds in self.kinds]
+        flags = dict(zip(self.replaced, given, strict=False))
+        self.write(given)
         full = []
         for at, (tree, leaves, kinds) in enumerate(zip(self.trees, self.leaves, self.kinds, strict=True)):
-            made = [
-                leaf if kind is None else _make_of(kind, next(given)) for leaf, kind in zip(leaves, kinds, strict=True)
-            ]
+            made = [x if k is None else _make_of(k, v) for x, k, v in zip(leaves, kinds, values[at], strict=True)]
             for i, leaf in enumerate(made):
+                first = self.replaced.get((at, i))
+                if first is not None and (first.dtype, first.layout.shape) != (leaf.dtype, leaf.layout.shape):
+                    self._refuse_replaced(at)
+                if first is not None:
+                    leaf.memory = Merged(leaf.memory.value, [(first, Value(flags[at, i]))], strides_of(leaf.layout))
+                    leaf.layout = leaf.memory.layout
                 if (at, i) in self.shared and isinstance(leaf, Tensor):
                     leaf.memory.shared = (
                         f"a write to {self.names[at]}, which may share memory in a loop that ends on a traced value"
                     )
             full.append(tree.unflatten(made))
-        self.write(given)
         return full
 
     def write(self, arrays: Any) -> None:
@@ -129,16 +138,18 @@ class Carry:
 
     def leave(self, state: Sequence[Any]) -> list[Any]:
         """Return the arrays of the variables and storages."""
-        arrays = []
-        for value, kinds in zip(state, self.kinds, strict=True):
+        arrays, flags = [], dict[Place, Any]()
+        for at, (value, kinds) in enumerate(zip(state, self.kinds, strict=True)):
             leaves = jax.tree.leaves(value, is_leaf=is_leaf)
             if len(leaves) != len(kinds):
                 leaves = [UNBOUND] * len(kinds)
-            for leaf, kind in zip(leaves, kinds, strict=True):
+            for i, (leaf, kind) in enumerate(zip(leaves, kinds, strict=True)):
+                if (at, i) in self.replaced:
+                    flags[at, i] = _is_kept(leaf, self.replaced[at, i])
                 if kind is not None:
                     array = leaf.array if isinstance(leaf, (Tensor, Number)) else jnp.asarray(leaf)
                     arrays.append(array.astype(kind[0].array))
-        return [*arrays, *(s.value.array for s in self.storages)]
+        return [*arrays, *(flags[p] for p in self.replaced), *(s.value.array for s in self.storages)]
 
     def _find_shared(
         self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]] = (), start: int = 0
@@ -160,7 +171,7 @@ class Carry:
             if isinstance(leaf, Tensor) and self.kinds[at][i] is not None
         }
         owners = {
-            id(leaf.memory): (at, i)
+            id(leaf.memory.roots[0]): (at, i)
             for at, row in enumerate(entered)
             for i, leaf in enumerate(row)
             if (at, i) in places and isinstance(leaf, Tensor)
@@ -168,7 +179,10 @@ class Carry:
         found = set[Place]()
         sources: dict[Place, list[Any]] = {p: [] for p in places}
         for p, leaf in places.items():
+            first = [*map(id, self.replaced[p].memory.roots)] if p in self.replaced else []
             for root in leaf.memory.roots:
+                if id(root) in first:
+                    continue
                 if root.serial < start:
                     found.add(p)
                     root.shared = f"a write to what {self.names[p[0]]} became in a loop that ends on a traced value"
@@ -187,6 +201,9 @@ class Carry:
             found |= {p for p in held for q in held if p != q and held[p] & held[q]}
         is_new = not found <= self.shared
         self.shared |= found
+        exact = self.replaced.keys() - self.shared
+        self.moved -= exact
+        self.first -= {p for p in exact if all(p not in given for q, given in held.items() if p != q)}
         return is_new
 
     def share_first(self, result: Sequence[Any], iterations: Any) -> None:
@@ -199,7 +216,8 @@ class Carry:
             leaves = jax.tree.leaves(value, is_leaf=is_leaf)
             for i, (leaf, kind) in enumerate(zip(leaves, self.kinds[at], strict=False)):
                 first = self.leaves[at][i]
-                if kind is None or not isinstance(leaf, Tensor) or self.values[at] is UNBOUND or leaf is first:
+                is_own = leaf is first or ((at, i) in self.replaced and (at, i) not in self.shared)
+                if kind is None or not isinstance(leaf, Tensor) or self.values[at] is UNBOUND or is_own:
                     continue
                 if (at, i) in self.moved | self.shared:
                     leaf.memory.shared = text.format(self.names[at])
@@ -214,11 +232,7 @@ class Carry:
                     root.shared = text.format(self.names[at])
 
     def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[Place]:
-        """Add the storages that the body writes to in place to the carry; return which leaves these are.
-
-        Raises:
-            NotSupported: a variable is written to in place, and then assigned a tensor with other memory.
-        """
+        """Add the storages that the body writes to in place to the carry; return which leaves these are."""
         found = set[Place]()
         for at, (value, after) in enumerate(zip(entered, state, strict=True)):
             pairs = zip(*(jax.tree.leaves(v, is_leaf=is_leaf) for v in (value, after)), strict=False)
@@ -226,18 +240,21 @@ class Carry:
                 original = self.leaves[at][i]
                 if not isinstance(leaf, Tensor) or not isinstance(original, Tensor) or self.kinds[at][i] is None:
                     continue
-                if not leaf.memory.version or self.values[at] is UNBOUND:
+                if (at, i) in self.replaced or self.values[at] is UNBOUND or not leaf.memory.version:
                     continue
-                if not isinstance(new, Tensor) or new.memory is not leaf.memory:
-                    raise NotSupported(
-                        f"{self.names[at]} is written in place and then given other memory, in a loop that ends on a "
-                        "traced value",
-                        "write x = x + y in place of x.add_(y)",
-                    )
-                self.kinds[at][i] = None
                 found.add((at, i))
+                if isinstance(new, Tensor) and new.memory is leaf.memory:
+                    self.kinds[at][i] = None
+                else:
+                    self.replaced[at, i] = original
                 self._add_storages(original.memory.roots)
         return found
+
+    def _refuse_replaced(self, at: int) -> None:
+        raise NotSupported(
+            f"{self.names[at]} is written in place and then given other memory, in a loop that ends on a traced value",
+            "write x = x + y in place of x.add_(y)",
+        )
 
     def update(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
         """Update the carry by the result of a run of the body; return whether it changed."""
@@ -258,9 +275,10 @@ class Carry:
             for i, (before, after) in enumerate(zip(self.leaves[at], leaves, strict=True)):
                 changed |= (at, i) not in objects and self._update_leaf(at, i, before, after, name)
         changed |= self._add_storages(written)
-        for leaves, kinds in zip(self.leaves, self.kinds, strict=True):
+        for at, (leaves, kinds) in enumerate(zip(self.leaves, self.kinds, strict=True)):
             for i, leaf in enumerate(leaves):
-                if isinstance(leaf, Tensor) and any(leaf.memory is s for s in self.storages):
+                is_written = isinstance(leaf, Tensor) and any(leaf.memory is s for s in self.storages)
+                if is_written and (at, i) not in self.replaced:
                     kinds[i] = None  # the same object in each iteration: its storage is carried
         leaves = [jax.tree.leaves(value, is_leaf=is_leaf) for value in state]
         if all(len(a) == len(b) for a, b in zip(leaves, self.kinds, strict=True)):
@@ -308,6 +326,13 @@ def is_leaf(value: Any) -> bool:
     """Return whether a value is carried as one: a tensor, a number, or an object that stays what it is."""
     is_deferred = isinstance(value, (HostValue, Deferred)) and type(value) is not Filtered
     return is_node(value) or is_deferred or value is UNBOUND or value is None
+
+
+def _is_kept(leaf: Any, first: Tensor) -> Any:
+    """Return whether a variable still has the memory that it had before the loop: an array of one bool."""
+    memory = leaf.memory if isinstance(leaf, Tensor) else None
+    is_same = memory is first.memory and are_alike(leaf.layout, first.layout)
+    return jnp.asarray(is_same or (isinstance(memory, Merged) and memory.find_test(first)), bool)
 
 
 _Kind = tuple[Any, frozenset[type], Strides | None]
