@@ -711,7 +711,7 @@ import torch
 def none_run(x):
     a = x * 1
     acc, n = a, 0
-    while n < 9 and acc.sum() < 5:
+    while n < 99 and acc.sum() < 5:
         acc, n = acc * 2, n + 1
     acc += 1
     a *= 2
@@ -721,7 +721,7 @@ def none_run(x):
 def moved(x):
     a, b = x * 1, x * 2
     c, n = a + b, 0
-    while n < 9 and c.max() > x.sum():
+    while n < 99 and c.max() > x.sum():
         n += 1
         b = c
         c = a
@@ -732,7 +732,7 @@ def moved(x):
 def moved_then_the_first(x):
     a, b, n = x * 1, x * 2, 0
     old = b[:]
-    while n < 9 and a.sum() < 5:
+    while n < 99 and a.sum() < 5:
         a, b, n = b, a + b, n + 1
     old += 1
     return a, b

@@ -857,13 +857,6 @@ def attribute(x):  # o, a Thing, has flag
     return x * hasattr(o, "flag")
 
 
-def advanced(x):  # it, a list_iterator,
-    it = iter([x, x * 2, x * 3])
-    if x.sum() > 0:
-        next(it)
-    return next(it)
-
-
 def in_turn(x):  # it, a zip,|it, a list_iterator,
     it = zip([x, x * 2], itertools.count())
     y = next(it)[0] if x.sum() > 0 else x
@@ -1006,7 +999,7 @@ def key_in_a_loop(x):  # d, a dict,
     return x
 
 
-def iterator_in_a_loop(x):  # it, a list_iterator,
+def iterator_in_a_loop(x):  # a StopIteration
     it = iter([1.0, 2.0, 3.0, 4.0])
     while x.sum() < 12:
         x = x * next(it)

@@ -13,17 +13,20 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch.control.branches import if_, negate, run_where, select, to_bool
 from fnjax.torch.control.expressions import and_, is_traced, not_, or_
 from fnjax.torch.control.list_entries import get_entry
 from fnjax.torch.control.state.places import UNBOUND
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.filtered import Filtered, Item
+from fnjax.torch.deferred.list_iterator import END, ListIterator
 from fnjax.torch.deferred.number import NUMBERS, Number, kinds_of, number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import result_type
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.journal import is_in_loop
 from fnjax.torch.recording.raises import refuse_caught
 
 
@@ -98,14 +101,18 @@ def filtered(items: Iterable[Any], function: Any = None) -> Any:
 
 def is_selected(values: Any) -> bool:
     """Return whether traced tests may decide which items there are."""
-    is_generator = type(values) is types.GeneratorType
-    return type(values) is Filtered or (is_generator and list_yielded.__name__ in values.gi_code.co_names)
+    if type(values) is types.GeneratorType:
+        return list_yielded.__name__ in values.gi_code.co_names
+    return type(values) is Filtered or (type(values) is ListIterator and values.is_traced)
 
 
 def list_items(values: Iterable[Any]) -> Iterator[Item]:
     """Return the items of a list or generator with their tests."""
     if type(values) is Filtered:
         values = values.items
+    elif type(values) is ListIterator and values.is_traced:
+        at, values.at = values.at, END
+        values = [Item(at <= i, x) for i, x in enumerate(values.items)]
     elif is_selected(values):
         return _read(values)
     return map(_as_item, values)
@@ -146,7 +153,35 @@ def _len(values: Any, /) -> Any:
     return values.size(0) if type(values) is Selection else values.count() if type(values) is Filtered else len(values)
 
 
+def iter_(*args: Any) -> Any:
+    """Return `iter(x)`; of a list while JAX traces, one whose position branches may merge."""
+    is_list = len(args) == 1 and type(args[0]) in {list, tuple, range}
+    return ListIterator(args[0]) if is_list and is_staged() else iter(*args)
+
+
+def read_item(items: ListIterator) -> Any:
+    """Return the next item of an iterator that has one."""
+    at, items.at = items.at, items.at + 1
+    items.most = END if is_in_loop() else items.most + 1
+    return get_entry(items.items, at)
+
+
+def _read_next(items: ListIterator, *default: Any) -> Any:
+    if not items.is_traced:
+        return next(items, *default)
+    at, count = items.at, len(items.items)
+    if items.most < count and not is_in_loop():
+        return read_item(items)
+    if not default:
+        refuse_caught(StopIteration())
+    items.most = count
+    items.at = at + (at < count)
+    return select(at < count, get_entry(items.items, at), *default) if count else default[0]
+
+
 def _next(items: Any, /, *default: Any) -> Any:
+    if type(items) is ListIterator:
+        return _read_next(items, *default)
     if type(items) is not Filtered:
         return next(items, *default)
     rest = iter(items.items)
@@ -229,6 +264,18 @@ def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
     return [get_entry(values, number(order[i])) for i in range(len(values))]
 
 
+def sort(values: Any) -> Any:
+    """Return the method of `values.sort()`, of a list for items that may be traced."""
+    return partial(_sort_list, values) if type(values) is list and is_staged() else values.sort
+
+
+def _sort_list(values: list[Any], **kwargs: Any) -> None:
+    if any(map(is_traced, values)) or kwargs.get("key"):
+        values[:] = _sort(values, **kwargs)
+    else:
+        values.sort(**kwargs)
+
+
 def _stack(numbers: Sequence[Any]) -> Any:
     """Return the array of numbers, which may be tensors of one element."""
     tensors = [x.dtype for x in numbers if isinstance(x, Tensor)]
@@ -248,5 +295,6 @@ FOLDS: dict[int, Any] = {
     id(sum): _fold(_sum),
     id(list): _fold(_collect),
     id(next): _next,
+    id(iter): iter_,
 }
 _TAKING_ITEMS = frozenset(map(id, (sum, any, all, max, min, list, next)))  # those that know items beside their tests

@@ -9,6 +9,7 @@ from typing import Any
 
 from fnjax.torch.control.expressions import TracedRange
 from fnjax.torch.control.folds import is_selected
+from fnjax.torch.deferred.list_iterator import ListIterator
 
 
 class Shared:
@@ -39,7 +40,7 @@ def is_traced_iterable(items: Any) -> bool:
 
 def iterate(iterable: Any) -> Any:
     """Return the iterator of a loop; a range with a traced bound, or items that traced tests select, as they are."""
-    if is_traced_iterable(iterable):
+    if is_traced_iterable(iterable) or type(iterable) is ListIterator:
         return iterable
     items = iter(iterable)
     return Shared(items) if items is iterable and sys.getrefcount(items) > _OF_A_TEMPORARY else items

@@ -14,13 +14,14 @@ import jax.numpy as jnp
 from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
-from fnjax.torch.control.expressions import TracedRange, and_, not_
-from fnjax.torch.control.folds import is_selected, list_items
+from fnjax.torch.control.expressions import TracedRange, and_, not_, or_
+from fnjax.torch.control.folds import is_selected, list_items, read_item
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.state.effects import check_kept
 from fnjax.torch.control.state.places import CELL
 from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.filtered import Item
+from fnjax.torch.deferred.list_iterator import ListIterator
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.memory.tensor import Tensor
@@ -64,7 +65,7 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
         _traced_while(lambda: decided, run, Variables(state, lambda: decided))
 
 
-_UNROLLED = 4  # iterations at most
+_UNROLLED = 10  # iterations at most
 _LARGE = 1500  # serial numbers: of nodes and storages that they make
 
 
@@ -117,10 +118,15 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
     if type(iterable) is TracedRange:
         _count(iterable, body, state, broken)
         return
+    is_over: Test = broken or (lambda: False)
+    if type(iterable) is ListIterator:
+        for _ in iterable.items:
+            is_end = or_(is_over(), lambda: iterable.at >= len(iterable.items))
+            if_(is_end, lambda: None, lambda: body(read_item(iterable)))
+        return
     if is_selected(iterable):
         iterable, body = list_items(iterable), functools.partial(_run_selected, body)
     items, nothing, is_held = iter(iterable), object(), type(iterable) is Shared
-    is_over: Test = broken or (lambda: False)
     while (over := to_bool(is_over())) is False and (item := next(items, nothing)) is not nothing:
         body(item)
     if isinstance(over, bool):
@@ -131,7 +137,7 @@ def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | 
             "iterate over a list",
         )
     rest = _list_rest(items)
-    if isinstance(rest, range) and len(rest) > 4:
+    if isinstance(rest, range) and len(rest) > _UNROLLED:
         _count(rest, body, state, broken)
         return
     if not runs_code(rest):

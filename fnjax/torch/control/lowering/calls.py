@@ -34,6 +34,7 @@ BUILTINS = frozenset(
         "sum",
         "list",
         "next",
+        "iter",
     ]
 )
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -91,7 +92,7 @@ def may_select(node: ast.expr) -> bool:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         name = node.func.id
         is_generator = not hasattr(builtins, name) and not name[0].isupper()  # which is a class
-        return is_generator or (name == "list" and any(map(may_select, node.args)))
+        return is_generator or name == "iter" or (name == "list" and any(map(may_select, node.args)))
     return isinstance(node, SelectedName)
 
 
@@ -308,6 +309,8 @@ class Calls(ast.NodeTransformer):
                 node.func = ast.copy_location(call("builtin", function), function)
             elif function.id == "super" and self.receiver and not node.args:
                 node.args = [ast.copy_location(load(n), node) for n in ("__class__", self.receiver)]
+        elif isinstance(function, ast.Attribute) and function.attr == "sort":
+            node.func = ast.copy_location(call("sort", function.value), function)
         return node
 
 

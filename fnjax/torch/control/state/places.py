@@ -25,6 +25,7 @@ from fnjax.torch._autograd.function.captured import Stateful
 from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch._autograd.handles import RemovableHandle
 from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.list_iterator import ListIterator
 from fnjax.torch.memory.root_settings import RootSettings
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
@@ -51,7 +52,7 @@ CACHE = type(functools.cache(int))
 _WHOLE = frozenset({list, dict, set, deque, OrderedDict, types.CellType, CACHE})
 _NOTHING = (types.ModuleType, types.FrameType, types.TracebackType, types.MappingProxyType)
 # Of the classes of fnjax those whose objects the source changes.
-_OWN = (Tensor, FunctionCtx, Stateful, RemovableHandle, RootSettings)
+_OWN = (Tensor, FunctionCtx, Stateful, RemovableHandle, RootSettings, ListIterator)
 _SHOWN = tuple(n for n in ("memory", "layout", "dtype", "part", "_detached", "number") if n in Tensor.__slots__)
 
 

@@ -1,0 +1,48 @@
+"""Iterator of a list of which traced tests may decide how far it has been read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Self
+
+from fnjax.torch.errors import NotSupported
+
+END = 2**31 - 1  # the position of an iterator that has ended: it stays there if the list grows
+
+
+class ListIterator:
+    """Iterator of a list, tuple or range, in place of Python's while JAX traces: branches merge its position.
+
+    Args:
+        items: what it reads.
+
+    Attributes:
+        at: its position: an int, or a traced number.
+        most: a bound of it; branches that are not taken count, and it is not put back after them.
+    """
+
+    __slots__ = ("__dict__", "most")
+
+    def __init__(self, items: Sequence[Any]) -> None:
+        self.items, self.at, self.most = items, 0, 0
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether its position is traced."""
+        return type(self.at) is not int
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        if self.is_traced:
+            raise NotSupported(
+                "an iterator of which JAX decides how far it has been read",
+                "read on by next() with a default, sum(), list() or a for loop",
+            )
+        if self.at >= len(self.items):
+            self.at = END
+            raise StopIteration
+        self.at += 1
+        self.most += 1
+        return self.items[self.at - 1]
