@@ -156,3 +156,22 @@ def wrapped_kernel(x_ptr, out_ptr, n):
     """One statement writes each address several times: programs 0 to n - 1, then again from the start."""
     pid = tl.program_id(0)
     tl.store(out_ptr + pid % n, tl.load(x_ptr + pid))
+
+
+@triton.jit
+def masked_lanes_kernel(x_ptr, out_ptr, n, OP: tl.constexpr, BLOCK: tl.constexpr):
+    """Lanes that the mask leaves out reach what is stored by a reduction, a softmax or a branch, or do not."""
+    lanes = tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + lanes, mask=lanes < n)  # leaves lanes out
+    if OP == "max":
+        x = tl.max(x, 0)
+    elif OP == "min":
+        x = tl.min(x, 0)
+    elif OP == "softmax":
+        x = tl.softmax(x)
+    elif OP == "branch":
+        if tl.sum(x) > 0:
+            x = -x
+    elif OP == "where":
+        x = x + tl.sum(tl.where(lanes < n, x, 0))
+    tl.store(out_ptr + lanes, x, mask=lanes < n)

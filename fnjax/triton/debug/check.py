@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import linecache
 import math
@@ -17,12 +18,13 @@ from fnjax.triton.debug.execution import Access, Execution, Position, Unwritten,
 from fnjax.triton.debug.races import Clocks, Log
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from fnjax.triton.values import types
+from fnjax.triton.values.exceptions import KernelError
 from fnjax.triton.values.state import launching
 from fnjax.triton.values.tensor import Tensor
 
 LARGE, SAMPLE = 4096, 1024  # programs of a grid that is sampled, and of the sample
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
-ASSERTION, NARROWED = "assertion", "64 bits"
+ASSERTION, NARROWED, UNDEFINED = "assertion", "64 bits", "undefined"
 
 
 @dataclasses.dataclass
@@ -30,7 +32,7 @@ class Finding:
     """Fault of a kernel: its first occurrence, and how often it occurred.
 
     Attributes:
-        kind: "out of bounds", "unwritten", "race", "endless wait", "assertion" or "64 bits".
+        kind: "out of bounds", "unwritten", "undefined", "race", "endless wait", "assertion" or "64 bits".
         function: the kernel or helper.
         file: its file.
         line: the line in the file.
@@ -62,7 +64,7 @@ class Finding:
 
 @dataclasses.dataclass
 class Report:
-    """Result of a check. Printed, it shows all findings; `report.ok` is True where there are none.
+    """Result of a check. Printed, it shows all findings; `report.ok` is True where nothing is wrong.
 
     Attributes:
         launch: kernel and grid, as text.
@@ -80,12 +82,12 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Return True where nothing was found."""
-        return not self.findings
+        """Return True where nothing was found, and every element of an uninitialised buffer to store to was written."""
+        return not self.findings and not any(self.untouched.values())
 
     def assert_clean(self) -> None:
-        """Raise an AssertionError that shows all findings, if there are any. For tests."""
-        if self.findings:
+        """Raise an AssertionError that shows what is wrong, if anything is (`ok`). For tests."""
+        if not self.ok:
             raise AssertionError(str(self))
 
     def __str__(self) -> str:
@@ -107,6 +109,8 @@ class Check:
     - unwritten: an element of an uninitialised buffer is read (an atomic reads, too) before any program has written it.
       JAX's arrays are all initialised: pass a `jax.ShapeDtypeStruct` for a buffer like `torch.empty`; each is a buffer
       of its own;
+    - undefined: what is stored depends on lanes that the mask of a `tl.load` without `other` leaves out: a launch finds
+      zeros there, a GPU anything;
     - race: two programs write different values to an element, or one reads it and the other writes it, and no atomic
       orders them;
     - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
@@ -146,7 +150,23 @@ def checked(kernel: Any, grid: Any, args: Any, named: Any) -> Any:
     def run(launch: Any, arrays: Sequence[Any], traced: Any) -> Any:
         watcher = Watcher(launch, arrays)
         sample = sample_of(math.prod(launch.grid))
-        stored = Execution(launch, arrays, traced, watcher).run(sample)
+        execution = Execution(launch, arrays, traced, watcher)
+        stored = execution.run(sample)
+
+        def differs(poisoned: Sequence[Position]) -> Any:
+            for poison in (np.inf, -np.inf) if poisoned else ():
+                other = Watcher(launch, arrays)
+                with np.errstate(all="ignore"), contextlib.suppress(KernelError):
+                    found = Execution(launch, arrays, traced, other, poisoned, poison).run(sample)
+                    if changed := watcher.different(stored, found, other):
+                        return changed
+            return None
+
+        if changed := differs(list(execution.undefined)):
+            guilty = {place: differs([place]) for place in execution.undefined}
+            for place, each in guilty.items() if any(guilty.values()) else [(next(iter(guilty)), changed)]:
+                if each:
+                    watcher.depends(place, *each)
         kept.append((watcher, sample))
         return [jnp.asarray(a) for a in stored]
 
@@ -253,6 +273,23 @@ class Watcher:
         )
         self._find(NARROWED, place, None, None, message, len(values))
 
+    def different(self, stored: Sequence[Any], others: Sequence[Any], other: Watcher) -> Any:
+        """Return buffer, first element, program and number of elements that differ after another execution, or None."""
+        for buffer, a, b in zip(self.launch.stored, stored, others, strict=True):
+            elements = np.flatnonzero((a != b) & ~(np.isnan(a) & np.isnan(b)))
+            if len(elements):
+                first = int(elements[0])
+                return buffer, first, max(int(w.writer[buffer][first]) for w in (self, other)), len(elements)
+        return None
+
+    def depends(self, place: Position, buffer: int, element: int, program: int, elements: int) -> None:
+        """Add a finding for a load whose masked lanes decide on what is stored."""
+        message = (
+            f"{self._element(buffer, element)} depends on lanes that the mask leaves out, which are undefined without "
+            "other=..."
+        )
+        self._find(UNDEFINED, place, buffer, self._index(buffer, element), message, elements, program=program)
+
     def waits(self, waiting: Waiting) -> None:
         """Note that the current program was ended in a `while`."""
         self.left.append((len(self.ids) - 1, waiting))
@@ -314,7 +351,7 @@ class Watcher:
                 )
                 index, key = self._index(buffer, element), (earlier.place, earlier.kind, later.kind)
                 self._find(RACE, later.place, buffer, index, message, len(elements), key, later.program)
-        kinds = [OUTSIDE, EMPTY, ASSERTION, NARROWED, RACE, WAIT]
+        kinds = [OUTSIDE, EMPTY, UNDEFINED, ASSERTION, NARROWED, RACE, WAIT]
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
     def _wait(self, number: Any, waiting: Waiting) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -118,18 +118,29 @@ class Execution:
         watcher: has the methods `starts(number, ids)`, `access(Access, Place)`, `fails(Place, message, lanes)`,
             `narrowed(Place, type, values)` and `waits(Waiting)`. `access` may return a function, to be called when the
             old value of an atomic is used.
+        poisoned: the positions of loads whose masked lanes, which are undefined without `other`, hold `poison`, not 0.
+        poison: infinity of one sign.
 
     Raises:
         KernelError: an array is traced.
     """
 
-    def __init__(self, launch: Any, arrays: Sequence[Any], traced: Any, watcher: Any) -> None:
+    def __init__(
+        self,
+        launch: Any,
+        arrays: Sequence[Any],
+        traced: Any,
+        watcher: Any,
+        poisoned: Collection[Position] = (),
+        poison: float = 0.0,
+    ) -> None:
         for array in (*arrays, *traced):
             if isinstance(array, jax.core.Tracer):
                 raise KernelError(
                     f"kernel {launch.name}: check and draw look at concrete arrays: call them outside of jax.jit"
                 )
-        self.launch, self.watcher = launch, watcher
+        self.launch, self.watcher, self.poisoned, self.poison = launch, watcher, poisoned, poison
+        self.undefined: dict[Position, None] = {}  # positions of loads without `other` that have left out lanes
         self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
         self.given = [np.asarray(x) for x in traced]
         self.changes = 0  # number of accesses that have changed memory
@@ -195,6 +206,12 @@ class Execution:
         data = np.zeros(address.shape, kind.array)
         if other is not None:
             data[:] = _full(other.data, shape).reshape(-1)
+        elif len(address) > inside.sum() + outside.sum():
+            self.undefined[here()] = None
+            if here() in self.poisoned:
+                data[:] = np.asarray(self.poison if kind.is_floating() else np.sign(self.poison) * 85).astype(
+                    kind.array
+                )
         data[inside] = self.memory[pointer.buffer][address[inside]]
         return of_data(data.reshape((1,) * leading() + shape), kind, shape)
 
@@ -246,6 +263,8 @@ class Execution:
 
     def printed(self, parts: Any) -> None:
         """Print the arguments of `tl.device_print` with the program's number."""
+        if self.poisoned:  # the programs have printed before
+            return
         shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
         print(f"program {current().programs}:", *shown)  # noqa: T201 - device_print prints
 
