@@ -24,11 +24,11 @@ from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.table import Row, find_row, has_known_size
-from fnjax.torch.host.trees import list_leaves, map_leaves, share_memory
 from fnjax.torch.host.values import REMEDY, HostValue, Recording, Step, dtype_of, fill, list_values
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.dtypes import as_dtype
 from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.trees import list_leaves, map_leaves, share_memory
 from fnjax.torch.recording.journal import is_in_branch, next_serial
 
 KEEP = f"keep the size, as np.where(mask, a, b) does; else {REMEDY}"

@@ -9,9 +9,9 @@ import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch.host.calls import is_traced, record
-from fnjax.torch.host.trees import list_leaves, map_leaves
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.memory.trees import list_leaves, map_leaves
 
 HOSTS = frozenset({"numpy", "scipy"})
 # Arrays that what is traced may be written into.

@@ -15,9 +15,9 @@ from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch.deferred.base import refuse_others
 from fnjax.torch.deferred.number import number
 from fnjax.torch.errors import NotSupported
-from fnjax.torch.host.trees import find_place, list_leaves, map_leaves, share_memory
 from fnjax.torch.memory.dtypes import as_dtype
 from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.trees import find_place, list_leaves, map_leaves, share_memory
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.journal import next_serial
 
