@@ -350,6 +350,34 @@ class Passed(Function):
 def passed(x):
     return Passed.apply(x, 2.0).sum()
 
+class Nested(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2, [x.sum(), 3, {"b": x * 4, "a": x}]
+
+    @staticmethod
+    def backward(ctx, g, none):
+        assert none is None
+        return g * 2
+
+def nested(x):
+    y, (total, three, named) = Nested.apply(x)
+    assert three == 3 and list(named) == ["b", "a"] and not total.requires_grad
+    return (y * total + named["b"] * 5 + named["a"] * 7).sum()
+
+class Listed(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return [x * 2]
+
+    @staticmethod
+    def backward(ctx, none):
+        raise AssertionError("PyTorch does not call it")
+
+def listed(x):
+    (y,) = Listed.apply(x)
+    return (y * x).sum()
+
 class Defaults(Function):
     @classmethod
     def forward(cls, ctx, x, a=1.0):
@@ -714,6 +742,8 @@ def details(tmp_path_factory):
 # The gradient at [0.3, -0.4], by PyTorch 2.13.
 GRADIENTS = {
     "passed": [2.0, 2.0],
+    "nested": [6.8, 6.8],
+    "listed": [0.6, -0.8],
     "defaults": [0.3, -0.4],
     "surplus": [1.26241, 1.00731],
     "closed_over": [1.6749, -1.92208],

@@ -12,8 +12,8 @@ from fnjax import torch
 from fnjax.torch.host import table
 from fnjax.torch.host.calls import record
 from fnjax.torch.host.modules import HostFunction, HostModule
-from fnjax.torch.memory.trees import list_leaves, share_memory
 from fnjax.torch.host.values import HostValue, Recording, dtype_of
+from fnjax.torch.memory.trees import list_leaves, share_memory
 
 # Calls of each function F of the table, with a, b (3, 3), r (5, 5), t (2, 3, 4), x, y (4,), long (64,), e, a number, of
 # several dtypes each, i (2,) and j, k, integers, p a permutation, m (3, 3) and n (4,), masks.

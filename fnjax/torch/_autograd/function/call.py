@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fnjax._contexts import AUTOCAST
 from fnjax.torch._autograd.arrays import Kind
 from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
-from fnjax.torch.memory.tensor import Tensor, is_known
-from fnjax.torch.recording.graph import Storage
+from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.trees import map_leaves
+from fnjax.torch.recording.graph import Storage, Value
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -33,6 +34,8 @@ class Call:
         changed: those that forward wrote to; their arrays follow the results.
         dirty: those that it marked as such.
         returned: for each result the argument that it is, after forward wrote to that.
+        nested: each result that is a container of tensors, by its index, with its leaves: kinds of tensors, indices of
+            arguments, and constants.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
         attributes: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ...
@@ -61,8 +64,26 @@ class Call:
         self.changed: list[int] = []
         self.dirty: set[int] = set()
         self.returned: list[int | None] = []
+        self.nested: dict[int, tuple[Any, list[Any]]] = {}
         self.is_conditional = False
         self.lenders: list[int | None] = []
         self.attributes: dict[str, int] = {}
         self.guards: dict[str, Storage] = {}
         self.altered: list[str] = []
+
+    def fill_container(self, i: int, args: Sequence[Any], values: Iterator[Value]) -> Any:
+        """Return a result that is a container; its tensors have no gradient, as in PyTorch, unless they are arguments.
+
+        Args:
+            i: the index of the result.
+            args: the arguments.
+            values: those of the tensors that are not arguments.
+        """
+        container, parts = self.nested[i]
+        leaves = iter(
+            [
+                make(next(values).array, p.dtype) if isinstance(p, Kind) else args[p] if type(p) is int else p.value
+                for p in parts
+            ]
+        )
+        return map_leaves(lambda _: next(leaves), container)

@@ -35,6 +35,7 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.trees import list_leaves, map_leaves
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.names.registry import known
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, get_mode, set_mode
@@ -179,10 +180,18 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             for i, (m, target) in enumerate(zip(members, call.returned, strict=True))
         ]
         save(ctx, own, tensors, members, call)
+        nested: list[Any] = []
+        for i, m in enumerate(members):
+            leaves = [] if isinstance(m, Tensor) else list_leaves(m)
+            if any(isinstance(x, Tensor) for x in leaves):
+                parts = [inputs.get(id(x), kind_of(x)) if isinstance(x, Tensor) else Constant(x) for x in leaves]
+                nested += [x.array for x, part in zip(leaves, parts, strict=True) if isinstance(part, Kind)]
+                call.nested[i], members[i] = (m, parts), None
         # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
         changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
         arrays = [m.array if isinstance(m, Tensor) else m for m in members]
-        return (*arrays, *changed) if call.is_tuple or changed else arrays[0]
+        further = [*changed, *nested]  # of which backward gets no gradient
+        return (*arrays, *further) if call.is_tuple or further else arrays[0]
 
     def backward(ctx: Any, *grads: Any) -> Any:
         run = functools.partial(run_backward, ctx)
@@ -371,9 +380,12 @@ def _run(
         for i, a in zip(at, arrays, strict=True):
             full[i] = a
         found = cls._fnjax_carried.apply(call, *full)
-        members = found if call.is_tuple or len(call.changed) > sum(r is not None for r in call.returned) else (found,)
+        further = call.nested or len(call.changed) > sum(r is not None for r in call.returned)
+        members = found if call.is_tuple or further else (found,)
         others[:] = [None if is_array(m) else m for m in members]
-        return tuple(m for m in members if is_array(m))
+        constant = sum(isinstance(p, Kind) for _, parts in call.nested.values() for p in parts)  # the last ones
+        made = [m for m in members if is_array(m)]
+        return (*made[: len(made) - constant], *map(jax.lax.stop_gradient, made[len(made) - constant :]))
 
     made = compute(on_arrays, parents, f"{cls.__name__}Backward")
     for value in made:
@@ -398,6 +410,8 @@ def _run(
             # The history of what is not marked as dirty does not see the write.
             with nullcontext() if i in call.dirty else set_mode(get_mode()._replace(enabled=False)):
                 args[i].assign(value)
+    for i in call.nested:
+        results[i] = call.fill_container(i, args, values)
     for name, i in call.attributes.items():
         t = args[i] if i >= 0 else results[-1 - i]
         if isinstance(t, Tensor) and (i < 0 or call.objects[i] is None):
@@ -408,7 +422,7 @@ def _run(
         if isinstance(lender, Tensor):
             find_root(lender.memory).lend(results[i].memory)
     if not takes_tensors:
-        results = [r.array if isinstance(r, Tensor) else r for r in results]
+        results = map_leaves(lambda r: r.array if isinstance(r, Tensor) else r, results)
     return tuple(results) if call.is_tuple else results[0]
 
 
