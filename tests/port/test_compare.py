@@ -364,6 +364,12 @@ CONSTANT = {  # what PyTorch's second derivative takes for constant, by its name
         "w = x.double()\n        ctx.save_for_backward(w)\n        return w.sin().to(x.dtype)",
         "(w,) = ctx.saved_tensors\n        return (g.double() * w.cos()).to(g.dtype)",
     ),
+    "where a gradient is asked for": (
+        "y",
+        "x",
+        "y = x * x if x.requires_grad else None\n        ctx.save_for_backward(x, y)\n        return (x * x).sin()",
+        "x, y = ctx.saved_tensors\n        return g * y.cos() * 2 * x",
+    ),
     "float32 only": (
         "y",
         "x",
