@@ -215,7 +215,7 @@ class _HintReader:
         elif called == "einsum" and isinstance(node.args[0], ast.Constant):
             for hint, axes in zip(given[1:], str(node.args[0].value).split("->")[0].split(","), strict=False):
                 if hint and "." not in axes:
-                    hint.attributes.setdefault("ndim", Hints("ndim")).values.append(len(axes.strip()))
+                    hint.attributes.setdefault("ndim", Hints("ndim")).values.append(len(axes.replace(" ", "")))
         elif called == "size" and node.args and isinstance(node.func, ast.Attribute):
             found, axis = _read_literal(node.args[0])
             hint = self._find_attribute(node.func.value, "shape", names)

@@ -13,11 +13,13 @@ from typing import Any
 
 import jax
 
+import fnjax.errors
 import fnjax.torch
 from fnjax._cli.call import UsageError, load
 from fnjax._cli.target import is_pytorch_file
 from fnjax._function.function import Function
 from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
+from fnjax.port.compare.in_jax import is_as_is
 from fnjax.port.compare.record import Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
 from fnjax.port.compare.values import Inputs, Results, Values, make_values
@@ -206,7 +208,7 @@ class Verification:
                 self.varied |= {name: None}
                 if found.equal:
                     continue
-                if refusal := _find_refusal(found):
+                if refusal := self._find_refusal(found):
                     return Verdict(self.job.name, REFUSED, f"{name}: {refusal}", self.agreed)
                 shown = (*map(str, _list_wrong(found)[:4]), f"{self.job.name}.apply({call.write_arguments()})")
                 return Verdict(self.job.name, DIFFERS, f"{name}: {_name_wrong(found)}", self.agreed, shown=shown)
@@ -334,7 +336,7 @@ class Verification:
 
     def _report_difference(self, tried: Tried, comparison: Comparison, until: float) -> Verdict:
         first = _list_wrong(comparison)[0]
-        if refusal := _find_refusal(comparison):
+        if refusal := self._find_refusal(comparison):
             return Verdict(self.job.name, REFUSED, refusal, self.agreed)
         found = [self._show_difference(tried.call, comparison)]
 
@@ -349,6 +351,12 @@ class Verification:
         if self.job.shrinks:  # at integers, where entries are equal, second derivatives are not to be compared
             shrink_call(tried.call, differs, until, digits=(1, 2) if first.what.startswith("second") else (0, 1, 2))
         return found[-1]
+
+    def _find_refusal(self, comparison: Comparison) -> str:
+        """Return the message of what comes first, where it is an error of fnjax with a remedy; else an empty text."""
+        kind, _, message = _list_wrong(comparison)[0].message.partition(": ")
+        is_own = issubclass(getattr(fnjax.errors, kind, object), fnjax.errors.FnjaxError) and "\n  fix: " in message
+        return message if kind == "NotSupported" or (is_own and is_as_is(self.comparing.ported)) else ""
 
     def _show_difference(self, call: Call, comparison: Comparison) -> Verdict:
         shown = tuple(map(str, _list_wrong(comparison)[:4]))
@@ -365,12 +373,6 @@ def _list_wrong(comparison: Comparison) -> list[Entry]:
 def _name_wrong(comparison: Comparison) -> str:
     first, *more = _list_wrong(comparison)
     return f"{first.mode} {first.what}" + (f", and {len(more)} more" if more else "")
-
-
-def _find_refusal(comparison: Comparison) -> str:
-    """Return the message of fnjax.torch where it refuses what comes first; else an empty text."""
-    message = _list_wrong(comparison)[0].message
-    return message.removeprefix("NotSupported: ") if message.startswith("NotSupported: ") else ""
 
 
 def _is_real(part: Any) -> bool:
