@@ -6,10 +6,13 @@ import typing as _typing
 from fnjax._lazy import lazy as _lazy
 from fnjax.triton.absent import refuse as _refuse
 
+__version__ = "3.5.1"  # of Triton, as packages compare it
+
 _HOMES = {
     "Config": "fnjax.triton.tuning",
     "JITFunction": "fnjax.triton.launch",
     "OutOfResources": "fnjax.triton.driver",
+    "KernelInterface": "fnjax.triton.launch",
     "KernelError": "fnjax.triton.values.exceptions",
     "autotune": "fnjax.triton.tuning",
     "backend": "fnjax.triton.backends",
@@ -47,6 +50,7 @@ if _typing.TYPE_CHECKING:
     from fnjax.triton.driver import set_allocator as set_allocator
     from fnjax.triton.language._core import constexpr_function as constexpr_function
     from fnjax.triton.launch import JITFunction as JITFunction
+    from fnjax.triton.launch import KernelInterface as KernelInterface
     from fnjax.triton.launch import jit as jit
     from fnjax.triton.reinterpretation import reinterpret as reinterpret
     from fnjax.triton.tuning import Config as Config
@@ -56,7 +60,7 @@ if _typing.TYPE_CHECKING:
 else:
     __all__ = ["Config", "JITFunction", "KernelError", "autotune", "backend", "cdiv", "heuristics", "jit", "language"]
     __all__ += ["OutOfResources", "constexpr_function", "next_power_of_2", "processor_count", "reinterpret", "runtime"]
-    __all__ += ["set_allocator", "testing"]
+    __all__ += ["KernelInterface", "set_allocator", "testing"]
     _attribute, __dir__ = _lazy(__name__, _HOMES)
 
     def __getattr__(name):

@@ -84,13 +84,17 @@ class Launcher:
         return self.kernel.run(*args, grid=self.grid, **named)
 
 
-class Kernel:
-    """Base class of kernels, decorated or not."""
-
-    source: Any  # a Source
+class KernelInterface:
+    """Base class of what is launched as `kernel[grid](...)` by its method `run`, such as a package's own autotuner."""
 
     def __getitem__(self, grid: Any) -> Any:
         return Launcher(self, grid)
+
+
+class Kernel(KernelInterface):
+    """Base class of kernels, decorated or not."""
+
+    source: Any  # a Source
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
         """Launch the kernel and return the arrays that it stores: one array, or a tuple in the order of parameters.

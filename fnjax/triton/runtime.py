@@ -6,9 +6,19 @@ import types
 
 from fnjax.triton import driver
 from fnjax.triton.driver import OutOfResources
-from fnjax.triton.launch import JITFunction, jit
+from fnjax.triton.launch import JITFunction, KernelInterface, jit
 from fnjax.triton.tuning import Autotuner, Config, Heuristics, autotune, heuristics
 
-__all__ = ["Autotuner", "Config", "Heuristics", "JITFunction", "OutOfResources", "autotune", "driver", "errors"]
+__all__ = [
+    "Autotuner",
+    "Config",
+    "Heuristics",
+    "JITFunction",
+    "KernelInterface",
+    "OutOfResources",
+    "autotune",
+    "driver",
+    "errors",
+]
 __all__ += ["heuristics", "jit"]
 errors = types.SimpleNamespace(OutOfResources=OutOfResources, PTXASError=OutOfResources)

@@ -3,6 +3,7 @@
 import collections
 import importlib.util
 import re
+from types import ModuleType
 
 import jax
 import jax.numpy as jnp
@@ -422,3 +423,60 @@ def test_blocks_of_pointers_change_their_shape():
     x = np.arange(8, dtype=np.float32)
     found = shaped_pointers_kernel[(1,)](jnp.asarray(x), jnp.empty(4))
     np.testing.assert_array_equal(found, x.reshape(2, 4).sum(0) + x.reshape(4, 2).T.sum(0) + 2 * x.sum())
+
+
+limits = ModuleType("torch")
+
+
+def finfo(kind):
+    """Return what a class of PyTorch's has."""
+    return np.finfo(kind)
+
+
+limits.finfo = finfo
+
+
+@triton.jit
+def larger_of(a, b):
+    if tl.abs(a) >= tl.abs(b):
+        return a
+    return b
+
+
+@triton.jit
+def first_largest(a, i, b, j):
+    if a >= b:
+        value, at = a, i
+    else:
+        value, at = b, j
+    return value, at
+
+
+@triton.jit
+def branching_kernel(x_ptr, one_ptr, all_ptr, at_ptr, N: tl.constexpr):
+    tl.extra.cuda.gdc_wait()
+    lanes = tl.arange(0, N).to(tl.dtype("int32"))
+    x = tl.load(x_ptr + lanes, mask=lanes < N, other=-limits.finfo("float32").max)
+    tl.store(one_ptr, tl.reduce(x, 0, larger_of))
+    tl.store(all_ptr + lanes, tl.associative_scan(x, 0, larger_of))
+    _, at = tl.reduce((x, lanes), 0, first_largest)
+    tl.store(at_ptr, at)
+    tl.extra.cuda.gdc_launch_dependents()
+
+
+class Tuned(triton.KernelInterface):
+    """A package's own autotuner."""
+
+    def run(self, *args, grid, **named):
+        return branching_kernel.run(*args, grid=grid, **named, N=4)
+
+
+def test_functions_that_combine_may_branch():
+    """An `if` on the scalars of a reduction or scan decides element by element, in launches, checks and derivatives."""
+    x = jnp.asarray([1.0, -5.0, 3.0, 2.0])
+    out = jnp.zeros(1), jnp.zeros(4), jnp.zeros(1, jnp.int32)
+    for found in (Tuned()[(1,)](x, *out), branching_kernel.check[(1,)](x, *out, N=4).outputs):
+        for ours, wanted in zip(found, ([-5], [1, -5, -5, -5], [2]), strict=True):
+            np.testing.assert_array_equal(ours, wanted)
+    grad = jax.grad(lambda x: branching_kernel[(1,)](x, *out, N=4)[1].sum())(x)
+    np.testing.assert_array_equal(grad, [1, 3, 0, 0])

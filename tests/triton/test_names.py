@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 SIGNATURES = {name: given for name, *given in map(str.split, (HERE / "signatures.txt").read_text().splitlines())}
 # None of the 1,522 counted kernels uses one of these.
 ABSENT = {
-    "bitonic_merge", "pair_uniform_to_normal", "philox_impl", "str_to_ty", "tensor.item", "uint_to_uniform_float",
+    "pair_uniform_to_normal", "philox_impl", "str_to_ty", "tensor.item", "uint_to_uniform_float",
 }  # fmt: skip
 # The interpreter divides truths by truths, which JAX does not; and numbers of 64 bits have no place in 32.
 REFUSED = {("x // y", "int1", "int1"), ("3 // x", "int1", "int1")}

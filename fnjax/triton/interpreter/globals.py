@@ -77,7 +77,8 @@ def _is_ours(value: Any) -> bool:
 
 def _refuse_function(value: Any) -> None:
     """Raise RuntimeError for a function of plain Python."""
-    if callable(value) and not isinstance(value, type | types.constexpr) and not _is_ours(value):
+    is_class = isinstance(value, type | types.constexpr) or getattr(value, "__name__", "") in ("finfo", "iinfo")
+    if callable(value) and not is_class and not _is_ours(value):  # torch.finfo is a class of PyTorch's
         raise RuntimeError(
             f"Unsupported function referenced: {value}: kernels call functions under @triton.jit, of triton.language "
             "and of math; compute what a function of plain Python returns before the launch, and pass it"

@@ -324,6 +324,7 @@ def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> Any:
     return first + ij % height, ij // height
 
 
+bitonic_merge = sort  # of what ascends and then descends
 philox, randint4x, randint, rand, randn, rand4x, randn4x = (
     random.philox, random.randint4x, random.randint, random.rand, random.randn, random.rand4x, random.randn4x,
 )  # fmt: skip

@@ -97,13 +97,8 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
         raise NotImplementedError("tl.map_elementwise(pack=...) gives a function neighbouring elements: use pack=1")
     tensors = [as_tensor(x) for x in args]
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
-    state = current()
-    before, state.elementwise = state.elementwise, True
-    try:
-        found = scalar_fn(*(values.broadcast(t, shape) for t in tensors))
-    finally:
-        state.elementwise = before
-    return found
+    with current().by_element():
+        return scalar_fn(*(values.broadcast(t, shape) for t in tensors))
 
 
 def inline_asm_elementwise(

@@ -17,6 +17,7 @@ from fnjax.triton.values import types
 from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.shapes import axis_of, filled, reshape
+from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Concatenated, Tensor, aligned, is_narrowed
 
 
@@ -230,7 +231,8 @@ def _combined(combine_fn: Any, kinds: Any, shape: Shape) -> Callable[..., Any]:
 
     def combine(a: Any, b: Any) -> Any:
         given = [Tensor(x, k, x.shape[leading() :]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
-        found = combine_fn(*given)
+        with current().by_element():
+            found = combine_fn(*given)
         found = found if isinstance(found, tuple) else (found,)
         return tuple(
             jnp.broadcast_to(values.cast(f, k).array(), x.shape) for f, k, x in zip(found, kinds, a, strict=True)

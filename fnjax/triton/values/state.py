@@ -47,7 +47,7 @@ class State:
         self.written: set[int] = set()
         self.frames: list[Any] = []  # calls that have not returned, the innermost last
         self.marks: Any = None  # where endless waits are recorded (`waits.Marks`) when programs run in sequence
-        self.elementwise = False  # within tl.map_elementwise, whose function is called on blocks in place of scalars
+        self.elementwise = False  # within functions of scalars that are called on blocks
         self.execution: Any = None  # the `execution.Execution` that executes programs on NumPy arrays, if any
 
     def program(self, axis: Any) -> Any:
@@ -95,6 +95,15 @@ class State:
             address = None if affine is None else affine.untraced()
             rest = tuple(condition.untraced() for condition in conditions)
             self.accesses.append(LoopAccess(kind, buffer, address, rest, self.traced))
+
+    @contextlib.contextmanager
+    def by_element(self) -> Iterator[None]:
+        """Take conditions element by element, since a function of scalars is called on blocks (`elementwise`)."""
+        before, self.elementwise = self.elementwise, True
+        try:
+            yield
+        finally:
+            self.elementwise = before
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[list[LoopAccess]]:

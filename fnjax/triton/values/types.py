@@ -13,7 +13,13 @@ import numpy as np
 class dtype:
     """Type of triton.language, such as `tl.float32`. Called on a value, it converts: `tl.float32(x)`."""
 
-    def __init__(self, name: str, kind: str, bits: int, array: Any) -> None:
+    def __new__(cls, name: str = "", *own: Any) -> Any:
+        """Return a new type, or the one of this name: `tl.dtype("uint32")`."""
+        return as_type(name) if name and not own else object.__new__(cls)
+
+    def __init__(self, name: str, kind: str = "", bits: int = 0, array: Any = None) -> None:
+        if not kind:  # it is there
+            return
         self.name, self.kind, self.primitive_bitwidth, self.array = name, kind, bits, np.dtype(array)
 
     scalar = property(lambda self: self)
