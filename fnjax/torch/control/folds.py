@@ -155,7 +155,7 @@ def _len(values: Any, /) -> Any:
 
 def iter_(*args: Any) -> Any:
     """Return `iter(x)`; of a list while JAX traces, one whose position branches may merge."""
-    is_list = len(args) == 1 and type(args[0]) in {list, tuple, range}
+    is_list = len(args) == 1 and type(args[0]) in {list, tuple}
     return ListIterator(args[0]) if is_list and is_staged() else iter(*args)
 
 

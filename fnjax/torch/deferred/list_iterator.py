@@ -11,20 +11,21 @@ END = 2**31 - 1  # the position of an iterator that has ended: it stays there if
 
 
 class ListIterator:
-    """Iterator of a list, tuple or range, in place of Python's while JAX traces: branches merge its position.
+    """Iterator of a list or tuple, in place of Python's while JAX traces: branches merge its position.
 
     Args:
         items: what it reads.
+        at: where it begins.
 
     Attributes:
         at: its position: an int, or a traced number.
-        most: a bound of it; branches that are not taken count, and it is not put back after them.
+        most: a bound of that; branches that are not taken count, and it is not put back after them.
     """
 
     __slots__ = ("__dict__", "most")
 
-    def __init__(self, items: Sequence[Any]) -> None:
-        self.items, self.at, self.most = items, 0, 0
+    def __init__(self, items: Sequence[Any], at: Any = 0) -> None:
+        self.items, self.at, self.most = items, at, at
 
     @property
     def is_traced(self) -> bool:
@@ -35,14 +36,25 @@ class ListIterator:
         return self
 
     def __next__(self) -> Any:
-        if self.is_traced:
-            raise NotSupported(
-                "an iterator of which JAX decides how far it has been read",
-                "read on by next() with a default, sum(), list() or a for loop",
-            )
+        self._check_known()
         if self.at >= len(self.items):
             self.at = END
             raise StopIteration
         self.at += 1
         self.most += 1
         return self.items[self.at - 1]
+
+    def __length_hint__(self) -> int:
+        self._check_known()
+        return max(len(self.items) - self.at, 0)
+
+    def __reduce__(self) -> Any:
+        self._check_known()
+        return ListIterator, (self.items, self.at)
+
+    def _check_known(self) -> None:
+        if self.is_traced:
+            raise NotSupported(
+                "an iterator of which JAX decides how far it has been read",
+                "read on by next() with a default, sum(), list() or a for loop",
+            )
