@@ -18,6 +18,7 @@ from fnjax.port.compare.reference import PYTORCH
 from fnjax.port.compare_command import iter_functions
 from fnjax.port.sources import Text, iter_sources
 from fnjax.port.verify import Job, verify
+from fnjax.port.verify.extraction import find_package
 from fnjax.port.verify.record import DIFFERS, NOT_TRIED, REFUSED, VERIFIED
 from fnjax.port.verify_command import DIFFERENT, add_search, check_search, read_cases, run_verifiers
 
@@ -74,11 +75,13 @@ def _run_check(options: argparse.Namespace) -> int:
 
 
 def _make_job(source: Text, name: str, options: argparse.Namespace, cases: Sequence[str]) -> Job:
+    needs_package = imports_own_package(source.text, Path(source.name))
     return Job(
         source.name,
         source.text,
         name,
-        place=source.name,
+        place=source.name if needs_package else "",
+        port="" if needs_package else source.text,  # by itself: its package may take long to load
         seconds=options.seconds,
         seed=options.seed,
         cases=cases,
@@ -86,6 +89,17 @@ def _make_job(source: Text, name: str, options: argparse.Namespace, cases: Seque
         against=options.against,
         variants=_VARIANTS,
     )
+
+
+def imports_own_package(text: str, path: Path) -> bool:
+    """Return whether a file imports from the package that it is in, or from a file next to it."""
+    nodes = [*ast.walk(ast.parse(text))]
+    named = [n.module or "" for n in nodes if isinstance(n, ast.ImportFrom)]
+    named += [a.name for n in nodes if isinstance(n, ast.Import) for a in n.names]
+    first = {name.split(".")[0] for name in named}
+    package = find_package(path.absolute())
+    near = {package.name} if package else {p.stem for p in path.parent.iterdir()}
+    return any(isinstance(n, ast.ImportFrom) and n.level for n in nodes) or bool(first & near)
 
 
 def _find_functions(sources: Iterable[Text], left_out: list[str]) -> Iterator[tuple[Text, str]]:

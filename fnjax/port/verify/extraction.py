@@ -153,7 +153,7 @@ class Part(types.ModuleType):
     def _find_own_part(self, module: str, level: int) -> Part | None:
         """Return the part for a module of the same package; None for another library's."""
         first = module.split(".", maxsplit=1)[0]
-        package = _find_package(self.path)
+        package = find_package(self.path)
         if level:
             place = self.path.parents[level - 1]
         elif package is not None and first == package.name:
@@ -190,7 +190,7 @@ def list_files() -> list[Path]:
 def import_whole(path: Path) -> Any:
     """Return the file's module, imported with its package as Python does."""
     path = path.absolute()
-    return import_below(path, (_find_package(path) or path).parent)
+    return import_below(path, (find_package(path) or path).parent)
 
 
 def extract_name(path: Path, text: str, name: str) -> Any:
@@ -216,7 +216,7 @@ def _list_candidates(place: Path) -> tuple[Path, Path]:
     return place.with_name(f"{place.name}.py"), place / "__init__.py"
 
 
-def _find_package(path: Path) -> Path | None:
+def find_package(path: Path) -> Path | None:
     """Return the outermost folder of the package that the file is in, if it is in one."""
     found, folder = None, path.parent
     while (folder / "__init__.py").is_file():

@@ -56,6 +56,8 @@ def verify(job: Job, *, progress: Progress | None = None, cancelled: threading.E
                 break
             job = replace(job, skipped=[*job.skipped, run.call], seconds=left)
         verdict = verdict or run.describe_end()
+        if job.port == job.text:  # the file itself, which messages should name
+            verdict = replace(verdict, reason=verdict.reason.replace(str(file), job.path))
     if against == PYTORCH:
         return verdict
     return replace(verdict, against=against, notes=(*verdict.notes, describe_reference(against)))
