@@ -577,7 +577,7 @@ def test_check_against_pytorch(tmp_path, capsys, monkeypatch):
         f"class {name}(Function):\n    @staticmethod\n    def forward(ctx, x):\n        return {body}\n{rest}"
         for name, body in kinds.items()
     ]
-    (tmp_path / "kinds.py").write_text(HEAD + "".join(classes))
+    (tmp_path / "kinds.py").write_text("import jax\n" + HEAD + "".join(classes))
     (tmp_path / "broken.py").write_text("import torch\nclass (")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "--against", "pytorch", ".", "--json", "--seconds", "2"]) == 3

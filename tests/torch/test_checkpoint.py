@@ -130,3 +130,16 @@ def test_hooks_of_saved_tensors():
     expected = 4 * np.array([1, 2]) + 2 * np.array([1.001, 2])
     for g in (jax.grad(torch.jax_view(f)), jax.jit(jax.grad(torch.jax_view(f)))):
         np.testing.assert_allclose(g(jnp.array([1.001, 2])), expected, rtol=1e-6)
+
+
+def test_parts_of_checkpoints_of_one_s_own():
+    """Tensors lose their history and keep whether they require grad, as in PyTorch, with its warning and its error."""
+    x = torch.ones(2, requires_grad=True)
+    found = torch.utils.checkpoint.detach_variable((x * 2, x.detach(), 3))
+    assert [t.requires_grad for t in found[:2]] == [True, False]
+    assert (found[0].grad_fn, found[2], torch.autograd._is_checkpoint_valid()) == (None, 3, True)
+    with pytest.raises(RuntimeError, match="Only tuple of tensors is supported"):
+        torch.utils.checkpoint.detach_variable([x])
+    torch.utils.checkpoint.check_backward_validity([3, x])
+    with pytest.warns(UserWarning, match="None of the inputs have requires_grad=True"):
+        torch.utils.checkpoint.check_backward_validity([3, x.detach()])

@@ -107,7 +107,8 @@ def find_port(job: Job) -> Any:
     Raises:
         Exception: its module cannot be executed, or does not define it.
     """
-    found: Any = fnjax.torch.load(job.place) if is_pytorch_file(job.place) else load(job.place)
+    as_is = job.place == job.path or job.port == job.text or is_pytorch_file(job.place)
+    found: Any = fnjax.torch.load(job.place) if as_is else load(job.place)
     if "::" in job.name:
         return make_ported_operator(job.name)
     for name in job.name.split("."):

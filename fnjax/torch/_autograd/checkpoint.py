@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -74,6 +75,22 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
     for i in range(segments - 1):
         input = checkpoint(run(layers[i * size : (i + 1) * size]), input, **kwargs)  # noqa: A001 - as above
     return run(layers[(segments - 1) * size :])(input)
+
+
+@known("torch.utils.checkpoint.detach_variable")
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the tensors of a tuple without their history, each requiring grad as before; others as they are."""
+    if not isinstance(inputs, tuple):
+        kind = type(inputs).__name__
+        raise RuntimeError("Only tuple of tensors is supported. Got Unsupported input type: ", kind)
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x for x in inputs)
+
+
+@known("torch.utils.checkpoint.check_backward_validity")
+def check_backward_validity(inputs: Iterable[Any]) -> None:
+    """Warn if no tensor requires grad."""
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warnings.warn("None of the inputs have requires_grad=True. Gradients will be None", stacklevel=2)
 
 
 class _SavedTensorsHooks(fnjax.saved_tensors_hooks):

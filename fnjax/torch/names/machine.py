@@ -179,6 +179,7 @@ for _space in ("torch", "torch.random", "torch.cuda", "torch.cuda.random"):
     KNOWN |= {f"{_space}.get_rng_state": get_state, f"{_space}.set_rng_state": set_state}
 KNOWN["torch.random.fork_rng"] = fork
 KNOWN["torch.utils.checkpoint.get_device_states"] = lambda *_: ([], [])
+KNOWN["torch.autograd._is_checkpoint_valid"] = lambda: True
 KNOWN["torch.utils.checkpoint.set_device_states"] = lambda *_, **__: None
 KNOWN["torch.cuda._initialized"] = False
 KNOWN["torch.autograd._is_checkpoint_valid"] = lambda: True
