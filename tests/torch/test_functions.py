@@ -350,6 +350,18 @@ class Passed(Function):
 def passed(x):
     return Passed.apply(x, 2.0).sum()
 
+class Dropped(Function):
+    @staticmethod
+    def forward(ctx, x, n, m):
+        return x * n * m
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 2, g.sum(), g.sum()
+
+def dropped(x):
+    return Dropped.apply(x, torch.tensor([2, 3]), torch.tensor([[2.0], [3.0]])).sum()
+
 class Nested(Function):
     @staticmethod
     def forward(ctx, x):
@@ -742,6 +754,7 @@ def details(tmp_path_factory):
 # The gradient at [0.3, -0.4], by PyTorch 2.13.
 GRADIENTS = {
     "passed": [2.0, 2.0],
+    "dropped": [4.0, 4.0],
     "nested": [6.8, 6.8],
     "listed": [0.6, -0.8],
     "defaults": [0.3, -0.4],

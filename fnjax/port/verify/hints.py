@@ -158,8 +158,8 @@ class _HintReader:
                 return names.get(node.id)
             case ast.Call(func=ast.Name(id="len"), args=[ast.Attribute(attr="shape", value=value)]):
                 return self._find_attribute(value, "ndim", names)
-            case ast.Call(func=ast.Attribute(value=value), args=[], keywords=[]):  # such as x.size()
-                return self._find_attribute(value, f"{node.func.attr}()", names)
+            case ast.Call(func=ast.Attribute(value=value, attr=method), args=[], keywords=[]):  # such as x.size()
+                return self._find_attribute(value, f"{method}()", names)
             case ast.Attribute(value=ast.Name(id=owner)) if owner == self.context:
                 return self.kept.get(node.attr)
             case ast.Attribute():

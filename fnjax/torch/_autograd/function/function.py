@@ -239,8 +239,8 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
                 for f, need in itertools.zip_longest(found, facts.needs[: len(found)])
             ]
             if facts.shapes is not None:
-                check_gradients(cls, found, facts.shapes, separate)
-                found = found[: len(facts.needs)]
+                check_gradients(cls, found, facts.shapes, facts.needs, separate)
+                found = [f if need else None for f, need in zip(found, facts.needs, strict=False)]
             gradients = [f.array if isinstance(f, Tensor) else f for f in found]
             return (None, *reached.add_gradients(gradients, len(facts.needs)))
 

@@ -41,13 +41,20 @@ def call_backward(name: str, call: Any, backward: Callable[..., Any], gradients:
     return program(program.closed_over, *gradients)
 
 
-def check_gradients(cls: Any, found: Sequence[Any], shapes: Sequence[tuple[int, ...] | None], separate: bool) -> None:
-    """Raise PyTorch's errors.
+def check_gradients(
+    cls: Any,
+    found: Sequence[Any],
+    shapes: Sequence[tuple[int, ...] | None],
+    needs: Sequence[bool],
+    separate: bool,
+) -> None:
+    """Raise PyTorch's errors; that of a tensor which needs no gradient may be anything.
 
     Args:
         cls: the class.
         found: what backward returned, as a tuple.
         shapes: for each argument of apply its shape, None where it is no tensor.
+        needs: for each argument whether it needs a gradient.
         separate: whether the class has setup_context, so that forward has no ctx.
 
     Raises:
@@ -65,7 +72,7 @@ def check_gradients(cls: Any, found: Sequence[Any], shapes: Sequence[tuple[int, 
             f"return one gradient for each argument of forward ({', '.join(map(name, range(n)))}), None where there "
             "is none",
         )
-    for i, (gradient, shape) in enumerate(zip(found, shapes, strict=False)):
+    for i, (gradient, shape, need) in enumerate(zip(found, shapes, needs, strict=False)):
         if gradient is not None and shape is None:
             raise _error(
                 cls,
@@ -73,7 +80,7 @@ def check_gradients(cls: Any, found: Sequence[Any], shapes: Sequence[tuple[int, 
                 "was not a Variable",
                 f"return None for {name(i)}",
             )
-        if isinstance(gradient, Tensor) and not _is_expanded(gradient.layout.shape, shape):
+        if need and isinstance(gradient, Tensor) and not _is_expanded(gradient.layout.shape, shape):
             raise _error(
                 cls,
                 f"returned an invalid gradient at index {i} - got {list(gradient.layout.shape)} but expected shape "
