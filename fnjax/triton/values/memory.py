@@ -17,15 +17,7 @@ from fnjax.triton.values.affine import Shape, constant, leading
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import (
-    Guarded,
-    Tensor,
-    aligned,
-    canonical,
-    is_narrowed,
-    needs_64_bits,
-    part_of,
-)
+from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, is_narrowed, needs_64_bits, part_of
 from fnjax.triton.values.views import View
 
 
