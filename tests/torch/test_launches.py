@@ -95,6 +95,29 @@ class Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         return described(g[:, :4])[:, :4]
+
+
+@triton.jit
+def next_rows(x, out, stride, C: tl.constexpr):
+    i, c = tl.program_id(0), tl.arange(0, C)
+    tl.store(out + i * C + c, tl.load(x + (i + 1) * stride + c))
+
+
+class Later(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        out = torch.empty_like(x[1:])
+        next_rows[(len(out),)](x, out, x.stride(0), 4)
+        states = torch.cat((x[:1], out))
+        ctx.save_for_backward(states[:-1], states[:, :2])
+        return out
+
+    @staticmethod
+    def backward(ctx, g):
+        before, half = ctx.saved_tensors
+        later = torch.empty_like(g)
+        next_rows[(len(g),)](before, later, before.stride(0), 4)
+        return torch.cat((torch.zeros(1, 4), g * later + half[1:].sum()))
 """
 
 
@@ -135,3 +158,11 @@ def test_pointers_to_a_row_lead_to_later_rows(loaded, wrap):
     np.testing.assert_array_equal(totals, x.sum(1))
     np.testing.assert_array_equal(previous, [7, *x[4, :2]])
     np.testing.assert_array_equal(counts[:, 0], [0, 0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_kernels_in_backward_read_next_to_saved_views(loaded, wrap):
+    """The row after the last one of a saved view is in its memory, as in PyTorch (fla's recurrent RWKV4 reads it)."""
+    x = jnp.arange(20.0).reshape(5, 4)
+    grad = wrap(jax.grad(lambda x: (3 * loaded.Later.apply(x)).sum()))(x)
+    np.testing.assert_array_equal(grad, jnp.pad(3 * x[1:] + x[1:, :2].sum(), ((1, 0), (0, 0))))

@@ -14,6 +14,7 @@ from fnjax.torch.deferred.number import Number
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.recording.graph import Storage, Value, compute
+from fnjax.torch.recording.journal import note_launch
 from fnjax.triton.containers import iter_members
 from fnjax.triton.launch import viewing
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
@@ -32,6 +33,7 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
         args: tensors, numbers, tuples of these.
         named: likewise, and options of the compiler.
     """
+    note_launch()
     tensors = [t for x in iter_members((*args, *named.values())) if isinstance(t := _base(x), Tensor)]
     by_name = {**dict(zip(kernel.arg_names, args, strict=False)), **named}
     targets = [_base(x) for name in kernel.stores for x in iter_members(by_name.get(name))]

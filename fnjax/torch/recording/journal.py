@@ -22,6 +22,7 @@ class Journal:
 
     Attributes:
         storages: the storages that were written to.
+        has_launched: whether a Triton kernel was launched.
     """
 
     def __init__(self, is_branch: bool = True, state: Any = None, is_loop: bool = False) -> None:
@@ -32,6 +33,7 @@ class Journal:
     def __enter__(self) -> Self:
         self.start = next(_serial)
         self.storages: dict[int, tuple[Any, Any]] = {}
+        self.has_launched = False
         self._token = _current.set(self)
         return self
 
@@ -57,6 +59,13 @@ def note_storage(storage: Any) -> None:
     journal = _current.get()
     if journal is not None and storage.serial < journal.start:
         journal.storages.setdefault(id(storage), (storage, storage.value))
+
+
+def note_launch() -> None:
+    """Note that a Triton kernel is launched."""
+    journal = _current.get()
+    while journal is not None:
+        journal.has_launched, journal = True, journal.outer
 
 
 def note_tensor(tensor: Any) -> None:

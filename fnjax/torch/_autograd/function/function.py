@@ -179,7 +179,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
             for i, (m, target) in enumerate(zip(members, call.returned, strict=True))
         ]
-        save(ctx, own, tensors, members, call)
+        save(ctx, own, tensors, members, call, journal.has_launched)
         nested: list[Any] = []
         for i, m in enumerate(members):
             leaves = [] if isinstance(m, Tensor) else list_leaves(m)

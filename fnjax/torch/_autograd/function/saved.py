@@ -61,7 +61,14 @@ class Saved:
     places: tuple[Place, ...]
 
 
-def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], call: Call | None = None) -> None:
+def save(
+    ctx: Any,
+    own: FunctionCtx,
+    tensors: list[Any],
+    members: list[Any],
+    call: Call | None = None,
+    with_storages: bool = False,
+) -> None:
     """Save what a torch ctx holds on the ctx of the Function that runs on arrays.
 
     Args:
@@ -70,6 +77,7 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
         tensors: the arguments.
         members: the results.
         call: the call of apply; None of an operator.
+        with_storages: whether to save the whole storages of saved views, too: a kernel may read next to a view.
     """
     facts = vars(own)["_own"]
     any_needed = any(map(bool, own.needs_input_grad))
@@ -77,6 +85,10 @@ def save(ctx: Any, own: FunctionCtx, tensors: list[Any], members: list[Any], cal
     given = zip(tensors, own.needs_input_grad, strict=False)
     constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
     attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
+    views = [t for t in facts["saved"] if with_storages and isinstance(t, Tensor) and not t.part]
+    wholes = {id(t.memory): t for t in views if t.layout.size < t.memory.layout.size}
+    for i, t in enumerate(wholes.values()):
+        attributes[f"_storage_{i}"] = Tensor.over(t.memory, t.memory.layout, t.dtype)
     reachable: list[Reachable] = []
     modules: list[Any] = []
     if call is not None and (reach(attributes.values(), modules) or call.reached):
