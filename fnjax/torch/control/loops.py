@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax._primitives.forward_only import forbid_transpose
+from fnjax.torch.control.bounded_loops import while_loop
 from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
 from fnjax.torch.control.expressions import TracedRange, and_, not_, or_
@@ -184,11 +185,18 @@ def _count(over: TracedRange | range, body: Callable[[Any], Any], state: Test, b
         body(at)
         at = at + step
 
-    _traced_while(test, run, Variables(state, lambda: at))
+    _traced_while(test, run, Variables(state, lambda: at), len(over) if isinstance(over, range) else None)
 
 
-def _traced_while(test: Test, body: Test, variables: Variables) -> None:
-    """Run a loop as jax.lax.while_loop: variables, and what else an iteration changes, are carried."""
+def _traced_while(test: Test, body: Test, variables: Variables, most: int | None = None) -> None:
+    """Run a loop as jax.lax.while_loop: variables, and what else an iteration changes, are carried.
+
+    Args:
+        test: whether there is another iteration.
+        body: an iteration.
+        variables: those that both write.
+        most: how many iterations there are at most, if that is known.
+    """
     result = variables.read()
     carry = Carry(result, variables.names)
 
@@ -231,8 +239,8 @@ def _traced_while(test: Test, body: Test, variables: Variables) -> None:
                     carry = Carry(result, variables.names)
                 elif not carry.update(found["state"], found["written"], found["entered"], found["start"]):
                     break
-            end = jax.lax.while_loop(ask, lambda a: run(a, {}), start)
-            end = forbid_transpose(end, _make_error, find_line())
+            where = find_line()
+            end = while_loop(ask, lambda a: run(a, {}), start, most, lambda x: forbid_transpose(x, _make_error, where))
         result = carry.enter(end[1:])
     finally:
         variables.write(result)
@@ -266,7 +274,7 @@ def _list(container: Any) -> list[Any]:
 def _make_error(where: str) -> NotSupported:
     return NotSupported(
         f"a gradient of a loop that ends on a traced value, and may run more than {_UNROLLED} iterations",
-        "write `for i in range(n)` without break, and put what an iteration does under `if`",
+        "write `for i in range(n)` with a known n of at most 1000, and `break` on the traced value",
         where,
     )
 
