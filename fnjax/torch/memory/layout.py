@@ -10,6 +10,7 @@ whole says in which order the entries are in memory; the array is transposed whe
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -88,11 +89,12 @@ class _Blocks(NamedTuple):
     order: tuple[int, ...]
 
 
-def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
+@functools.lru_cache(4096)
+def _find_blocks(shape: tuple[int, ...], steps: tuple[int, ...], offset: int, total: int) -> _Blocks | None:
     """Return the slices, or None where strides do not nest: x.unfold, or x.as_strided of overlapping rows."""
-    axes = [i for i, (n, s) in enumerate(zip(layout.shape, layout.strides, strict=True)) if n > 1 and s]
-    axes.sort(key=lambda i: -layout.strides[i])
-    strides = [layout.strides[i] for i in axes]
+    axes = [i for i, (n, s) in enumerate(zip(shape, steps, strict=True)) if n > 1 and s]
+    axes.sort(key=lambda i: -steps[i])
+    strides = [steps[i] for i in axes]
     if any(s <= 0 for s in strides) or any(a % b or a == b for a, b in itertools.pairwise(strides)):
         return None
     outer = strides[0] if strides else max(total, 1)
@@ -103,7 +105,7 @@ def _find_blocks(layout: Layout, offset: int, total: int) -> _Blocks | None:
     for stride in strides:
         starts.append(rest // stride)
         rest %= stride
-    sizes = [layout.shape[i] for i in axes]
+    sizes = [shape[i] for i in axes]
     if any(start + size > radix for start, size, radix in zip(starts, sizes, radices, strict=True)):
         return None
     if last == 1:  # XLA on CPUs is wrong about chains of slices and updates with such an axis (JAX 0.10.2 and 0.12)
@@ -140,6 +142,15 @@ def are_same(a: Layout, b: Layout) -> bool:
     return a is b or (a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
 
 
+def _flatten_if_reordered(value: jax.Array, whole: Layout) -> jax.Array:
+    """Return an array whose elements are in the order of memory: that of a contiguous storage as it is."""
+    return value if whole.flags.c_contiguous else flatten(value, whole)
+
+
+def _reshape(value: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    return value if value.shape == shape else jax.lax.reshape(value, shape)
+
+
 def _pad(flat: jax.Array, padded: int) -> jax.Array:
     return flat if flat.size == padded else jnp.pad(flat, (0, padded - flat.size))
 
@@ -165,19 +176,23 @@ def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
         return jnp.zeros(shape, value.dtype)
     if are_same(layout, whole):
         return value if value.shape == shape else value.reshape(shape)
-    flat = flatten(value, whole)
-    if layout.size == flat.size and layout.flags.c_contiguous:
-        return flat.reshape(shape)
+    total = extent_of(whole.shape, whole.strides)
+    if layout.size == total and layout.flags.c_contiguous:
+        return _reshape(_flatten_if_reordered(value, whole), shape)
     offset = offset_of(layout)
-    blocks = _find_blocks(layout, offset, flat.size)
+    blocks = _find_blocks(shape, layout.strides, offset, total)
     if blocks is None:
-        return flat[_positions(layout, offset)]
-    block = _pad(flat, blocks.padded).reshape(blocks.dims)
-    block = jax.lax.slice(block, blocks.starts, [a + n for a, n in zip(blocks.starts, blocks.sizes, strict=True)])
-    block = block.reshape(blocks.sizes[: len(blocks.order)])
-    block = jnp.transpose(block, [blocks.order.index(i) for i in sorted(blocks.order)])
-    single = [n if s or n == 1 else 1 for n, s in zip(shape, layout.strides, strict=True)]
-    return jnp.broadcast_to(block.reshape([n if i in blocks.order else 1 for i, n in enumerate(single)]), shape)
+        return flatten(value, whole)[_positions(layout, offset)]
+    padded = blocks.padded > total
+    block = _pad(flatten(value, whole), blocks.padded) if padded else _flatten_if_reordered(value, whole)
+    block = _reshape(block, blocks.dims)
+    if blocks.sizes != blocks.dims:
+        block = jax.lax.slice(block, blocks.starts, [a + n for a, n in zip(blocks.starts, blocks.sizes, strict=True)])
+    block = _reshape(block, blocks.sizes[: len(blocks.order)])
+    if len(blocks.order) > 1:
+        block = jax.lax.transpose(block, [blocks.order.index(i) for i in sorted(blocks.order)])
+    block = _reshape(block, tuple(n if i in blocks.order else 1 for i, n in enumerate(shape)))
+    return block if block.shape == shape else jnp.broadcast_to(block, shape)
 
 
 def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> jax.Array:
@@ -205,7 +220,7 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
     if layout.size == flat.size and layout.flags.c_contiguous:
         return unflatten(new.reshape(-1), whole)
     offset = offset_of(layout)
-    blocks = _find_blocks(layout, offset, flat.size)
+    blocks = _find_blocks(layout.shape, layout.strides, offset, flat.size)
     if blocks is None:
         if _overlaps(layout):
             raise NotSupported("a write to a view whose elements overlap in memory", "write to the elements one by one")
