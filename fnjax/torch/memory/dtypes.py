@@ -23,6 +23,7 @@ class dtype:  # noqa: N801 - PyTorch's name
 
     Attributes:
         name: `float32`, as NumPy writes it (`bool` for booleans).
+        kind: `bool`, `int`, `float` or `complex`.
     """
 
     _all: ClassVar[dict[str, Any]] = {}
@@ -32,11 +33,13 @@ class dtype:  # noqa: N801 - PyTorch's name
         if name not in cls._all:
             made = super().__new__(cls)
             made.name = name
+            made.kind = next((kind for kind in ("bool", "int", "complex") if kind in name), "float")
             made.numpy = np.dtype(getattr(jnp, "bool_" if name == "bool" else name))
             cls._all[name] = made
         return cls._all[name]
 
     name: str
+    kind: str
     numpy: np.dtype[Any]
 
     def __repr__(self) -> str:
@@ -60,13 +63,6 @@ class dtype:  # noqa: N801 - PyTorch's name
     def array(self) -> Any:
         """The dtype of the array: without 64 bits that of half the size."""
         return jax.dtypes.canonicalize_dtype(self.numpy)
-
-    @property
-    def kind(self) -> str:
-        """`bool`, `int`, `float` or `complex`."""
-        if self.name == "bool":
-            return "bool"
-        return "int" if "int" in self.name else "complex" if "complex" in self.name else "float"
 
     @property
     def number(self) -> type:

@@ -131,6 +131,8 @@ class Tensor(metaclass=_TensorType):
         storage = self.memory
         if replaced.get():
             _check_not_replaced(storage)
+        if self.layout is storage.layout and not (self._detached or self.part or isinstance(storage, Derived)):
+            return storage.value
         cached = self._cached  # once: another thread may set it
         if cached is not None and cached[0] == storage.version:
             kept = find_kept(cached[1])
@@ -144,7 +146,7 @@ class Tensor(metaclass=_TensorType):
                     "write it into x.clone(), or within torch.no_grad()",
                 )
             found = Value(jax.lax.stop_gradient(_show(storage.value.array, layout, whole, part)))
-        elif layout is whole and not part:
+        elif layout is whole and not part:  # of a function of another tensor's
             found = storage.value
         else:
             found = compute_view(lambda x: (_show(x, layout, whole, part),), [storage.value], self._is_recorded)

@@ -25,12 +25,8 @@ class Mode(NamedTuple):
 FORWARD, BACKWARD = Mode(enabled=False), Mode(enabled=False)
 _DEFAULT = Mode()
 _mode: ContextVar[Mode] = ContextVar("_mode", default=_DEFAULT)
+get_mode = _mode.get  # the gradient mode of this thread
 _in_forward: ContextVar[bool] = ContextVar("_in_forward", default=False)
-
-
-def get_mode() -> Mode:
-    """Return the gradient mode of this thread."""
-    return _mode.get()
 
 
 class set_mode:  # noqa: N801 - a context manager, used as a function

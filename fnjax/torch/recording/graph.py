@@ -270,7 +270,8 @@ def compute(
         A value for each result; constants of JAX's derivatives under torch.no_grad.
     """
     mode, branch = get_mode(), _branch.get()
-    note_read(p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer))
+    if (watched := _watched.get()) is not None:
+        watched += [p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer)]
     if branch is not None and not mode.constant and branch.is_here:
         parents = [branch.enter(p, mode) if p.requires_grad else p for p in parents]
     arrays = [p.array for p in (*parents, *reads)]

@@ -9,7 +9,7 @@ from typing import Any, Self
 from fnjax.torch.errors import NotSupported
 
 _current: ContextVar[Journal | None] = ContextVar("_current", default=None)
-_serial = itertools.count()
+next_serial = itertools.count().__next__  # a number that grows with each storage and node that is made
 
 
 class Journal:
@@ -31,7 +31,7 @@ class Journal:
         self.is_branch: bool = is_branch or (self.outer is not None and self.outer.is_branch)
 
     def __enter__(self) -> Self:
-        self.start = next(_serial)
+        self.start = next_serial()
         self.storages: dict[int, tuple[Any, Any]] = {}
         self.has_launched = False
         self._token = _current.set(self)
@@ -47,11 +47,6 @@ class Journal:
             storage.value = value
             storage.version += 1
         return after
-
-
-def next_serial() -> int:
-    """Return a number that grows with each storage that is made."""
-    return next(_serial)
 
 
 def note_storage(storage: Any) -> None:
