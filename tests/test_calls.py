@@ -1,6 +1,10 @@
 """The number of functions of fnjax that a traced call enters, by benchmarks/calls.py."""
 
-from benchmarks.calls import crossings, entered, trace_gradient
+import jax
+import jax.numpy as jnp
+
+import fnjax
+from benchmarks.calls import call_torch, crossings, entered, trace_gradient, trace_torch_gradient
 
 
 def test_a_traced_gradient_enters_few_functions():
@@ -11,3 +15,32 @@ def test_a_traced_gradient_enters_few_functions():
     assert len(calls) <= 80
     assert len({call.file for call in calls}) <= 12
     assert len(crossings(calls)) <= 12
+
+
+def test_a_class_of_pytorch_enters_not_many_more():
+    """The same class in a file of PyTorch enters at most 400 functions traced, and 190 called outside of transforms."""
+    for run, most, files in ((trace_torch_gradient, 400, 37), (call_torch, 190, 31)):
+        run()
+        calls = entered(run)
+        assert len(calls) <= most
+        assert len({call.file for call in calls}) <= files
+
+
+def test_an_operation_runs_by_the_plan_for_its_signature():
+    """A second call with tensors of the same dtypes and shapes binds, promotes and checks nothing."""
+    square = fnjax.torch.torch_view(jnp.ones((2, 3)))
+    other = fnjax.torch.torch_view(jnp.zeros((2, 3)))
+    _ = square * 2.5 + other
+    calls = entered(lambda: other * 2.5 + square)
+    assert not {call.file for call in calls} & {f"torch/dispatch/{n}.py" for n in ("binding", "promotion", "templates")}
+    assert len(calls) <= 60
+
+
+def test_a_traced_operation_is_no_call_of_its_own():
+    """JAX keeps the traces of operations, whose equations are those of the program around them."""
+
+    def loss(x):
+        return ((x - x.mean()) * x.softmax(0)).sum() / 3
+
+    program = jax.jit(jax.grad(fnjax.torch.jax_view(loss))).trace(jnp.arange(5.0)).jaxpr
+    assert "_call" not in str(program)

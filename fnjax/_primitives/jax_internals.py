@@ -307,6 +307,10 @@ def is_transformed() -> bool:
     return find_top_trace(()) is not _EVALUATION
 
 
+# `inline=` of a jax.jit whose equations become those of the program around it while JAX traces.
+INLINE_EARLY: Any = jax.Inline.JAX_EARLY if hasattr(jax, "Inline") else True  # JAX 0.10 has two ways
+
+
 def is_staged() -> bool:
     """Return whether the current call becomes part of a program; derivatives outside jit compute at once."""
     return find_program() is not _EVALUATION

@@ -53,6 +53,20 @@ def test_integers_keep_their_size(name):
         assert x.topk(1)[1].dtype is torch.int64
 
 
+def test_a_plan_is_used_by_calls_of_its_signature_only():
+    """Types and signs of equal numbers, a tensor given twice, strides and elements decide on results."""
+    x, y, i = torch.tensor([1.0, 2.0]), torch.tensor([3.0, 4.0]), torch.tensor([1, 2])
+    for _ in range(2):  # the second time by the plans of the first
+        assert [(x * x).tolist(), (x * y).tolist(), (y * x).tolist()] == [[1, 4], [3, 8], [3, 8]]
+        assert [torch.copysign(x, n).tolist() for n in (0.0, -0.0)] == [[1, 2], [-1, -2]]
+        assert [(i * n).dtype for n in (True, 1, 1.0, 1j)] == [i.dtype, i.dtype, x.dtype, torch.complex64]
+        assert [torch.cat(p).tolist() for p in ([x, y], [x, x], [y, x])] == [[1, 2, 3, 4], [1, 2, 1, 2], [3, 4, 1, 2]]
+        assert [(a + a).stride() for m in [torch.zeros(2, 3)] for a in (m, m.t())] == [(3, 1), (1, 3)]
+        assert (i // i).tolist() == [1, 1]
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            i // (i - 1)
+
+
 def test_views_of_tensors_without_axes():
     """Meshgrid and unfold take tensors without axes, and index_select."""
     one = torch.tensor(2.0)

@@ -115,6 +115,11 @@ _CHECKS: dict[str, Callable[[str, _Values], None]] = {
 }
 
 
+def reads_elements(name: str) -> bool:
+    """Return whether the elements of tensors decide the checks of an operation; else dtypes and shapes do."""
+    return name in _RANGES or _CHECKS.get(name) is _check_divisor
+
+
 def check_values(name: str, values: _Values) -> None:
     """Raise PyTorch's error for arguments that an operation refuses.
 

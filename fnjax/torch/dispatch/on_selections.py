@@ -14,6 +14,7 @@ from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.selection import Selection, both_fit, fit, settle
 from fnjax.torch.dispatch.binding import BoundCall
 from fnjax.torch.dispatch.promotion import name_of
+from fnjax.torch.dispatch.templates import find_template
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.recording.graph import Value, compute
@@ -43,7 +44,7 @@ _OTHER_AXES = frozenset(
 Run = Callable[[BoundCall], Any]
 
 
-def run_selected(call: BoundCall, run_call: Run, find_template: Callable[[BoundCall], str]) -> Any:
+def run_selected(call: BoundCall, run_call: Run) -> Any:
     """Run a call that has selections among its arguments.
 
     Raises:
@@ -63,7 +64,7 @@ def run_selected(call: BoundCall, run_call: Run, find_template: Callable[[BoundC
         if call.operation.each or call.operation.strides == "each" or (name in {"max", "min"} and len(tensors) == 2):
             return _run_each(call, like, run_call)
         if len(tensors) == 1 and name in _OTHER_AXES:
-            return _run_along(call, like, name, run_call, find_template)
+            return _run_along(call, like, name, run_call)
         if len(selections) == 1 and _has_rows(call, like, name):
             found = {n: v.whole if type(v) is Selection else v for n, v in values.items()}
             return like.of(run_call(BoundCall(call.operation, call.overload, found)))
@@ -91,9 +92,7 @@ def _run_loss(call: BoundCall, like: Selection, run_call: Run) -> Any:
     return terms if reduction == "none" else getattr(terms, reduction)()
 
 
-def _run_along(
-    call: BoundCall, x: Selection, name: str, run_call: Run, find_template: Callable[[BoundCall], str]
-) -> Any:
+def _run_along(call: BoundCall, x: Selection, name: str, run_call: Run) -> Any:
     """Run a reduction, or an operation along an axis."""
     dim = call.read_literal("dim")
     keeps = name in _ORDERING

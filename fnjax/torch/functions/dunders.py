@@ -13,10 +13,9 @@ import numpy as np
 
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
-from fnjax.torch.deferred.number import Number, on_operands
+from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection, takes_selections
-from fnjax.torch.dispatch.binding import bind
-from fnjax.torch.dispatch.run import run, run_call
+from fnjax.torch.dispatch.run import run
 from fnjax.torch.dispatch.triton_launch import launch
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.creation import construct
@@ -48,14 +47,12 @@ def _convert(kind: Any) -> Callable[[Tensor], Any]:
 
 def _in_place(name: str) -> Callable[..., Any]:
     """Return a method that writes the result of an operation into its tensor."""
-    operation = find_operation(f"torch.Tensor.{name}")
-    assert isinstance(operation, Operation)
     if f"torch.Tensor.{name.rstrip('_')}" in strided.VIEWS and name in strided.IN_PLACE:
         return _in_place_view(name.rstrip("_"))
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.check_writable()
-        found = on_operands(lambda *args, **kwargs: run_call(bind(operation, args, kwargs)), (self, *args), kwargs)
+        found = run(f"torch.Tensor.{name}", (self, *args), kwargs)
         check_castable(found.dtype, self.dtype)
         return write(self, found)
 
