@@ -70,7 +70,7 @@ def test_a_plan_is_used_by_calls_of_its_signature_only():
 def test_views_of_tensors_without_axes():
     """Meshgrid and unfold take tensors without axes, and index_select."""
     one = torch.tensor(2.0)
-    assert [tuple(x.shape) for x in torch.meshgrid(one, torch.arange(3), indexing="ij")] == [(1, 3), (1, 3)]
+    assert [tuple(x.shape) for x in torch.meshgrid(one, torch.ones(3), indexing="ij")] == [(1, 3), (1, 3)]
     assert tuple(one.unfold(0, 1, 1).shape) == (1,)
     assert one.index_select(0, torch.tensor([0])).item() == 2
 
@@ -276,3 +276,65 @@ def test_attention_sees_what_a_mask_says():
         gradients = jax.grad(lambda *a, f=attend: f(*a).sum(), (0, 1, 2))(*map(jnp.asarray, (q, k, v)))
         assert all(np.isfinite(g).all() for g in gradients)
         np.testing.assert_array_equal(gradients[0][:, 0], 0)
+
+
+REFUSED = """
+x.long().mean() | mean(): could not infer output dtype
+x.long().std() | std and var only support floating point and complex dtypes
+x.long().softmax(0) | "softmax_kernel_impl" not implemented for 'Long'
+torch.exp_(x.long()) | result type Float can't be cast to the desired output type Long
+x & 1 | "bitwise_and_cpu" not implemented for 'Float'
+x - (x > 0) | Subtraction, the `-` operator, with a bool tensor is not supported.
+x.bool() @ x.bool() | "addmm_impl_cpu_" not implemented for 'Bool'
+x.masked_fill(x.long(), 1) | masked_fill_ only supports boolean masks, but got mask with dtype
+x.masked_select(x.long()) | masked_select: expected BoolTensor for mask
+torch.where(x, x, x) | where expected condition to be a boolean tensor, but got a tensor with dtype Float
+x @ x.bfloat16() | expected m1 and m2 to have the same dtype, but got: float != c10::BFloat16
+F.linear(x, x.bfloat16()) | expected m1 and m2 to have the same dtype
+x[None].bmm(x[None].half()) | expected scalar type Float but found Half
+torch.einsum("ij,jk", x, x.half()) | expected scalar type Float but found Half
+x.scatter_add(0, i, x.half()) | scatter(): Expected self.dtype to be equal to src.dtype
+x.index_add(0, i[0], x.half()) | index_add_(): self (Float) and source (Half) must have the same scalar type
+write(x, i[0], x.half()) | Index put requires the source and destination dtypes match, got Float for the destination
+torch.meshgrid(x[0], x[0].half()) | meshgrid expects all tensors to have the same dtype
+x @ x[:1] | mat1 and mat2 shapes cannot be multiplied (2x2 and 1x2)
+x.dot(x[0]) | 1D tensors expected
+x[0].dot(x.flatten()) | inconsistent tensor size, expected tensor [2] and src [4]
+x[None].bmm(x[None, :1]) | Expected size for first two dimensions of batch2 tensor to be: [1, 2] but got: [1, 1].
+x.gather(0, i[0]) | Index tensor must have the same number of dimensions as input tensor
+x.gather(1, i.repeat(2, 1)) | Size does not match at dimension 0 expected index [4, 2]
+x.scatter(0, i, x[:1]) | Expected index [2, 2] to be no larger than self [2, 2]
+x.index_add(0, i[0], x[:1]) | index_add_(): Number of indices (2) should be equal to source.size(dim)
+x.topk(3) | selected index k out of range
+x.expand(3, 2) | The expanded size of the tensor (3) must match the existing size (2)
+x.permute(0, 0) | permute(): duplicate dims are not allowed.
+x.clone().add_(torch.ones(1, 2, 2)) | output with shape [2, 2] doesn't match the broadcast shape [1, 2, 2]
+torch.cat([x, x[:, :1]]) | Sizes of tensors must match except in dimension 0. Expected size 2 but got size 1
+torch.stack([x, x[0]]) | stack expects each tensor to be equal size
+F.conv1d(x[None], x[None].repeat(1, 1, 2)) | Kernel size can't be greater than actual input size
+F.conv1d(x[None], x[:, :1, None]) | expected input[1, 2, 2] to have 1 channels, but got 2 channels
+F.layer_norm(x, (3,)) | Given normalized_shape=[3]
+F.avg_pool1d(x, 3) | Output size is too small
+F.binary_cross_entropy_with_logits(x, x.long()) | result type Float can't be cast to the desired output type Long
+F.cross_entropy(x, i[0, :1]) | Expected input batch_size (2) to match target batch_size (1).
+"""
+
+
+def test_dtypes_and_shapes_that_pytorch_refuses():
+    """What PyTorch refuses has no result: its error, with its words, eagerly and under jit."""
+
+    def write(x, index, new):
+        x[index] = new
+
+    def attempt(array):
+        x = torch.torch_view(array)
+        names = {"x": x, "i": torch.zeros(2, 2, dtype=torch.int64), "torch": torch, "F": F, "write": write}
+        for line in REFUSED.strip().splitlines():
+            text, _, message = line.rpartition(" | ")
+            with pytest.raises((RuntimeError, IndexError, ValueError)) as e:
+                eval(text, names)
+            assert message in str(e.value), (text, str(e.value))
+        return array
+
+    attempt(jnp.ones((2, 2)))
+    jax.jit(attempt)(jnp.ones((2, 2)))

@@ -13,6 +13,7 @@ import numpy as np
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.selection import Selection, both_fit, fit, settle
 from fnjax.torch.dispatch.binding import BoundCall
+from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.promotion import name_of
 from fnjax.torch.dispatch.templates import find_template
 from fnjax.torch.errors import NotSupported
@@ -51,6 +52,7 @@ def run_selected(call: BoundCall, run_call: Run) -> Any:
         NotSupported: it asks for the number of elements, or it is not known here.
     """
     name, values = name_of(call), call.values
+    check_dtypes(name, values)
     given = [x for v in values.values() for x in (v if isinstance(v, (list, tuple)) else [v])]
     tensors = [x for x in given if isinstance(x, Tensor)]
     selections: list[Any] = [x for x in given if type(x) is Selection]

@@ -22,9 +22,12 @@ from fnjax._torch_ops.signature import read_literal_text
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.dispatch.binding import BoundCall, spell
 from fnjax.torch.dispatch.checks import check_values, reads_elements
+from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
+from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.dispatch.templates import check_read, compile_template, find_template
 from fnjax.torch.errors import NotSupported, find_line
+from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.dtypes import as_dtype, dtype, float_of
 from fnjax.torch.memory.strides import Strides, find_strides
 from fnjax.torch.memory.tensor import Tensor, is_known, make
@@ -89,6 +92,8 @@ class Plan:
         self.reads_elements = not overload.traced or reads_elements(self._name)
         if operation.first.empty and any(t.shape == (0,) for t in given):
             template = template.replace("jnp.concatenate", operation.first.empty)
+        check_dtypes(self._name, values)
+        check_shapes(self._name, values)
         check_values(self._name, values)
         omitted = frozenset(p.name for p in overload.parameters if not call.is_given(p.name))
         compute_in, self._result = find_dtypes(call, values)
@@ -186,12 +191,13 @@ class Plan:
                 f"torch.{self._spelling} of a tensor that JAX traces: it needs the values",
                 "pass Python numbers, or call it outside of jax.jit",
             ) from e
-        except (TypeError, ValueError) as e:
+        except (TypeError, ValueError, AssertionError) as e:
             if axis := re.search(r"axis (-?\d+) is out of bounds for array of dimension (\d+)", str(e)):
                 strided._axis(int(axis[1]), int(axis[2]))
-            if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or len({t.shape for t in tensors}) < 2:
+            if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or not tensors:
                 raise
-            raise RuntimeError(_describe_shapes(self._spelling, tensors, e, self._operation.first.each)) from e
+            each = self._operation.first.each or self._operation.strides == "each"
+            raise RuntimeError(_describe_shapes(self._spelling, tensors, e, each)) from e
         made = [self._make_result(i, v, tensors) for i, v in enumerate(results)]
         if self._has_origin and not is_known(results[0].array):
             origin = self._compute_in, *_put(self._values.values(), given)
@@ -244,14 +250,7 @@ def _is_one_array(tensors: Sequence[Tensor]) -> bool:
 def _describe_shapes(name: str, tensors: Sequence[Tensor], error: Exception, each: bool) -> str:
     """Return PyTorch's message for tensors whose shapes do not fit, with the user's line."""
     shapes = [tuple(t.shape) for t in tensors]
-    text = str(error).partition("\n")[0]
-    if name in {"mm", "matmul"} and [len(s) for s in shapes] == [2, 2]:
-        text = "mat1 and mat2 shapes cannot be multiplied ({}x{} and {}x{})".format(*shapes[0], *shapes[1])
-    elif each and len(shapes) == 2:
-        both = [(1,) * (max(map(len, shapes)) - len(s)) + s for s in shapes]
-        pairs = [(i, a, b) for i, (a, b) in enumerate(zip(*both, strict=True)) if a != b and 1 not in (a, b)]
-        for i, a, b in pairs[-1:]:
-            text = f"The size of tensor a ({a}) must match the size of tensor b ({b}) at non-singleton dimension {i}"
+    text = (layouts.describe_mismatch(*shapes) if each else "") or str(error).partition("\n")[0]
     return f"{text}\n  in: torch.{name} of shapes {', '.join(map(str, shapes))}\n  at: {find_line()}"
 
 

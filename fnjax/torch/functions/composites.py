@@ -12,16 +12,16 @@ from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.missing import is_feature_test, is_loading
 from fnjax.torch.deferred.selection import Selection, find_indices, holds_selection, select, settle, takes_selections
+from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.creation import TYPES, with_out
 from fnjax.torch.memory.dtypes import DTYPES, as_dtype, default_dtype, dtype, promote, result_type, type_of_number
 from fnjax.torch.memory.layout import Size
 from fnjax.torch.memory.root_settings import RootSettings, find_settings
-from fnjax.torch.memory.strides import find_strides
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.names.registry import KNOWN, known
-from fnjax.torch.recording.graph import Value, compute
+from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.raises import refuse_caught
 from fnjax.torch.views import strided
 from fnjax.torch.views.indexing import check_indices, is_traced_mask, write, write_masked
@@ -104,6 +104,7 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 @takes_selections
 def masked_select(input: Any, mask: Any) -> Any:  # noqa: A002 - PyTorch's name
     """Return the entries that a mask selects, along one axis."""
+    check_dtypes("masked_select", {"mask": mask})
     if not (type(input) is type(mask) is Selection and mask.ndim == input.ndim):
         input, mask = strided.broadcast_tensors(input, mask)  # noqa: A001 - as above
     return input[mask]
@@ -212,22 +213,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
     """Return entries of one tensor or another."""
     if input is None:
         return nonzero(condition, as_tuple=True)
-    if holds_selection((condition, input, other)):
-        return run("torch.where", (condition, input, other), {})
-    both = (input, other)
-    own = result_type(
-        [(t.dtype, t.ndim) for t in both if isinstance(t, Tensor)],
-        [type_of_number(t) for t in both if not isinstance(t, Tensor)],
-    )
-    values = [t.value if isinstance(t, Tensor) else Value(jnp.asarray(t, own.array)) for t in both]
-
-    def choose(c: Any, a: Any, b: Any) -> tuple[Any, ...]:
-        return (jnp.where(c, a.astype(own.array), b.astype(own.array)),)
-
-    value = compute(choose, [condition.value, *values], "WhereBackward")[0]
-    tensors = [t for t in (condition, *both) if isinstance(t, Tensor)]
-    strides = find_strides("each", value.array.shape, tensors, {"input": input, "other": other})
-    return make(value.array, own, value=value, strides=strides)
+    return run("torch.where", (condition, input, other), {})
 
 
 def _make_question(name: str) -> Callable[..., Any]:

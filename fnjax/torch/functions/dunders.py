@@ -54,6 +54,10 @@ def _in_place(name: str) -> Callable[..., Any]:
         self.check_writable()
         found = run(f"torch.Tensor.{name}", (self, *args), kwargs)
         check_castable(found.dtype, self.dtype)
+        is_selected = Selection in {type(found), type(self)}
+        if isinstance(found, Tensor) and not is_selected and found.layout.shape != self.layout.shape:
+            what = f"{[*self.layout.shape]} doesn't match the broadcast shape {[*found.layout.shape]}"
+            raise RuntimeError(f"output with shape {what}")
         return write(self, found)
 
     change.__name__ = name

@@ -209,6 +209,16 @@ def type_of_number(value: Any) -> type:
     return found
 
 
+_SCALAR_TYPES = {"bool": "Bool", "uint8": "Byte", "int8": "Char", "int16": "Short", "int32": "Int", "int64": "Long"}
+_SCALAR_TYPES |= {"float16": "Half", "bfloat16": "BFloat16", "float32": "Float", "float64": "Double"}
+_SCALAR_TYPES |= {"complex64": "ComplexFloat", "complex128": "ComplexDouble"}
+
+
+def name_scalar_type(own: dtype) -> str:
+    """Return the name of a dtype in PyTorch's messages."""
+    return _SCALAR_TYPES.get(own.name, own.name)
+
+
 def check_castable(found: dtype, own: dtype) -> None:
     """Raise PyTorch's error where a result of one dtype is to be written into a tensor of a lower kind.
 
@@ -216,10 +226,8 @@ def check_castable(found: dtype, own: dtype) -> None:
         RuntimeError: it is.
     """
     if _ORDER.index(found.kind) > _ORDER.index(own.kind):
-        names = {"float32": "Float", "float64": "Double", "float16": "Half", "int64": "Long", "int32": "Int"}
-        names |= {"bool": "Bool", "bfloat16": "BFloat16", "complex64": "ComplexFloat", "complex128": "ComplexDouble"}
-        written = [names.get(d.name, d.name) for d in (found, own)]
-        raise RuntimeError(f"result type {written[0]} can't be cast to the desired output type {written[1]}")
+        names = name_scalar_type(found), name_scalar_type(own)
+        raise RuntimeError("result type {} can't be cast to the desired output type {}".format(*names))
 
 
 def cast_entries(array: Any, own: Any) -> Any:

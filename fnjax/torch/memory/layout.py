@@ -262,3 +262,33 @@ class Size(tuple[int, ...]):
 
     def __add__(self, other: Any) -> Any:
         return Size(super().__add__(tuple(other)))
+
+
+def check_expandable(own: Sequence[int], sizes: Sequence[int]) -> None:
+    """Raise PyTorch's error where a shape does not expand to sizes.
+
+    Raises:
+        RuntimeError: it does not.
+    """
+    added = len(sizes) - len(own)
+    if added < 0:
+        what = f"the number of sizes provided ({len(sizes)}) must be greater or equal to the number of dimensions"
+        raise RuntimeError(f"expand(torch.Tensor{{{[*own]}}}, size={[*sizes]}): {what} in the tensor ({len(own)})")
+    for i, (n, size) in enumerate(zip(own, sizes[added:], strict=True), added):
+        if n not in {1, size} and size != -1:
+            what = f"The expanded size of the tensor ({size}) must match the existing size ({n})"
+            shapes = f"Target sizes: {[*sizes]}.  Tensor sizes: {[*own]}"
+            raise RuntimeError(f"{what} at non-singleton dimension {i}.  {shapes}")
+
+
+def describe_mismatch(*shapes: Sequence[int]) -> str:
+    """Return PyTorch's message for shapes that do not broadcast; an empty string if they do."""
+    rank = max(map(len, shapes))
+    for i in reversed(range(-rank, 0)):
+        sizes = [s[i] for s in shapes if len(s) >= -i]
+        known = [n for n in sizes if n != 1]
+        wrong = next((n for n in known if n != known[0]), None)
+        if wrong is not None:
+            what = f"The size of tensor a ({known[0]}) must match the size of tensor b ({wrong})"
+            return f"{what} at non-singleton dimension {rank + i}"
+    return ""

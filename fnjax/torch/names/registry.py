@@ -180,6 +180,7 @@ def find_function(name: str) -> Callable[..., Any]:
         if kwargs.get("requires_grad"):
             found.requires_grad_()
         if isinstance(operation, Operation) and (operation.inplace is not None or kwargs.get("inplace") is True):
+            check_castable(found.dtype, args[0].dtype)
             return args[0].copy_(found)
         if out is None:
             return found

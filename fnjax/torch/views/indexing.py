@@ -24,7 +24,8 @@ from fnjax.torch.deferred.selection import (
 )
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
-from fnjax.torch.memory.dtypes import cast_entries, dtype
+from fnjax.torch.memory.dtypes import cast_entries, dtype, name_scalar_type
+from fnjax.torch.memory.layout import check_expandable
 from fnjax.torch.memory.tensor import Tensor, derive, is_known, make
 from fnjax.torch.recording.graph import Value, are_same, compute
 from fnjax.torch.recording.journal import is_in_branch
@@ -158,6 +159,11 @@ def set_item(x: Any, index: Any, new: Any) -> None:
         write_masked(base, *_find_mask(tensors, fill), new)
         return
     own = x.dtype.array
+    is_fill = isinstance(new, Tensor) and new.layout.size == 1 and all(t.dtype.kind == "bool" for t in tensors)
+    if isinstance(new, Tensor) and new.array.dtype != own and not is_fill:
+        names = name_scalar_type(x.dtype), name_scalar_type(new.dtype)
+        what = "got {} for the destination and {} for the source.".format(*names)
+        raise RuntimeError(f"Index put requires the source and destination dtypes match, {what}")
     given = new.value if isinstance(new, Tensor) else Value(jnp.asarray(new, own))
 
     def put(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
@@ -314,6 +320,7 @@ def _cast(new: Any, target: Tensor, shape: Any) -> Value:
     own = target.dtype.array
     if isinstance(new, Tensor):
         extra = max(new.ndim - len(shape), 0)
+        check_expandable(new.layout.shape[extra if {*new.layout.shape[:extra]} <= {1} else 0 :], shape)
 
         def fit(a: Any) -> tuple[Any, ...]:
             if a.dtype.kind == "c" and not np.issubdtype(own, np.complexfloating):

@@ -197,7 +197,12 @@ for _name in ("swapaxes", "swapdims"):
 @view("+permute")
 def permute(x: Tensor, *dims: Any) -> Tensor:
     """Reorder the axes."""
-    return x.show(np.transpose(x.layout, _sizes(dims)))
+    axes = [_axis(d, x.ndim) for d in _sizes(dims)]
+    if len(axes) != x.ndim:
+        raise RuntimeError(f"permute(): {len(axes)} dims are given for a tensor with {x.ndim} dimensions")
+    if len({*axes}) != len(axes):
+        raise RuntimeError("permute(): duplicate dims are not allowed.")
+    return x.show(np.transpose(x.layout, axes))
 
 
 @view("+movedim +moveaxis")
@@ -257,7 +262,7 @@ def slice_axis(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step
 @view("+diagonal")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
     """Return the entries on a diagonal."""
-    return x.show(np.diagonal(x.layout, offset, dim1, dim2))
+    return x.show(np.diagonal(x.layout, offset, _axis(dim1, x.ndim), _axis(dim2, x.ndim)))
 
 
 @view("torch.linalg.diagonal")
@@ -271,6 +276,7 @@ def expand(x: Tensor, *size: Any) -> Tensor:
     """Repeat axes of size 1; -1 leaves an axis unchanged."""
     sizes = _sizes(size)
     added = len(sizes) - x.ndim
+    layouts.check_expandable(x.layout.shape, sizes)
     own = (None,) * added + x.layout.shape
     found = np.broadcast_to(x.layout, [o if s == -1 else s for s, o in zip(sizes, own, strict=True)])
     if 1 in found.shape and x.ndim:  # NumPy's stride is 0 there
@@ -291,6 +297,8 @@ def expand_as(x: Tensor, other: Tensor) -> Tensor:
 @view("torch.broadcast_tensors")
 def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Expand all tensors to one shape."""
+    if wrong := layouts.describe_mismatch(*(t.layout.shape for t in tensors)):
+        raise RuntimeError(wrong)
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     return tuple(expand(t, *shape) for t in tensors)
 
@@ -321,6 +329,8 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
     swapped = indexing == "xy" and len(given) > 1
     if swapped:
         given[:2] = given[1::-1]
+    if len({x.dtype for x in given}) > 1:
+        raise RuntimeError("meshgrid expects all tensors to have the same dtype")
     shape = [x.layout.size for x in given]
     made = [
         expand(view_as_shape(x, *(-1 if i == j else 1 for j in range(len(given)))), *shape) for i, x in enumerate(given)
@@ -337,6 +347,8 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
     if not x.ndim:
         return x.show(np.reshape(x.layout, 1)[:size])
     dim = _axis(dimension, x.ndim)
+    if size > x.layout.shape[dim]:
+        raise RuntimeError(f"maximum size for tensor at dimension {dim} is {x.layout.shape[dim]} but size is {size}")
     windows = np.lib.stride_tricks.sliding_window_view(x.layout, size, dim, writeable=True)
     return x.show(windows[(slice(None),) * dim + (slice(None, None, step),)])
 
