@@ -84,7 +84,7 @@ VARIANTS = {
 
 def computes_in_float32(comparing: Comparing, inputs: Inputs) -> bool:
     """Return whether the original's float64 results rise in steps, as those of a class that casts to float32."""
-    step = 1e-9
+    step = 1e-7  # about the relative distance of numbers of float32
 
     def run(count: int) -> np.ndarray[Any, Any]:
         args = [a + count * step if isinstance(a, np.ndarray) and a.dtype.kind == "f" else a for a in inputs.args]
