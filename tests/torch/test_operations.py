@@ -338,3 +338,20 @@ def test_dtypes_and_shapes_that_pytorch_refuses():
 
     attempt(jnp.ones((2, 2)))
     jax.jit(attempt)(jnp.ones((2, 2)))
+
+
+def test_fake_quantize():
+    """Numbers go to PyTorch's levels, by the reciprocal of the scale in float32; gradients pass in the range."""
+    x = torch.tensor([-3.0, -1.05, 0.25, 0.35, 1.15, float("nan"), float("inf")], requires_grad=True)
+    y = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)
+    expected = [-1.1, -1.0, 0.2, 0.4, 0.4, -1.1, 0.4]
+    np.testing.assert_allclose(y.detach().numpy(), expected, rtol=1e-6)
+    (grad,) = torch.autograd.grad((y * y).sum(), x)
+    np.testing.assert_allclose(grad.numpy(), [0, -2.0, 0.4, 0.8, 0, 0, 0], rtol=1e-6)
+    w = torch.ones(4, 3, 2, dtype=torch.bfloat16).transpose(0, 2)
+    scale, zero = torch.tensor([0.1, 0.3, 0.7]), torch.tensor([0, 1, -1], dtype=torch.int32)
+    each = torch.fake_quantize_per_channel_affine(w, scale, zero, 1, -8, 7)
+    assert (each.dtype, each.stride()) == (torch.bfloat16, w.stride())
+    np.testing.assert_allclose(each.float()[0, :, 0].numpy(), [0.7, 0.9, 0.7], rtol=4e-3)
+    with pytest.raises(RuntimeError, match="`zero_point` must be between `quant_min` and `quant_max`"):
+        torch.fake_quantize_per_tensor_affine(x, 0.1, 9, -8, 7)

@@ -47,3 +47,17 @@ def _power(x, exponent):
     if isinstance(exponent, float) and abs(exponent) == 0.5:
         return jnp.sqrt(x) if exponent > 0 else _rsqrt(x)
     return x**exponent
+
+
+def _fake_quantize(x, scale, zero_point, low, high, axis=None):
+    """Return the nearest levels of quantised numbers; the gradient passes where they are in the range."""
+    if isinstance(zero_point, int) and not low <= zero_point <= high:
+        raise ValueError("`zero_point` must be between `quant_min` and `quant_max`.")
+    shape = () if axis is None else [-1 if i == axis % x.ndim else 1 for i in range(x.ndim)]
+    scale, zero_point = (jnp.asarray(v, np.float32).reshape(shape) for v in (scale, zero_point))
+    wide = x.astype(jnp.promote_types(x.dtype, np.float32))
+    level = jax.lax.stop_gradient(zero_point + jnp.round(wide * (1 / scale)))
+    level_in_range = jnp.clip(jnp.where(jnp.isnan(level), low, level), low, high).astype(np.float32)
+    found = (level_in_range - zero_point) * scale
+    passed = jnp.where((low <= level) & (level <= high), x, 0)
+    return jax.lax.stop_gradient(found).astype(x.dtype) + (passed - jax.lax.stop_gradient(passed))

@@ -20,13 +20,6 @@ add_absent(
 )
 
 add_absent(
-    "torch.fake_quantize_per_channel_affine torch.fake_quantize_per_tensor_affine",
-    "is not in the table",
-    "write it: a Function whose forward is (torch.clamp(torch.round(x / scale) + zero_point, low, high) - zero_point) "
-    "* scale, and whose backward passes the gradient where nothing was clamped",
-)
-
-add_absent(
     """
     torch.ccol_indices_copy torch.col_indices_copy torch.crow_indices_copy torch.hsmm torch.hspmm torch.indices_copy
     torch.resize_as_sparse_ torch.row_indices_copy torch.saddmm torch.segment_reduce torch.smm

@@ -35,7 +35,8 @@ mark_column(
 mark_column(
     "strides",
     "torch.flip .flip torch.fliplr torch.flipud torch.sort torch.msort torch.argsort torch.index_fill torch.index_put "
-    "torch.put torch.select_scatter torch.slice_scatter torch.diagonal_scatter torch.addr",
+    "torch.put torch.select_scatter torch.slice_scatter torch.diagonal_scatter torch.addr "
+    "torch.fake_quantize_per_channel_affine",
     "like",
 )
 mark_column("strides", "torch.masked_fill torch.bernoulli torch.normal F.logsigmoid", "contiguous")
@@ -50,7 +51,7 @@ mark_column(
 mark_column("strides", "torch.cat", "all")
 mark_column(
     "strides",
-    "F.conv2d F.conv3d F.conv_transpose2d torch.convolution",
+    "F.conv2d F.conv3d F.conv_transpose2d F.conv_transpose3d torch.convolution",
     "convolution",
 )
 mark_column("strides", "torch.nonzero torch.argwhere", "transposed")

@@ -40,6 +40,8 @@ torch._safe_softmax | input, dim, dtype=None | _safe_softmax(input, dim, dtype) 
 torch.native_layer_norm | input, normalized_shape, weight, bias, eps | _native_layer_norm(input, normalized_shape, weight, bias, eps) | pair fields=output,mean,rstd
 torch.group_norm F.group_norm | input, num_groups, weight=None, bias=None, eps=1e-05 | _group_norm(input, num_groups, weight, bias, eps=eps) | float
 F.local_response_norm | input, size, alpha=0.0001, beta=0.75, k=1.0 | _local_response_norm(input, size, alpha=alpha, beta=beta, k=k) | float
+torch.fake_quantize_per_tensor_affine | input, scale, zero_point, quant_min, quant_max | _fake_quantize(input, scale, zero_point, quant_min, quant_max) | same each
+torch.fake_quantize_per_channel_affine | input, scale, zero_point, axis, quant_min, quant_max | _fake_quantize(input, scale, zero_point, quant_min, quant_max, axis=axis) | same
 F.pad | input, pad, mode="constant", value=None | _pad(input, pad, mode=mode, value=value) | same
 F.unfold | input, kernel_size, dilation=1, padding=0, stride=1 | _unfold(input, kernel_size, dilation=dilation, padding=padding, stride=stride) | float
 F.fold | input, output_size, kernel_size, dilation=1, padding=0, stride=1 | _fold(input, output_size, kernel_size, dilation=dilation, padding=padding, stride=stride) | float

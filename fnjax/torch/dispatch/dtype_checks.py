@@ -101,7 +101,10 @@ _refuse(
 _refuse(
     _DTYPE,
     _KERNEL,
-    "elu selu=elu_cpu celu=elu_cpu leaky_relu softplus hardswish hardsigmoid mish logsigmoid=log_sigmoid_cpu hardshrink"
+    "fake_quantize_per_tensor_affine=fake_quantize_tensor_cachemask_kernel_type_handling"
+    " fake_quantize_per_channel_affine=fake_quantize_channel_cachemask_cpu_type_handling"
+    " elu selu=elu_cpu celu=elu_cpu leaky_relu softplus hardswish hardsigmoid mish logsigmoid=log_sigmoid_cpu"
+    " hardshrink"
     " softshrink=softshrink_check logaddexp2 mse_loss=mse_cpu smooth_l1_loss=smooth_l1_cpu huber_loss=huber_cpu"
     " softmax=softmax_kernel_impl softmin=softmax_kernel_impl log_softmax=log_softmax_kernel_impl",
 )

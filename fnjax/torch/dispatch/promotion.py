@@ -23,7 +23,7 @@ _CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max"}  # which round a bound to 
 NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
 _JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put", "kron"}
 NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths", "repeats"}
-NOT_PROMOTING |= {"pivots", "LU_pivots", "sorter", "n", "attn_mask"}
+NOT_PROMOTING |= {"scale", "zero_point", "pivots", "LU_pivots", "sorter", "n", "attn_mask"}
 
 
 def find_result_dtype(
