@@ -255,7 +255,7 @@ class Verification:
                 return Verdict(self.job.name, NOT_TRIED, str(e))
             call = Call(args, None, self.job.seed, make_recipe(args))
             tried = self.calls(call)
-            if tried.problem and (fewer := self.calls(replace(call, argnums=graded))) and not fewer.problem:
+            if tried.problem and not (fewer := self.calls(replace(call, argnums=graded))).problem:
                 tried = fewer
             if tried.problem:
                 reason = f"{reference.name}'s class does not take {text}: {tried.problem}"
@@ -288,8 +288,8 @@ class Verification:
             if best.call.recipe:
                 yield self.calls(draw_call(best.call.recipe, best.call.seed + 5000, best.call.argnums))
         for seed in itertools.count(10_000):  # the programs are compiled by now
-            for start in list(self.starts):
-                yield self.calls(draw_call(start.recipe, seed, start.argnums))
+            for call in list(self.starts):
+                yield self.calls(draw_call(call.recipe, seed, call.argnums))
             if not self.starts or measure_time() > end:
                 return
 

@@ -78,7 +78,7 @@ def checkpoint_sequential(functions: Any, segments: int, input: Any, use_reentra
 
 
 @known("torch.utils.checkpoint.detach_variable")
-def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def detach_variable(inputs: Any) -> tuple[Any, ...]:
     """Return the tensors of a tuple without their history, each requiring grad as before; others as they are."""
     if not isinstance(inputs, tuple):
         kind = type(inputs).__name__
