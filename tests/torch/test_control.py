@@ -685,6 +685,14 @@ def many_items(x):
     return x.sum()
 
 
+def counted(x):
+    n = 0
+    while n < 40 and x.sum() < 100:
+        x = x * 2
+        n += 1
+    return x.sum() * n
+
+
 def solved(x, w):
     y = x
     for i in range(40):
@@ -702,7 +710,7 @@ def test_loops_of_few_iterations(tmp_path):
     path = tmp_path / "few.py"
     path.write_text(FEW)
     file = torch.load(path)
-    for name in ("moved", "flagged", "many_items"):
+    for name in ("moved", "flagged", "many_items", "counted"):
         function = torch.jax_view(getattr(file, name))
         compiled = jax.jit(jax.value_and_grad(function))
         for x in ([0.5, 1.0, 2.0], [-1.0, -2.0, 0.5], [3.0, 4.0, 5.0], [0.1, 0.1, 0.2]):

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Literal
 
 Arrays = Sequence[Any]
 _MOST = 1000  # iterations of which a gradient may keep what they compute
@@ -24,9 +27,10 @@ def while_loop(
         test: whether there is another iteration.
         body: an iteration.
         start: the arrays that it begins with.
-        most: how many iterations there are at most; None if that is not known.
+        most: how many iterations there are at most; None where only numbers that both change may tell.
         end: makes reverse mode raise.
     """
+    most = _find_most(test, body, start) if most is None else most
     if most is None or most > _MOST:
         return end(jax.lax.while_loop(test, body, start))
     # A function with a derivative of its own must not close over what is differentiated.
@@ -45,3 +49,44 @@ def while_loop(
 
     loop.defjvp(lambda primals, tangents: jax.jvp(scan, primals, tangents))
     return loop(start, asked, given)
+
+
+def _find_most(test: Callable[[Arrays], Any], body: Callable[[Arrays], list[Any]], start: list[Any]) -> int | None:
+    """Return after how many iterations numbers that are known at the start make a test false: `n < 9 and x > 0`."""
+    known = [x if _is_counter(x) and not isinstance(x, jax.core.Tracer) else None for x in start[1:]]
+    if all(x is None for x in known):
+        return None
+    program = jax.make_jaxpr(lambda arrays: (test(arrays), body(arrays)))(start).jaxpr
+    with jax.ensure_compile_time_eval():
+        for count in range(_MOST + 1):
+            goes_on, _, *known = _evaluate(program, [None, *known])
+            if goes_on is not None and not goes_on:
+                return count
+            if all(x is None for x in known):
+                return None
+    return None
+
+
+def _is_counter(x: Any) -> bool:
+    return bool(x.shape == () and (jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == bool))
+
+
+def _evaluate(program: Any, args: Sequence[Any]) -> list[Any]:
+    """Return the results of a program that follow from the arguments that are known, and None for others."""
+    values = dict(zip(program.invars, args, strict=True))
+
+    def read(x: Any) -> Any:
+        return x.val if isinstance(x, Literal) else values.get(x)
+
+    for equation in program.eqns:
+        given = [read(x) for x in equation.invars]
+        if equation.primitive.multiple_results or equation.effects or not _is_counter(equation.outvars[0].aval):
+            continue
+        (result,) = equation.outvars
+        if all(x is not None for x in given):
+            values[result] = equation.primitive.bind(*given, **equation.params)
+        elif (equation.primitive.name, result.aval.dtype) == ("and", bool) and any(
+            x is not None and not x for x in given
+        ):
+            values[result] = np.False_
+    return [read(x) for x in program.outvars]

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch.control.branches import are_equal
@@ -147,7 +148,7 @@ class Carry:
                 if (at, i) in self.replaced:
                     flags[at, i] = _is_kept(leaf, self.replaced[at, i])
                 if kind is not None:
-                    array = leaf.array if isinstance(leaf, (Tensor, Number)) else jnp.asarray(leaf)
+                    array = leaf.array if isinstance(leaf, (Tensor, Number)) else np.asarray(leaf)
                     arrays.append(array.astype(kind[0].array))
         return [*arrays, *(flags[p] for p in self.replaced), *(s.value.array for s in self.storages)]
 

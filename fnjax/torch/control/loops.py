@@ -274,7 +274,7 @@ def _list(container: Any) -> list[Any]:
 def _make_error(where: str) -> NotSupported:
     return NotSupported(
         f"a gradient of a loop that ends on a traced value, and may run more than {_UNROLLED} iterations",
-        "write `for i in range(n)` with a known n of at most 1000, and `break` on the traced value",
+        "bound its iterations by a known n of at most 1000: `for i in range(n)` with `break`, or `while i < n and ...`",
         where,
     )
 
