@@ -355,3 +355,13 @@ def test_fake_quantize():
     np.testing.assert_allclose(each.float()[0, :, 0].numpy(), [0.7, 0.9, 0.7], rtol=4e-3)
     with pytest.raises(RuntimeError, match="`zero_point` must be between `quant_min` and `quant_max`"):
         torch.fake_quantize_per_tensor_affine(x, 0.1, 9, -8, 7)
+
+
+def test_unique_consecutive():
+    """Of each run of equal elements, or rows, the first is kept, with the run of each element, and the lengths."""
+    x = torch.tensor([[1, 1, 2], [2, 2, 1]])
+    found = torch.unique_consecutive(x, return_inverse=True, return_counts=True)
+    assert [t.tolist() for t in found] == [[1, 2, 1], [[0, 0, 1], [1, 1, 2]], [2, 3, 1]]
+    rows, counts = x[[0, 0, 1]].unique_consecutive(dim=0, return_counts=True)
+    assert (rows.tolist(), counts.tolist()) == (x.tolist(), [2, 1])
+    assert [len(torch.unique_consecutive(torch.tensor(v))) for v in ([], [float("nan")] * 2, 3)] == [0, 2, 1]

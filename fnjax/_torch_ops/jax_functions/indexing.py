@@ -209,3 +209,18 @@ def _associative_scan(function, xs, axis, reverse=False):
     """Apply jax.lax.associative_scan, which takes no negative axis in reverse."""
     axis = axis % jax.tree.leaves(xs)[0].ndim
     return jax.lax.associative_scan(function, xs, reverse=reverse, axis=axis)
+
+
+def _unique_consecutive(x, return_inverse=False, return_counts=False, axis=None):
+    """Return the first of each run of equal elements, or slices; the run of each, and the lengths of the runs."""
+    rows = x.reshape(-1) if axis is None else jnp.moveaxis(x, axis, 0)
+    count = rows.shape[0]
+    changes = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
+    first = jnp.concatenate([jnp.ones(min(count, 1), bool), changes])
+    at = jnp.flatnonzero(first)
+    found = [rows[at] if axis is None else jnp.moveaxis(rows[at], 0, axis)]
+    if return_inverse:
+        found.append((jnp.cumsum(first) - 1).reshape(x.shape if axis is None else count))
+    if return_counts:
+        found.append(jnp.diff(at, append=count))
+    return found[0] if len(found) == 1 else tuple(found)

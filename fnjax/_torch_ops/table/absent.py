@@ -161,13 +161,12 @@ add_absent(
 
 add_absent(
     """
-    torch.adaptive_max_pool1d torch.histogram torch.histogramdd torch.unique_consecutive
+    torch.adaptive_max_pool1d torch.histogram torch.histogramdd
     F.adaptive_max_pool1d_with_indices F.adaptive_max_pool2d_with_indices F.adaptive_max_pool3d_with_indices
     F.fractional_max_pool2d_with_indices F.fractional_max_pool3d_with_indices
     special.airy_ai special.bessel_j0 special.bessel_j1
     special.bessel_y0 special.bessel_y1 special.modified_bessel_k0 special.modified_bessel_k1
     special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 .histogram .to_padded_tensor
-    .unique_consecutive
     """,
     "has no counterpart in JAX",
     "write it with jax.numpy",

@@ -53,6 +53,7 @@ linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.n
 linalg.vector_norm | x, ord=2, dim=None, keepdim=False, *, dtype=None | jnp.linalg.vector_norm(x, axis=dim, keepdims=keepdim, ord=ord) | float axes
 linalg.matrix_norm | A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=(ord), axis=(dim), keepdims=keepdim) | float
 .sum_to_size | input, *size | _sum_to_size(input, size) | same large
++unique_consecutive | input, return_inverse=False, return_counts=False, dim=None | _unique_consecutive(input, return_inverse, return_counts, axis=dim) | same untraced
 +unique | input, sorted=True, return_inverse=False, return_counts=False, dim=None | jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim) | same untraced
 """)  # fmt: skip
 

@@ -69,8 +69,8 @@ def _check_linear(name: str, values: _Values) -> None:
 
 def _check_index(name: str, values: _Values) -> None:
     """Check the index of gather and scatter, and what is scattered."""
-    x, index, dim, source = (values.get(n) for n in ("input", "index", "dim", "src"))
-    own, at = _shape(x), _shape(index)
+    dim, source = values["dim"], values.get("src")
+    own, at = _shape(values["input"]), _shape(values["index"])
     if math.prod(at) == 0:
         return
     what = "input" if name == "gather" else "self"
