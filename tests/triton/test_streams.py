@@ -174,3 +174,23 @@ def carried_sizes(jaxpr):
             if equation.primitive.name == "scan":
                 pairs = zip(equation.outvars, inner.outvars, strict=True)
                 yield from (a.aval.size for a, b in pairs if a.aval.shape == b.aval.shape)
+
+
+@triton.jit
+def unknown_kernel(x_ptr, out_ptr, n, C: tl.constexpr):
+    lanes, h = tl.arange(0, C), tl.zeros((C,), tl.float32)
+    pointer = x_ptr + lanes
+    for t in range(n):
+        h = tl.exp(-h * h) + tl.load(pointer)
+        tl.store(out_ptr + t * C + lanes, h)
+        pointer += C
+
+
+@pytest.mark.parametrize("n", [0, 7, T, T + 3])
+def test_the_number_of_iterations_may_be_unknown(n):
+    """Rows are updated in place, also where it is known when the program runs only; those outside are dropped."""
+    x, out = (jax.random.normal(jax.random.key(i), (T, C)) for i in range(2))
+    launch = jax.jit(lambda x, out, n: unknown_kernel[(1,)](x, out, n, C=C))
+    assert "scatter" not in launch.lower(x, out, n).as_text()
+    _, wanted = lax.scan(lambda h, row: (jnp.exp(-h * h) + row,) * 2, jnp.zeros(C), x)
+    np.testing.assert_allclose(launch(x, out, n), jnp.concatenate([wanted[:n], out[n:]]), rtol=1e-6)

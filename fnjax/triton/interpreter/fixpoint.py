@@ -142,11 +142,12 @@ class Fixpoint:
         self.written_to = list(state.outputs)
         return self.alike(after), self.memory(), written
 
-    def inputs(self) -> Arrays:
-        """Return the rows that all iterations read, along their first axis."""
+    def inputs(self) -> tuple[Arrays, bool]:
+        """Return the rows that all iterations read, along their first axis, and True if the last one is read first."""
         assert self.streams is not None
         self.streams.inputs = [key for key in self.streams.inputs if key[0] not in self.carry.buffers]
-        return [self.streams.first_axis(read(self.state, key[0], key[3]), key) for key in self.streams.inputs]
+        rows = [self.streams.first_axis(read(self.state, key[0], key[3]), key) for key in self.streams.inputs]
+        return rows, self.streams.reverse
 
     def memory(self) -> Arrays:
         """Return the carried buffers as they are now."""
@@ -214,7 +215,7 @@ class Fixpoint:
             state.traced += 1
             state.to_reshape, state.reshaped = set(), reshaped | self._reshaped()
             trial = not self.found and (number == 0 or probing)
-            probing, carried = self.carry.probing, set(self.carry.buffers)
+            probing, carried, stored = self.carry.probing, set(self.carry.buffers), dict(self.stored)
             try:
                 with state.recording() as accesses:
                     result = (
@@ -227,6 +228,7 @@ class Fixpoint:
                 self.reset()
             if probing:  # it took addresses for others than they are
                 self.carry.buffers.intersection_update(carried)
+                self.stored = stored
             if fits:
                 state.accesses += accesses
                 streams = [] if self.streams is None else self.streams.inputs

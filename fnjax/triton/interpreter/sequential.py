@@ -20,12 +20,10 @@ from fnjax.triton.interpreter.fixpoint import Arrays, Fixpoint
 from fnjax.triton.interpreter.interpreter import Frame, evaluate
 from fnjax.triton.interpreter.waits import unchanged
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import LoopVariable, constant, leading
+from fnjax.triton.values.affine import MANY, LoopVariable, constant, leading
 from fnjax.triton.values.arithmetic import as_mask, broadcast, logical_and, of_affine, where
 from fnjax.triton.values.exceptions import KernelError
 from fnjax.triton.values.tensor import Tensor
-
-MANY = 2**31 - 1
 
 
 def trace_for(
@@ -82,10 +80,10 @@ def trace_for(
             arrays, buffers, written = body(given[0], carry, given[1])
             return (arrays, buffers), written
 
-        inputs, reverse = loop.inputs(), loop.streams.reverse
-        numbers = jnp.arange(iterations, dtype=jnp.int32)
-        given = numbers[::-1] if reverse else numbers, inputs
-        carry, written = lax.scan(step, loop.first(), given, reverse=reverse)
+        inputs, reverse = loop.inputs()
+        numbers: Any = jnp.arange(iterations, dtype=jnp.int32)
+        carry_before: Any = loop.first()
+        carry, written = lax.scan(step, carry_before, (numbers[::-1] if reverse else numbers, inputs), reverse=reverse)
         return (*carry, written), iterations
 
     (arrays, buffers, written), last = loop.solve(attempt)

@@ -51,12 +51,12 @@ def _ieee_remainder(x: Any, y: Any) -> Any:
 
 def _is_zero(x: Any) -> Any:
     """Return True for zeros, not for the subnormal numbers that XLA takes for zeros."""
-    return rounding.exponent(x) < jnp.finfo(x.dtype).minexp - jnp.finfo(x.dtype).nmant
+    return rounding.exponent(x) < rounding.finfo(x.dtype).minexp - rounding.finfo(x.dtype).nmant
 
 
 def _integer_logb(x: Any) -> Any:
     """Return the binary exponent; of infinity the largest integer, of zero and NaN the smallest, as in CUDA."""
-    limits = jnp.iinfo(jnp.int32)
+    limits = np.iinfo(np.int32)
     special = jnp.where(jnp.isinf(x), limits.max, limits.min)
     return jnp.where(jnp.isfinite(x) & ~_is_zero(x), rounding.exponent(x), special)
 

@@ -31,7 +31,7 @@ def view_of(kind: str, pointer: Any, lanes: Tensor | None, length: int) -> Any:
     if affine is None:
         return None, lanes
     view = views.find_view(affine, conditions, length)
-    if view is None or (kind == "write" and view.padded):
+    if view is None:
         _try_otherwise(affine, state)
     if view is None or lanes is None:
         return view, lanes

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 Shape = tuple[int, ...]
+MANY = 2**31 - 1  # the largest value of the variable of a loop whose number of iterations is not known
 GRID = 3  # axes that a grid may have
 MOST = 5  # leading axes that values may have, before those of the block: axes of the grid (some split) and of loops
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Affine, Shape, constant, leading, recognise
+from fnjax.triton.values.affine import MANY, Affine, Shape, constant, leading, recognise
 from fnjax.triton.values.rounding import quotient, rounded, toward_zero
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
@@ -39,7 +39,8 @@ def of_affine(affine: Affine, kind: types.dtype) -> Tensor:
     """Return a tensor of integers from an affine expression; values that do not fit the type wrap."""
     low, high = affine.limits()
     limits = np.iinfo(kind.array) if kind.kind in "iu" else None
-    if limits is None or low < limits.min or high > limits.max:
+    unbounded = any(variable.high == MANY for variable, _ in affine.terms)  # it is not assumed to wrap
+    if limits is None or (not unbounded and (low < limits.min or high > limits.max)):
         return Tensor(affine.array(np if is_small(affine) else jnp).astype(kind.array), kind, affine.shape)
     return Tensor(None, kind, affine.shape, affine=affine)
 

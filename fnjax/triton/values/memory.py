@@ -219,7 +219,7 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
     refuse_outside("writes", pointer, lanes, memory.shape[0])
     state.written.add(pointer.buffer)
     view, remaining = view_of("write", pointer, lanes, memory.shape[0])
-    if view is not None and not view.padded and _write_view(pointer, view, remaining, value):
+    if view is not None and _write_view(pointer, view, remaining, value):
         return
     _scatter(memory, pointer, lanes, value)
 

@@ -13,6 +13,8 @@ from jax import lax
 from fnjax.triton.values import types
 from fnjax.triton.values.tensor import canonical
 
+finfo: Any = jnp.finfo  # it has no types
+
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
 def rounded(data: Any, kind: types.dtype) -> Any:
@@ -51,7 +53,7 @@ def quotient(xp: Any, x: Any, y: Any) -> Any:
 
 def exponent(x: Any) -> Any:
     """Return the binary exponents of floats as integers; XLA flushes subnormal numbers only where it computes."""
-    info = jnp.finfo(x.dtype)
+    info = finfo(x.dtype)
     bits = lax.bitcast_convert_type(x, f"int{info.bits}") & (2 ** (info.bits - 1) - 1)
     subnormal = info.minexp - info.nmant + info.bits - 1 - lax.clz(bits)
     found = bits >> info.nmant
@@ -60,20 +62,20 @@ def exponent(x: Any) -> Any:
 
 def _power(n: Any) -> Any:
     """Return 2**n for floats that are integers in the range of normal numbers."""
-    info = jnp.finfo(n.dtype)
+    info = finfo(n.dtype)
     return lax.bitcast_convert_type((n.astype(f"int{info.bits}") + (info.maxexp - 1)) << info.nmant, n.dtype)
 
 
 def exp2(x: Any) -> Any:
     """Return 2**x, exact for integers: XLA's exp2 is not on the CPU."""
-    info = jnp.finfo(x.dtype)
+    info = finfo(x.dtype)
     n = jnp.clip(jnp.rint(x), info.minexp, info.maxexp - 1)
     return jnp.exp2(x - n) * _power(n)
 
 
 def log2(x: Any) -> Any:
     """Return the logarithm to base 2, exact for powers of two: XLA's log2 is not on the CPU."""
-    info = jnp.finfo(x.dtype)
+    info = finfo(x.dtype)
     root = jnp.asarray(np.sqrt(2), x.dtype)  # the logarithm of x / 2**n is between -1/2 and 1/2
     n = jnp.clip(exponent(x * root).astype(x.dtype), info.minexp + 1, info.maxexp - 2)
     return jnp.log2(x * _power(-n)) + n

@@ -144,17 +144,18 @@ def find_view(address: Affine, conditions: list[Affine], length: int) -> View | 
     axes = merged(sorted((a for a in axes), key=lambda a: -a.stride))
     strides = {abs(c) for _, c in address.traced_variables} - {axis.stride for axis in axes}
     # With a dimension for each loop variable, iterations access single rows of it (`streams`).
-    for own in (strides, set()) if strides else (set(),):
-        every = sorted((*axes, *(Axis(1, stride, [], [0] * len(usable)) for stride in own)), key=lambda a: -a.stride)
+    fitted: Any = None
+    for more in (strides, ()) if strides else ((),):
+        every = sorted((*axes, *(Axis(1, stride, [], [0] * len(usable)) for stride in more)), key=lambda a: -a.stride)
         if not every or every[-1].stride != 1:
             every.append(Axis(1, 1, [], [0] * len(usable)))
         facts = [(start, [a.coefficients[i] for a in every], terms) for i, (_, start, _, terms) in enumerate(usable)]
-        found = _fit_dimensions(every, 0, first, address.traced_variables, length, facts, True)
-        if found is not None:
+        fitted = _fit_dimensions(every, 0, first, address.traced_variables, length, facts, True)
+        if fitted is not None:
             break
-    if found is None:
+    if fitted is None:
         return None
-    dimensions, _, expressed = found
+    dimensions, _, expressed = fitted
     done = {usable[i][0] for i in expressed}
     remaining = tuple(i for i in range(len(conditions)) if i not in done)
     return View(tuple(dimensions), tuple(every), remaining, address.base.ndim, address.base.ndim + len(address.shape))
@@ -346,9 +347,10 @@ def write(rows: Any, view: View, value: Any) -> Any:
 
 
 def as_flat(rows: Any, layout: Any, length: int) -> Any:
-    """Return memory of `length` elements from its rows: the inverse of `as_rows` without padding."""
+    """Return memory of `length` elements from its rows: the inverse of `as_rows`."""
     lengths = [length, *(stride for stride, *_ in layout)]
-    for depth in reversed(range(len(layout))):
+    for depth, (_, count, before, _) in reversed(list(enumerate(layout))):
+        rows = lax.slice_in_dim(rows, before, before + count, axis=depth)
         rows = rows.reshape(*rows.shape[:depth], -1)[..., : lengths[depth]]
     return rows
 
