@@ -9,11 +9,14 @@ import sys
 import textwrap
 import threading
 
+import numpy as np
 import pytest
 
 from fnjax.__main__ import main
 from fnjax.port import port_source
+from fnjax.port.compare.values import Made
 from fnjax.port.verify import Job, Verdict, verify
+from fnjax.port.verify.calls import read_arguments
 from fnjax.port.verify.hints import read_hints
 from fnjax.port.verify_command import run_verifiers
 from tools.port_mutants import mutants
@@ -499,6 +502,13 @@ def test_calls_of_apply_in_the_file_help(tmp_path):
     picky = SWISH.replace("ctx.beta = beta", "assert beta == 0.734\n        ctx.beta = beta").replace("=1.0", "")
     text = f"{picky}\n\ndef swish(x, beta=0.734):\n    return Swish.apply(x, beta)\n"
     assert verified(text, "Swish", folder=tmp_path).status == "verified"
+
+
+def test_what_either_side_makes():
+    """Functions and objects are not shared by the two sides; arrays, and what holds them, are."""
+    text = "randn(2), SimpleNamespace(grad=None), SimpleNamespace(x=randn(2)), lambda x: x, torch.float32"
+    found, _ = read_arguments(text, "", 0, {"torch": np})
+    assert [isinstance(a, Made) for a in found] == [False, True, False, True, False]
 
 
 def test_a_verdict_reads_well():

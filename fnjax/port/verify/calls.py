@@ -142,6 +142,7 @@ def _is_made(arg: ast.expr, names: AbstractSet[str]) -> bool:
     nodes = [*ast.walk(arg)]
     called = any(isinstance(n, ast.Call) and ast.unparse(n.func).startswith("torch.") for n in nodes)
     read = {n.id for n in nodes if isinstance(n, ast.Name)}
+    called |= "SimpleNamespace" in read and not read & KNOWN  # an object that one side may change
     return (
         called or any(isinstance(n, ast.Lambda) for n in nodes) or not read <= names | KNOWN | builtins.__dict__.keys()
     )
