@@ -51,7 +51,7 @@ mark_column(
 mark_column("strides", "torch.cat", "all")
 mark_column(
     "strides",
-    "F.conv2d F.conv3d F.conv_transpose2d F.conv_transpose3d torch.convolution",
+    "F.conv2d F.conv3d F.conv_transpose2d torch.convolution",
     "convolution",
 )
 mark_column("strides", "torch.nonzero torch.argwhere", "transposed")
