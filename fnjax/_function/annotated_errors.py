@@ -133,8 +133,9 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
             f"setup_context) and of backward. {location(method)}"
         )
     if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
-        instead = _INSTEAD.get(e.name, f"jnp.{e.name}(x)" if hasattr(jnp, e.name) else "")
-        write = f"write {instead} for x.{e.name}; " if instead else ""
+        used = e.name or ""
+        instead = _INSTEAD.get(used, f"jnp.{used}(x)" if hasattr(jnp, used) else "")
+        write = f"write {instead} for x.{used}; " if instead else ""
         return (
             f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; "
             f"{write}see `fnjax explain torch-habits`. {location(method)}"
