@@ -513,6 +513,32 @@ def unmarked(x):
     y = Unmarked.apply(a)
     return (a * a).sum() + y.sum()
 
+class Put(Function):
+    @staticmethod
+    def forward(ctx, memory, v, i):
+        ctx.i = i
+        memory.data[i] = v
+        return memory
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g[ctx.i], None
+
+def returned(x):
+    s, t, u = torch.zeros(2), torch.zeros(3), torch.zeros(1)
+    total = 0.0
+    for i in range(2):
+        s = Put.apply(s, x[i] * (i + 1), i)
+        total = total + (Put.apply(t[i:], x[i] * 5, 0) ** 2).sum()
+    Put.apply(u, x[0], 0)
+    return total + (s * s).sum() + (t * x.sum()).sum() + (u * x).sum()
+
+def written_again(x):
+    s = torch.zeros(2)
+    y = Put.apply(s, x[0], 0)
+    s.mul_(2)
+    return (y * x).sum()
+
 class OfNet(Function):
     @staticmethod
     def forward(ctx, net, x, w):
@@ -764,6 +790,7 @@ GRADIENTS = {
     "old_names": [0.6, -0.8],
     "by_vjp": [0.27, 0.48],
     "unmarked": [8.2, 5.4],
+    "returned": [15.4, -23.4],
     "of_net": [2.0, 3.0],
     "shared_on_ctx": [20.55, 1.84],
     "needs": [41.0, 41.0],
@@ -777,6 +804,12 @@ def test_details_of_functions(details, name, how):
     """Backward's results, ctx's names, closures and writes are as in PyTorch, without a warning."""
     found = how(jax.grad(torch.jax_view(getattr(details, name))))(jnp.array([0.3, -0.4]))
     np.testing.assert_allclose(found, GRADIENTS[name], rtol=1e-4)
+
+
+def test_an_unmarked_argument_that_is_returned_is_not_written_again(details):
+    """PyTorch raises where the result is used, fnjax where the argument is written: one of them would lose the other."""
+    with pytest.raises(torch.NotSupported, match="a write to what a Function returned, which shares memory"):
+        torch.jax_view(details.written_again)(jnp.array([0.3, -0.4]))
 
 
 def test_backward_and_vjp():

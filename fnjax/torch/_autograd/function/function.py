@@ -397,11 +397,14 @@ def _run(
             results.append(others[i])
             continue
         value, target = next(values), call.returned[i]
-        if target is not None and isinstance(args[target], Tensor):
-            args[target].assign(value)
-            results.append(args[target])
-        else:
-            results.append(make(value.array, kind.dtype, value=value, strides=kind.strides))
+        written = args[target] if target is not None else None
+        if isinstance(written, Tensor) and target in call.dirty:
+            written.assign(value)
+            results.append(written)
+            continue
+        results.append(make(value.array, kind.dtype, value=value, strides=kind.strides))
+        if isinstance(written, Tensor):
+            _share_unmarked(written, results[-1])
     for i in call.changed:
         if i not in call.returned:
             value = next(values)
@@ -424,6 +427,21 @@ def _run(
     if not takes_tensors:
         results = map_leaves(lambda r: r.array if isinstance(r, Tensor) else r, results)
     return tuple(results) if call.is_tuple else results[0]
+
+
+def _share_unmarked(argument: Tensor, result: Tensor) -> None:
+    """Write a result into the argument that forward has written to and returned, but not marked as dirty.
+
+    As in PyTorch the argument gets no history. One of both may be written to again: the result, or, if the argument
+    shows a part of its memory, that memory; what the other one was is lost then.
+    """
+    with set_mode(get_mode()._replace(enabled=False)):
+        argument.assign(Value(jax.lax.stop_gradient(result.array)))
+    root = find_root(argument.memory)
+    if root.layout is argument.layout:
+        result.memory.lend(root)
+    else:
+        root.lend(result.memory)
 
 
 def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
