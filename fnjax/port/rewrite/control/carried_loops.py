@@ -21,7 +21,7 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects, find_flow
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements
-from fnjax.port.known.facts import Value
+from fnjax.port.known.facts import UNKNOWN, Value
 from fnjax.port.rewrite.control.jumps import Lowered, lower_loop
 from fnjax.port.rewrite.control.regions import (
     can_be_carried,
@@ -225,7 +225,11 @@ def _port_counted(ev: Evaluator, node: cst.For) -> Statements | None:
     written, block = region.effects.carried, list_statements(region.made)
     again = find_flow(region.made)[0] - {index}
     carried = sorted(n for n in {*(written or ()), index} if n in again or ev.is_live(n))
-    if written is None or not carried or not all(_keeps_array(start.get(n), region.end.variables[n]) for n in carried):
+    if (
+        written is None
+        or not carried
+        or not all(_keeps_array(start.get(n), region.end.variables.get(n, UNKNOWN)) for n in carried)
+    ):
         return None
     (first, last), counter = _read_bounds(bounds), index
     if len(bounds) > 2:  # fori_loop counts up by one
