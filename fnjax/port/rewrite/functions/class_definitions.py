@@ -2,7 +2,7 @@
 
 What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; ONNX's `symbolic` is
 dropped; Functions inside functions and classes stay where they are. Of another class that holds Functions, or of which
-only static members are read, the port has what is read.
+only static members are read, the port has what is read; of one whose methods hold them it has all.
 Before: `class Cube(Function):` with `from torch.autograd import Function`
 After: `class Cube(fnjax.Function):`
 Safety: what a class inherits from classes of the file is ported along.
@@ -58,7 +58,8 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
     node, program = cls.node, ev.program
     holds = not cls.is_function and _holds_functions(program, cls)
     read = _list_read_members(program, cls) if not cls.is_function else None
-    members = read if holds or (read and _is_namespace(program, cls, read)) else None  # None: all
+    in_part = (holds and not _is_instance_read(program, cls)) or (read and _is_namespace(program, cls, read))
+    members = read if in_part else None  # None: all
     # Not in the order of the text: backward is evaluated with what forward has left on ctx.
     order = sorted(range(len(node.body.body)), key=lambda i: _rank_member(node.body.body[i]))
     made: dict[int, list[Any]] = {}
@@ -116,12 +117,25 @@ def _port_bases(ev: Evaluator, cls: Class, in_part: bool) -> list[cst.Arg]:
             bases.append(arg)
         elif name not in _CONTEXTS and not in_part:  # those declare attributes of ctx, for annotations
             message = f"the base class {unparse(arg.value)} is not of this file; put a class of that name in its place"
-            ev.report(arg, "supply", message)
+            inside = ", or move the Function inside to the top level" if _holds_functions(ev.program, cls) else ""
+            ev.report(arg, "supply", message + inside)
     return bases
 
 
 def _holds_functions(program: Program, cls: Class) -> bool:
     return any(c.is_function and c.name.startswith(f"{cls.name}.") for c in program.classes.values())
+
+
+def _makes_functions(program: Program, cls: Class, method: cst.FunctionDef) -> bool:
+    inside = {f"{cls.name}.{method.name.value}.{n.name.value}" for n in list_nodes(method.body, cst.ClassDef)}
+    return any(program.classes[c].is_function for c in inside & program.classes.keys())
+
+
+def _is_instance_read(program: Program, cls: Class) -> bool:
+    """Return whether a method that holds Functions has the instance, of which these may read any member."""
+    static = {"staticmethod", "classmethod"}
+    makers = (f for f in cls.methods.values() if _makes_functions(program, cls, f))
+    return any(static.isdisjoint(list_decorators(f)) for f in makers)
 
 
 def _rank_member(node: cst.CSTNode) -> int:
@@ -148,9 +162,7 @@ def _port_member(
         return [node]
     if isinstance(node, cst.FunctionDef):
         name = node.name.value
-        inside = {f"{cls.name}.{name}.{n.name.value}" for n in list_nodes(node.body, cst.ClassDef)}
-        makes = any(program.classes[c].is_function for c in inside & program.classes.keys())
-        if members is not None and name not in members and not makes:
+        if members is not None and name not in members and not _makes_functions(program, cls, node):
             return []
         if cls.is_function and name == "symbolic":
             ev.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
