@@ -236,6 +236,28 @@ def test_what_pytorch_cannot_differentiate_twice_is_a_note(files, capsys):
     assert compared(capsys, files(ported, once), "--class", "Cube", "--args", "randn(3, 2), 3")[0] == 0
 
 
+@pytest.mark.parity
+@needs_torch
+def test_a_gradient_that_pytorch_drops_needs_no_second_derivative(files, capsys):
+    """PyTorch's second derivative is zero where a backward marked @once_differentiable returns None; fnjax raises."""
+    class_ = (
+        "class Weighed({}.Function):\n    @staticmethod\n    def forward(ctx, w, m):\n"
+        "        ctx.save_for_backward(w, m)\n        return (w * m).sum()\n"
+        "    @staticmethod\n    @{}.once_differentiable\n    def backward(ctx, grad):\n"
+        "        w, m = ctx.saved_tensors\n        return grad * m, None\n"
+    )
+    original = "import torch\n" + class_.format("torch.autograd", "torch.autograd.function")
+    given = ("--class", "Weighed", "--args", "randn(3), randn(3)", "--argnums", "1")
+    ported = "import fnjax\n" + class_.format("fnjax", "fnjax")
+    status, printed = compared(capsys, files(ported, original), *given)
+    assert status == 0
+    assert "not compared: JAX has none of a gradient that PyTorch drops" in printed.out
+    plain = original.replace("    @torch.autograd.function.once_differentiable\n", "").replace(
+        ", None", ", 3 * grad * w"
+    )
+    assert compared(capsys, files(ported, plain), *given)[0] == 1
+
+
 def _added(original, ported):
     return {"original": textwrap.dedent(ORIGINAL) + original, "ported": textwrap.dedent(PORTED) + ported}
 

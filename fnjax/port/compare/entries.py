@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from fnjax.errors import OnceDifferentiableError
 from fnjax.port.compare.record import Entry
 from fnjax.port.compare.values import Results
 
@@ -41,6 +42,8 @@ def compare_entries(
         if ours.error is not None and not ported:
             what = labels[0].split(" of ")[0].split(" 0")[0] + "s"
             lacking = [reason for text, reason in _LACKING.items() if text in str(ours.error)]
+            if isinstance(ours.error, OnceDifferentiableError) and not any(a is not None and a.any() for a in original):
+                lacking = ["a gradient that PyTorch drops: backward, @once_differentiable, returned None for it"]
             if original is theirs.seconds and lacking:
                 yield Entry(what, mode, True, message=f"not compared: JAX has none of {lacking[0]}")
                 return
