@@ -807,7 +807,7 @@ def test_details_of_functions(details, name, how):
 
 
 def test_an_unmarked_argument_that_is_returned_is_not_written_again(details):
-    """PyTorch raises where the result is used, fnjax where the argument is written: one of them would lose the other."""
+    """PyTorch raises where the result is used, fnjax where the argument is written."""
     with pytest.raises(torch.NotSupported, match="a write to what a Function returned, which shares memory"):
         torch.jax_view(details.written_again)(jnp.array([0.3, -0.4]))
 
