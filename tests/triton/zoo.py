@@ -13,11 +13,12 @@ from tests.zoo import Case
 def rows_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
     """Each number times the sum of squares of its row, which is gone through block by block."""
     row = tl.program_id(0)
-    total = 0.0
+    squares = tl.zeros((BLOCK,), x_ptr.dtype.element_ty)
     for start in range(0, n, BLOCK):
         at = start + tl.arange(0, BLOCK)
         x = tl.load(x_ptr + row * n + at, mask=at < n, other=0.0)
-        total += tl.sum(x * x)
+        squares += x * x
+    total = tl.sum(squares)
     for start in range(0, n, BLOCK):
         at = start + tl.arange(0, BLOCK)
         tl.store(out_ptr + row * n + at, total * tl.load(x_ptr + row * n + at, mask=at < n), mask=at < n)
