@@ -570,7 +570,7 @@ def test_stacked_modules_are_the_modules():
     """Slices of what stack_module_state stacks are the modules, under vmap and scan; what differs raises as PyTorch."""
     with torch.seed(0):
         blocks = [torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3)).eval() for _ in range(3)]
-    x = jnp.linspace(-1.0, 1.0, 6).reshape(2, 3)
+    x = jnp.linspace(-1.0, 1.0, 6, dtype="float32").reshape(2, 3)
     params, buffers = torch.func.stack_module_state(blocks)
     assert params["0.weight"].requires_grad
     assert params["0.weight"].is_leaf

@@ -336,8 +336,8 @@ def test_dtypes_and_shapes_that_pytorch_refuses():
             assert message in str(e.value), (text, str(e.value))
         return array
 
-    attempt(jnp.ones((2, 2)))
-    jax.jit(attempt)(jnp.ones((2, 2)))
+    attempt(jnp.ones((2, 2), "float32"))
+    jax.jit(attempt)(jnp.ones((2, 2), "float32"))
 
 
 def test_fake_quantize():
