@@ -320,7 +320,7 @@ def test_a_class_ends_its_own_process_only(how, tmp_path):
     """A class that hangs, aborts or eats the memory is not tried, and says why; nothing else ends."""
     statement, reason = BAD[how]
     text = HEAD + SWISH.replace("ctx.beta = beta", statement)
-    verdict = verify(Job(str(tmp_path / "a.py"), text, "Swish", port=port_source(HEAD + SWISH).code, seconds=6))
+    verdict = verify(Job(str(tmp_path / "a.py"), text, "Swish", port=port_source(HEAD + SWISH).code, seconds=3))
     assert verdict.status == "not tried"
     assert reason in verdict.reason
     assert "--args or --cases" in verdict.reason
