@@ -22,6 +22,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.calls import choose
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import dtype, result_type
+from fnjax.torch.memory.layout import are_same
 from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.recording.graph import Branch, Value, compute, note_conditional
@@ -311,10 +312,8 @@ def _value_of(x: Any, own: dtype, shape: Sequence[int]) -> Value:
 
 def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.memory is b.memory and a.part == b.part and a.layout.shape == b.layout.shape:
-            same = a.layout.strides == b.layout.strides and a.layout.ctypes.data == b.layout.ctypes.data
-            if same:
-                return a
+        if a.memory is b.memory and a.part == b.part and are_same(a.layout, b.layout):
+            return a
         if a.shape != b.shape or a.dtype is not b.dtype:
             return Either(name, test, a, b)
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]

@@ -14,7 +14,7 @@ from fnjax.torch.control.branches import are_equal
 from fnjax.torch.control.state.effects import describe_place
 from fnjax.torch.control.state.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
 from fnjax.torch.control.state.state import State
-from fnjax.torch.deferred.aliases import Merged, are_alike
+from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.filtered import Filtered
@@ -22,6 +22,7 @@ from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of, m
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import result_type
+from fnjax.torch.memory.layout import are_same
 from fnjax.torch.memory.strides import Strides, strides_of
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.recording.graph import Value
@@ -332,7 +333,7 @@ def is_leaf(value: Any) -> bool:
 def _is_kept(leaf: Any, first: Tensor) -> Any:
     """Return whether a variable still has the memory that it had before the loop: an array of one bool."""
     memory = leaf.memory if isinstance(leaf, Tensor) else None
-    is_same = memory is first.memory and are_alike(leaf.layout, first.layout)
+    is_same = memory is first.memory and are_same(leaf.layout, first.layout)
     return jnp.asarray(is_same or (isinstance(memory, Merged) and memory.find_test(first)), bool)
 
 

@@ -126,13 +126,9 @@ class Merged(Derived):
     def find_test(self, tensor: Tensor) -> Any:
         """Return where it is the memory of a tensor, as a bool or an array of one."""
         memory = tensor.memory._own if isinstance(tensor.memory, Merged) else tensor.memory
-        tests = [t.test for t in self._twins if t.storage is memory and are_alike(t.show().layout, tensor.layout)]
+        twins = [t for t in self._twins if t.storage is memory]
+        tests = [t.test for t in twins if layouts.are_same(t.show().layout, tensor.layout)]
         return _evaluate(tests[0], {}) if tests else False
-
-
-def are_alike(a: Any, b: Any) -> bool:
-    """Return whether two layouts show the same entries."""
-    return bool(a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.strides == b.strides)
 
 
 def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
