@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,11 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import as_number, dtype, type_of_number
 from fnjax.torch.memory.layout import Size
 from fnjax.torch.memory.tensor import Tensor, is_known
+
+
+def list_members(values: Iterable[Any]) -> list[Any]:
+    """Return arguments, those that are lists and tuples by their members."""
+    return [x for v in values for x in (v if isinstance(v, (list, tuple)) else (v,))]
 
 
 class BoundCall:

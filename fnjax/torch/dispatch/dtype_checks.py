@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from fnjax.torch.deferred.number import Operand
+from fnjax.torch.dispatch.binding import list_members
 from fnjax.torch.memory.dtypes import FLOAT32, dtype, name_scalar_type, type_of_number
 from fnjax.torch.memory.tensor import Tensor
 
@@ -250,12 +251,8 @@ _equal(
 
 def _list_dtypes(values: Mapping[str, Any], parameters: Iterable[str]) -> list[dtype]:
     """Return the dtypes of the tensors that are passed for parameters, and in their lists."""
-    found: list[dtype] = []
-    for name in parameters:
-        value = values.get(name)
-        both = value if isinstance(value, (list, tuple)) else (value,)
-        found += [x.dtype for x in both if isinstance(x, Tensor) and type(x) is not Operand]
-    return found
+    given = list_members(map(values.get, parameters))
+    return [x.dtype for x in given if isinstance(x, Tensor) and type(x) is not Operand]
 
 
 def _is_half(own: dtype) -> bool:

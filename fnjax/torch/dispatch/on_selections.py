@@ -12,7 +12,7 @@ import numpy as np
 
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.selection import Selection, both_fit, fit, settle
-from fnjax.torch.dispatch.binding import BoundCall
+from fnjax.torch.dispatch.binding import BoundCall, list_members
 from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.promotion import name_of
 from fnjax.torch.dispatch.templates import find_template
@@ -53,7 +53,7 @@ def run_selected(call: BoundCall, run_call: Run) -> Any:
     """
     name, values = name_of(call), call.values
     check_dtypes(name, values)
-    given = [x for v in values.values() for x in (v if isinstance(v, (list, tuple)) else [v])]
+    given = list_members(values.values())
     tensors = [x for x in given if isinstance(x, Tensor)]
     selections: list[Any] = [x for x in given if type(x) is Selection]
     like = max(selections, key=lambda s: s.ndim)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from fnjax._primitives.jax_internals import INLINE_EARLY, is_staged
 from fnjax._torch_ops.derivatives import use_derivative
 from fnjax._torch_ops.signature import read_literal_text
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.dispatch.binding import BoundCall, spell
+from fnjax.torch.dispatch.binding import BoundCall, list_members, spell
 from fnjax.torch.dispatch.checks import check_values, reads_elements
 from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
@@ -87,7 +87,7 @@ class Plan:
             else:
                 values[p.name] = () if p.variadic else None if p.default is None else read_literal_text(p.default)
         self._name, self._spelling = name_of(call), spell(operation.names[0])
-        given = _list_tensors(values)
+        given = [x for x in list_members(values.values()) if isinstance(x, Tensor)]
         self._check_known(given)
         self.reads_elements = not overload.traced or reads_elements(self._name)
         if operation.first.empty and any(t.shape == (0,) for t in given):
@@ -256,12 +256,6 @@ def _describe_shapes(name: str, tensors: Sequence[Tensor], error: Exception, eac
 
 def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, (Tensor, bool, int, float, complex, str, dtype))
-
-
-def _list_tensors(values: Mapping[str, Any]) -> list[Tensor]:
-    """Return the tensors among arguments, and in their lists."""
-    flat = [x for v in values.values() for x in (v if isinstance(v, (list, tuple)) else [v])]
-    return [x for x in flat if isinstance(x, Tensor)]
 
 
 @cache
