@@ -9,6 +9,7 @@ from fnjax.torch.deferred.number import Operand
 from fnjax.torch.dispatch.binding import list_members
 from fnjax.torch.memory.dtypes import FLOAT32, dtype, name_scalar_type, type_of_number
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.views.indexing import OTHER_DTYPE
 
 _NOT_COUNTED = {"index", "condition", "mask", "out"}
 _ORDER = ("bool", "uint8", "int", "float", "complex")
@@ -227,12 +228,7 @@ _equal(
     "input",
     "source",
 )
-_equal(
-    "Index put requires the source and destination dtypes match, got {0} for the destination and {1} for the source.",
-    "index_put",
-    "input",
-    "values",
-)
+_equal(OTHER_DTYPE, "index_put", "input", "values")
 _equal(
     "masked_scatter: expected self and source to have same dtypes but got {0} and {1}",
     "masked_scatter",

@@ -161,9 +161,7 @@ def set_item(x: Any, index: Any, new: Any) -> None:
     own = x.dtype.array
     is_fill = isinstance(new, Tensor) and new.layout.size == 1 and all(t.dtype.kind == "bool" for t in tensors)
     if isinstance(new, Tensor) and new.array.dtype != own and not is_fill:
-        names = name_scalar_type(x.dtype), name_scalar_type(new.dtype)
-        what = "got {} for the destination and {} for the source.".format(*names)
-        raise RuntimeError(f"Index put requires the source and destination dtypes match, {what}")
+        raise RuntimeError(OTHER_DTYPE.format(name_scalar_type(x.dtype), name_scalar_type(new.dtype)))
     given = new.value if isinstance(new, Tensor) else Value(jnp.asarray(new, own))
 
     def put(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
@@ -343,6 +341,8 @@ def _check_steps(parts: tuple[Any, ...]) -> None:
 
 
 OUT_OF_RANGE = "index {index} is out of bounds for dimension {axis} with size {size}"
+OTHER_DTYPE = "Index put requires the source and destination dtypes match, got {0} for the destination and {1} for the "
+OTHER_DTYPE += "source."
 
 
 def check_indices(
