@@ -15,7 +15,6 @@ from typing import Any
 from fnjax._check.streams import make_stream
 
 NUMPY = ("full", "eye", "arange", "linspace", "array", "float32", "float64", "complex64", "complex128")
-KNOWN = {*NUMPY, "np", "abs", "ones", "zeros", "randn", "rand", "randint"}  # names in the texts of arguments
 
 
 class UsageError(Exception):
@@ -114,31 +113,9 @@ def arguments(
     Raises:
         UsageError: if they cannot be evaluated.
     """
-    import numpy as np
-
     if seed < 0:
         raise UsageError(f"--seed {seed} is negative")
-    rng = make_stream("arguments", seed)
-    names: dict[str, Any] = {name: getattr(np, name) for name in NUMPY} | dict(more or {})
-
-    def sized(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-        """Return a function that accepts `ones(3, 4)` and `ones((3, 4))`, as PyTorch does."""
-        return lambda *shape, dtype=np.float64: make(_size(shape), dtype)
-
-    def randn(shape: Any, dtype: Any) -> Any:
-        drawn = rng.normal(size=shape)
-        values = drawn + 1j * rng.normal(size=shape) if np.issubdtype(dtype, np.complexfloating) else drawn
-        return np.asarray(values, dtype)
-
-    names |= {
-        "np": np,
-        "abs": np.abs,
-        "ones": sized(np.ones),
-        "zeros": sized(np.zeros),
-        "randn": sized(randn),
-        "rand": sized(lambda shape, dtype: np.asarray(rng.uniform(size=shape), dtype)),
-        "randint": lambda low, high, shape=(): rng.integers(low, high, shape),
-    }
+    names = {**make_names(seed), **(more or {})}
     collect = "(lambda *args, **kwargs: (args, kwargs))"
     try:
         # The command runs the user's own module, so eval of the user's arguments adds no risk.
@@ -150,3 +127,30 @@ def arguments(
     if unnamed:
         raise UsageError(f"--kwargs {kwargs!r} holds an argument without a name: write k=2, or put it into --args")
     return positional, named | also
+
+
+def make_names(seed: int) -> dict[str, Any]:
+    """Return what the texts of arguments may name."""
+    import numpy as np
+
+    rng = make_stream("arguments", seed)
+
+    def sized(make: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+        """Return a function that accepts `ones(3, 4)` and `ones((3, 4))`, as PyTorch does."""
+        return lambda *shape, dtype=np.float64: make(_size(shape), dtype)
+
+    def randn(shape: Any, dtype: Any) -> Any:
+        drawn = rng.normal(size=shape)
+        values = drawn + 1j * rng.normal(size=shape) if np.issubdtype(dtype, np.complexfloating) else drawn
+        return np.asarray(values, dtype)
+
+    return {
+        **{name: getattr(np, name) for name in NUMPY},
+        "np": np,
+        "abs": np.abs,
+        "ones": sized(np.ones),
+        "zeros": sized(np.zeros),
+        "randn": sized(randn),
+        "rand": sized(lambda shape, dtype: np.asarray(rng.uniform(size=shape), dtype)),
+        "randint": lambda low, high, shape=(): rng.integers(low, high, shape),
+    }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from fnjax._check.streams import make_stream
-from fnjax._cli.call import KNOWN, arguments
+from fnjax._cli.call import arguments, make_names
 from fnjax.port.compare.values import Inputs, Made
 
 # How the entries of an array are drawn.
@@ -67,6 +67,7 @@ class SimpleNamespace(types.SimpleNamespace):
 
 
 # What `--args` knows next to NumPy's and torch, so that any call can be written down.
+KNOWN = make_names(0).keys()
 NAMES = {"SimpleNamespace": SimpleNamespace, "inf": np.inf, "nan": np.nan}
 
 
