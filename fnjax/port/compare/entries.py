@@ -10,7 +10,7 @@ import numpy as np
 
 from fnjax.errors import OnceDifferentiableError
 from fnjax.port.compare.record import Entry
-from fnjax.port.compare.values import Results
+from fnjax.port.compare.values import Results, Values
 
 # JAX's messages where it cannot differentiate forward, and the reason.
 _LACKING = {
@@ -41,11 +41,8 @@ def compare_entries(
             return
         if ours.error is not None and not ported:
             what = labels[0].split(" of ")[0].split(" 0")[0] + "s"
-            lacking = [reason for text, reason in _LACKING.items() if text in str(ours.error)]
-            if isinstance(ours.error, OnceDifferentiableError) and not any(a is not None and a.any() for a in original):
-                lacking = ["a gradient that PyTorch drops: backward, @once_differentiable, returned None for it"]
-            if original is theirs.seconds and lacking:
-                yield Entry(what, mode, True, message=f"not compared: JAX has none of {lacking[0]}")
+            if original is theirs.seconds and (lacking := _find_lacking(ours.error, original)):
+                yield Entry(what, mode, True, message=f"not compared: JAX has none of {lacking}")
                 return
             yield Entry(what, mode, False, message=f"{type(ours.error).__name__}: {ours.error}")
             return
@@ -61,6 +58,13 @@ def compare_entries(
                 entry = Entry(label, mode, True, message="random, not compared")
             if not (entry.equal and "cotangent" in label):
                 yield entry
+
+
+def _find_lacking(error: Exception, seconds: Values) -> str:
+    """Return of what JAX has no second derivative, though PyTorch has these; an empty text if it should have one."""
+    if isinstance(error, OnceDifferentiableError) and not any(a is not None and a.any() for a in seconds):
+        return "a gradient that PyTorch drops: backward, @once_differentiable, returned None for it"
+    return next((reason for text, reason in _LACKING.items() if text in str(error)), "")
 
 
 def find_differing(runs: Sequence[Results], selected: Sequence[int]) -> set[str]:
