@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -127,9 +126,8 @@ def _pull_back(step: Callable[..., list[Any]], cotangents: Values, *at: Any) -> 
 def _convert_static(value: Any, function: Callable[..., Any]) -> Any:
     """Return JAX's dtype for PyTorch's, or fnjax.torch's for a class that stays as it is; else the value itself."""
     if isinstance(value, Made):
-        owner = getattr(function, "__self__", None)
         with fnjax.torch.seed(0):
-            value = value.make_value(fnjax.torch, sys.modules.get(getattr(owner, "__module__", "")))
+            value = value.make_value(fnjax.torch, getattr(function, "__self__", None))
     kind = type(value)
     if kind.__name__ != "dtype" or not kind.__module__.startswith(("torch", "fnjax.torch")):
         return value

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -56,13 +57,14 @@ class Made:
     def __repr__(self) -> str:
         return self.text
 
-    def make_value(self, torch: Any, module: Any) -> Any:
+    def make_value(self, torch: Any, owner: Any) -> Any:
         """Return the value; parameters of modules are drawn, the same with each torch.
 
         Args:
             torch: PyTorch or fnjax.torch.
-            module: the file, as it was executed with that.
+            owner: a class or function of the file, as that was executed with this torch.
         """
+        module = sys.modules.get(getattr(owner, "__module__", ""))
         names = {n.id for n in ast.walk(ast.parse(self.text)) if isinstance(n, ast.Name)}
         own = {name: getattr(module, name) for name in names if hasattr(module, name)}
         value = eval(self.text, {"torch": torch, "SimpleNamespace": types.SimpleNamespace, **own})
@@ -75,11 +77,11 @@ class Made:
         return value
 
 
-def make_values(function: Callable[..., Any], torch: Any, module: Any) -> Callable[..., Any]:
-    """Return a function whose arguments are made of a torch, where they are `Made`."""
+def make_values(function: Callable[..., Any], torch: Any, owner: Any) -> Callable[..., Any]:
+    """Return a function whose arguments are made of a torch and the file of a class, where they are `Made`."""
 
     def apply(*args: Any, **kwargs: Any) -> Any:
-        return function(*(a.make_value(torch, module) if isinstance(a, Made) else a for a in args), **kwargs)
+        return function(*(a.make_value(torch, owner) if isinstance(a, Made) else a for a in args), **kwargs)
 
     with contextlib.suppress(AttributeError):
         apply.__self__ = function.__self__  # type: ignore[attr-defined] # of apply: the class

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import itertools
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -122,8 +121,8 @@ def find_port(job: Job) -> Any:
 def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     """Return the comparison of a class or operator with its port."""
     options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
-    torch, module = make_reference(job.against).torch, sys.modules.get(getattr(theirs, "__module__", ""))
-    return Comparing(make_values(add_buffers(theirs, ours), torch, module), ours.apply, **options)
+    apply = make_values(add_buffers(theirs, ours), make_reference(job.against).torch, theirs)
+    return Comparing(apply, ours.apply, **options)
 
 
 def add_key(comparing: Comparing) -> tuple[Comparing, list[int]]:
