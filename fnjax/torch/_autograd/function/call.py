@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fnjax._contexts import AUTOCAST
-from fnjax.torch._autograd.arrays import Kind
+from fnjax.torch._autograd.arrays import Kind, kind_of
 from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
 from fnjax.torch.memory.tensor import Tensor, is_known, make
-from fnjax.torch.memory.trees import map_leaves
+from fnjax.torch.memory.trees import list_leaves, map_leaves
 from fnjax.torch.recording.graph import Storage, Value
 
 
@@ -70,6 +70,27 @@ class Call:
         self.attributes: dict[str, int] = {}
         self.guards: dict[str, Storage] = {}
         self.altered: list[str] = []
+
+    def take_containers(self, members: list[Any], indices: Mapping[int, int]) -> list[Any]:
+        """Replace the results that are containers of tensors by None; return the arrays of those tensors.
+
+        Args:
+            members: the results.
+            indices: of the arguments, by the ids of the tensors that these are.
+        """
+        arrays: list[Any] = []
+        for i, m in enumerate(members):
+            leaves = [] if isinstance(m, Tensor) else list_leaves(m)
+            if any(isinstance(x, Tensor) for x in leaves):
+                parts = [indices.get(id(x), kind_of(x)) if isinstance(x, Tensor) else Constant(x) for x in leaves]
+                arrays += [x.array for x, part in zip(leaves, parts, strict=True) if isinstance(part, Kind)]
+                self.nested[i], members[i] = (m, parts), None
+        return arrays
+
+    @property
+    def contained(self) -> int:
+        """The number of tensors in containers that are no arguments: the last results, without gradients."""
+        return sum(isinstance(part, Kind) for _, parts in self.nested.values() for part in parts)
 
     def fill_container(self, i: int, args: Sequence[Any], values: Iterator[Value]) -> Any:
         """Return a result that is a container; its tensors have no gradient, as in PyTorch, unless they are arguments.

@@ -7,7 +7,6 @@ import inspect
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from typing import Any
 
 import jax
@@ -30,15 +29,16 @@ from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_wri
 from fnjax.torch._autograd.function.gradient_checks import call_backward, check_gradients, resolve
 from fnjax.torch._autograd.function.saved import Saved, restore_places, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
+from fnjax.torch._autograd.function.writes import share_unmarked, write
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number, make_number
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, is_known, make
-from fnjax.torch.memory.trees import list_leaves, map_leaves
+from fnjax.torch.memory.trees import map_leaves
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.names.registry import known
-from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, get_mode, set_mode
+from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
 from fnjax.torch.recording.graph import LostValue, Storage, Value, compute, resume_autocast, watch
 from fnjax.torch.recording.journal import Journal, note_reached
 from fnjax.torch.recording.rng import fork
@@ -180,13 +180,7 @@ def _carry(cls: type[Function]) -> type[fnjax.Function]:
             for i, (m, target) in enumerate(zip(members, call.returned, strict=True))
         ]
         save(ctx, own, tensors, members, call, journal.has_launched)
-        nested: list[Any] = []
-        for i, m in enumerate(members):
-            leaves = [] if isinstance(m, Tensor) else list_leaves(m)
-            if any(isinstance(x, Tensor) for x in leaves):
-                parts = [inputs.get(id(x), kind_of(x)) if isinstance(x, Tensor) else Constant(x) for x in leaves]
-                nested += [x.array for x, part in zip(leaves, parts, strict=True) if isinstance(part, Kind)]
-                call.nested[i], members[i] = (m, parts), None
+        nested = call.take_containers(members, inputs)
         # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
         changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
         arrays = [m.array if isinstance(m, Tensor) else m for m in members]
@@ -383,9 +377,9 @@ def _run(
         further = call.nested or len(call.changed) > sum(r is not None for r in call.returned)
         members = found if call.is_tuple or further else (found,)
         others[:] = [None if is_array(m) else m for m in members]
-        constant = sum(isinstance(p, Kind) for _, parts in call.nested.values() for p in parts)  # the last ones
         made = [m for m in members if is_array(m)]
-        return (*made[: len(made) - constant], *map(jax.lax.stop_gradient, made[len(made) - constant :]))
+        first = len(made) - call.contained
+        return (*made[:first], *map(jax.lax.stop_gradient, made[first:]))
 
     made = compute(on_arrays, parents, f"{cls.__name__}Backward")
     for value in made:
@@ -399,20 +393,17 @@ def _run(
         value, target = next(values), call.returned[i]
         written = args[target] if target is not None else None
         if isinstance(written, Tensor) and target in call.dirty:
-            written.assign(value)
+            write(written, value, True)
             results.append(written)
             continue
         results.append(make(value.array, kind.dtype, value=value, strides=kind.strides))
         if isinstance(written, Tensor):
-            _share_unmarked(written, results[-1])
+            share_unmarked(written, results[-1])
     for i in call.changed:
         if i not in call.returned:
             value = next(values)
-            if not isinstance(args[i], Tensor):
-                continue
-            # The history of what is not marked as dirty does not see the write.
-            with nullcontext() if i in call.dirty else set_mode(get_mode()._replace(enabled=False)):
-                args[i].assign(value)
+            if isinstance(args[i], Tensor):
+                write(args[i], value, i in call.dirty)
     for i in call.nested:
         results[i] = call.fill_container(i, args, values)
     for name, i in call.attributes.items():
@@ -427,21 +418,6 @@ def _run(
     if not takes_tensors:
         results = map_leaves(lambda r: r.array if isinstance(r, Tensor) else r, results)
     return tuple(results) if call.is_tuple else results[0]
-
-
-def _share_unmarked(argument: Tensor, result: Tensor) -> None:
-    """Write a result into the argument that forward has written to and returned, but not marked as dirty.
-
-    As in PyTorch the argument gets no history. One of both may be written to again: the result, or, if the argument
-    shows a part of its memory, that memory; what the other one was is lost then.
-    """
-    with set_mode(get_mode()._replace(enabled=False)):
-        argument.assign(Value(jax.lax.stop_gradient(result.array)))
-    root = find_root(argument.memory)
-    if root.layout is argument.layout:
-        result.memory.lend(root)
-    else:
-        root.lend(result.memory)
 
 
 def _bind(cls: type[Function], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:

@@ -1,0 +1,32 @@
+"""Writes of forward to its arguments, as the caller's tensors see them."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import jax
+
+from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.gradient_mode import get_mode, set_mode
+from fnjax.torch.recording.graph import Value
+
+
+def write(argument: Tensor, value: Value, is_dirty: bool) -> None:
+    """Write into an argument; the history of one that is not marked as dirty does not see that."""
+    with nullcontext() if is_dirty else set_mode(get_mode()._replace(enabled=False)):
+        argument.assign(value)
+
+
+def share_unmarked(argument: Tensor, result: Tensor) -> None:
+    """Write a result into the argument that forward has written to and returned, but not marked as dirty.
+
+    As in PyTorch the argument gets no history. One of both may be written to again: the result, or, if the argument
+    shows a part of its memory, that memory; what the other one was is lost then.
+    """
+    write(argument, Value(jax.lax.stop_gradient(result.array)), False)
+    root = find_root(argument.memory)
+    if root.layout is argument.layout:
+        result.memory.lend(root)
+    else:
+        root.lend(result.memory)
