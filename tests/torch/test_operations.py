@@ -321,7 +321,7 @@ F.cross_entropy(x, i[0, :1]) | Expected input batch_size (2) to match target bat
 
 
 def test_dtypes_and_shapes_that_pytorch_refuses():
-    """What PyTorch refuses has no result: its error, with its words, eagerly and under jit."""
+    """Arguments that PyTorch refuses raise its error, with its words, eagerly and under jit."""
 
     def write(x, index, new):
         x[index] = new

@@ -29,7 +29,7 @@ class ListIterator:
 
     @property
     def is_traced(self) -> bool:
-        """Whether its position is traced."""
+        """Return whether its position is traced."""
         return type(self.at) is not int
 
     def __iter__(self) -> Self:

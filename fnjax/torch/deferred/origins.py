@@ -1,4 +1,4 @@
-"""What values come from (`Value.origin`): integers as affine expressions, and values that branches chose."""
+"""Origins of values (`Value.origin`): integers as affine expressions, and values that branches chose."""
 
 from __future__ import annotations
 

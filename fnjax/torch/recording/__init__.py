@@ -1,1 +1,1 @@
-"""What is recorded while operations run: values and their nodes, what is written, random streams."""
+"""Records of operations while they run: values and their nodes, what is written, random streams."""
