@@ -60,9 +60,9 @@ class Overload:
         parts: for single parts of that tuple a template of their own, by field.
         random: draws random numbers: the template reads `key`.
         traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
-        alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several entries are one), `maybe`, or
+        alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several elements are one), `maybe`, or
             `self` (returns its first argument).
-        each: elementwise: shapes stay, and it may be applied to all entries instead of those that a mask selects.
+        each: elementwise: shapes stay, and it may be applied to all elements instead of those that a mask selects.
 
     The following attributes of an operation's first signature hold for all its signatures (see Operation.first).
 
@@ -81,9 +81,9 @@ class Overload:
         product: a product, or a power, or a quotient.
         sharp: inputs that differ by rounding may have results that differ much.
         steps: the result jumps at integers.
-        turns: returns the same entries, or some of them, along other axes.
+        turns: returns the same elements, or some of them, along other axes.
         blank: makes an array that is to be written to.
-        selects: returns the entries that a mask selects.
+        selects: returns the elements that a mask selects.
         copies: makes an array of its data, detached from it.
         of_data: has the shape of its data.
         sized: all arguments decide its size.
@@ -91,8 +91,8 @@ class Overload:
         integers: returns integers for integers; its result counts as a float where the inputs' dtype is not known.
         precise: computes in 32 bits where its tensors have 16, as PyTorch does.
         pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
-        where: what it is of the entries {x} that a mask {m} selects, where it is not `each`.
-        along: that has an entry for each of them, in their order, and needs a mask of the shape of {x}.
+        where: what it is of the elements {x} that a mask {m} selects, where it is not `each`.
+        along: that has an element for each of them, in their order, and needs a mask of the shape of {x}.
         note: a text that says what to check where it is called.
         strides: the rule for its strides (fnjax.torch.memory.strides); "" for `each` where it is elementwise, else contiguous.
         value: computes the result from a call whose arguments are known; MISSING where they are not.

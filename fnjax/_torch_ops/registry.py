@@ -10,7 +10,7 @@ A line of `add_lines` has four columns, or five, parted by ` | `:
 3. the template: a JAX expression over the parameters (see TemplateFiller for what is left out)
 4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `fields=values,indices`, and
    the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `gaps`, `recoded`, `along`, `integers`, `precise`, `casts=float16`, `pole=1`
-5. the JAX expression for entries that a mask selects (Overload.where)
+5. the JAX expression for elements that a mask selects (Overload.where)
 """
 
 from __future__ import annotations
@@ -146,5 +146,5 @@ def mark_column(column: str, names: str, mark: object = True) -> None:
 
 
 def find_operation(name: str) -> Operation | Absent | None:
-    """Return the entry of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None if it is not torch's."""
+    """Return the operation of a qualified name, `torch.clamp` or `torch.Tensor.clamp_`; None if it is not torch's."""
     return TABLE.get(name) or _WITHIN.get(name.rpartition(".")[0])

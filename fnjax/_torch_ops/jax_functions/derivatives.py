@@ -99,7 +99,7 @@ def _norm(x, ord=2, axis=None, keepdims=False):
 
 
 def _std(x, axis=None, keepdims=False, ddof=0, where=None):
-    """Return the standard deviation; its derivative is zero where all entries are equal."""
+    """Return the standard deviation; its derivative is zero where all elements are equal."""
     variance = jnp.var(x, axis=axis, keepdims=keepdims, ddof=ddof, where=where)
     zero = variance == 0
     return jnp.where(zero, 0, jnp.sqrt(jnp.where(zero, 1, variance)))

@@ -1,6 +1,6 @@
 # What ported code carries has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries where JAX has no single call for an operation: entries, axes, shapes.
+"""Functions that ported code carries where JAX has no single call for an operation: elements, axes, shapes.
 
 Each is emitted as it stands here, with those that it calls, under its own name.
 """
@@ -59,27 +59,27 @@ def _truncated_divide(x, y):
 
 
 def _picked(x, indices, axis, keepdims):
-    """Return the pair of the entries at these indices along an axis, and the indices."""
+    """Return the pair of the elements at these indices along an axis, and the indices."""
     values = jnp.take_along_axis(x, indices, axis=axis)
     return (values, indices) if keepdims else (jnp.squeeze(values, axis), jnp.squeeze(indices, axis))
 
 
 def _max(x, axis, keepdims=False):
-    """Return the largest entries along an axis and their indices; the gradient goes to that one entry, as in PyTorch."""
+    """Return the largest elements along an axis and their indices; the gradient goes to that one, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     return _picked(x, jnp.argmax(x, axis=axis, keepdims=True), axis, keepdims)
 
 
 def _min(x, axis, keepdims=False):
-    """Return the smallest entries along an axis and their indices; the gradient goes to that one entry, as in PyTorch."""
+    """Return the smallest elements along an axis and their indices; the gradient goes to that one, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     return _picked(x, jnp.argmin(x, axis=axis, keepdims=True), axis, keepdims)
 
 
 def _sort(x, axis=-1, descending=False):
-    """Return sorted entries, and their former indices."""
+    """Return sorted elements, and their former indices."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     indices = jnp.argsort(x, axis=axis, descending=descending)
@@ -87,14 +87,14 @@ def _sort(x, axis=-1, descending=False):
 
 
 def _topk(x, k, axis=-1, largest=True):
-    """Return the k largest (or smallest) entries along an axis in order, and their indices."""
+    """Return the k largest (or smallest) elements along an axis in order, and their indices."""
     indices = jnp.argsort(x, axis=axis, descending=largest)
     indices = jax.lax.slice_in_dim(indices, 0, k, axis=axis % x.ndim)
     return jnp.take_along_axis(x, indices, axis=axis), indices
 
 
 def _kthvalue(x, k, axis=-1, keepdims=False):
-    """Return the k-th smallest entries along an axis, counted from 1, and their indices."""
+    """Return the k-th smallest elements along an axis, counted from 1, and their indices."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     indices = jnp.argsort(x, axis=axis)
@@ -113,12 +113,12 @@ def _median_along(x, axis, keepdims=False):
 
 
 def _median(x):
-    """Return the lower median of all entries, as PyTorch defines it; all entries that are equal share its gradient."""
+    """Return the lower median of all elements, as PyTorch defines it; those that are equal share its gradient."""
     return _share_gradient(x, _median_along(x.ravel(), 0)[0]) if x.size else jnp.full((), jnp.nan, x.dtype)
 
 
 def _share_gradient(x, value):
-    """Return a value that x has; all entries that are equal to it share its gradient."""
+    """Return a value that x has; all elements that are equal to it share its gradient."""
     value = jax.lax.stop_gradient(value)
     if not jnp.issubdtype(x.dtype, jnp.inexact):
         return value
@@ -129,7 +129,7 @@ def _share_gradient(x, value):
 
 
 def _nanmedian_along(x, axis, keepdims=False):
-    """Return the lower median of the entries along an axis that are not NaN, and its index."""
+    """Return the lower median of the elements along an axis that are not NaN, and its index."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     count = jnp.sum(~jnp.isnan(x), axis=axis, keepdims=True)
@@ -138,12 +138,12 @@ def _nanmedian_along(x, axis, keepdims=False):
 
 
 def _nanmedian(x):
-    """Return the lower median of all entries that are not NaN; all entries that are equal share its gradient."""
+    """Return the lower median of all elements that are not NaN; all elements that are equal share its gradient."""
     return _share_gradient(x, _nanmedian_along(x.ravel(), 0)[0]) if x.size else jnp.full((), jnp.nan, x.dtype)
 
 
 def _quantile(x, q, axis=None, keepdims=False, method="linear", skip_nan=False):
-    """Return quantiles as PyTorch computes them: from the sorted entries below and above, whose places are known."""
+    """Return quantiles as PyTorch computes them: from the sorted elements below and above, whose places are known."""
     shape = [1 if axis is None or i == axis % x.ndim else n for i, n in enumerate(x.shape)]
     x, q = (x.ravel() if axis is None or not x.ndim else jnp.moveaxis(x, axis, -1)), jnp.asarray(q, x.dtype)
     x = jnp.take_along_axis(x, jnp.argsort(x, axis=-1), axis=-1)
@@ -163,7 +163,7 @@ def _quantile(x, q, axis=None, keepdims=False, method="linear", skip_nan=False):
 
 
 def _mode(x, axis=-1, keepdims=False):
-    """Return the most frequent entry along an axis (the smallest of them), and its last index."""
+    """Return the most frequent element along an axis (the smallest of them), and its last index."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     moved = jnp.moveaxis(x, axis, -1)
@@ -192,12 +192,12 @@ def _extreme_so_far(x, axis, better):
 
 
 def _cummax(x, axis):
-    """Return the largest entry so far along an axis, and its last index."""
+    """Return the largest element so far along an axis, and its last index."""
     return _extreme_so_far(x, axis, jnp.greater_equal)
 
 
 def _cummin(x, axis):
-    """Return the smallest entry so far along an axis, and its last index."""
+    """Return the smallest element so far along an axis, and its last index."""
     return _extreme_so_far(x, axis, jnp.less_equal)
 
 
@@ -235,7 +235,7 @@ def _gradient(x, spacing=1, axis=None, edge_order=1):
 
 
 def _second_order_edges(x, found, spacing, axis):
-    """Return central differences along an axis, at both ends by three entries."""
+    """Return central differences along an axis, at both ends by three elements."""
     x, found = jnp.moveaxis(x, axis, 0), jnp.moveaxis(found, axis, 0)
     steps = jnp.diff(spacing) if jnp.ndim(spacing) else jnp.full(x.shape[0] - 1, spacing)
 
@@ -260,7 +260,7 @@ def _searchsorted(sequence, values, side=None, right=False, sorter=None):
 
 
 def _histc(x, bins=100, low=0, high=0):
-    """Count the entries in each of equal bins; entries outside are not counted."""
+    """Count the elements in each of equal bins; elements outside are not counted."""
     if low == high:
         low, high = jnp.min(x), jnp.max(x)
         low, high = jnp.where(low == high, low - 1, low), jnp.where(low == high, high + 1, high)
@@ -334,7 +334,7 @@ def _unflatten(x, axis, sizes):
 
 
 def _resize(x, shape):
-    """Return the first entries in another shape; zeros for missing ones, which PyTorch leaves uninitialised."""
+    """Return the first elements in another shape; zeros for missing ones, which PyTorch leaves uninitialised."""
     size = math.prod(shape)
     flat = x.ravel()[:size]
     return jnp.pad(flat, (0, size - flat.size)).reshape(shape)
@@ -377,14 +377,14 @@ def _diag_embed(x, offset=0, axis1=-2, axis2=-1):
 
 
 def _cartesian_prod(*arrays):
-    """Return all tuples of entries, one per row."""
+    """Return all tuples of elements, one per row."""
     if len(arrays) == 1:
         return arrays[0]
     return jnp.stack([a.ravel() for a in jnp.meshgrid(*arrays, indexing="ij")], axis=-1)
 
 
 def _combinations(x, r=2, with_replacement=False):
-    """Return all combinations of r entries, one per row."""
+    """Return all combinations of r elements, one per row."""
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     return x[np.array(list(choose(range(x.shape[0]), r)), dtype=int).reshape(-1, r)]
 
@@ -396,7 +396,7 @@ def _atleast_3d(*arrays):
 
 
 def _windows(x, axis, size, step):
-    """Return windows of one size along an axis, with their entries as a new last axis."""
+    """Return windows of one size along an axis, with their elements as a new last axis."""
     if x.ndim == 0:
         return x.reshape(1)[:size]
     starts = jnp.arange(0, x.shape[axis] - size + 1, step)

@@ -132,7 +132,7 @@ def _grid_sample(x, grid, mode="bilinear", padding_mode="zeros", align_corners=N
 
 
 def _cubic_weights(t):
-    """Return the weights of the four entries around a position at distance t after the second."""
+    """Return the weights of the four elements around a position at distance t after the second."""
     a = -0.75
 
     def near(d):

@@ -15,14 +15,14 @@ def _grid(shape, axis, index):
 
 
 def _gather(x, index, axis):
-    """Return entries at indices along an axis; along the others the index may be smaller than the array."""
+    """Return elements at indices along an axis; along the others the index may be smaller than the array."""
     if x.ndim == 0 or index.ndim == 0:
         return x.reshape(-1)[index.reshape(-1)].reshape(index.shape)
     return x[_grid(index.shape, axis, index)]
 
 
 def _take_along(x, indices, axis=None):
-    """Entries at indices along an axis, or of the flattened array."""
+    """Elements at indices along an axis, or of the flattened array."""
     if axis is None:
         x, indices, axis = x.ravel(), indices.ravel(), 0
     return jnp.take_along_axis(x, indices, axis=axis)
@@ -71,7 +71,7 @@ def _trimmed(value, target):
 
 
 def _scatter(x, index, source, axis, how="set"):
-    """Set entries, or one number, at indices along an axis; or combine them with x: add, multiply, max, min."""
+    """Set elements, or one number, at indices along an axis; or combine them with x: add, multiply, max, min."""
     index = jnp.atleast_1d(index)
     source = jnp.asarray(source, x.dtype)
     source = source[tuple(slice(n) for n in index.shape[: source.ndim])]
@@ -80,7 +80,7 @@ def _scatter(x, index, source, axis, how="set"):
 
 
 def _scatter_reduce(x, index, source, axis, how, include_self=True):
-    """Combine entries with those at indices along an axis; how is add, multiply, max, min or mean."""
+    """Combine elements with those at indices along an axis; how is add, multiply, max, min or mean."""
     index = jnp.atleast_1d(index)
     source = jnp.atleast_1d(source)[tuple(slice(n) for n in index.shape)]
     place = _grid(index.shape, axis, index)
@@ -88,7 +88,7 @@ def _scatter_reduce(x, index, source, axis, how, include_self=True):
 
 
 def _joined(x, place, source, how, include_self):
-    """Combine entries with those of x at an index or, without these, among themselves."""
+    """Combine elements with those of x at an index or, without these, among themselves."""
     if not include_self:
         limits = jnp.finfo(x.dtype) if jnp.issubdtype(x.dtype, jnp.inexact) else jnp.iinfo(x.dtype)
         low, high = (-jnp.inf, jnp.inf) if jnp.issubdtype(x.dtype, jnp.inexact) else (limits.min, limits.max)
@@ -117,7 +117,7 @@ def _index_reduce(x, index, source, axis, how, include_self=True):
 
 
 def _scatter_joined(x, index, source, axis, how, include_self=True):
-    """Combine entries with those at indices along an axis: multiply, max or min."""
+    """Combine elements with those at indices along an axis: multiply, max or min."""
     index = jnp.atleast_1d(index)
     source = jnp.atleast_1d(source)[tuple(slice(n) for n in index.shape)]
     joined = _accumulated(jnp.atleast_1d(x), _grid(index.shape, axis, index), source, how, include_self)
@@ -131,7 +131,7 @@ def _index_joined(x, index, source, axis, how, include_self=True):
 
 
 def _accumulated(x, place, source, how, include_self):
-    """Combine entries with those of x at an index, or among themselves; equal extremes share the derivative.
+    """Combine elements with those of x at an index, or among themselves; equal extremes share the derivative.
 
     PyTorch counts what stands there among them, joined or not.
     """
@@ -149,7 +149,7 @@ def _accumulated(x, place, source, how, include_self):
 
 
 def _products(x, place, source):
-    """Return the products of the values for each entry of x, by sorted indices: `x.at[i].multiply` has no derivative."""
+    """Return the products of the values for each element of x, by sorted indices: `.at[i].multiply` has no derivative."""
     if not source.size:
         return jnp.ones_like(x)
     at = jnp.arange(x.size).reshape(x.shape)[place].ravel()
@@ -166,7 +166,7 @@ def _products(x, place, source):
 
 
 def _masked_scatter(x, mask, source):
-    """Return x with the entries of source, one after another, where the mask is true."""
+    """Return x with the elements of source, one after another, where the mask is true."""
     x, mask = jnp.broadcast_arrays(x, mask)
     if not source.size:
         return x
@@ -175,13 +175,13 @@ def _masked_scatter(x, mask, source):
 
 
 def _masked_select(x, mask):
-    """Return the entries where the mask is true, in one axis."""
+    """Return the elements where the mask is true, in one axis."""
     x, mask = jnp.broadcast_arrays(x, mask)
     return x[mask]
 
 
 def _put(x, index, source, accumulate=False):
-    """Write entries at indices into the flattened array."""
+    """Write elements at indices into the flattened array."""
     flat = x.ravel().at[index.ravel()]
     return (flat.add(source.ravel()) if accumulate else flat.set(source.ravel())).reshape(x.shape)
 

@@ -32,7 +32,7 @@ def _softplus(x, beta=1.0, threshold=20.0):
 
 
 def _safe_softmax(x, axis, dtype=None):
-    """Return the softmax, and zeros where all entries are minus infinity."""
+    """Return the softmax, and zeros where all elements are minus infinity."""
     x = x if dtype is None else x.astype(dtype)
     nothing = jnp.all(x == -jnp.inf, axis=axis, keepdims=True)
     return jnp.where(nothing, 0, jax.nn.softmax(jnp.where(nothing, 0, x), axis=axis))
@@ -142,14 +142,14 @@ def _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode):
 
 
 def _max_pool(x, size, rank=2, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """Return the largest entry of each window over the last axes."""
+    """Return the largest element of each window over the last axes."""
     window, strides, pads, dilation = _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode)
     low = -jnp.inf if jnp.issubdtype(x.dtype, jnp.floating) else jnp.iinfo(x.dtype).min
     return jax.lax.reduce_window(x, low, jax.lax.max, window, strides, pads, window_dilation=dilation)
 
 
 def _max_pool_with_indices(x, size, rank=2, stride=None, padding=0, dilation=1, ceil_mode=False):
-    """Return the largest entry of each window, and its index in the flattened last axes."""
+    """Return the largest element of each window, and its index in the flattened last axes."""
     window, strides, pads, dilation = _pool_layout(x, size, rank, stride, padding, dilation, ceil_mode)
     spatial = x.shape[x.ndim - rank :]
     places = jnp.broadcast_to(jnp.arange(math.prod(spatial)).reshape(spatial), x.shape)
@@ -172,7 +172,7 @@ def _max_pool_with_indices(x, size, rank=2, stride=None, padding=0, dilation=1, 
 
 
 def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=None):
-    """Write the largest entries of windows back to their indices; zeros elsewhere."""
+    """Write the largest elements of windows back to their indices; zeros elsewhere."""
     size, padding = _each(size, rank), _each(padding, rank)
     stride = _each(stride, rank) if stride else size
     leading, spatial = x.shape[: x.ndim - rank], x.shape[x.ndim - rank :]
@@ -183,12 +183,12 @@ def _max_unpool(x, indices, size, rank=2, stride=None, padding=0, output_size=No
     rows = math.prod(leading)
     found = jnp.zeros((rows, math.prod(shape[len(leading) :])), x.dtype)
     found, x = found.at[jnp.arange(rows)[:, None], indices.reshape(rows, -1)], x.reshape(rows, -1)
-    total = found.add(x)  # of which each entry has the gradient of its place, as in PyTorch
+    total = found.add(x)  # of which each element has the gradient of its place, as in PyTorch
     return (total + jax.lax.stop_gradient(found.set(x) - total)).reshape(shape)
 
 
 def _fractional_max_pool(x, size, output_size, output_ratio, rank=2, samples=None, key=None):
-    """Return the largest entries of regions that begin at random places (Graham 2014), and their places."""
+    """Return the largest elements of regions that begin at random places (Graham 2014), and their places."""
     single = x.ndim == rank + 1
     x = x[None] if single else x
     size, spatial = _each(size, rank), x.shape[-rank:]
@@ -261,15 +261,15 @@ def _adaptive_avg_pool(x, output_size, rank=2):
 
 
 def _adaptive_max_pool(x, output_size, rank=2):
-    """Return the largest entries of so many bins over the last axes."""
-    for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):  # the first of equal entries in their order
+    """Return the largest elements of so many bins over the last axes."""
+    for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):  # the first of equal elements in their order
         largest = [_max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis)[0] for a, b in bins]
         x = jnp.stack(largest, axis=axis)
     return x
 
 
 def _adaptive_max_pool_with_indices(x, output_size, rank=2):
-    """Return the result of _adaptive_max_pool, and the index of each entry in the flattened last axes."""
+    """Return the result of _adaptive_max_pool, and the index of each element in the flattened last axes."""
     places = jnp.broadcast_to(jnp.arange(math.prod(x.shape[-rank:])).reshape(x.shape[-rank:]), x.shape)
     for axis, bins in reversed([*_adaptive_bins(x, output_size, rank)]):
         at = [(_max(jax.lax.slice_in_dim(x, a, b, axis=axis), axis, keepdims=True)[1] + a) for a, b in bins]

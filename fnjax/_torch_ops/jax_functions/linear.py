@@ -92,7 +92,7 @@ def _householder(x, scales):
 
 
 def _vander(x, count=None):
-    """Return powers of each entry of the last axis, from the first on."""
+    """Return powers of each element of the last axis, from the first on."""
     x = jnp.atleast_1d(x)
     count = x.shape[-1] if count is None else count
     powers = jnp.broadcast_to(x[..., None], (*x.shape, max(count - 1, 0)))
@@ -129,7 +129,7 @@ def _svd(x, full_matrices=False):
 
 
 def _with_info(factor):
-    """Return the Cholesky factor, and for each matrix 0, or 1 where there is none: JAX's entries are not finite then."""
+    """Return the Cholesky factor, and for each matrix 0, or 1 where there is none: JAX's is not finite then."""
     return factor, 1 - jnp.isfinite(factor).all((-2, -1)).astype(jnp.int32)
 
 

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 
 def _reduced(loss, reduction):
-    """Return the mean or the sum of a loss's entries, or the entries unchanged."""
+    """Return the mean or the sum of a loss's elements, or the elements unchanged."""
     return {"mean": jnp.mean, "sum": jnp.sum, "none": lambda x: x}[reduction](loss)
 
 
@@ -28,7 +28,7 @@ def _smooth_l1(difference, beta):
 
 
 def _mean_of_kept(loss, weights, kept):
-    """Return the weighted mean; NaN with gradient 0 if no entry is kept."""
+    """Return the weighted mean; NaN with gradient 0 if no element is kept."""
     some = jnp.any(kept)
     return jnp.where(some, jnp.sum(loss) / jnp.where(some, jnp.sum(weights), 1), jnp.nan)
 

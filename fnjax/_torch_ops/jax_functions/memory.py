@@ -22,7 +22,7 @@ def _index(index):
 
 
 def _write(x, view, value):
-    """Return a copy of x in which the entries that `view(x)` shows are `value`."""
+    """Return a copy of x in which the elements that `view(x)` shows are `value`."""
     places = view(jnp.arange(x.size).reshape(x.shape))
     value = jnp.broadcast_to(value, places.shape).astype(x.dtype)
     return x.ravel().at[places].set(value).reshape(x.shape)
@@ -36,7 +36,7 @@ def _mask(mask, x):
 
 
 def _spread(values, mask, x=None):
-    """Expand values for the entries of x that a mask selects, one each or one for all, to the shape of x."""
+    """Expand values for the elements of x that a mask selects, one each or one for all, to the shape of x."""
     if jnp.ndim(values) <= (mask if x is None else x).ndim - mask.ndim:
         return values
     if not len(values):  # none is selected
@@ -46,7 +46,7 @@ def _spread(values, mask, x=None):
 
 
 def _set(x, index, value):
-    """Return a copy of x with `value` at an index: a mask, with one value for all entries or one each, or any other."""
+    """Return a copy of x with `value` at an index: a mask, with one value for all or one each, or any other."""
     if not (hasattr(index, "dtype") and index.dtype == bool):
         return x.at[_index(index)].set(value)
     return jnp.where(_mask(index, x), _spread(value, index, x), x).astype(x.dtype)
@@ -60,7 +60,7 @@ def _fill(x, index, number):
 
 
 def _update(x, index, new):
-    """Return a copy of x with the entries of `new`, of the same axes, at an index: a boolean mask or any other."""
+    """Return a copy of x with the elements of `new`, of the same axes, at an index: a boolean mask or any other."""
     if hasattr(index, "dtype") and index.dtype == bool:
         return jnp.where(_mask(index, x), new, x).astype(x.dtype)
     index = _index(index)
@@ -109,5 +109,5 @@ def _rearrange(tensor, pattern, reduction=None, **sizes):
 
 
 def _strides(x):
-    """Return the strides of a row-major array, in entries."""
+    """Return the strides of a row-major array, in elements."""
     return tuple(math.prod(x.shape[axis + 1 :]) for axis in range(x.ndim))

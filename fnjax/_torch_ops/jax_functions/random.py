@@ -15,7 +15,7 @@ def _multinomial(key, weights, count, replacement=False):
 
 
 def _dropout(key, x, p):
-    """Set entries to zero with probability p, and scale the others up."""
+    """Set elements to zero with probability p, and scale the others up."""
     return jnp.where(jax.random.bernoulli(key, 1 - p, x.shape), x / (1 - p), 0)
 
 
@@ -25,7 +25,7 @@ def _dropout_channels(key, x, p):
 
 
 def _alpha_dropout(key, x, p, shape):
-    """Set entries to selu's lower limit with probability p, keeping mean and variance."""
+    """Set elements to selu's lower limit with probability p, keeping mean and variance."""
     low = -1.7580993408473766  # -alpha * scale of selu
     kept = jax.random.bernoulli(key, 1 - p, shape)
     scale = 0.0 if p == 1 else ((1 - p) * (1 + p * low**2)) ** -0.5
@@ -33,7 +33,7 @@ def _alpha_dropout(key, x, p, shape):
 
 
 def _rrelu(key, x, lower, upper):
-    """Return the rectified entries, with a slope below zero that is drawn for each."""
+    """Return the rectified elements, with a slope below zero that is drawn for each."""
     return jnp.where(x >= 0, x, x * jax.random.uniform(key, x.shape, x.dtype, lower, upper))
 
 

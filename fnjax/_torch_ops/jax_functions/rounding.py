@@ -26,7 +26,7 @@ def _quotient(a, b):
 
 
 def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
-    """Return the sum divided by the number of entries, as a division rounds it."""
+    """Return the sum divided by the number of elements, as a division rounds it."""
     own = jnp.dtype(x.dtype if dtype is None else dtype)
     total = jnp.sum(x, axis=axis, keepdims=keepdims, dtype=jnp.promote_types(own, np.float32), where=where)
     if where is None:

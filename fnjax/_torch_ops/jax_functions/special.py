@@ -69,7 +69,7 @@ def _sine_window(size, sym=True):
 
 
 def _places(size, sym, center=None):
-    """Return the distances of a window's entries from its center."""
+    """Return the distances of a window's elements from its center."""
     return jnp.arange(size) - ((size - 1 if sym or size < 2 else size) / 2 if center is None else center)
 
 

@@ -174,7 +174,7 @@ def vmap(
     """Return a function that maps another over an axis of its arguments.
 
     Raises:
-        NotSupported: it draws random numbers that are to be different for each entry.
+        NotSupported: it draws random numbers that are to be different for each element.
     """
     if randomness == "different":
         raise NotSupported("torch.vmap(randomness='different')", "draw the random numbers outside, and map over them")

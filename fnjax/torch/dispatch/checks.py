@@ -58,7 +58,7 @@ class _Range(NamedTuple):
     Attributes:
         indices: the parameter that holds them.
         tensor: the parameter whose size they are below.
-        axis: its axis, or the parameter that gives it; None for the number of all entries.
+        axis: its axis, or the parameter that gives it; None for the number of all elements.
         error: PyTorch's exception.
         lowest: the least index; None for minus the size.
         text: of the exception.

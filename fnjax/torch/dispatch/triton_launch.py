@@ -25,7 +25,7 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
 
     A kernel gets a tensor's storage from the tensor's offset on, so that the strides that a launcher hands over are
     true, and that a pointer to `x[0]` leads to the other rows. Where it stores to several tensors of one storage, only
-    their entries change.
+    their elements change.
 
     Args:
         kernel: of fnjax.triton.
@@ -77,7 +77,7 @@ def _base(x: Any) -> Any:
 
 
 def _is_whole(x: Tensor) -> bool:
-    """Return whether a tensor is all of its storage, in order; a component of complex entries is copied."""
+    """Return whether a tensor is all of its storage, in order; a component of complex elements is copied."""
     return bool(x.part) or (layouts.is_contiguous(x.layout) and x.layout.size == x.memory.layout.size)
 
 
@@ -104,7 +104,7 @@ def _flatten(x: Tensor, array: jax.Array) -> jax.Array:
 
 
 def _leave(x: Tensor, target: Tensor, result: jax.Array) -> jax.Array:
-    """Return the entries of a tensor of the same storage, after a kernel whose pointer was to x."""
+    """Return the elements of a tensor of the same storage, after a kernel whose pointer was to x."""
     memory, whole = x.memory.value.array, layouts.show_flat(x.memory.layout)
     shown = whole[layouts.offset_of(x.layout) :]
     flat = layouts.write(layouts.flatten(memory, x.memory.layout), shown, whole, result)

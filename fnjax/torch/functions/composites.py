@@ -103,7 +103,7 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 @with_out
 @takes_selections
 def masked_select(input: Any, mask: Any) -> Any:  # noqa: A002 - PyTorch's name
-    """Return the entries that a mask selects, along one axis."""
+    """Return the elements that a mask selects, along one axis."""
     check_dtypes("masked_select", {"mask": mask})
     if not (type(input) is type(mask) is Selection and mask.ndim == input.ndim):
         input, mask = strided.broadcast_tensors(input, mask)  # noqa: A001 - as above
@@ -113,7 +113,7 @@ def masked_select(input: Any, mask: Any) -> Any:  # noqa: A002 - PyTorch's name
 @known("torch.masked_scatter", "torch.Tensor.masked_scatter")
 @with_out
 def masked_scatter(input: Tensor, mask: Tensor, source: Any) -> Tensor:  # noqa: A002 - as above
-    """Return a copy whose entries at a mask come from a source, which may itself be a selection."""
+    """Return a copy whose elements at a mask come from a source, which may itself be a selection."""
     if type(source) is not Selection or is_known(mask.array):
         found: Tensor = run("torch.masked_scatter", (input, mask, source), {})
         if source.layout.size < found.layout.size:
@@ -130,7 +130,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Any) -> Tensor:  # noqa:
 
 @known("torch.Tensor.masked_scatter_")
 def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
-    """Write the entries of a source at a mask."""
+    """Write the elements of a source at a mask."""
     return self.assign(masked_scatter(self, mask.expand(self.shape), source).value)
 
 
@@ -155,7 +155,7 @@ def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False
 @known("torch.nonzero", "torch.Tensor.nonzero")
 @with_out
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002 - PyTorch's name
-    """Return the indices of the entries that are not zero: a tensor for each axis, or a row for each entry."""
+    """Return the indices of the elements that are not zero: a tensor for each axis, or a row for each element."""
     if is_known(input.array) or not input.ndim:
         return run("torch.nonzero", (input,), {"as_tuple": as_tuple})
     found = find_indices(input)
@@ -210,7 +210,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:  # noqa: A00
 @known("torch.where")
 @with_out
 def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
-    """Return entries of one tensor or another."""
+    """Return elements of one tensor or another."""
     if input is None:
         return nonzero(condition, as_tuple=True)
     return run("torch.where", (condition, input, other), {})
@@ -238,14 +238,14 @@ def square(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
 @known("torch.as_strided_copy")
 @with_out
 def as_strided_copy(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
-    """Return a copy of any entries of the storage."""
+    """Return a copy of any elements of the storage."""
     return strided.copy(strided.as_strided(input, size, stride, storage_offset))
 
 
 @known("torch.as_strided_scatter", "torch.Tensor.as_strided_scatter")
 @with_out
 def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
-    """Return a copy with any entries of its storage replaced."""
+    """Return a copy with any elements of its storage replaced."""
     made = strided.copy(input)
     strided.as_strided(made, size, stride, storage_offset).copy_(src)
     return made
@@ -253,7 +253,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
 
 @known("torch.cartesian_prod")
 def cartesian_prod(*tensors: Any) -> Tensor:
-    """Return all tuples of entries, a row each; of one tensor the tensor."""
+    """Return all tuples of elements, a row each; of one tensor the tensor."""
     return strided.alias(tensors[0]) if len(tensors) == 1 else run("torch.cartesian_prod", tensors, {})
 
 
@@ -268,7 +268,7 @@ def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
 
 @known("torch.is_nonzero")
 def is_nonzero(input: Tensor) -> bool:  # noqa: A002 - PyTorch's name
-    """Return whether the one entry is not zero."""
+    """Return whether the one element is not zero."""
     return bool(input)
 
 

@@ -1,4 +1,4 @@
-"""torch.masked: reductions and normalisations of the entries that a mask selects."""
+"""torch.masked: reductions and normalisations of the elements that a mask selects."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def mean(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the mean of the entries that a mask selects."""
+    """Return the mean of the elements that a mask selects."""
     own = input.dtype if dtype is None else as_dtype(dtype)
     if own.kind not in {"float", "complex"}:
         raise ValueError(f"mean(): Could not infer output dtype. Got: {own}")
@@ -112,7 +112,7 @@ def median(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the lower median of the entries that a mask selects."""
+    """Return the lower median of the elements that a mask selects."""
     wide = input if input.dtype.kind == "float" else to(input, default_dtype())
     found = _call("nanmedian", _fill(wide, mask, np.nan), dim, keepdim)[0]
     return found if wide is input else to(found, input.dtype if dtype is None else dtype)
@@ -128,7 +128,7 @@ def norm(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the norm of the entries that a mask selects."""
+    """Return the norm of the elements that a mask selects."""
     filled = _fill(input, mask, np.inf if ord == -np.inf else 0)
     dims = tuple(range(input.ndim)) if dim is None or dim == () else dim
     return _call("linalg.vector_norm", filled, ord, dims, keepdim, dtype=dtype)
@@ -144,7 +144,7 @@ def normalize(
     dtype: Any = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the entries that a mask selects, divided by their norm."""
+    """Return the elements that a mask selects, divided by their norm."""
     length = norm(input, ord, dim, keepdim=True, dtype=dtype, mask=mask)
     return _fill(input, mask, 0) / _call("clamp_min", length, eps)
 
@@ -158,7 +158,7 @@ def logaddexp(
     input_mask: Tensor | None = None,
     other_mask: Tensor | None = None,
 ) -> Tensor:
-    """Return the logarithm of the sum of exponentials of the entries that two masks select."""
+    """Return the logarithm of the sum of exponentials of the elements that two masks select."""
     both = _fill(input, input_mask, -np.inf), _fill(other, other_mask, -np.inf)
     return to(_call("logaddexp", *both), input.dtype if dtype is None else dtype)
 

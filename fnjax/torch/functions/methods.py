@@ -51,7 +51,7 @@ def method(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def known_entries(x: Tensor, what: str) -> Any:
-    """Return a tensor's entries as a NumPy array.
+    """Return a tensor's elements as a NumPy array.
 
     Raises:
         NotSupported: JAX traces them.
@@ -66,7 +66,7 @@ def known_entries(x: Tensor, what: str) -> Any:
 
 @method
 def item(self: Tensor) -> Any:
-    """Return the one entry as a Python number; of a traced tensor as a tensor that promotes as a number."""
+    """Return the one element as a Python number; of a traced tensor as a tensor that promotes as a number."""
     if self.layout.size != 1:
         raise RuntimeError(f"a Tensor with {self.layout.size} elements cannot be converted to Scalar")
     if is_known(self.array):
@@ -76,7 +76,7 @@ def item(self: Tensor) -> Any:
 
 @method
 def tolist(self: Tensor) -> Any:
-    """Return the entries as nested lists; those of a traced tensor are traced numbers."""
+    """Return the elements as nested lists; those of a traced tensor are traced numbers."""
     if is_known(self.array):
         return np.asarray(self.array).tolist()
     return [tolist(x) for x in unbind(self)] if self.ndim else item(self)
@@ -84,7 +84,7 @@ def tolist(self: Tensor) -> Any:
 
 @method
 def numpy(self: Tensor, *, force: bool = False) -> Any:
-    """Return the entries as a NumPy array; those of a traced tensor as a value of the host."""
+    """Return the elements as a NumPy array; those of a traced tensor as a value of the host."""
     return to_numpy(self) if is_known(self.array) else to_host(self)
 
 
@@ -96,7 +96,7 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 
 @method
 def stride(self: Tensor, dim: int | None = None) -> Any:
-    """Return the strides, in entries."""
+    """Return the strides, in elements."""
     found = layouts.strides_of(self.layout)
     return found if dim is None else found[dim]
 
@@ -124,11 +124,11 @@ class _Memory:
         return id(self._memory)
 
     def nbytes(self) -> int:
-        """Return the bytes of all entries."""
+        """Return the bytes of all elements."""
         return self._memory.layout.size * self._itemsize
 
     def size(self) -> int:
-        """Return the number of entries, or of bytes."""
+        """Return the number of elements, or of bytes."""
         return self._memory.layout.size if self._typed else self.nbytes()
 
     def resize_(self, size: int) -> None:
@@ -154,7 +154,7 @@ METHODS["storage"] = lambda self: _Memory(self, typed=True)
 
 @method
 def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
-    """Return whether the entries are one after the other in memory, in the order of a memory format."""
+    """Return whether the elements are one after the other in memory, in the order of a memory format."""
     if memory_format in FORMATS:
         return is_channels_last(self.layout.shape, self.layout.strides, FORMATS[memory_format])
     return layouts.is_contiguous(self.layout)
@@ -176,7 +176,7 @@ def clone(self: Tensor, *, memory_format: Any = None) -> Tensor:
 
 @method
 def numel(self: Tensor) -> int:
-    """Return the number of entries."""
+    """Return the number of elements."""
     return self.layout.size
 
 
@@ -194,7 +194,7 @@ METHODS["ndimension"] = dim
 
 @method
 def element_size(self: Tensor) -> int:
-    """Return the bytes of an entry."""
+    """Return the bytes of an element."""
     return self.dtype.itemsize
 
 
@@ -266,7 +266,7 @@ for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is comput
 @method
 @takes_selections
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Write another's entries."""
+    """Write another's elements."""
     return write(self, src)
 
 
@@ -384,7 +384,7 @@ def new(self: Tensor, *data: Any, **_: Any) -> Tensor:
 
 @method
 def new_empty(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of this dtype, with uninitialised entries."""
+    """Return a tensor of this dtype, with uninitialised elements."""
     return find_function("torch.empty")(*size, dtype=self.dtype if dtype is None else dtype)
 
 

@@ -145,7 +145,7 @@ class HostValue:
 
     Args:
         recording: the calls that compute it.
-        sample: an array, or a number, of its type, shape and dtype, and of its place in memory. Its entries count only
+        sample: an array, or a number, of its type, shape and dtype, and of its place in memory. Its elements count only
             while nothing that JAX traces went into it.
         name: of the call, for messages.
         is_placed: whether its place in memory is that of the sample, and not one that values decide.

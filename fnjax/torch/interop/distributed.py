@@ -167,7 +167,7 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: A
 
 
 def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: str = "sum", group: Any = None) -> None:
-    """Write this device's entry of the sum of the devices' lists."""
+    """Write this device's element of the sum of the devices' lists."""
     write(output, _nn_reduce_scatter(output, input_list, op, group).value)
 
 
@@ -179,7 +179,7 @@ def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum", group:
 
 
 def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None) -> None:
-    """Send entry i of each device's list to device i."""
+    """Send element i of each device's list to device i."""
     found = _nn_all_to_all(output_tensor_list, input_tensor_list, group)
     for target, value in zip(output_tensor_list, found, strict=True):
         write(target, value.value)
@@ -222,7 +222,7 @@ def gather(tensor: Tensor, gather_list: Any = None, dst: Any = None, group: Any 
 def scatter(
     tensor: Tensor, scatter_list: Any = None, src: Any = None, group: Any = None, group_src: Any = None
 ) -> None:
-    """Write this device's entry of one device's list."""
+    """Write this device's element of one device's list."""
     if scatter_list is None:
         raise NotSupported("dist.scatter without a list", "give each device a list: all devices run one program")
     axis, of = find_axis(group), find_index(src, group_src)

@@ -86,7 +86,7 @@ class dtype:  # noqa: N801 - PyTorch's name
 
     @property
     def itemsize(self) -> int:
-        """The bytes of an entry."""
+        """The bytes of an element."""
         return self.numpy.itemsize
 
     def to_real(self) -> dtype:

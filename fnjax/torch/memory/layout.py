@@ -1,11 +1,11 @@
 """Strided layouts: what a tensor shows of its storage.
 
-A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte for each entry of the
+A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte per element of the
 storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a
-layout into slices and reshapes of the storage's array; only entries that overlap or do not nest are gathered.
+layout into slices and reshapes of the storage's array; only elements that overlap or do not nest are gathered.
 
 A storage's array has the shape of the tensor that it was made for. Where that is not contiguous, the layout of the
-whole says in which order the entries are in memory; the array is transposed where another view of it is read.
+whole says in which order the elements are in memory; the array is transposed where another view of it is read.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def make_layout(shape: Sequence[int], strides: Sequence[int] | None = None) -> L
 
 
 def extent_of(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return the number of entries of memory from the first one to the last."""
+    """Return the number of elements of memory from the first one to the last."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 def show_flat(whole: Layout) -> Layout:
-    """Return the layout of all entries of a storage, in the order of memory."""
+    """Return the layout of all elements of a storage, in the order of memory."""
     return np.ndarray(extent_of(whole.shape, whole.strides), np.int8, whole.base if whole.base is not None else whole)
 
 
@@ -53,12 +53,12 @@ def offset_of(layout: Layout) -> int:
 
 
 def strides_of(layout: Layout) -> tuple[int, ...]:
-    """Return the strides as PyTorch has them: those of a contiguous tensor where an axis has one entry."""
+    """Return the strides as PyTorch has them: those of a contiguous tensor where an axis has one element."""
     return tuple(layout.strides)
 
 
 def is_contiguous(layout: Layout) -> bool:
-    """Return whether the entries are one after the other."""
+    """Return whether the elements are one after the other."""
     return bool(layout.flags.c_contiguous)
 
 
@@ -76,7 +76,7 @@ class _Blocks(NamedTuple):
     Attributes:
         padded: the length of the storage after padding.
         dims: its shape after reshaping; if it has one axis more than `order`, the last axis is the distance between
-            two entries.
+            two elements.
         starts: the starts of the slices.
         sizes: the sizes of the slices, 1 on that last axis.
         order: for each axis of the block the axis of the layout.
@@ -114,7 +114,7 @@ def _find_blocks(shape: tuple[int, ...], steps: tuple[int, ...], offset: int, to
 
 
 def flatten(value: jax.Array, whole: Layout) -> jax.Array:
-    """Return a storage's entries in the order of memory; zeros where it has none."""
+    """Return a storage's elements in the order of memory; zeros where it has none."""
     if whole.flags.c_contiguous:
         return value.reshape(-1)
     if is_dense(whole.shape, whole.strides):
@@ -123,7 +123,7 @@ def flatten(value: jax.Array, whole: Layout) -> jax.Array:
 
 
 def unflatten(flat: jax.Array, whole: Layout) -> jax.Array:
-    """Return a storage's array of its entries in the order of memory."""
+    """Return a storage's array of its elements in the order of memory."""
     if whole.flags.c_contiguous:
         return flat.reshape(whole.shape)
     if is_dense(whole.shape, whole.strides):
@@ -138,7 +138,7 @@ def _sort_axes(layout: Layout) -> list[int]:
 
 
 def are_same(a: Layout, b: Layout) -> bool:
-    """Return whether two layouts show the same entries of one storage in the same places."""
+    """Return whether two layouts show the same elements of one storage in the same places."""
     return a is b or (a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
 
 
@@ -156,7 +156,7 @@ def _pad(flat: jax.Array, padded: int) -> jax.Array:
 
 
 def _positions(layout: Layout, offset: int) -> jax.Array:
-    """Return the index into the storage of each entry."""
+    """Return the index into the storage of each element."""
     found: Any = jnp.full(layout.shape, offset, jnp.int32)
     for axis, stride in enumerate(layout.strides):
         found = found + stride * jax.lax.broadcasted_iota(jnp.int32, layout.shape, axis)
@@ -164,7 +164,7 @@ def _positions(layout: Layout, offset: int) -> jax.Array:
 
 
 def _overlaps(layout: Layout) -> bool:
-    """Return whether several entries are one in memory."""
+    """Return whether several elements are one in memory."""
     places = sum(np.ix_(*(s * np.arange(n) for n, s in zip(layout.shape, layout.strides, strict=True))))
     return len(np.unique(places)) < layout.size
 
@@ -196,7 +196,7 @@ def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
 
 
 def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> jax.Array:
-    """Return a storage's array with other entries where a layout shows it.
+    """Return a storage's array with other elements where a layout shows it.
 
     Args:
         value: the array.
@@ -205,7 +205,7 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
         new: an array of the layout's shape and the storage's dtype.
 
     Raises:
-        RuntimeError: several entries of the view are one in memory (PyTorch's message).
+        RuntimeError: several elements of the view are one in memory (PyTorch's message).
     """
     if not layout.size:
         return value
@@ -240,7 +240,7 @@ def _ranks(order: Sequence[int]) -> list[int]:
 
 
 def size_of(shape: Sequence[int]) -> int:
-    """Return the number of entries."""
+    """Return the number of elements."""
     return math.prod(shape)
 
 
@@ -250,7 +250,7 @@ class Size(tuple[int, ...]):
     __slots__ = ()
 
     def numel(self) -> int:
-        """Return the number of entries."""
+        """Return the number of elements."""
         return size_of(self)
 
     def __repr__(self) -> str:

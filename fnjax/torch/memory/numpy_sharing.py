@@ -81,7 +81,7 @@ def to_numpy(tensor: Tensor) -> Any:
 
 
 def _copy(memory: Storage, own: Any) -> Any:
-    """Return a NumPy array of a storage's entries, with its strides."""
+    """Return a NumPy array of a storage's elements, with its strides."""
     whole = memory.layout
     entries = np.empty(layouts.extent_of(whole.shape, whole.strides), own)
     shown = np.ndarray(whole.shape, own, entries, 0, [s * entries.itemsize for s in whole.strides])
@@ -96,7 +96,7 @@ def _share(memory: Storage, entries: Any, shown: _Shown | None) -> None:
 
 
 def share(tensor: Tensor, entries: Any) -> Tensor:
-    """Return a new tensor of a NumPy array's entries, after making both share memory.
+    """Return a new tensor of a NumPy array's elements, after making both share memory.
 
     Raises:
         ValueError: the array has strides that a tensor cannot have (PyTorch's message).

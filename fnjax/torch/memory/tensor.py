@@ -75,9 +75,9 @@ class Tensor(metaclass=_TensorType):
 
     Attributes:
         memory: the storage.
-        layout: which entries of it this tensor shows.
+        layout: which elements of it this tensor shows.
         dtype: torch's dtype; without 64 bits the array's may have half the size.
-        part: "real" or "imag" where the tensor shows one component of complex entries.
+        part: "real" or "imag" where the tensor shows one component of complex elements.
     """
 
     __slots__ = (
@@ -219,7 +219,7 @@ class Tensor(metaclass=_TensorType):
         """Return a view of the same storage.
 
         Args:
-            layout: the entries of the storage that it shows.
+            layout: the elements of the storage that it shows.
             detached: whether it is separated from the graph, as by `detach()`; under torch.no_grad each view is.
         """
         detached = detached or get_mode().constant

@@ -34,7 +34,7 @@ def share_memory(a: Any, b: Any) -> bool:
 
 
 def find_place(view: Any, whole: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Return the offset and strides, in entries, of an array in the memory of another; None where they are disjoint."""
+    """Return the offset and strides, in elements, of an array in another's memory; None where they are disjoint."""
     if not share_memory(view, whole) or view.dtype != whole.dtype:
         return None
     offset = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]

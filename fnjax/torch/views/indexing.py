@@ -105,7 +105,7 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
 
 
 def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
-    """Return the view `x[start : start + length]` along an axis; entries beyond the end are NaN.
+    """Return the view `x[start : start + length]` along an axis; elements beyond the end are NaN.
 
     Writes beyond the end are dropped.
     """

@@ -234,7 +234,7 @@ def squeeze(x: Tensor, *dims: Any, dim: Any = None) -> Tensor:
 
 @view("+select")
 def select(x: Tensor, dim: int, index: int) -> Tensor:
-    """Select one entry of an axis, and remove the axis."""
+    """Select one element of an axis, and remove the axis."""
     dim = _axis(dim, x.ndim)
     n = x.layout.shape[dim]
     if not -n <= index < n:
@@ -261,13 +261,13 @@ def slice_axis(x: Tensor, dim: int = 0, start: Any = None, end: Any = None, step
 
 @view("+diagonal")
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
-    """Return the entries on a diagonal."""
+    """Return the elements on a diagonal."""
     return x.show(np.diagonal(x.layout, offset, _axis(dim1, x.ndim), _axis(dim2, x.ndim)))
 
 
 @view("torch.linalg.diagonal")
 def linalg_diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 - PyTorch's
-    """Return the entries on a diagonal of the last two axes."""
+    """Return the elements on a diagonal of the last two axes."""
     return diagonal(A, offset, dim1, dim2)
 
 
@@ -355,7 +355,7 @@ def unfold(x: Tensor, dimension: int, size: int, step: int) -> Tensor:
 
 @view("+as_strided")
 def as_strided(x: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
-    """Return a view of any entries of the storage, by size, strides and offset."""
+    """Return a view of any elements of the storage, by size, strides and offset."""
     whole = x.memory.layout
     offset = layouts.offset_of(x.layout) if storage_offset is None else storage_offset
     flat = layouts.show_flat(whole)

@@ -21,7 +21,7 @@ METHODS = (staticmethod, classmethod)
 
 
 def find_root(storage: Any) -> Any:
-    """Return the storage whose entries a storage shows; itself where a traced test or index decides whose they are."""
+    """Return the storage whose elements a storage shows; itself where a traced test or index decides whose they are."""
     while (parent := getattr(storage, "_parent", None)) is not None:
         storage = parent.memory
     return storage

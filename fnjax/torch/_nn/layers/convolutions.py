@@ -158,7 +158,7 @@ class _ConvTransposeNd(_ConvNd):
         super().__init__(in_channels, out_channels, *options)
 
     def _output_padding(self, input: Any, output_size: Any) -> tuple[int, ...]:
-        """Return how many entries are added at the end so that the output has a size."""
+        """Return how many elements are added at the end so that the output has a size."""
         rank = self._rank
         if output_size is None:
             return self.output_padding

@@ -1,4 +1,4 @@
-"""Pooling, padding, dropout, and what else changes shapes or picks entries."""
+"""Pooling, padding, dropout, and what else changes shapes or picks elements."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Parameter(Tensor):
     """A tensor that is trained.
 
     Args:
-        data: its entries.
+        data: its elements.
         requires_grad: whether it has a gradient.
     """
 
@@ -70,7 +70,7 @@ class Buffer(Tensor):
     """A tensor that belongs to a module's state and is not trained.
 
     Args:
-        data: its entries.
+        data: its elements.
         persistent: whether it is part of the state dict.
     """
 

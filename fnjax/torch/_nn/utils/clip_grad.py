@@ -89,7 +89,7 @@ def clip_grad_norm(parameters: Any, max_norm: float, norm_type: float = 2.0) -> 
 
 @enter_utility("clip_grad")
 def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = None) -> None:
-    """Clip the entries of the gradients of parameters to [-clip_value, clip_value]."""
+    """Clip the elements of the gradients of parameters to [-clip_value, clip_value]."""
     with set_mode(switch(False)):
         for gradient in _list_gradients(parameters):
             gradient.clamp_(-float(clip_value), float(clip_value))
@@ -97,13 +97,13 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
 
 @enter_utility("convert_parameters")
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """Return the entries of parameters as one vector."""
+    """Return the elements of parameters as one vector."""
     return torch.cat([p.view(-1) for p in parameters])
 
 
 @enter_utility("convert_parameters")
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Give parameters the entries of one vector.
+    """Give parameters the elements of one vector.
 
     Raises:
         NotSupported: the vector requires grad: PyTorch makes parameters of it that are no leaves.

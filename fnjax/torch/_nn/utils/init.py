@@ -76,7 +76,7 @@ def _check_rank(tensor: Tensor, ranks: tuple[int, ...], said: str) -> None:
 
 
 def _is_empty(tensor: Tensor) -> bool:
-    """Warn as PyTorch does of a tensor without entries."""
+    """Warn as PyTorch does of a tensor without elements."""
     if tensor.layout.size == 0:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=4)
     return tensor.layout.size == 0

@@ -1,4 +1,4 @@
-"""Expressions as calls of the runtime: `and`, `or`, `not`, conditional expressions, comparisons, builtins, entries.
+"""Expressions as calls of the runtime: `and`, `or`, `not`, conditional expressions, comparisons, builtins, elements.
 
 Where an operand's truth is known the expression is Python's own; where it is traced, the operands that may not count
 are functions that the runtime calls. Some expressions cannot be moved into functions, such as `yield`; they are left as
