@@ -29,8 +29,8 @@ class KeptGraph(NamedTuple):
 
 def list_tensors(saved: Sequence[Any], attributes: dict[str, Any]) -> list[Tensor]:
     """Return the tensors on ctx, in an order that forward and backward share."""
-    leaves = jax.tree.leaves((list(saved), attributes), is_leaf=is_node)
-    return [t for t in leaves if issubclass(type(t), Tensor)]  # not what a mask selects
+    others = jax.tree.leaves(attributes, is_leaf=is_node) if attributes else ()
+    return [t for t in (*saved, *others) if issubclass(type(t), Tensor)]  # not what a mask selects
 
 
 def keep_graph(tensors: Sequence[Tensor], reached: Sequence[Tensor]) -> tuple[KeptGraph, Any] | None:

@@ -119,7 +119,8 @@ class Tensor(metaclass=_TensorType):
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
         made._detached, made._cached, made._grad = detached, None, None
-        made._made_in = weakref.ref(find_program()) if is_transformed() else None
+        is_view = layout is not storage.layout or part or detached or isinstance(storage, Derived)
+        made._made_in = weakref.ref(find_program()) if is_view and is_transformed() else None
         made._is_recorded = get_mode().enabled
         return made
 

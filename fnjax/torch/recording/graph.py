@@ -275,7 +275,8 @@ def compute(
     if branch is not None and not mode.constant and branch.is_here:
         parents = [branch.enter(p, mode) if p.requires_grad else p for p in parents]
     arrays = [p.array for p in (*parents, *reads)]
-    draws = Stream()
+    recorded = differentiable and mode.enabled and not mode.constant and any(p.requires_grad for p in parents)
+    draws = Stream() if recorded else None
     if is_transformed() and all(is_small(a) for a in arrays):
         with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
             results = function(*arrays)
@@ -283,7 +284,7 @@ def compute(
         results = function(*arrays)
     if mode.constant or not differentiable:
         return [Value(jax.lax.stop_gradient(x)) for x in results]
-    if not mode.enabled or not any(p.requires_grad for p in parents):
+    if draws is None:
         return [Value(x) for x in results]
     node = Node(function, parents, name, draws if draws.is_used else None, reads)
     inexact = jax.numpy.inexact
