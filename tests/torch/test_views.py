@@ -116,6 +116,24 @@ STRIDES = {
     "torch.zeros_like(i.transpose(0, 3))": (1, 48, 8, 192),
     "c.softmax(1)": (192, 48, 8, 1),
     "c.cumsum(1)": (192, 48, 8, 1),
+    "c[[0, 1, 1]]": (192, 1, 32, 4),
+    "c[:, [0, 1]]": (96, 48, 8, 1),
+    "c[:, :, [0, 1], [2, 3]]": (8, 2, 1),
+    "c[[0, 1], :, [2, 3]]": (32, 1, 4),
+    "c[:, torch.tensor([True, True, False, True])]": (144, 48, 8, 1),
+    "x[torch.tensor([[0, 1], [1, 0], [1, 1]]).t()]": (3, 6, 1),
+    "torch.stack([c, c], 1)": (384, 4, 1, 64, 8),
+    "torch.stack([c, c], -1)": (384, 96, 16, 2, 1),
+    "torch.kron(x.t(), y.t())": (1, 6),
+    "torch.inner(x.t(), x[0, 0])": (1, 3),
+    "torch.linalg.tensorinv(torch.eye(6).reshape(2, 3, 6), ind=2)": (1, 18, 6),
+    "torch.linalg.lstsq(torch.ones(2, 4, 3), i[0, :2, :4, :2]).solution": (8, 1, 4),
+    "torch.unravel_index(torch.arange(6).reshape(2, 3), (4, 5))[0]": (6, 2),
+    "torch.complex(x, x).t().angle()": (2, 1),
+    "torch.complex(x, x).t().imag": (2, 6),
+    "torch.view_as_real(torch.complex(x, x).t())": (2, 6, 1),
+    "torch.view_as_complex(i[..., :2])": (96, 24, 4),
+    "x.t().new_empty_strided((2, 3), (7, 8))": (7, 8),
 }
 
 
@@ -244,6 +262,9 @@ def test_components_of_complex_numbers_are_views():
     """The real and imaginary parts can be written to, and so can view_as_real's pairs."""
     z = torch.complex(torch.ones(2), torch.zeros(2))
     assert torch.complex(torch.ones(2, 3), torch.ones(2, 3)).H.stride() == (1, 3)
+    assert (z.imag.stride(), z.imag.storage_offset(), z.imag.is_contiguous()) == ((2,), 1, False)
+    z.real.contiguous().zero_()  # copies
+    z.real.ravel().zero_()
     z.imag = z.real * 3
     torch.view_as_real(z)[0, 0] = 5.0
     np.testing.assert_array_equal(z.array, np.array([5 + 3j, 1 + 3j], np.complex64))

@@ -49,6 +49,10 @@ mark_column(
     "format",
 )
 mark_column("strides", "torch.cat", "all")
+mark_column("strides", "torch.stack", "stack")
+mark_column("strides", "torch.angle", "each if real")  # those of complex numbers are copied
+mark_column("strides", "F.conv_transpose3d", "convolution if bfloat16")
+mark_column("strides", "linalg.lstsq", "solutions")
 mark_column(
     "strides",
     "F.conv2d F.conv3d F.conv_transpose2d torch.convolution",
@@ -65,6 +69,6 @@ mark_column(
     "torch.inverse linalg.inv linalg.inv_ex torch.cholesky linalg.cholesky linalg.cholesky_ex torch.cholesky_solve "
     "torch.cholesky_inverse linalg.solve linalg.solve_ex linalg.solve_triangular torch.triangular_solve linalg.qr "
     "torch.qr linalg.svd torch.svd linalg.eigh linalg.eig linalg.lu_factor linalg.lu_factor_ex torch.lu "
-    "linalg.lu_solve torch.lu_solve linalg.lstsq linalg.householder_product torch.orgqr torch.stft",
+    "linalg.lu_solve torch.lu_solve linalg.householder_product torch.orgqr torch.stft",
     "columns",
 )

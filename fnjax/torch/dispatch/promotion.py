@@ -21,7 +21,7 @@ _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "m
 _HALVES = {"float16", "bfloat16"}
 _CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max"}  # which round a bound to the tensor's dtype before they compare
 NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
-_JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put", "kron"}
+_JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put"}
 NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths", "repeats"}
 NOT_PROMOTING |= {"scale", "zero_point", "pivots", "LU_pivots", "sorter", "n", "attn_mask"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +26,7 @@ from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.raises import refuse_caught
 from fnjax.torch.views import strided
 from fnjax.torch.views.indexing import check_indices, is_traced_mask, write, write_masked
+from fnjax.torch.views.sections import unbind
 
 for _name, _own in DTYPES.items():
     KNOWN[f"torch.{_name}"] = _own
@@ -251,6 +253,42 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
     return made
 
 
+@known("torch.kron", "torch.Tensor.kron")
+@with_out
+def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 - as above
+    """Return the Kronecker product, as PyTorch does it: its strides are those of the products in blocks."""
+    rank = max(input.ndim, other.ndim)
+    outer, inner = ((1,) * (rank - x.ndim) + x.layout.shape for x in (input, other))
+    blocks = strided.reshape(input, [n for m in outer for n in (m, 1)])
+    blocks = blocks * strided.reshape(other, [n for m in inner for n in (1, m)])
+    return strided.reshape(blocks, [m * n for m, n in zip(outer, inner, strict=True)])
+
+
+@known("torch.inner", "torch.Tensor.inner")
+@with_out
+def inner(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 - as above
+    """Return products summed over the last axes, or of a tensor and one without axes."""
+    return run("torch.inner", (input, other), {}) if input.ndim and other.ndim else input * other
+
+
+@known("torch.linalg.tensorinv")
+@with_out
+def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 - PyTorch's name
+    """Return the inverse of a tensor as a matrix whose rows are its first axes."""
+    shape = A.layout.shape
+    matrix = strided.reshape(A, math.prod(shape[:ind]), -1)
+    return strided.reshape(run("torch.linalg.inv", (matrix,), {}), (*shape[ind:], *shape[:ind]))
+
+
+@known("torch.unravel_index")
+def unravel_index(indices: Tensor, shape: Any) -> Any:
+    """Return the coordinates of elements that are counted in one."""
+    sizes, own = strided._sizes([shape]), dtype("int64")
+    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    steps, limits = (make(jnp.asarray(n, own.array), own) for n in (steps, sizes))
+    return unbind(indices.unsqueeze(-1) // steps % limits, -1)
+
+
 @known("torch.cartesian_prod")
 def cartesian_prod(*tensors: Any) -> Tensor:
     """Return all tuples of elements, a row each; of one tensor the tensor."""
@@ -263,7 +301,7 @@ KNOWN["torch.conj_physical"] = with_out(strided.conj_physical)
 @known("torch.native_dropout_backward")
 def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
     """Return the gradient of a dropout."""
-    return grad_output * (mask * scale)
+    return grad_output * (mask.to(grad_output.dtype) * scale)
 
 
 @known("torch.is_nonzero")

@@ -97,14 +97,14 @@ def size(self: Tensor, dim: int | None = None) -> Any:
 @method
 def stride(self: Tensor, dim: int | None = None) -> Any:
     """Return the strides, in elements."""
-    found = layouts.strides_of(self.layout)
-    return found if dim is None else found[dim]
+    return self._strides if dim is None else self._strides[dim]
 
 
 @method
 def storage_offset(self: Tensor) -> int:
     """Return where in its storage the tensor begins."""
-    return layouts.offset_of(self.layout)
+    found = layouts.offset_of(self.layout)
+    return 2 * found + (self.part == "imag") if self.part else found
 
 
 @method
@@ -156,8 +156,8 @@ METHODS["storage"] = lambda self: _Memory(self, typed=True)
 def is_contiguous(self: Tensor, memory_format: Any = None) -> bool:
     """Return whether the elements are one after the other in memory, in the order of a memory format."""
     if memory_format in FORMATS:
-        return is_channels_last(self.layout.shape, self.layout.strides, FORMATS[memory_format])
-    return layouts.is_contiguous(self.layout)
+        return is_channels_last(self.layout.shape, self._strides, FORMATS[memory_format])
+    return layouts.is_contiguous(self.layout) and (not self.part or self.layout.size < 2)
 
 
 @method
@@ -389,6 +389,12 @@ def new_empty(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
 
 
 @method
+def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
+    """Return a tensor of this dtype and these strides, with uninitialised elements."""
+    return find_function("torch.empty_strided")(size, stride, dtype=self.dtype if dtype is None else dtype)
+
+
+@method
 def new_zeros(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
     """Return a tensor of zeros of this dtype."""
     own = self.dtype if dtype is None else as_dtype(dtype)
@@ -423,7 +429,7 @@ def _with_requires_grad(function: Callable[..., Tensor]) -> Callable[..., Tensor
     return make_new
 
 
-for _name in ("new_empty", "new_zeros", "new_ones", "new_full", "new_tensor"):
+for _name in ("new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full", "new_tensor"):
     METHODS[_name] = _with_requires_grad(METHODS[_name])
 
 

@@ -41,7 +41,7 @@ def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
     if shared and not tensor.is_contiguous() and not tensor.part:  # NumPy's views depend on the strides
         flat = layouts.show_flat(whole)[layouts.offset_of(tensor.layout) :]
         entries = numpy(tensor.show(flat, detached=True))
-        strides = [s * tensor.dtype.numpy.itemsize for s in layouts.strides_of(tensor.layout)]
+        strides = [s * tensor.dtype.numpy.itemsize for s in tensor.layout.strides]
         return record(np.lib.stride_tricks.as_strided, (entries, tensor.layout.shape, strides), {}, "numpy()")
     recording = Recording()
     found = HostValue(recording, np.ones(tensor.shape, tensor.dtype.numpy))

@@ -52,11 +52,6 @@ def offset_of(layout: Layout) -> int:
     return int(layout.__array_interface__["data"][0] - memory.__array_interface__["data"][0]) if layout.size else 0
 
 
-def strides_of(layout: Layout) -> tuple[int, ...]:
-    """Return the strides as PyTorch has them: those of a contiguous tensor where an axis has one element."""
-    return tuple(layout.strides)
-
-
 def is_contiguous(layout: Layout) -> bool:
     """Return whether the elements are one after the other."""
     return bool(layout.flags.c_contiguous)

@@ -76,7 +76,7 @@ def to_numpy(tensor: Tensor) -> Any:
     extent = layouts.extent_of(memory.layout.shape, memory.layout.strides)
     flat = np.lib.stride_tricks.as_strided(np.asarray(shown), (extent,), (own.itemsize,))
     flat = flat[layouts.offset_of(tensor.layout) :]
-    strides = [s * flat.itemsize for s in layouts.strides_of(tensor.layout)]
+    strides = [s * flat.itemsize for s in tensor.layout.strides]
     return np.lib.stride_tricks.as_strided(flat, tensor.layout.shape, strides)
 
 

@@ -140,6 +140,14 @@ def _in_common_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> 
     return channels_last(shape) if found else None
 
 
+def _stack(shape: tuple[int, ...], operands: tuple[Strided, ...], dim: int) -> Strides | None:
+    """Return the strides of tensors that are joined along an axis, which is split into two."""
+    if dim == len(shape) - 1:
+        return None
+    strides = _in_common_format((*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]), operands)
+    return None if strides is None else (*strides[:dim], shape[dim + 1] * strides[dim], *strides[dim:])
+
+
 def _columns(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
     """Return the strides of matrices whose columns are in one piece, as LAPACK has them."""
     rank = len(shape)
@@ -176,6 +184,14 @@ def _transform(shape: tuple[int, ...], strided: Strided, axes: tuple[int, ...], 
     return strides
 
 
+def _solutions(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
+    """Return the strides of LAPACK's least squares: of columns as long as those of the right side at least."""
+    rows, count = operands[0][0][-2:]
+    if len(shape) != len(operands[1][0]) or shape[-2] != count:
+        return None
+    return _columns((*shape[:-2], max(rows, count), shape[-1]), operands)
+
+
 _RULES = {
     "each": _elementwise,
     "like": _like,
@@ -184,6 +200,7 @@ _RULES = {
     "all": _in_common_format,
     "columns": _columns,
     "transposed": _transposed,
+    "solutions": _solutions,
 }
 
 
@@ -198,25 +215,50 @@ def find_strides(
     """Return the strides of a result; None where it is contiguous.
 
     Args:
-        rule: of the table's column `strides`.
+        rule: of the table's column `strides`; "each if real" where the first tensor has a dtype that is not complex, or
+            "each if bfloat16" where it has that dtype.
         shape: of the result.
         tensors: among the arguments.
         values: the arguments by name.
     """
     if rule in {"", "contiguous"} or not tensors:
         return None
+    rule, _, only = rule.partition(" if ")
+    own = tensors[0].dtype
+    if only and only not in {own.name, "complex" if own.is_complex else "real"}:
+        return None
     layouts = [t.layout for t in tensors]
     operands = [(x.shape, x.strides) for x in layouts]
     if rule.endswith("fft"):
         return _transform(shape, operands[0], _read_axes(values, len(shape)), rule)
-    if rule not in {"columns", "transposed"} and all(strides_of(x) is None for x in layouts):
+    if rule not in {"columns", "transposed", "solutions"} and all(strides_of(x) is None for x in layouts):
         return None
     if rule == "each":
         if not all(_broadcasts(sizes, shape) for sizes, _ in operands):
             return None
         if any(isinstance(values.get(n), (int, float, complex)) for n in ("input", "other")):
             operands.append(((), ()))  # PyTorch takes such a number for a tensor
+    if rule == "stack":
+        return _stack(shape, tuple(operands), int(values["dim"]) % len(shape))
     return _find(rule, shape, tuple(operands))
+
+
+def find_index_strides(shape: tuple[int, ...], base: Strided, places: Sequence[Strided | None]) -> Strides | None:
+    """Return the strides of `x[index]`; None where it is contiguous.
+
+    Args:
+        shape: of the result.
+        base: x's shape and strides.
+        places: for each axis of x the shape and strides of the tensor that indexes it, or None.
+    """
+    indices = [x for x in places if x is not None]
+    kept = [s for s, x in zip(base[1], places, strict=True) if x is None]
+    at = [i for i, x in enumerate(places) if x is not None]
+    before = at[0] if at and at[-1] - at[0] < len(at) else 0  # where PyTorch puts the axes of the indices
+    after = len(kept) - before
+    source = (*kept[:before], *(0,) * (len(shape) - len(kept)), *kept[before:])
+    operands = [(shape, source), *((n + (1,) * after, s + (0,) * after) for n, s in indices)]
+    return _find("each", shape, tuple(operands))
 
 
 def _read_axes(values: Mapping[str, Any], rank: int) -> tuple[int, ...]:

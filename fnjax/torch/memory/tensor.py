@@ -236,6 +236,11 @@ class Tensor(metaclass=_TensorType):
         return layouts.Size(self.layout.shape)
 
     @property
+    def _strides(self) -> Strides:
+        """PyTorch's strides: a component of complex elements is every other number of its memory."""
+        return tuple(2 * s for s in self.layout.strides) if self.part else tuple(self.layout.strides)
+
+    @property
     def ndim(self) -> int:
         """The number of axes."""
         return self.layout.ndim
@@ -332,12 +337,13 @@ class Derived(Storage):
 
     __slots__ = ("_cached", "_is_recorded", "_parent", "_put", "_show")
 
-    def __init__(self, parent: Tensor, show: Any, put: Any) -> None:
+    def __init__(self, parent: Tensor, show: Any, put: Any, strides: Strides | None = None) -> None:
         self._parent, self._show, self._put, self._is_recorded = parent, show, put, get_mode().enabled
         self._cached: tuple[int, Kept | None] = (-1, None)
         self.serial, self.shared = parent.memory.serial, ""
         shape, shown = self.value.array.shape, parent.layout
-        self.layout = layouts.make_layout(shape, shown.strides if shape == shown.shape else None)
+        strides = shown.strides if strides is None and shape == shown.shape else strides
+        self.layout = layouts.make_layout(shape, strides)
 
     @property
     def trace(self) -> Any:
@@ -375,7 +381,7 @@ class Derived(Storage):
         parent.assign(compute(lambda a, v: (self._put(a, v),), [parent.value, new], "CopySlices")[0])
 
 
-def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Tensor:
+def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None, strides: Strides | None = None) -> Tensor:
     """Return a tensor that shows another through a function.
 
     Args:
@@ -383,8 +389,9 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None) -> Ten
         show: its array → the array that is shown.
         put: its array and a new one for what is shown → its new array.
         own: torch's dtype of what is shown.
+        strides: of what is shown, by default the other tensor's if it has its shape.
     """
-    storage = Derived(parent, show, put)
+    storage = Derived(parent, show, put, strides)
     detached = Detached() if get_mode().constant else None
     return Tensor.over(storage, storage.layout, parent.dtype if own is None else own, detached=detached)
 

@@ -26,6 +26,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import cast_entries, dtype, name_scalar_type
 from fnjax.torch.memory.layout import check_expandable
+from fnjax.torch.memory.strides import Strides, find_index_strides
 from fnjax.torch.memory.tensor import Tensor, derive, is_known, make
 from fnjax.torch.recording.graph import Value, are_same, compute
 from fnjax.torch.recording.journal import is_in_branch
@@ -138,7 +139,21 @@ def get_item(x: Any, index: Any) -> Any:
         return derive(base, lambda a: a[at], lambda a, v: a.at[at].set(v))
     parents = [base.value, *(t.value for t in tensors)]
     value = compute(lambda a, *given: (a[fill(given)],), parents, "IndexBackward")[0]
-    return make(value.array, x.dtype, value=value)
+    strides = _find_strides(value.array.shape, base, fill(tensors))
+    return make(value.array, x.dtype, value=value, strides=strides)
+
+
+def _find_strides(shape: tuple[int, ...], base: Tensor, index: tuple[Any, ...]) -> Strides | None:
+    """Return the strides of what an index selects."""
+    places: list[Any] = []
+    for part in index:
+        if isinstance(part, Tensor):
+            places.append((part.layout.shape, part.layout.strides))
+        elif isinstance(part, slice):
+            places.append(None)
+        else:  # a mask: PyTorch's index for each of its axes
+            places += [((np.count_nonzero(part),), (1,))] * part.ndim
+    return find_index_strides(shape, (base.layout.shape, base.layout.strides), places)
 
 
 def set_item(x: Any, index: Any, new: Any) -> None:

@@ -105,7 +105,9 @@ def _reinterpret(x: Tensor, own: dtype) -> Tensor:
         return x.show(x.layout)
     if own.array.itemsize != own.itemsize or x.dtype.array.itemsize != x.dtype.itemsize:
         raise NotSupported(f"view({own}) of {x.dtype} without 64-bit numbers", "switch them on: JAX_ENABLE_X64=1")
-    return derive(x, lambda a: a.view(own.array), lambda a, v: v.view(a.dtype), own)
+    old, new = x.dtype.itemsize, own.itemsize
+    strides = (*(s * old // new for s in x._strides[:-1]), 1) if old != new else None
+    return derive(x, lambda a: a.view(own.array), lambda a, v: v.view(a.dtype), own, strides)
 
 
 @view("torch.view_as_real")
@@ -116,6 +118,7 @@ def view_as_real(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
         lambda a: jnp.stack([a.real, a.imag], -1),
         lambda a, v: jax.lax.complex(v[..., 0], v[..., 1]),
         input.dtype.to_real(),
+        (*(2 * s for s in input._strides), 1),
     )
 
 
@@ -127,6 +130,7 @@ def view_as_complex(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
         lambda a: jax.lax.complex(a[..., 0], a[..., 1]),
         lambda a, v: jnp.stack([v.real, v.imag], -1),
         input.dtype.to_complex(),
+        tuple(s // 2 for s in input._strides[:-1]),
     )
 
 
@@ -153,7 +157,7 @@ def reshape_as(x: Tensor, other: Tensor) -> Tensor:
 @view("+ravel")
 def ravel(x: Tensor) -> Tensor:
     """Return the tensor flattened to one axis."""
-    return view_as_shape(x if layouts.is_contiguous(x.layout) else copy(x), -1)
+    return view_as_shape(x if x.is_contiguous() else copy(x), -1)
 
 
 @view("+flatten")
