@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import F, add_layers, add_parameter, enter_layer, init
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, enter_layer, init
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch.names.registry import KNOWN
 
@@ -32,7 +32,7 @@ Softmin | dim=None | F.softmin | dim=
 )
 
 
-def _prepare_hardtanh(values: dict[str, Any]) -> None:
+def _limit(layer: Any, values: dict[str, Any]) -> None:
     for old, new in (("min_value", "min_val"), ("max_value", "max_val")):
         given = values.pop(old)
         values[new] = values[new] if given is None else given
@@ -42,25 +42,22 @@ def _prepare_hardtanh(values: dict[str, Any]) -> None:
         )
 
 
+def _limit_to_6(layer: Any, values: dict[str, Any]) -> None:
+    values |= {"min_val": 0.0, "max_val": 6.0}
+
+
 add_layers(
     "activation",
     "Hardtanh | min_val=-1.0, max_val=1.0, inplace=False, min_value=None, max_value=None "
     "| F.hardtanh -min_value -max_value | min_val= max_val= inplace?",
-    prepare=_prepare_hardtanh,
+    _limit,
 )
-
-
-_Hardtanh: Any = KNOWN["torch.nn.Hardtanh"]
-
-
-@enter_layer("activation")
-class ReLU6(_Hardtanh):  # type: ignore[misc] # a class that was made of a line
-    """torch.nn.ReLU6."""
-
-    _shown = ("inplace?",)
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(0.0, 6.0, inplace)
+add_layers(
+    "activation",
+    "ReLU6 | inplace: bool = False | F.hardtanh min_val max_val | inplace?",
+    _limit_to_6,
+    base=KNOWN["torch.nn.Hardtanh"],
+)
 
 
 @enter_layer("activation")
@@ -75,14 +72,13 @@ class Softmax2d(Module):
 
 
 @enter_layer("activation")
-class PReLU(Module):
+class PReLU(
+    Layer,
+    signature=f"num_parameters: int = 1, init: float = 0.25, {FACTORY}",
+    weight="num_parameters",
+    shown="num_parameters=",
+):
     """torch.nn.PReLU: with a learned slope below zero."""
-
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
-        super().__init__()
-        self.num_parameters, self.init = num_parameters, init
-        add_parameter(self, "weight", num_parameters, device=device, dtype=dtype)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set the slopes to their initial value."""
@@ -91,7 +87,3 @@ class PReLU(Module):
     def forward(self, input: Any) -> Any:
         """Return the activation."""
         return F.prelu(input, self.weight)
-
-    def extra_repr(self) -> str:
-        """Return the text that print shows of the module: its number of slopes."""
-        return f"num_parameters={self.num_parameters}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fnjax.torch._nn.layers.linear import Linear
-from fnjax.torch._nn.layers.lines import F, enter_layer, torch
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, torch
 from fnjax.torch.names.registry import find
 
 
@@ -16,21 +15,15 @@ class _ASMoutput(NamedTuple):
 
 
 @enter_layer("adaptive")
-class AdaptiveLogSoftmaxWithLoss(Module):
+class AdaptiveLogSoftmaxWithLoss(
+    Layer,
+    signature="in_features: int, n_classes: int, cutoffs: Any, div_value: float = 4.0, head_bias: bool = False, "
+    + FACTORY,
+):
     """torch.nn.AdaptiveLogSoftmaxWithLoss; each row computes all clusters, where PyTorch chooses by the target."""
 
-    def __init__(
-        self,
-        in_features: int,
-        n_classes: int,
-        cutoffs: Any,
-        div_value: float = 4.0,
-        head_bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        cutoffs = list(cutoffs)
+    def _prepare(self, values: dict[str, Any]) -> None:
+        cutoffs, n_classes = list(values["cutoffs"]), values["n_classes"]
         if not cutoffs:
             raise ValueError("cutoffs should be a sequence of length larger than 0")
         integers = all(int(c) == c for c in cutoffs)
@@ -39,18 +32,18 @@ class AdaptiveLogSoftmaxWithLoss(Module):
                 "cutoffs should be a sequence of unique, positive integers sorted in an increasing order, where each "
                 "value is between 1 and n_classes-1"
             )
-        options = {"device": device, "dtype": dtype}
-        self.in_features, self.n_classes, self.cutoffs = in_features, n_classes, [*cutoffs, n_classes]
-        self.div_value, self.head_bias = div_value, head_bias
-        self.shortlist_size, self.n_clusters = self.cutoffs[0], len(cutoffs)
-        self.head_size = self.shortlist_size + self.n_clusters
-        self.head = Linear(in_features, self.head_size, bias=head_bias, **options)
+        values |= {"cutoffs": [*cutoffs, n_classes], "shortlist_size": cutoffs[0], "n_clusters": len(cutoffs)}
+        values["head_size"] = cutoffs[0] + len(cutoffs)
+
+    def _start(self, given: dict[str, Any]) -> None:
+        options = {"device": given["device"], "dtype": given["dtype"]}
+        self.head = Linear(self.in_features, self.head_size, bias=self.head_bias, **options)
         self.tail = find("torch.nn.ModuleList")()
         for i in range(self.n_clusters):
-            inner = int(in_features // div_value ** (i + 1))
+            inner = int(self.in_features // self.div_value ** (i + 1))
             outer = self.cutoffs[i + 1] - self.cutoffs[i]
-            layers = (Linear(in_features, inner, bias=False, **options), Linear(inner, outer, bias=False, **options))
-            self.tail.append(find("torch.nn.Sequential")(*layers))
+            sizes = ((self.in_features, inner), (inner, outer))
+            self.tail.append(find("torch.nn.Sequential")(*(Linear(*size, bias=False, **options) for size in sizes)))
 
     def reset_parameters(self) -> None:
         """Draw the initial values."""

@@ -5,53 +5,51 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import reset_weight_and_bias
-from fnjax.torch._nn.layers.lines import F, add_parameter, enter_layer, repeat
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, repeat
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 
+_CHANNELS = "in_channels: int, out_channels: int"
+
+
 @enter_layer("conv")
-class _ConvNd(Module):
+class _ConvNd(
+    Layer,
+    signature=f"{_CHANNELS}, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: Any, "
+    "dilation: tuple[int, ...], transposed: bool, output_padding: tuple[int, ...], groups: int, bias: bool, "
+    f"padding_mode: str, {FACTORY}",
+    weight="(*((in_channels, out_channels // groups) if transposed else (out_channels, in_channels // groups)), "
+    "*kernel_size)",
+    bias="out_channels if bias else None",
+):
     """Base of the convolutions."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: tuple[int, ...],
-        stride: tuple[int, ...],
-        padding: Any,
-        dilation: tuple[int, ...],
-        transposed: bool,
-        output_padding: tuple[int, ...],
-        groups: int,
-        bias: bool,
-        padding_mode: str,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
+    _rank = 0
+
+    def _prepare(self, values: dict[str, Any]) -> None:
+        groups, padding, mode = values["groups"], values["padding"], values["padding_mode"]
         if groups <= 0:
             raise ValueError("groups must be a positive integer")
-        for name, channels in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if channels % groups:
+        for name in ("in_channels", "out_channels"):
+            if values[name] % groups:
                 raise ValueError(f"{name} must be divisible by groups")
         if isinstance(padding, str) and padding not in {"same", "valid"}:
             raise ValueError(f"Invalid padding string {padding!r}, should be one of {{'same', 'valid'}}")
-        if padding == "same" and any(s != 1 for s in stride):
+        if padding == "same" and any(s != 1 for s in values["stride"]):
             raise ValueError("padding='same' is not supported for strided convolutions")
-        if padding_mode not in _MODES:
-            raise ValueError(f"padding_mode must be one of {set(_MODES)}, but got padding_mode='{padding_mode}'")
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernel_size, self.stride, self.padding, self.dilation = kernel_size, stride, padding, dilation
-        self.transposed, self.output_padding = transposed, output_padding
-        self.groups, self.padding_mode = groups, padding_mode
+        if mode not in _MODES:
+            raise ValueError(f"padding_mode must be one of {set(_MODES)}, but got padding_mode='{mode}'")
+
+    def _start(self, given: dict[str, Any]) -> None:
         self._reversed_padding_repeated_twice = self._list_padding()
-        inner, outer = (out_channels, in_channels) if transposed else (in_channels, out_channels)
-        add_parameter(self, "weight", (outer, inner // groups, *kernel_size), device=device, dtype=dtype)
-        add_parameter(self, "bias", out_channels, bias, device=device, dtype=dtype)
         self.reset_parameters()
+
+    def _repeat_sizes(self, values: dict[str, Any], **others: Any) -> None:
+        """Repeat single sizes for each axis, and add those that only one kind of convolution takes."""
+        values |= others
+        for name in ("kernel_size", "stride", "padding", "dilation", "output_padding"):
+            values[name] = values[name] if isinstance(values[name], str) else repeat(values[name], self._rank)
 
     def _list_padding(self) -> list[int]:
         """Return the padding as F.pad takes it, which begins with the last axis."""
@@ -81,41 +79,16 @@ class _ConvNd(Module):
         return ", ".join(filter(None, parts))
 
 
-class _Convolution(_ConvNd):
+class _Convolution(
+    _ConvNd,
+    signature=f"{_CHANNELS}, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, "
+    f'bias: bool = True, padding_mode: str = "zeros", {FACTORY}',
+):
     """A convolution over `_rank` axes."""
 
-    _rank = 0
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        dilation: Any = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        rank = self._rank
-        super().__init__(
-            in_channels,
-            out_channels,
-            repeat(kernel_size, rank),
-            repeat(stride, rank),
-            padding if isinstance(padding, str) else repeat(padding, rank),
-            repeat(dilation, rank),
-            False,
-            (0,) * rank,
-            groups,
-            bias,
-            padding_mode,
-            device=device,
-            dtype=dtype,
-        )
+    def _prepare(self, values: dict[str, Any]) -> None:
+        self._repeat_sizes(values, transposed=False, output_padding=0)
+        super()._prepare(values)
 
     def _conv_forward(self, input: Any, weight: Any, bias: Any) -> Any:
         padding = self.padding
@@ -131,31 +104,18 @@ class _Convolution(_ConvNd):
 
 
 @enter_layer("conv")
-class _ConvTransposeNd(_ConvNd):
+class _ConvTransposeNd(
+    _ConvNd,
+    signature=f"{_CHANNELS}, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, "
+    f'groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", {FACTORY}',
+):
     """A transposed convolution over `_rank` axes."""
 
-    _rank = 0
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Any,
-        stride: Any = 1,
-        padding: Any = 0,
-        output_padding: Any = 0,
-        groups: int = 1,
-        bias: bool = True,
-        dilation: Any = 1,
-        padding_mode: str = "zeros",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        if padding_mode != "zeros":
+    def _prepare(self, values: dict[str, Any]) -> None:
+        if values["padding_mode"] != "zeros":
             raise ValueError(f'Only "zeros" padding mode is supported for {type(self).__name__}')
-        sizes = [repeat(v, self._rank) for v in (kernel_size, stride, padding, dilation)]
-        options: Any = (*sizes, True, repeat(output_padding, self._rank), groups, bias, padding_mode, device, dtype)
-        super().__init__(in_channels, out_channels, *options)
+        self._repeat_sizes(values, transposed=True)
+        super()._prepare(values)
 
     def _output_padding(self, input: Any, output_size: Any) -> tuple[int, ...]:
         """Return how many elements are added at the end so that the output has a size."""

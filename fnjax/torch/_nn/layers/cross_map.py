@@ -7,12 +7,8 @@ from typing import Any
 import numpy as np
 
 from fnjax.torch._autograd.function.function import Function
-from fnjax.torch._nn.layers.lines import enter_layer
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.lines import Layer, enter_layer, torch
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import module
-
-torch = module("torch")
 
 
 def _list_windows(channels: int, size: int) -> np.ndarray[Any, Any]:
@@ -57,12 +53,12 @@ class _Normalize(Function):
 
 
 @enter_layer("normalization")
-class CrossMapLRN2d(Module):
+class CrossMapLRN2d(
+    Layer,
+    signature="size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1",
+    shown=".size alpha= beta= k=",
+):
     """torch.nn.CrossMapLRN2d."""
-
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
-        super().__init__()
-        self.size, self.alpha, self.beta, self.k = size, alpha, beta, k
 
     def forward(self, input: Any) -> Any:
         """Return the input divided by a power of the sums of squares over channels.
@@ -73,7 +69,3 @@ class CrossMapLRN2d(Module):
         if input.dim() != 4:
             raise ValueError(f"CrossMapLRN2d: Expected input to be 4D, got {input.dim()}D instead.")
         return _Normalize.apply(input, self.size, self.alpha, self.beta, self.k)
-
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

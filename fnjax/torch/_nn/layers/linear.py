@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import F, add_parameter, enter_layer, init
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, init
 from fnjax.torch._nn.module.module import Module
 
 
@@ -22,17 +22,14 @@ class Identity(Module):
 
 
 @enter_layer("linear")
-class Linear(Module):
+class Linear(
+    Layer,
+    signature=f"in_features: int, out_features: int, bias: bool = True, {FACTORY}",
+    weight="(out_features, in_features)",
+    bias="out_features if bias else None",
+    shown="in_features= out_features= bias=",
+):
     """torch.nn.Linear: `x @ weight.T + bias`."""
-
-    def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
-        super().__init__()
-        self.in_features, self.out_features = in_features, out_features
-        add_parameter(self, "weight", (out_features, in_features), device=device, dtype=dtype)
-        add_parameter(self, "bias", out_features, bias, device=device, dtype=dtype)
-        self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw the initial values."""
@@ -41,10 +38,6 @@ class Linear(Module):
     def forward(self, input: Any) -> Any:
         """Return the product."""
         return F.linear(input, self.weight, self.bias)
-
-    def extra_repr(self) -> str:
-        """Return the sizes."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
 
 
 def reset_weight_and_bias(layer: Any) -> None:
@@ -62,40 +55,30 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 @enter_layer("linear")
-class Bilinear(Module):
+class Bilinear(
+    Layer,
+    signature=f"in1_features: int, in2_features: int, out_features: int, bias: bool = True, {FACTORY}",
+    weight="(out_features, in1_features, in2_features)",
+    bias="out_features if bias else None",
+    shown="in1_features= in2_features= out_features= bias=",
+):
     """torch.nn.Bilinear: a bilinear form for each output."""
 
-    def __init__(
-        self,
-        in1_features: int,
-        in2_features: int,
-        out_features: int,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        if in1_features <= 0:
-            raise ValueError(f"in1_features must be > 0, but got {in1_features}")
-        self.in1_features, self.in2_features, self.out_features = in1_features, in2_features, out_features
-        add_parameter(self, "weight", (out_features, in1_features, in2_features), device=device, dtype=dtype)
-        add_parameter(self, "bias", out_features, bias, device=device, dtype=dtype)
-        self.reset_parameters()
+    def _prepare(self, values: dict[str, Any]) -> None:
+        if values["in1_features"] <= 0:
+            raise ValueError(f"in1_features must be > 0, but got {values['in1_features']}")
 
     def reset_parameters(self) -> None:
         """Draw the initial values."""
-        bound = 1 / math.sqrt(self.weight.shape[1])
-        init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            init.uniform_(self.bias, -bound, bound)
+        draw_uniform(self, self.weight.shape[1])
 
     def forward(self, input1: Any, input2: Any) -> Any:
         """Return the forms' values."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 
-    def extra_repr(self) -> str:
-        """Return the sizes."""
-        return (
-            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}"
-        )
+
+def draw_uniform(layer: Module, size: int) -> None:
+    """Draw parameters that are uniform within 1 / √size."""
+    bound = 1 / math.sqrt(size) if size > 0 else 0
+    for parameter in layer.parameters():
+        init.uniform_(parameter, -bound, bound)

@@ -1,15 +1,18 @@
-"""Layers without parameters: one line each, which says what is passed to a function of the table.
+"""Layers by columns: the constructor, parameters, what print shows, and of simple ones the function that is called.
 
-A line: the names, the constructor's signature, the function, what the layer shows of itself. The function gets
-forward's arguments, and each parameter of the constructor by its name. Words after the function change that: `p=norm`
-passes the attribute `norm` as `p`, `training` an attribute that is no parameter, `mode="edge"` a constant; `-weight`
-leaves one out. What is shown: `alpha=` name and value, `.size` the value alone, `inplace?` only where it is true.
+A class with the base `Layer` says the constructor's signature, the parameters' shapes and what print shows in its class
+statement. A layer that only calls a function of the table is a line: the names, the constructor's signature, the
+function, what print shows. The function gets forward's arguments, and each parameter of the constructor by its name.
+Words after the function change that: `p=norm` passes the attribute `norm` as `p`, `training` an attribute that is no
+parameter, `mode="edge"` a constant; `-weight` leaves one out. What is shown: `alpha=` name and value, `.size` the value
+alone, `inplace?` only where it is not the constructor's default; a parameter is shown as True, or as False for None.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -21,6 +24,21 @@ from fnjax.torch.names.registry import KNOWN, find, module
 torch, F, init = module("torch"), module("torch.nn.functional"), module("torch.nn.init")
 _LEGACY = {"size_average", "reduce"}  # of losses; `reduction` says the same
 _BUFFERS = {"weight", "pos_weight", "_random_samples"}
+FACTORY = "device: Any = None, dtype: Any = None"
+
+
+def signed(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return a decorator that gives a function a signature; the function gets all its arguments by name."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        space = {"Any": Any, "function": function}
+        exec(f"def called({signature}): return function(**locals())", space)
+        made: Any = space["called"]
+        for name in ("__module__", "__name__", "__qualname__", "__doc__"):
+            setattr(made, name, getattr(function, name))
+        return made
+
+    return decorate
 
 
 def enter_layer(file: str) -> Callable[[type], type]:
@@ -33,13 +51,6 @@ def enter_layer(file: str) -> Callable[[type], type]:
         return cls
 
     return enter
-
-
-def choose_reduction(size_average: Any, reduce: Any) -> str:
-    """Return the `reduction` that PyTorch's two older options of losses mean."""
-    if reduce is False:
-        return "none"
-    return "sum" if size_average is False else "mean"
 
 
 def add_parameter(layer: Module, name: str, shape: Any, there: bool = True, **options: Any) -> None:
@@ -56,54 +67,113 @@ def repeat(value: Any, rank: int) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * rank
 
 
-class TableLayer(Module):
+class Layer(Module):
+    """A layer whose class statement says what its constructor takes.
+
+    Attributes:
+        _shapes: name of a parameter → its shape, an expression over the constructor's arguments; None for no parameter.
+        _shown: what print shows → the constructor's default.
+    """
+
+    _shapes: ClassVar[dict[str, str]] = {}
+    _shown: ClassVar[dict[str, Any]] = {}
+
+    if TYPE_CHECKING:
+        reset_parameters: Callable[[], None]
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def __init_subclass__(cls, signature: str | None = None, shown: str | None = None, **shapes: str) -> None:
+        """Make the constructor, whose arguments become attributes, but for device, dtype and names of parameters."""
+        super().__init_subclass__()
+        if signature is not None:
+            cls.__init__ = _make_constructor(cls, signature)  # type: ignore[method-assign]
+        cls._shapes = cls._shapes | shapes
+        if shown is not None:
+            parameters = inspect.signature(cls.__init__).parameters
+            cls._shown = {word: getattr(parameters.get(word[:-1]), "default", None) for word in shown.split()}
+
+    def _prepare(self, values: dict[str, Any]) -> None:
+        """Check the constructor's arguments, and change those that become other attributes."""
+
+    def _start(self, given: dict[str, Any]) -> None:
+        """Add what follows the parameters, and draw the initial values."""
+        if self._shapes:
+            self.reset_parameters()
+
+    def extra_repr(self) -> str:
+        """Return the options in PyTorch's form."""
+        return ", ".join(filter(None, (_show(self, word, default) for word, default in self._shown.items())))
+
+
+def _show(layer: Layer, word: str, default: Any) -> str:
+    name = word.strip("=.?")
+    value = getattr(layer, name)
+    value = value is not None if name in layer._shapes else value
+    if word.startswith("."):
+        return f"{value}"
+    return "" if word.endswith("?") and value == default else f"{name}={value!r}"
+
+
+def _make_constructor(cls: type[Layer], signature: str) -> Callable[..., None]:
+    def start(self: Layer, **given: Any) -> None:
+        super(Layer, self).__init__()
+        options = {name: given.pop(name) for name in ("device", "dtype") if name in given}
+        values = dict(given)
+        cls._prepare(self, values)
+        for name, value in values.items():
+            if name in _BUFFERS:
+                self.register_buffer(name, value)
+            elif name not in cls._shapes:
+                setattr(self, name, value)
+        for name, text in cls._shapes.items():
+            shape = eval(text, {}, given | values)
+            add_parameter(self, name, shape, shape is not None, **options)
+        cls._start(self, given | values | options)
+
+    start.__name__, start.__qualname__ = "__init__", f"{cls.__name__}.__init__"
+    return signed(f"self, {signature}")(start)
+
+
+class TableLayer(Layer):
     """A layer that calls a function of the table with its attributes.
 
     Attributes:
         _function: the function's qualified name.
         _passed: its keyword → the layer's attribute.
         _constants: its keyword → a value that is always passed.
-        _shown: words of the fourth column.
     """
 
     _function = ""
     _passed: ClassVar[dict[str, str]] = {}
     _constants: ClassVar[dict[str, str]] = {}
-    _shown: tuple[str, ...] = ()
 
     def forward(self, *inputs: Any, **named: Any) -> Any:
         """Call the function."""
         options = {k: getattr(self, v) for k, v in self._passed.items()}
         return find(self._function)(*inputs, **named, **options, **self._constants)
 
-    def extra_repr(self) -> str:
-        """Return the options in PyTorch's form."""
-        return ", ".join(filter(None, (_show(self, word) for word in self._shown)))
+
+Prepare = Callable[[Any, dict[str, Any]], None]  # Layer._prepare
 
 
-def _show(layer: Module, word: str) -> str:
-    value = getattr(layer, word.strip("=.?"))
-    if word.startswith("."):
-        return f"{value}"
-    return "" if word.endswith("?") and not value else f"{word.strip('=?')}={value!r}"
+def add_layers(
+    file: str, text: str, prepare: Prepare | None = None, ranks: tuple[int, ...] = (0,), base: type = TableLayer
+) -> None:
+    """Enter classes from text, one a line; RANK is replaced by each of the ranks, the number of spatial axes."""
+    for rank in ranks:
+        space = {"_rank": rank, "__module__": __name__} | ({"_prepare": prepare} if prepare else {})
+        for line in text.strip().replace("RANK", str(rank)).splitlines():
+            names, signature, function, shown = (part.strip() for part in line.split("|"))
+            for name in names.split():
+                columns = space | {"__doc__": f"torch.nn.{name}."} | _read_function(function, name, signature)
+                enter_layer(file)(type(name, (base,), columns, signature=signature, shown=shown))
 
 
-Prepare = Callable[[dict[str, Any]], None]  # changes the constructor's values before they become attributes
-
-
-def add_layers(file: str, text: str, base: type = TableLayer, prepare: Prepare | None = None) -> None:
-    """Enter classes from text, one a line."""
-    for line in text.strip().splitlines():
-        names, signature, function, shown = (part.strip() for part in line.split("|"))
-        for name in names.split():
-            enter_layer(file)(_make_layer(name, signature, function, shown, base, prepare))
-
-
-def _make_layer(name: str, signature: str, function: str, shown: str, base: type, prepare: Prepare | None) -> type:
-    read = eval(f"lambda self, {signature}: locals()")  # binds arguments, with Python's errors
-    read.__name__, read.__qualname__ = "__init__", f"{name}.__init__"
+def _read_function(text: str, name: str, signature: str) -> dict[str, Any]:
+    """Return the columns of TableLayer."""
+    called, *words = text.replace("F.", "torch.nn.functional.").replace("NAME", name.lower()).split()
     names = [p.name for p in parse_signature(signature)] if signature else []
-    called, *words = function.replace("F.", "torch.nn.functional.").replace("NAME", name.lower()).split()
     passed = {n: n for n in names if n not in _LEGACY and f"-{n}" not in words}
     constants = {}
     for word in words:
@@ -112,21 +182,4 @@ def _make_layer(name: str, signature: str, function: str, shown: str, base: type
             constants[keyword] = attribute.strip('"')
         elif not word.startswith("-"):
             passed[keyword] = attribute or keyword
-
-    def start(self: Any, *args: Any, **kwargs: Any) -> None:
-        values = read(self, *args, **kwargs)
-        del values["self"]
-        Module.__init__(self)
-        if values.keys() >= _LEGACY:
-            old = values.pop("size_average"), values.pop("reduce")
-            values["reduction"] = values["reduction"] if old == (None, None) else choose_reduction(*old)
-        if prepare is not None:
-            prepare(values)
-        for key, value in values.items():
-            if key in _BUFFERS:
-                self.register_buffer(key, value)
-            else:
-                setattr(self, key, value)
-
-    space = {"__init__": start, "__doc__": f"torch.nn.{name}.", "_shown": tuple(shown.split())}
-    return type(name, (base,), {**space, "_function": called, "_passed": passed, "_constants": constants})
+    return {"_function": called, "_passed": passed, "_constants": constants}

@@ -6,32 +6,35 @@ import math
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import Linear
-from fnjax.torch._nn.layers.lines import F, TableLayer, add_layers, choose_reduction, enter_layer
+from fnjax.torch._nn.layers.lines import FACTORY, F, TableLayer, add_layers, enter_layer
 from fnjax.torch.names.registry import find
 
 
+def _choose_reduction(size_average: Any, reduce: Any) -> str:
+    """Return the `reduction` that PyTorch's two older options of losses mean."""
+    if reduce is False:
+        return "none"
+    return "sum" if size_average is False else "mean"
+
+
+_OPTIONS = 'size_average: Any = None, reduce: Any = None, reduction: str = "mean"'
+
+
 @enter_layer("loss")
-class _Loss(TableLayer):
+class _Loss(TableLayer, signature=_OPTIONS):
     """Base of the losses."""
 
-    def __init__(self, size_average: Any = None, reduce: Any = None, reduction: str = "mean") -> None:
-        super().__init__()
-        old = size_average, reduce
-        self.reduction = reduction if old == (None, None) else choose_reduction(*old)
+    def _prepare(self, values: dict[str, Any]) -> None:
+        old = values.pop("size_average", None), values.pop("reduce", None)
+        if old != (None, None):
+            values["reduction"] = _choose_reduction(*old)
 
 
 @enter_layer("loss")
-class _WeightedLoss(_Loss):
+class _WeightedLoss(_Loss, signature=f"weight: Any = None, {_OPTIONS}"):
     """Base of those with a weight for each class."""
 
-    def __init__(
-        self, weight: Any = None, size_average: Any = None, reduce: Any = None, reduction: str = "mean"
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.register_buffer("weight", weight)
 
-
-_OPTIONS = 'size_average=None, reduce=None, reduction="mean"'
 _CLASSES = 'weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"'
 add_layers(
     "loss",
@@ -52,7 +55,7 @@ PoissonNLLLoss | log_input=True, full=False, size_average=None, eps=1e-08, reduc
 CTCLoss | blank=0, reduction="mean", zero_infinity=False | F.ctc_loss |
 BCEWithLogitsLoss | weight=None, {_OPTIONS}, pos_weight=None | F.binary_cross_entropy_with_logits |
 """,
-    _Loss,
+    base=_Loss,
 )
 add_layers(
     "loss",
@@ -63,11 +66,11 @@ BCELoss | weight=None, {_OPTIONS} | F.binary_cross_entropy |
 MultiLabelSoftMarginLoss | weight=None, {_OPTIONS} | F.multilabel_soft_margin_loss |
 MultiMarginLoss | p=1, margin=1.0, weight=None, {_OPTIONS} | F.multi_margin_loss |
 """,
-    _WeightedLoss,
+    base=_WeightedLoss,
 )
 
 
-def _find_distance(values: dict[str, Any]) -> None:
+def _find_distance(layer: Any, values: dict[str, Any]) -> None:
     values["distance_function"] = values["distance_function"] or find("torch.nn.PairwiseDistance")()
 
 
@@ -76,40 +79,32 @@ add_layers(
     """
 TripletMarginWithDistanceLoss | *, distance_function=None, margin=1.0, swap=False, reduction="mean" | F.triplet_margin_with_distance_loss |
 """,
-    _Loss,
     _find_distance,
+    base=_Loss,
 )
 
 
 @enter_layer("loss")
-class LinearCrossEntropyLoss(_WeightedLoss):
+class LinearCrossEntropyLoss(
+    _WeightedLoss,
+    signature="in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False, "
+    f'{FACTORY}, reduction: str = "mean", weight: Any = None, ignore_index: int | None = None, '
+    "label_smoothing: float = 0.0, options: Any = None",
+):
     """torch.nn.LinearCrossEntropyLoss; PyTorch's memory `options` are ignored."""
 
-    def __init__(
-        self,
-        in_features: int,
-        num_classes: int,
-        *,
-        out_features: tuple[int, ...] = (),
-        bias: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        reduction: str = "mean",
-        weight: Any = None,
-        ignore_index: int | None = None,
-        label_smoothing: float = 0.0,
-        options: Any = None,
-    ) -> None:
-        super().__init__()
-        if weight is not None and tuple(weight.shape) != (num_classes,):
-            raise RuntimeError(f"expected weight shape to be {(num_classes,)}, got {tuple(weight.shape)}")
-        if not 0 <= label_smoothing <= 1:
-            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {label_smoothing}")
-        self.register_buffer("weight", weight)
-        self.reduction, self.num_classes, self.out_features = reduction, num_classes, out_features
-        self.ignore_index, self.label_smoothing, self.options = ignore_index, label_smoothing, options
-        size = math.prod(out_features, start=num_classes)
-        self.linear = Linear(in_features, size, bias=bias, device=device, dtype=dtype)
+    def _prepare(self, values: dict[str, Any]) -> None:
+        weight, smoothing, shape = values["weight"], values["label_smoothing"], (values["num_classes"],)
+        if weight is not None and tuple(weight.shape) != shape:
+            raise RuntimeError(f"expected weight shape to be {shape}, got {tuple(weight.shape)}")
+        if not 0 <= smoothing <= 1:
+            raise RuntimeError(f"expected label_smoothing to be in range [0, 1], got {smoothing}")
+        del values["in_features"], values["bias"]
+
+    def _start(self, given: dict[str, Any]) -> None:
+        size = math.prod(self.out_features, start=self.num_classes)
+        options = {name: given[name] for name in ("bias", "device", "dtype")}
+        self.linear = Linear(given["in_features"], size, **options)
 
     def forward(self, input: Any, target: Any) -> Any:
         """Return the loss."""

@@ -5,47 +5,47 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax._primitives.sharding import manual_axes
-from fnjax.torch._nn.layers.lines import F, add_layers, add_parameter, enter_layer, init, torch
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, enter_layer, init, repeat, torch
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.names.process_groups import get_default
 
 
-def _start(layer: Any) -> None:
-    """Set scales to one and shifts to zero."""
-    if layer.weight is not None:
-        init.ones_(layer.weight)
-    if getattr(layer, "bias", None) is not None:
-        init.zeros_(layer.bias)
+class _Norm(Layer):
+    """A layer whose scales start at one, and whose shifts start at zero."""
+
+    def reset_parameters(self) -> None:
+        """Set the initial values."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if getattr(self, "bias", None) is not None:
+            init.zeros_(self.bias)
+
+
+def _sign(momentum: str = "float | None", default: bool = True, group: str = "") -> str:
+    """Return the signature of a norm with statistics."""
+    return (
+        f"num_features: int, eps: float = 1e-5, momentum: {momentum} = 0.1, affine: bool = {default}, "
+        f"track_running_stats: bool = {default}, {group}{FACTORY}, *, bias: bool = True"
+    )
 
 
 @enter_layer("batchnorm")
-class _NormBase(Module):
+class _NormBase(
+    _Norm,
+    signature=_sign(),
+    weight="num_features if affine else None",
+    bias="num_features if affine and bias else None",
+    shown=".num_features eps= momentum= affine= bias= track_running_stats=",
+):
     """Base of batch and instance norms."""
 
     _ranks: tuple[int, ...] = ()
     _version = 2
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        add_parameter(self, "weight", num_features, affine, device=device, dtype=dtype)
-        add_parameter(self, "bias", num_features, affine and bias, device=device, dtype=dtype)
-        tracked = track_running_stats
-        self.register_buffer("running_mean", torch.zeros(num_features, dtype=dtype) if tracked else None)
-        self.register_buffer("running_var", torch.ones(num_features, dtype=dtype) if tracked else None)
+    def _start(self, given: dict[str, Any]) -> None:
+        size, dtype, tracked = self.num_features, given["dtype"], self.track_running_stats
+        self.register_buffer("running_mean", torch.zeros(size, dtype=dtype) if tracked else None)
+        self.register_buffer("running_var", torch.ones(size, dtype=dtype) if tracked else None)
         self.register_buffer("num_batches_tracked", torch.tensor(0, dtype=torch.long) if tracked else None)
         self.reset_parameters()
 
@@ -59,18 +59,11 @@ class _NormBase(Module):
     def reset_parameters(self) -> None:
         """Set the initial values."""
         self.reset_running_stats()
-        _start(self)
+        super().reset_parameters()
 
     def _check_input_dim(self, input: Any) -> None:
         if input.ndim not in self._ranks:
             raise ValueError(f"expected {' or '.join(f'{r}D' for r in self._ranks)} input (got {input.ndim}D input)")
-
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
-        )
 
 
 @enter_layer("batchnorm")
@@ -100,24 +93,8 @@ class _BatchNorm(_NormBase):
 
 
 @enter_layer("batchnorm")
-class SyncBatchNorm(_BatchNorm):
+class SyncBatchNorm(_BatchNorm, signature=_sign(group="process_group: Any = None, ")):
     """torch.nn.SyncBatchNorm under jax.jit, where a sharded batch is one batch."""
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        process_group: Any = None,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
-        self.process_group = process_group
 
     def forward(self, input: Any) -> Any:
         """Return as the other batch norms.
@@ -151,22 +128,8 @@ class SyncBatchNorm(_BatchNorm):
 
 
 @enter_layer("instancenorm")
-class _InstanceNorm(_NormBase):
+class _InstanceNorm(_NormBase, signature=_sign("float", False)):
     """Instance norm over inputs of `_ranks` axes; without a batch the first of these ranks."""
-
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float = 0.1,
-        affine: bool = False,
-        track_running_stats: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Any) -> Any:
         """Return the input normalised by each image's statistics, or by the running ones."""
@@ -197,100 +160,55 @@ for _n, _ranks in ((1, (2, 3)), (2, (4,)), (3, (5,))):
 
 
 @enter_layer("normalization")
-class GroupNorm(Module):
+class GroupNorm(
+    _Norm,
+    signature=f"num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, {FACTORY}, *, "
+    "bias: bool = True",
+    weight="num_channels if affine else None",
+    bias="num_channels if affine and bias else None",
+    shown=".num_groups .num_channels eps= affine= bias=",
+):
     """torch.nn.GroupNorm."""
 
-    def __init__(
-        self,
-        num_groups: int,
-        num_channels: int,
-        eps: float = 1e-5,
-        affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        if num_channels % num_groups:
-            raise ValueError(f"num_channels ({num_channels}) must be divisible by num_groups ({num_groups})")
-        self.num_groups, self.num_channels, self.eps, self.affine = num_groups, num_channels, eps, affine
-        add_parameter(self, "weight", num_channels, affine, device=device, dtype=dtype)
-        add_parameter(self, "bias", num_channels, affine and bias, device=device, dtype=dtype)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Set the initial values."""
-        _start(self)
+    def _prepare(self, values: dict[str, Any]) -> None:
+        groups, channels = values["num_groups"], values["num_channels"]
+        if channels % groups:
+            raise ValueError(f"num_channels ({channels}) must be divisible by num_groups ({groups})")
 
     def forward(self, input: Any) -> Any:
         """Return the input normalised over groups of channels."""
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        shown = f"eps={self.eps}, affine={self.affine}, bias={self.bias is not None}"
-        return f"{self.num_groups}, {self.num_channels}, {shown}"
 
-
-class _LastAxes(Module):
+class _LastAxes(_Norm, weight="normalized_shape if elementwise_affine else None"):
     """A norm over the last axes."""
 
-    def __init__(self, normalized_shape: Any, eps: Any, elementwise_affine: bool, device: Any, dtype: Any) -> None:
-        super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape, self.eps, self.elementwise_affine = shape, eps, elementwise_affine
-        add_parameter(self, "weight", shape, elementwise_affine, device=device, dtype=dtype)
-
-    def reset_parameters(self) -> None:
-        """Set the initial values."""
-        _start(self)
-
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+    def _prepare(self, values: dict[str, Any]) -> None:
+        values["normalized_shape"] = repeat(values["normalized_shape"], 1)
 
 
 @enter_layer("normalization")
-class LayerNorm(_LastAxes):
+class LayerNorm(
+    _LastAxes,
+    signature="normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, "
+    + FACTORY,
+    bias="normalized_shape if elementwise_affine and bias else None",
+    shown=".normalized_shape eps= elementwise_affine= bias=",
+):
     """torch.nn.LayerNorm."""
-
-    def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
-        add_parameter(self, "bias", self.normalized_shape, elementwise_affine and bias, device=device, dtype=dtype)
-        self.reset_parameters()
 
     def forward(self, input: Any) -> Any:
         """Return the input normalised over the last axes."""
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
-    def extra_repr(self) -> str:
-        """Return the options."""
-        return f"{super().extra_repr()}, bias={self.bias is not None}"
-
 
 @enter_layer("normalization")
-class RMSNorm(_LastAxes):
+class RMSNorm(
+    _LastAxes,
+    signature=f"normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, {FACTORY}",
+    shown=".normalized_shape eps= elementwise_affine=",
+):
     """torch.nn.RMSNorm."""
-
-    def __init__(
-        self,
-        normalized_shape: Any,
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(normalized_shape, eps, elementwise_affine, device, dtype)
-        self.reset_parameters()
 
     def forward(self, input: Any) -> Any:
         """Return the input divided by its root mean square over the last axes."""

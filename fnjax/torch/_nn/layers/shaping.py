@@ -2,77 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import F, Prepare, TableLayer, add_layers, enter_layer, repeat
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.lines import F, Layer, TableLayer, add_layers, enter_layer, repeat
+
+_RANKS = (1, 2, 3)
 
 
-def _add_each_rank(file: str, text: str, prepare: Callable[[int], Prepare], ranks: tuple[int, ...] = (1, 2, 3)) -> None:
-    """Enter layers over one, two and three axes; RANK in `text` is replaced by their number."""
-    for rank in ranks:
-        add_layers(file, text.replace("RANK", str(rank)), prepare=prepare(rank))
+def _find_stride(layer: Any, values: dict[str, Any]) -> None:
+    """Set a layer's missing stride to its kernel size; others are left as the user passed them."""
+    values["stride"] = values["kernel_size"] if values["stride"] is None else values["stride"]
 
 
-def _find_stride(rank: int) -> Prepare:
-    """Return a function that sets a layer's missing stride to its kernel size; others are left as the user passed them."""
-
-    def prepare(values: dict[str, Any]) -> None:
-        values["stride"] = values["kernel_size"] if values["stride"] is None else values["stride"]
-
-    return prepare
+def _repeat_sizes(layer: Any, values: dict[str, Any]) -> None:
+    """Set the stride as `_find_stride` does, and repeat single sizes for each axis."""
+    _find_stride(layer, values)
+    values |= {name: repeat(values[name], layer._rank) for name in ("kernel_size", "stride", "padding")}
 
 
-def _repeat_sizes(rank: int) -> Prepare:
-    """Return a function that sets the stride as `_find_stride` does, and repeats single sizes for each axis."""
-
-    def prepare(values: dict[str, Any]) -> None:
-        _find_stride(rank)(values)
-        values |= {name: repeat(values[name], rank) for name in ("kernel_size", "stride", "padding")}
-
-    return prepare
-
-
-def _keep(rank: int) -> Prepare:
-    return lambda values: None
-
-
-def _check_fractional(rank: int) -> Prepare:
-    def prepare(values: dict[str, Any]) -> None:
-        for name in ("kernel_size", "output_size", "output_ratio"):
-            values[name] = None if values[name] is None else repeat(values[name], rank)
-        size, ratio = values["output_size"], values["output_ratio"]
-        if size is None and ratio is None:
-            raise ValueError(f"FractionalMaxPool{rank}d requires specifying either an output size, or a pooling ratio")
-        if size is not None and ratio is not None:
-            raise ValueError("only one of output_size and output_ratio may be specified")
-        if ratio is not None and not all(0 < r < 1 for r in ratio):
-            raise ValueError(f"output_ratio must be between 0 and 1 (got {ratio})")
-
-    return prepare
+def _check_fractional(layer: Any, values: dict[str, Any]) -> None:
+    for name in ("kernel_size", "output_size", "output_ratio"):
+        values[name] = None if values[name] is None else repeat(values[name], layer._rank)
+    size, ratio = values["output_size"], values["output_ratio"]
+    if size is None and ratio is None:
+        name = f"FractionalMaxPool{layer._rank}d"
+        raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
+    if size is not None and ratio is not None:
+        raise ValueError("only one of output_size and output_ratio may be specified")
+    if ratio is not None and not all(0 < r < 1 for r in ratio):
+        raise ValueError(f"output_ratio must be between 0 and 1 (got {ratio})")
 
 
-def _repeat_padding(rank: int) -> Prepare:
-    def prepare(values: dict[str, Any]) -> None:
-        values["padding"] = repeat(values["padding"], 2 * rank)
-
-    return prepare
+def _repeat_padding(layer: Any, values: dict[str, Any]) -> None:
+    values["padding"] = repeat(values["padding"], 2 * layer._rank)
 
 
-_add_each_rank(
+add_layers(
     "pooling",
     """
 MaxPoolRANKd | kernel_size, stride=None, padding=0, dilation=1, return_indices=False, ceil_mode=False | F.max_poolRANKd | kernel_size= stride= padding= dilation= ceil_mode=
 """,
     _find_stride,
+    _RANKS,
 )
 add_layers(
     "pooling",
-    "AvgPool1d | kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True | F.avg_pool1d | kernel_size= stride= padding=",
-    prepare=_repeat_sizes(1),
+    "AvgPoolRANKd | kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True | F.avg_poolRANKd | kernel_size= stride= padding=",
+    _repeat_sizes,
+    (1,),
 )
-_add_each_rank(
+add_layers(
     "pooling",
     """
 AvgPoolRANKd | kernel_size, stride=None, padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None | F.avg_poolRANKd | kernel_size= stride= padding=
@@ -80,21 +59,22 @@ AvgPoolRANKd | kernel_size, stride=None, padding=0, ceil_mode=False, count_inclu
     _find_stride,
     (2, 3),
 )
-_add_each_rank(
+add_layers(
     "pooling",
     "MaxUnpoolRANKd | kernel_size, stride=None, padding=0 | F.max_unpoolRANKd | kernel_size= stride= padding=",
     _repeat_sizes,
+    _RANKS,
 )
-_add_each_rank(
+add_layers(
     "pooling",
     """
 LPPoolRANKd | norm_type, kernel_size, stride=None, ceil_mode=False | F.lp_poolRANKd | norm_type= kernel_size= stride= ceil_mode=
 AdaptiveAvgPoolRANKd | output_size | F.adaptive_avg_poolRANKd | output_size=
 AdaptiveMaxPoolRANKd | output_size, return_indices=False | F.adaptive_max_poolRANKd | output_size=
 """,
-    _keep,
+    ranks=_RANKS,
 )
-_add_each_rank(
+add_layers(
     "pooling",
     """
 FractionalMaxPoolRANKd | kernel_size, output_size=None, output_ratio=None, return_indices=False, _random_samples=None | F.fractional_max_poolRANKd |
@@ -102,7 +82,7 @@ FractionalMaxPoolRANKd | kernel_size, output_size=None, output_ratio=None, retur
     _check_fractional,
     (2, 3),
 )
-_add_each_rank(
+add_layers(
     "padding",
     """
 ConstantPadRANKd | padding, value | F.pad pad=padding -padding | padding= value=
@@ -112,6 +92,7 @@ ReplicationPadRANKd | padding | F.pad pad=padding mode="replicate" -padding | .p
 CircularPadRANKd | padding | F.pad pad=padding mode="circular" -padding | .padding
 """,
     _repeat_padding,
+    _RANKS,
 )
 add_layers(
     "fold",
@@ -127,14 +108,14 @@ add_layers("flatten", "Flatten | start_dim=1, end_dim=-1 | torch.flatten | start
 add_layers("distance", "CosineSimilarity | dim=1, eps=1e-08 | F.cosine_similarity |")
 
 
-def _rename_norm(values: dict[str, Any]) -> None:
+def _rename_norm(layer: Any, values: dict[str, Any]) -> None:
     values["norm"] = values.pop("p")
 
 
 add_layers(
     "distance",
     "PairwiseDistance | p=2.0, eps=1e-06, keepdim=False | F.pairwise_distance p=norm |",
-    prepare=_rename_norm,
+    _rename_norm,
 )
 
 
@@ -143,7 +124,7 @@ class _DropoutNd(TableLayer):
     """Base of the dropouts."""
 
 
-def _check_probability(values: dict[str, Any]) -> None:
+def _check_probability(layer: Any, values: dict[str, Any]) -> None:
     if not 0 <= values["p"] <= 1:
         raise ValueError(f"dropout probability has to be between 0 and 1, but got {values['p']}")
 
@@ -155,30 +136,23 @@ Dropout Dropout1d Dropout2d Dropout3d | p=0.5, inplace=False | F.NAME training |
 AlphaDropout | p=0.5, inplace=False | F.alpha_dropout training | p= inplace=
 FeatureAlphaDropout | p=0.5, inplace=False | F.feature_alpha_dropout training | p= inplace=
 """,
-    _DropoutNd,
     _check_probability,
+    base=_DropoutNd,
 )
 
 
 @enter_layer("upsampling")
-class Upsample(Module):
+class Upsample(
+    Layer,
+    signature='size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None, '
+    "recompute_scale_factor: bool | None = None",
+):
     """torch.nn.Upsample."""
 
-    def __init__(
-        self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
-        align_corners: bool | None = None,
-        recompute_scale_factor: bool | None = None,
-    ) -> None:
-        super().__init__()
-        self.name, self.size = type(self).__name__, size
-        several = isinstance(scale_factor, tuple)
-        self.scale_factor = (
-            tuple(map(float, scale_factor)) if several else float(scale_factor) if scale_factor else None
-        )
-        self.mode, self.align_corners, self.recompute_scale_factor = mode, align_corners, recompute_scale_factor
+    def _prepare(self, values: dict[str, Any]) -> None:
+        factor, values["name"] = values["scale_factor"], type(self).__name__
+        several = isinstance(factor, tuple)
+        values["scale_factor"] = tuple(map(float, factor)) if several else float(factor) if factor else None
 
     def forward(self, input: Any) -> Any:
         """Return the input at another resolution."""
@@ -192,38 +166,37 @@ class Upsample(Module):
 
 
 @enter_layer("upsampling")
-class UpsamplingNearest2d(Upsample):
+class UpsamplingNearest2d(Upsample, signature="size: Any = None, scale_factor: Any = None"):
     """torch.nn.UpsamplingNearest2d."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
-        super().__init__(size, scale_factor, mode="nearest")
+    def _prepare(self, values: dict[str, Any]) -> None:
+        values |= {"mode": "nearest", "align_corners": None, "recompute_scale_factor": None}
+        super()._prepare(values)
 
 
 @enter_layer("upsampling")
-class UpsamplingBilinear2d(Upsample):
+class UpsamplingBilinear2d(Upsample, signature="size: Any = None, scale_factor: Any = None"):
     """torch.nn.UpsamplingBilinear2d."""
 
-    def __init__(self, size: Any = None, scale_factor: Any = None) -> None:
-        super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
+    def _prepare(self, values: dict[str, Any]) -> None:
+        values |= {"mode": "bilinear", "align_corners": True, "recompute_scale_factor": None}
+        super()._prepare(values)
 
 
 @enter_layer("flatten")
-class Unflatten(Module):
+class Unflatten(Layer, signature="dim: Any, unflattened_size: Any"):
     """torch.nn.Unflatten."""
 
-    def __init__(self, dim: Any, unflattened_size: Any) -> None:
-        super().__init__()
-        if not isinstance(unflattened_size, (tuple, list)):
-            raise TypeError(
-                f"unflattened_size must be a tuple of ints, but found type {type(unflattened_size).__name__}"
-            )
-        for at, size in enumerate(unflattened_size):
+    def _prepare(self, values: dict[str, Any]) -> None:
+        sizes = values["unflattened_size"]
+        if not isinstance(sizes, (tuple, list)):
+            raise TypeError(f"unflattened_size must be a tuple of ints, but found type {type(sizes).__name__}")
+        for at, size in enumerate(sizes):
             if not isinstance(size, int):
                 raise TypeError(
                     "unflattened_size must be tuple of ints, but found element of type "
                     f"{type(size).__name__} at pos {at}"
                 )
-        self.dim, self.unflattened_size = dim, unflattened_size
 
     def forward(self, input: Any) -> Any:
         """Return the input with one axis as several."""

@@ -7,8 +7,7 @@ import warnings
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import NonDynamicallyQuantizableLinear
-from fnjax.torch._nn.layers.lines import F, add_parameter, enter_layer, init, torch
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_parameter, enter_layer, init, signed, torch
 from fnjax.torch.names.registry import known
 
 
@@ -156,47 +155,40 @@ def _attend(q: Any, k: Any, v: Any, mask: Any, dropout: float, is_causal: bool, 
 
 
 @enter_layer("activation")
-class MultiheadAttention(Module):
+class MultiheadAttention(
+    Layer,
+    signature="embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False, "
+    "add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False, "
+    + FACTORY,
+    in_proj_weight="(3 * embed_dim, embed_dim) if _qkv_same_embed_dim else None",
+    q_proj_weight="None if _qkv_same_embed_dim else (embed_dim, embed_dim)",
+    k_proj_weight="None if _qkv_same_embed_dim else (embed_dim, kdim)",
+    v_proj_weight="None if _qkv_same_embed_dim else (embed_dim, vdim)",
+    in_proj_bias="3 * embed_dim if bias else None",
+):
     """torch.nn.MultiheadAttention."""
 
-    def __init__(
-        self,
-        embed_dim: int,
-        num_heads: int,
-        dropout: float = 0.0,
-        bias: bool = True,
-        add_bias_kv: bool = False,
-        add_zero_attn: bool = False,
-        kdim: int | None = None,
-        vdim: int | None = None,
-        batch_first: bool = False,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        if embed_dim <= 0 or num_heads <= 0:
+    def _prepare(self, values: dict[str, Any]) -> None:
+        size, heads = values["embed_dim"], values["num_heads"]
+        if size <= 0 or heads <= 0:
             raise ValueError(
-                "embed_dim and num_heads must be greater than 0, got "
-                f"embed_dim={embed_dim} and num_heads={num_heads} instead"
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={size} and num_heads={heads} instead"
             )
-        super().__init__()
-        self.embed_dim, self.num_heads, self.dropout, self.batch_first = embed_dim, num_heads, dropout, batch_first
-        self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
-        self._qkv_same_embed_dim = one = self.kdim == embed_dim and self.vdim == embed_dim
-        self.head_dim = embed_dim // num_heads
-        if self.head_dim * num_heads != embed_dim:
+        values["head_dim"] = size // heads
+        if size % heads:
             raise AssertionError("embed_dim must be divisible by num_heads")
-        options = {"device": device, "dtype": dtype}
-        add_parameter(self, "in_proj_weight", (3 * embed_dim, embed_dim), one, **options)
-        for name, size in (("q", embed_dim), ("k", self.kdim), ("v", self.vdim)):
-            add_parameter(self, f"{name}_proj_weight", (embed_dim, size), not one, **options)
-        add_parameter(self, "in_proj_bias", 3 * embed_dim, bias, **options)
-        self.out_proj = NonDynamicallyQuantizableLinear(embed_dim, embed_dim, bias=bias, **options)
-        for name in () if add_bias_kv else ("bias_k", "bias_v"):
-            setattr(self, name, None)
-        if add_bias_kv:
-            add_parameter(self, "bias_k", (1, 1, embed_dim), **options)
-            add_parameter(self, "bias_v", (1, 1, embed_dim), **options)
-        self.add_zero_attn = add_zero_attn
+        values |= {name: size if values[name] is None else values[name] for name in ("kdim", "vdim")}
+        values["_qkv_same_embed_dim"] = values["kdim"] == size == values["vdim"]
+        del values["bias"], values["add_bias_kv"]
+
+    def _start(self, given: dict[str, Any]) -> None:
+        size, options = self.embed_dim, {"device": given["device"], "dtype": given["dtype"]}
+        self.out_proj = NonDynamicallyQuantizableLinear(size, size, bias=given["bias"], **options)
+        for name in ("bias_k", "bias_v"):
+            if given["add_bias_kv"]:
+                add_parameter(self, name, (1, 1, size), **options)
+            else:
+                setattr(self, name, None)
         self._reset_parameters()
 
     def _reset_parameters(self) -> None:
@@ -210,44 +202,29 @@ class MultiheadAttention(Module):
             init.xavier_normal_(self.bias_k)
             init.xavier_normal_(self.bias_v)
 
-    def forward(
-        self,
-        query: Any,
-        key: Any,
-        value: Any,
-        key_padding_mask: Any = None,
-        need_weights: bool = True,
-        attn_mask: Any = None,
-        average_attn_weights: bool = True,
-        is_causal: bool = False,
-    ) -> tuple[Any, Any]:
+    @signed(
+        "self, query: Any, key: Any, value: Any, key_padding_mask: Any = None, need_weights: bool = True, "
+        "attn_mask: Any = None, average_attn_weights: bool = True, is_causal: bool = False"
+    )
+    def forward(self, query: Any, key: Any, value: Any, **options: Any) -> tuple[Any, Any]:
         """Return attention and its weights."""
         swapped = self.batch_first and query.ndim == 3
         if swapped:
             query, key, value = (x.transpose(0, 1) for x in (query, key, value))
-        out, weights = F.multi_head_attention_forward(
+        own = (
+            "in_proj_weight in_proj_bias bias_k bias_v add_zero_attn q_proj_weight k_proj_weight v_proj_weight training"
+        )
+        out, scores = F.multi_head_attention_forward(
             query,
             key,
             value,
             self.embed_dim,
             self.num_heads,
-            self.in_proj_weight,
-            self.in_proj_bias,
-            self.bias_k,
-            self.bias_v,
-            self.add_zero_attn,
-            self.dropout,
-            self.out_proj.weight,
-            self.out_proj.bias,
-            training=self.training,
-            key_padding_mask=key_padding_mask,
-            need_weights=need_weights,
-            attn_mask=attn_mask,
+            dropout_p=self.dropout,
+            out_proj_weight=self.out_proj.weight,
+            out_proj_bias=self.out_proj.bias,
             use_separate_proj_weight=not self._qkv_same_embed_dim,
-            q_proj_weight=self.q_proj_weight,
-            k_proj_weight=self.k_proj_weight,
-            v_proj_weight=self.v_proj_weight,
-            average_attn_weights=average_attn_weights,
-            is_causal=is_causal,
+            **{name: getattr(self, name) for name in own.split()},
+            **options,
         )
-        return out.transpose(0, 1) if swapped else out, weights
+        return out.transpose(0, 1) if swapped else out, scores

@@ -2,88 +2,77 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import add_parameter, enter_layer, init, torch
-from fnjax.torch._nn.module.module import Module
+from fnjax.torch._nn.layers.linear import draw_uniform
+from fnjax.torch._nn.layers.lines import FACTORY, Layer, add_parameter, enter_layer, torch
 from fnjax.torch._nn.sequences.packed import PackedSequence
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
 
 
-def _reset(layer: Any) -> None:
-    """Draw parameters that are uniform within 1 / √hidden_size."""
-    bound = 1.0 / math.sqrt(layer.hidden_size) if layer.hidden_size > 0 else 0
-    for weight in layer.parameters():
-        init.uniform_(weight, -bound, bound)
+_LAYERS = (
+    "input_size: int, hidden_size: int, num_layers: int = 1, bias: bool = True, batch_first: bool = False, "
+    "dropout: float = 0.0, bidirectional: bool = False, "
+)
 
 
 @enter_layer("rnn")
-class RNNBase(Module):
+class RNNBase(
+    Layer,
+    signature=f"mode: str, {_LAYERS}proj_size: int = 0, {FACTORY}",
+    shown=".input_size .hidden_size proj_size? num_layers? bias? batch_first? dropout? bidirectional?",
+):
     """Base of LSTM, GRU and RNN: layers in one or two directions.
 
     Attributes:
         _flat_weights_names: the parameters in the order in which the function takes them.
     """
 
-    def __init__(
-        self,
-        mode: str,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.mode, self.input_size, self.hidden_size, self.num_layers = mode, input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.dropout = bias, batch_first, float(dropout)
-        self.bidirectional, self.proj_size = bidirectional, proj_size
-        self._check_options(dropout)
-        if mode not in _GATES:
-            raise ValueError("Unrecognized RNN mode: " + mode)
-        rows, state = _GATES[mode] * hidden_size, proj_size or hidden_size
+    def _prepare(self, values: dict[str, Any]) -> None:
+        self._check_options(values)
+        values["dropout"] = float(values["dropout"])
+        if values["mode"] not in _GATES:
+            raise ValueError("Unrecognized RNN mode: " + values["mode"])
+
+    def _start(self, given: dict[str, Any]) -> None:
+        options = {name: given[name] for name in ("device", "dtype")}
+        rows, state = _GATES[self.mode] * self.hidden_size, self.proj_size or self.hidden_size
         self._all_weights: list[list[str]] = []
-        for layer in range(num_layers):
-            width = input_size if layer == 0 else state * (2 if bidirectional else 1)
+        for layer in range(self.num_layers):
+            width = self.input_size if layer == 0 else state * (2 if self.bidirectional else 1)
             shapes: dict[str, Any] = {"weight_ih": (rows, width), "weight_hh": (rows, state)}
-            shapes |= {"bias_ih": rows, "bias_hh": rows} if bias else {}
-            shapes |= {"weight_hr": (proj_size, hidden_size)} if proj_size else {}
-            for suffix in ("", "_reverse")[: 2 if bidirectional else 1]:
+            shapes |= {"bias_ih": rows, "bias_hh": rows} if self.bias else {}
+            shapes |= {"weight_hr": (self.proj_size, self.hidden_size)} if self.proj_size else {}
+            for suffix in ("", "_reverse")[: 2 if self.bidirectional else 1]:
                 for name, shape in shapes.items():
-                    add_parameter(self, f"{name}_l{layer}{suffix}", shape, device=device, dtype=dtype)
+                    add_parameter(self, f"{name}_l{layer}{suffix}", shape, **options)
                 self._all_weights.append([f"{name}_l{layer}{suffix}" for name in shapes])
         self._flat_weights_names = [name for names in self._all_weights for name in names]
         self.reset_parameters()
 
-    def _check_options(self, dropout: Any) -> None:
+    def _check_options(self, values: dict[str, Any]) -> None:
+        dropout, layers, proj_size = values["dropout"], values["num_layers"], values["proj_size"]
         if isinstance(dropout, bool) or not isinstance(dropout, (int, float)) or not 0 <= dropout <= 1:
             raise ValueError(
                 "dropout should be a number in range [0, 1] representing the probability of an element being zeroed"
             )
-        if dropout > 0 and self.num_layers == 1:
+        if dropout > 0 and layers == 1:
             warnings.warn(
                 "dropout option adds dropout after all but last recurrent layer, so non-zero dropout expects "
-                f"num_layers greater than 1, but got dropout={dropout} and num_layers={self.num_layers}",
+                f"num_layers greater than 1, but got dropout={dropout} and num_layers={layers}",
                 stacklevel=4,
             )
         for name, kind in (("bias", bool), ("batch_first", bool), ("input_size", int), ("hidden_size", int)):
-            value = getattr(self, name)
-            if not isinstance(value, kind):
-                raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(value).__name__}")
+            if not isinstance(values[name], kind):
+                raise TypeError(f"{name} should be of type {kind.__name__}, got: {type(values[name]).__name__}")
         for name in ("input_size", "hidden_size", "num_layers"):
-            if getattr(self, name) <= 0:
+            if values[name] <= 0:
                 raise ValueError(f"{name} must be greater than zero")
-        if self.proj_size < 0:
+        if proj_size < 0:
             raise ValueError("proj_size should be a positive integer or zero to disable projections")
-        if self.proj_size >= self.hidden_size:
+        if proj_size >= values["hidden_size"]:
             raise ValueError("proj_size has to be smaller than hidden_size")
 
     @property
@@ -100,7 +89,7 @@ class RNNBase(Module):
 
     def reset_parameters(self) -> None:
         """Draw the initial values."""
-        _reset(self)
+        draw_uniform(self, self.hidden_size)
 
     def check_input(self, input: Any, batch_sizes: Any) -> None:
         """Raise PyTorch's errors for an input that does not fit."""
@@ -160,7 +149,7 @@ class RNNBase(Module):
             else hx.index_select(1, permutation)
         )
 
-    def _start(self, hx: Any, batch: int, input: Any, single: bool, order: Any) -> list[Any]:
+    def _make_state(self, hx: Any, batch: int, input: Any, single: bool, order: Any) -> list[Any]:
         """Return the state's tensors with a batch axis, checked; zeros by default."""
         shapes = self._list_state_sizes(batch)
         if hx is None:
@@ -188,7 +177,7 @@ class RNNBase(Module):
         if isinstance(input, PackedSequence):
             data, sizes, order, back = input
             self.check_input(data, sizes)
-            state = self._start(hx, int(sizes[0]), data, False, order)
+            state = self._make_state(hx, int(sizes[0]), data, False, order)
             out, *state = function(data, sizes, tuple(state) if self.mode == "LSTM" else state[0], *options)
             out = PackedSequence(out, sizes, order, back)
             state = state if back is None else [s.index_select(1, back) for s in state]
@@ -200,18 +189,11 @@ class RNNBase(Module):
         single, axis = input.ndim == 2, 0 if self.batch_first else 1
         input = input.unsqueeze(axis) if single else input
         self.check_input(input, None)
-        state = self._start(hx, input.shape[axis], input, single, None)
+        state = self._make_state(hx, input.shape[axis], input, single, None)
         out, *state = function(input, tuple(state) if self.mode == "LSTM" else state[0], *options, self.batch_first)
         if single:
             out, state = out.squeeze(axis), [s.squeeze(1) for s in state]
         return out, tuple(state) if self.mode == "LSTM" else state[0]
-
-    def extra_repr(self) -> str:
-        """Return the options that are not the default."""
-        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        defaults["bidirectional"] = False
-        changed = [f"{name}={getattr(self, name)}" for name, d in defaults.items() if getattr(self, name) != d]
-        return ", ".join([f"{self.input_size}, {self.hidden_size}", *changed])
 
 
 @enter_layer("rnn")
@@ -252,31 +234,30 @@ class RNN(RNNBase):
         self.nonlinearity = chosen
 
 
+def _list_shapes(chunks: int | str) -> dict[str, str]:
+    """Return the shapes of a cell with this number of gates."""
+    rows = f"{chunks} * hidden_size"
+    weights = {"weight_ih": f"({rows}, input_size)", "weight_hh": f"({rows}, hidden_size)"}
+    return weights | dict.fromkeys(("bias_ih", "bias_hh"), f"{rows} if bias else None")
+
+
+_SIZES = "input_size: int, hidden_size: int, bias: bool"
+
+
 @enter_layer("rnn")
-class RNNCellBase(Module):
+class RNNCellBase(
+    Layer,
+    signature=f"{_SIZES}, num_chunks: int, {FACTORY}",
+    **_list_shapes("num_chunks"),
+):
     """Base of the cells: one step."""
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool,
-        num_chunks: int,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        rows = num_chunks * hidden_size
-        add_parameter(self, "weight_ih", (rows, input_size), device=device, dtype=dtype)
-        add_parameter(self, "weight_hh", (rows, hidden_size), device=device, dtype=dtype)
-        add_parameter(self, "bias_ih", rows, bias, device=device, dtype=dtype)
-        add_parameter(self, "bias_hh", rows, bias, device=device, dtype=dtype)
-        self.reset_parameters()
+    def _prepare(self, values: dict[str, Any]) -> None:
+        values.pop("num_chunks", None)
 
     def reset_parameters(self) -> None:
         """Draw the initial values."""
-        _reset(self)
+        draw_uniform(self, self.hidden_size)
 
     def extra_repr(self) -> str:
         """Return the options."""
@@ -307,20 +288,12 @@ class RNNCellBase(Module):
 
 
 @enter_layer("rnn")
-class RNNCell(RNNCellBase):
+class RNNCell(
+    RNNCellBase,
+    signature=f'{_SIZES} = True, nonlinearity: str = "tanh", {FACTORY}',
+    **_list_shapes(1),
+):
     """torch.nn.RNNCell."""
-
-    def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        bias: bool = True,
-        nonlinearity: str = "tanh",
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 1, device, dtype)
-        self.nonlinearity = nonlinearity
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return the next state."""
@@ -330,13 +303,8 @@ class RNNCell(RNNCellBase):
 
 
 @enter_layer("rnn")
-class LSTMCell(RNNCellBase):
+class LSTMCell(RNNCellBase, signature=f"{_SIZES} = True, {FACTORY}", **_list_shapes(4)):
     """torch.nn.LSTMCell."""
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 4, device, dtype)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return the next output and state."""
@@ -344,13 +312,8 @@ class LSTMCell(RNNCellBase):
 
 
 @enter_layer("rnn")
-class GRUCell(RNNCellBase):
+class GRUCell(RNNCellBase, signature=f"{_SIZES} = True, {FACTORY}", **_list_shapes(3)):
     """torch.nn.GRUCell."""
-
-    def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device: Any = None, dtype: Any = None
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, 3, device, dtype)
 
     def forward(self, input: Any, hx: Any = None) -> Any:
         """Return the next state."""

@@ -3,22 +3,37 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import math
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import Linear
-from fnjax.torch._nn.layers.lines import F, enter_layer, init, torch
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, init, signed, torch
 from fnjax.torch._nn.layers.norms import LayerNorm
-from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.sequences.attention import MultiheadAttention
 from fnjax.torch.names.registry import find
 
 
-def _repeat(layer: Module, count: int) -> Any:
-    return find("torch.nn.ModuleList")([copy.deepcopy(layer) for _ in range(count)])
+def _repeat(name: str, values: dict[str, Any]) -> None:
+    """Replace a layer among the constructor's arguments with a list of copies."""
+    layer, others = values.pop(name), dict(values)
+    values.clear()
+    copies = [copy.deepcopy(layer) for _ in range(others["num_layers"])]
+    values |= {"layers": find("torch.nn.ModuleList")(copies), **others}
 
 
-class _Block(Module):
+_SIZES = 'dim_feedforward: int = 2048, dropout: float = 0.1, activation: Any = "relu", '
+_OPTIONS = (
+    "layer_norm_eps: float = 1e-5, batch_first: bool = False, norm_first: bool = False, bias: bool = True, " + FACTORY
+)
+_DECODED = (
+    "tgt: Any, memory: Any, tgt_mask: Any = None, memory_mask: Any = None, tgt_key_padding_mask: Any = None, "
+    "memory_key_padding_mask: Any = None, "
+)
+_MASKS = ("mask", "key_padding_mask", "is_causal")
+
+
+class _Block(Layer, signature=f"d_model: int, nhead: int, {_SIZES}{_OPTIONS}"):
     """Base of encoder and decoder layers: attentions, two linear layers, and a norm and a dropout for each block.
 
     Attributes:
@@ -27,36 +42,27 @@ class _Block(Module):
 
     _attentions: tuple[str, ...] = ()
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        options = {"bias": bias, "device": device, "dtype": dtype}
-        super().__init__()
+    def _prepare(self, values: dict[str, Any]) -> None:
+        activation, norm_first = values["activation"], values["norm_first"]
         if isinstance(activation, str):
             if activation not in {"relu", "gelu"}:
                 raise RuntimeError(f"activation should be relu/gelu, not {activation}")
             activation = getattr(F, activation)
-        drop = find("torch.nn.Dropout")
+        values.clear()
+        values |= {"norm_first": norm_first, "activation": activation}
+
+    def _start(self, given: dict[str, Any]) -> None:
+        options = {name: given[name] for name in ("bias", "device", "dtype")}
+        size, inner, dropout = given["d_model"], given["dim_feedforward"], given["dropout"]
+        heads, first, drop = given["nhead"], given["batch_first"], find("torch.nn.Dropout")
         for name in self._attentions:
-            setattr(self, name, MultiheadAttention(d_model, nhead, dropout=dropout, batch_first=batch_first, **options))
-        self.linear1 = Linear(d_model, dim_feedforward, **options)
+            setattr(self, name, MultiheadAttention(size, heads, dropout=dropout, batch_first=first, **options))
+        self.linear1 = Linear(size, inner, **options)
         self.dropout = drop(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, **options)
-        self.norm_first, self.activation = norm_first, activation
+        self.linear2 = Linear(inner, size, **options)
         count = len(self._attentions) + 1
         for i in range(count):
-            setattr(self, f"norm{i + 1}", LayerNorm(d_model, eps=layer_norm_eps, **options))
+            setattr(self, f"norm{i + 1}", LayerNorm(size, eps=given["layer_norm_eps"], **options))
         for i in range(count):
             setattr(self, f"dropout{i + 1}", drop(dropout))
 
@@ -102,39 +108,25 @@ class TransformerDecoderLayer(_Block):
     def _mha_block(self, x: Any, mem: Any, attn_mask: Any, key_padding_mask: Any, is_causal: bool = False) -> Any:
         return self._attend(1, x, mem, attn_mask, key_padding_mask, is_causal)
 
-    def forward(
-        self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
-        tgt_is_causal: bool = False,
-        memory_is_causal: bool = False,
-    ) -> Any:
+    @signed(f"self, {_DECODED}tgt_is_causal: bool = False, memory_is_causal: bool = False")
+    def forward(self, tgt: Any, memory: Any, **masks: Any) -> Any:
         """Return self-attention, attention to the memory and two linear layers, each added to its input."""
-        tgt = self._add(tgt, 0, lambda x: self._sa_block(x, tgt_mask, tgt_key_padding_mask, tgt_is_causal))
-        masks = (memory_mask, memory_key_padding_mask, memory_is_causal)
-        tgt = self._add(tgt, 1, lambda x: self._mha_block(x, memory, *masks))
+        own, other = ([masks[f"{x}_{name}"] for name in _MASKS] for x in ("tgt", "memory"))
+        tgt = self._add(tgt, 0, lambda x: self._sa_block(x, *own))
+        tgt = self._add(tgt, 1, lambda x: self._mha_block(x, memory, *other))
         return self._add(tgt, 2, self._ff_block)
 
 
 @enter_layer("transformer")
-class TransformerEncoder(Module):
+class TransformerEncoder(
+    Layer,
+    signature="encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True, "
+    "mask_check: bool = True",
+):
     """torch.nn.TransformerEncoder."""
 
-    def __init__(
-        self,
-        encoder_layer: Module,
-        num_layers: int,
-        norm: Module | None = None,
-        enable_nested_tensor: bool = True,
-        mask_check: bool = True,
-    ) -> None:
-        super().__init__()
-        self.layers, self.num_layers, self.norm = _repeat(encoder_layer, num_layers), num_layers, norm
-        self.enable_nested_tensor, self.mask_check = enable_nested_tensor, mask_check
+    def _prepare(self, values: dict[str, Any]) -> None:
+        _repeat("encoder_layer", values)
 
     def forward(
         self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
@@ -147,86 +139,57 @@ class TransformerEncoder(Module):
 
 
 @enter_layer("transformer")
-class TransformerDecoder(Module):
+class TransformerDecoder(Layer, signature="decoder_layer: Any, num_layers: int, norm: Any = None"):
     """torch.nn.TransformerDecoder."""
 
-    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
-        super().__init__()
-        self.layers, self.num_layers, self.norm = _repeat(decoder_layer, num_layers), num_layers, norm
+    def _prepare(self, values: dict[str, Any]) -> None:
+        _repeat("decoder_layer", values)
 
-    def forward(
-        self,
-        tgt: Any,
-        memory: Any,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
-        tgt_is_causal: bool | None = None,
-        memory_is_causal: bool = False,
-    ) -> Any:
+    @signed(f"self, {_DECODED}tgt_is_causal: bool | None = None, memory_is_causal: bool = False")
+    def forward(self, tgt: Any, memory: Any, tgt_is_causal: Any, **masks: Any) -> Any:
         """Return the layers' result one after the other."""
-        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
         for layer in self.layers:
-            tgt = layer(tgt, memory, *masks, bool(tgt_is_causal), memory_is_causal)
+            tgt = layer(tgt, memory, tgt_is_causal=bool(tgt_is_causal), **masks)
         return tgt if self.norm is None else self.norm(tgt)
 
 
 @enter_layer("transformer")
-class Transformer(Module):
+class Transformer(
+    Layer,
+    signature="d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6, "
+    f"{_SIZES}custom_encoder: Any = None, custom_decoder: Any = None, {_OPTIONS}",
+):
     """torch.nn.Transformer."""
 
-    def __init__(
-        self,
-        d_model: int = 512,
-        nhead: int = 8,
-        num_encoder_layers: int = 6,
-        num_decoder_layers: int = 6,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Any = "relu",
-        custom_encoder: Any = None,
-        custom_decoder: Any = None,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Any = None,
-        dtype: Any = None,
-    ) -> None:
-        super().__init__()
-        options = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+    def _prepare(self, values: dict[str, Any]) -> None:
+        kept = {name: values[name] for name in ("d_model", "nhead", "batch_first")}
+        values.clear()
+        values |= kept
 
-        def norm() -> LayerNorm:
-            return LayerNorm(d_model, eps=layer_norm_eps, bias=bias, device=device, dtype=dtype)
-
-        self.encoder = custom_encoder or TransformerEncoder(
-            TransformerEncoderLayer(*options, device=device, dtype=dtype), num_encoder_layers, norm()
+    def _start(self, given: dict[str, Any]) -> None:
+        names = inspect.signature(TransformerEncoderLayer).parameters
+        options = {name: given[name] for name in names}
+        norm = {"eps": given["layer_norm_eps"], **{name: given[name] for name in ("bias", "device", "dtype")}}
+        self.encoder = given["custom_encoder"] or TransformerEncoder(
+            TransformerEncoderLayer(**options), given["num_encoder_layers"], LayerNorm(self.d_model, **norm)
         )
-        self.decoder = custom_decoder or TransformerDecoder(
-            TransformerDecoderLayer(*options, device=device, dtype=dtype), num_decoder_layers, norm()
+        self.decoder = given["custom_decoder"] or TransformerDecoder(
+            TransformerDecoderLayer(**options), given["num_decoder_layers"], LayerNorm(self.d_model, **norm)
         )
         self._reset_parameters()
-        self.d_model, self.nhead, self.batch_first = d_model, nhead, batch_first
 
     def _reset_parameters(self) -> None:
         for p in self.parameters():
             if p.ndim > 1:
                 init.xavier_uniform_(p)
 
+    @signed(
+        "self, src: Any, tgt: Any, src_mask: Any = None, tgt_mask: Any = None, memory_mask: Any = None, "
+        "src_key_padding_mask: Any = None, tgt_key_padding_mask: Any = None, memory_key_padding_mask: Any = None, "
+        "src_is_causal: bool | None = None, tgt_is_causal: bool | None = None, memory_is_causal: bool = False"
+    )
     def forward(
-        self,
-        src: Any,
-        tgt: Any,
-        src_mask: Any = None,
-        tgt_mask: Any = None,
-        memory_mask: Any = None,
-        src_key_padding_mask: Any = None,
-        tgt_key_padding_mask: Any = None,
-        memory_key_padding_mask: Any = None,
-        src_is_causal: bool | None = None,
-        tgt_is_causal: bool | None = None,
-        memory_is_causal: bool = False,
+        self, src: Any, tgt: Any, src_mask: Any, src_key_padding_mask: Any, src_is_causal: Any, **masks: Any
     ) -> Any:
         """Return the decoder's result for the encoder's."""
         axis = 0 if self.batch_first else 1
@@ -235,16 +198,7 @@ class Transformer(Module):
         if src.shape[-1] != self.d_model or tgt.shape[-1] != self.d_model:
             raise RuntimeError("the feature number of src and tgt must be equal to d_model")
         memory = self.encoder(src, mask=src_mask, src_key_padding_mask=src_key_padding_mask, is_causal=src_is_causal)
-        return self.decoder(
-            tgt,
-            memory,
-            tgt_mask=tgt_mask,
-            memory_mask=memory_mask,
-            tgt_key_padding_mask=tgt_key_padding_mask,
-            memory_key_padding_mask=memory_key_padding_mask,
-            tgt_is_causal=tgt_is_causal,
-            memory_is_causal=memory_is_causal,
-        )
+        return self.decoder(tgt, memory, **masks)
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
