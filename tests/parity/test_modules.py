@@ -3,6 +3,7 @@
 Some inputs of each layer run here; FNJAX_ALL_MODULES=1 runs them all, and `python -m tests.parity.modules` counts them.
 """
 
+import inspect
 import os
 import warnings
 
@@ -30,14 +31,23 @@ def test_layer(name):
     assert [f for f in found if f[1] not in accepted] == []
 
 
+def _list_parameters(cls):
+    parameters = inspect.signature(cls).parameters.values()
+    return [(p.name, p.kind, p.default) for p in parameters if p.name not in {"activation", "args", "kwargs"}]
+
+
 def test_all_layers_are_there():
-    """Each class of torch.nn is one of ours as well, but for what is refused here by name."""
+    """Each class of torch.nn is one of ours, but for what is refused; its constructor takes the same parameters."""
     import torch
 
     import fnjax.torch as ours
     from fnjax.torch.deferred.missing import loading
 
-    names = [n for n, c in vars(torch.nn).items() if isinstance(c, type) and issubclass(c, torch.nn.Module)]
+    layers = {n: c for n, c in vars(torch.nn).items() if isinstance(c, type) and issubclass(c, torch.nn.Module)}
     with loading():
-        missing = sorted(n for n in names if not isinstance(getattr(ours.nn, n), type))
+        missing = sorted(n for n in layers if not isinstance(getattr(ours.nn, n), type))
     assert missing == ["Container"]
+    named = {n: c for n, c in layers.items() if n not in {"Container", "NLLLoss2d"} and not n.startswith("Lazy")}
+    assert {n: _list_parameters(getattr(ours.nn, n)) for n in named} == {
+        n: _list_parameters(c) for n, c in named.items()
+    }
