@@ -207,9 +207,9 @@ def test_other_uses_are_refused(tmp_path, use):
         jax.jit(torch.jax_view(loaded.f))(jnp.ones(3))
 
 
-@pytest.mark.parametrize("question", ["y is x", "id(y) == id(x)", "y in {x: 1}"])
+@pytest.mark.parametrize("question", ["id(y) == id(x)", "y in {x: 1}"])
 def test_identity_of_a_chosen_tensor_is_refused(tmp_path, question):
-    """`y is x` after a traced branch has assigned x or another tensor to y raises."""
+    """`id(y)` after a traced branch has assigned x or another tensor to y raises."""
     text = f"def f(x):\n    y = x * 2\n    if x.sum() > 0: y = x\n    return y * (2 if {question} else 3)\n"
     with pytest.raises(torch.NotSupported, match=r"(tensor|tensors) of which JAX decides"):
         jax.jit(torch.jax_view(load(tmp_path, text).f))(jnp.ones(3))

@@ -920,23 +920,6 @@ def text(x):  # b, a bytearray,
     return x * b[0]
 
 
-def chosen_list(x):  # is list
-    a, b = [x, x], [x * 2, x]
-    c = a if x.sum() > 0 else b
-    c[0] = x * 5
-    return a[0] + b[0]
-
-
-def chosen_dict(x):  # is dict
-    a, b = {"k": x}, {"k": x * 2}
-    if x.sum() > 0:
-        c = a
-    else:
-        c = b
-    c["k"] = x * 5
-    return a["k"] + b["k"]
-
-
 def aliased(x):  # is the list of another variable
     if x.sum() > 0:
         c = [x]

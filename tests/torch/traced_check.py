@@ -86,11 +86,11 @@ MODES = ("eager", "jit", "gradient")
 FINE = ("right", "refused", "impossible")
 
 
-def read_cases() -> dict[str, tuple[str, bool]]:
-    """Return the text of each program in traced_cases.txt by its name, and whether it is known to be wrong."""
-    parts = re.split(r"^=== (\S+)( wrong)?\n", CASES.read_text(), flags=re.MULTILINE)
-    names, marks, texts = parts[1::3], parts[2::3], parts[3::3]
-    return {name: (PRELUDE + text, bool(mark)) for name, mark, text in zip(names, marks, texts, strict=True)}
+def read_cases() -> dict[str, tuple[str, str]]:
+    """Return the text of each program in traced_cases.txt by its name, and the kind of verdict that it should have."""
+    parts = re.split(r"^=== (\S+) ?(\w*)\n", CASES.read_text(), flags=re.MULTILINE)
+    names, kinds, texts = parts[1::3], parts[2::3], parts[3::3]
+    return {name: (PRELUDE + text, kind or "right") for name, kind, text in zip(names, kinds, texts, strict=True)}
 
 
 @dataclasses.dataclass
@@ -284,12 +284,12 @@ def has_pytorch() -> bool:
 
 def check_cases(
     pattern: str, folder: Path, modes: tuple[str, ...] = MODES, wrapper: str = ""
-) -> Iterator[tuple[str, Verdict, bool]]:
-    """Yield the verdict on each case whose name matches, and whether it is known to be wrong."""
-    for name, (text, known) in read_cases().items():
+) -> Iterator[tuple[str, Verdict, str]]:
+    """Yield the verdict on each case whose name matches, and the kind that it should be of."""
+    for name, (text, kind) in read_cases().items():
         if fnmatchcase(name, pattern):
             program = Program(text + WRAPPERS[wrapper], [[x] for x in INPUTS], folder / f"{name.replace('/', '_')}.py")
-            yield name, program.check(modes, pytorch=has_pytorch()), known
+            yield name, program.check(modes, pytorch=has_pytorch()), kind
 
 
 def check_seed(

@@ -312,10 +312,12 @@ def _value_of(x: Any, own: dtype, shape: Sequence[int]) -> Value:
 
 def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
-        if a.memory is b.memory and a.part == b.part and are_same(a.layout, b.layout):
-            return a
         if a.shape != b.shape or a.dtype is not b.dtype:
             return Either(name, test, a, b)
+        if (a.memory, a.part, a._detached) == (b.memory, b.part, b._detached) and are_same(a.layout, b.layout):
+            made = Tensor.over(a.memory, a.layout, a.dtype, a.part, detached=a._detached)
+            made.sides = (test.value, a, b)
+            return made
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     numbers = [kinds_of(x) for x in (a, b) if not isinstance(x, Tensor)]
     own = result_type([(t.dtype, t.ndim) for t in tensors], itertools.chain(*numbers))
@@ -338,6 +340,8 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
         grads = [x.grad if isinstance(x, Tensor) else None for x in (a, b)]
         if any(g is not None for g in grads):
             made.grad = _merge(test, grads[0], grads[1], f"{name}.grad", start)
+    if len(tensors) == 2:
+        made.sides = (test.value, a, b)
     if len(tensors) == 1 or any(find_choice(t) is not t for t in tensors):
         note_choice(made, Either(name, test, a, b))
     return made

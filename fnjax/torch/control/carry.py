@@ -128,6 +128,8 @@ class Carry:
                     leaf.memory.shared = (
                         f"a write to {self.names[at]}, which may share memory in a loop that ends on a traced value"
                     )
+                if kinds[i] is not None and isinstance(leaf, Tensor):
+                    leaf.sides = ()
             full.append(tree.unflatten(made))
         return full
 

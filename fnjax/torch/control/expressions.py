@@ -12,6 +12,7 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import AND, OR, Either, find_choice
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import NUMBERS, Number
+from fnjax.torch.deferred.origins import are_one
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.tensor import Tensor, is_known, make
@@ -90,10 +91,9 @@ def is_(a: Any, b: Any) -> Any:
     a, b = find_choice(a), find_choice(b)
     if type(a) not in ASKED and type(b) not in ASKED:
         return False
-    if type(a) is type(b) is Tensor and (a.memory.is_chosen or b.memory.is_chosen):
-        raise NotSupported(
-            "`is` of tensors of which JAX decides whether they are the same", "decide outside of jax.jit"
-        )
+    if type(a) is type(b) is Tensor:
+        found = are_one(a, b)
+        return found if type(found) is bool else Number(Value(found), [bool])
     if type(a) is Either:
         return a.map(lambda x: is_(x, b), "is")
     if type(b) is Either:

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch.control.branches import select
-from fnjax.torch.deferred.either import Either, distribute
+from fnjax.torch.deferred.either import Either, distribute, resolve
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.memory import layout as layouts
@@ -89,7 +89,9 @@ def get_entry(container: Any, index: Any) -> Any:
     if all(isinstance(x, Tensor) and x.shape == first.shape and x.dtype is first.dtype for x in container):
         at = index.to_operand() if type(index) is Number else index.reshape(())
         storage = _Selected(container, at)
-        return Tensor.over(storage, storage.layout, first.dtype)
+        selected = Tensor.over(storage, storage.layout, first.dtype)
+        selected.sides = ()
+        return selected
     if all(isinstance(x, (Number, *NUMBERS)) for x in container):
         kinds = frozenset[type]().union(*map(kinds_of, container))
         arrays = [x.array if type(x) is Number else x for x in container]
@@ -105,6 +107,9 @@ def get_entry(container: Any, index: Any) -> Any:
 
 def set_entry(new: Any, container: Any, index: Any) -> None:
     """Run `container[index] = new`; for a list, the index may be a traced integer."""
+    if type(container) is Either or type(index) is Either:
+        distribute(lambda x, i: set_entry(resolve(new), x, i), (container, index), {})
+        return
     if not _is_traced(index) or not isinstance(container, list):
         container[index] = new
         return

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import operator
+import sys
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar
@@ -123,23 +125,25 @@ class Either(Deferred):
             raise self.refuse(use)
         return found[0]
 
+    def __getattribute__(self, name: str) -> Any:
+        """Return an attribute of both values; what it has itself, only fnjax's own code sees."""
+        is_own = name.startswith("__") or _is_fnjax(sys._getframe(1))
+        return object.__getattribute__(self, name) if is_own else type(self).__getattr__(self, name)
+
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        values = self.list_values()
-        if len(values) == 1:
-            return getattr(values[0], name)
-        leaves = self._list_leaves()
-        if all(type(x) is Either or _is_data(x, name) for x in values) and not all(map(_is_constant, leaves)):
-            return self.map(lambda x: getattr(x, name), f"the attribute {name}")
-        found = [getattr(x, name, _ABSENT) for x in leaves]
-        if _ABSENT in found or not all(map(_is_constant, leaves)):
-            raise self.refuse(f"the attribute {name}")
-        if all(map(callable, found)):
+        if all(_is_method(x, name) for x in self._list_leaves()):
             return lambda *args, **kwargs: distribute(
                 lambda x, *rest, **named: getattr(x, name)(*rest, **named), (self, *args), kwargs
             )
         return self.map(lambda x: getattr(x, name), f"the attribute {name}")
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if _is_fnjax(sys._getframe(1)):
+            object.__setattr__(self, name, value)
+        else:
+            self.map(lambda x: setattr(x, name, resolve(value)), f"a write to the attribute {name}")
 
     def __getitem__(self, index: Any) -> Any:
         return self.map(lambda x: x[index], "[...]")
@@ -172,18 +176,14 @@ class Either(Deferred):
         return f"<{self.name}: {self.yes!r} or {self.no!r}>"
 
 
-_ABSENT = object()
-_CONSTANT = (Tensor, type, str, bytes, tuple, frozenset, bool, int, float, complex)  # methods change tensors only
+def _is_fnjax(frame: types.FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).startswith("fnjax.")
 
 
-def _is_constant(value: Any) -> bool:
-    return isinstance(value, _CONSTANT)
-
-
-def _is_data(value: Any, name: str) -> bool:
-    """Return whether an attribute is the object's own, and no property or method."""
-    own = not isinstance(value, type) and name in getattr(value, "__dict__", ())
-    return own and not hasattr(getattr(type(value), name, None), "__get__")
+def _is_method(value: Any, name: str) -> bool:
+    """Return whether an attribute is a method, and not the object's own."""
+    kind = value if isinstance(value, type) else type(value)
+    return name not in getattr(value, "__dict__", ()) and callable(getattr(kind, name, None))
 
 
 def note_choice(tensor: Tensor, choice: Either) -> None:
@@ -233,28 +233,17 @@ def distribute(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
 
 def _install(name: str, function: Callable[..., Any]) -> None:
     def call(self: Either, *others: Any) -> Any:
-        return self.map(lambda x: function(x, *others), USES[name])
+        return self.map(lambda x: function(x, *map(resolve, others)), USES[name])
 
     setattr(Either, f"__{name}__", call)
-
-
-def _make_in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an operator such as `+=`, of what it changes as tensors do or not at all."""
-
-    def call(x: Any, other: Any) -> Any:
-        if not isinstance(x, _CONSTANT):
-            raise TypeError
-        return function(x, other)
-
-    return call
 
 
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
     _function = getattr(operator, f"__{_name}__")
     _install(_name, _function)
     _install(f"r{_name}", lambda x, other, f=_function: f(other, x))
-    _install(f"i{_name}", _make_in_place(getattr(operator, f"__i{_name}__")))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
+    _install(f"i{_name}", getattr(operator, f"__i{_name}__"))
+for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "setitem", "delitem"):
     _install(_name, getattr(operator, f"__{_name}__"))
 
 jax.tree_util.register_pytree_node(

@@ -6,6 +6,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.recording.graph import Value
 
 BRANCH = "branch"  # of the origin of a value that a branch chose, before the test and the values of both branches
@@ -44,16 +45,44 @@ def _combine(name: str, a: Affine | None, b: Affine | None) -> Affine | None:
     return {k: v for k, v in terms.items() if v}, a[1] + sign * b[1]
 
 
-def are_one(a: Value, b: Value) -> Any:
-    """Return whether two values are one object, as branches have assigned them: a bool, traced where a test says so."""
+def are_one(a: Any, b: Any, known: dict[tuple[int, int], Any] | None = None) -> Any:
+    """Return whether two values, or tensors, are one object, as branches have assigned them.
+
+    Args:
+        a: a value or tensor.
+        b: another one.
+        known: results of other pairs, by their ids.
+
+    Returns:
+        A bool, traced where a test says so.
+
+    Raises:
+        NotSupported: it is not known which tensor one of them is.
+    """
     if a is b:
         return True
+    known = {} if known is None else known
+    key = id(a), id(b)
+    if key not in known:
+        known[key] = _find_one(a, b, known)
+    return known[key]
+
+
+def _find_one(a: Any, b: Any, known: dict[tuple[int, int], Any]) -> Any:
     for x, y in ((a, b), (b, a)):
-        if x.origin is not None and x.origin[0] == BRANCH:
-            _, test, *sides = x.origin
-            same = y.origin is not None and y.origin[:2] == x.origin[:2]
-            yes, no = (are_one(s, y.origin[2 + i] if same else y) for i, s in enumerate(sides))  # type: ignore[index]
-            if yes is no is False:
-                return False
-            return jnp.where(test.array != 0, yes, no)
+        test, *sides = _list_sides(x)
+        if sides:
+            other, *others = _list_sides(y)
+            yes, no = (are_one(s, others[i] if other is test else y, known) for i, s in enumerate(sides))
+            return yes if yes is no else jnp.where(test.array != 0, yes, no)
     return False
+
+
+def _list_sides(x: Any) -> tuple[Any, ...]:
+    """Return the test that decides which object something is, and both objects; None alone where none does."""
+    if isinstance(x, Value):
+        return x.origin[1:] if x.origin is not None and x.origin[0] == BRANCH else (None,)
+    sides: tuple[Any, ...] = getattr(x, "sides", (None,))
+    if not sides:
+        raise NotSupported("`is` of a tensor of which JAX decides which it is", "decide outside of jax.jit")
+    return sides

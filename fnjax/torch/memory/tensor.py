@@ -78,6 +78,8 @@ class Tensor(metaclass=_TensorType):
         layout: which elements of it this tensor shows.
         dtype: torch's dtype; without 64 bits the array's may have half the size.
         part: "real" or "imag" where the tensor shows one component of complex elements.
+        sides: of one that a traced test chose, the test and the tensors of both branches: it is one of these. Empty
+            where it is not known which object it is; others have none.
     """
 
     __slots__ = (
@@ -92,12 +94,14 @@ class Tensor(metaclass=_TensorType):
         "layout",
         "memory",
         "part",
+        "sides",
     )
 
     memory: Storage
     layout: Any
     dtype: Any  # torch's dtype
     part: str
+    sides: tuple[Any, ...]
     _grad: Tensor | None
     _detached: Detached | None
     _cached: tuple[int, Kept] | None

@@ -31,6 +31,7 @@ from fnjax.torch.control.state.places import (
     list_kinds,
     list_names,
 )
+from fnjax.torch.deferred.either import Either
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.root_settings import NAME
 from fnjax.torch.recording.raises import find_handlers
@@ -135,11 +136,11 @@ class State:
 
     def _enter(self, function: types.FunctionType) -> list[Any]:
         """Note the names of a function's variables; return the values of the globals that it names."""
-        for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
-            self._variables.setdefault(id(cell), name)
         space = function.__globals__
         if not is_loaded(space):
             return []
+        for cell, name in zip(function.__closure__ or (), function.__code__.co_freevars, strict=True):
+            self._variables.setdefault(id(cell), name)
         names = list_names(function.__code__)
         whole = [space] if "globals" in names else []
         return [space.get(NAME), *self._name(space, names), *whole]
@@ -212,6 +213,8 @@ class State:
         if known is not None:
             return "what a function returns" if "__fnjax_" in known else known
         parent = self._parents.get(id(x))
+        if type(x) is Either:
+            return x.name
         if isinstance(x, type):
             return x.__qualname__
         if isinstance(x, Globals) or parent is None or not depth:
