@@ -40,6 +40,28 @@ def test_names():
     assert list(model.state_dict()) == ["0.weight", "0.bias", "0.calls", "1.weight", "1.bias", "1.calls"]
 
 
+@pytest.mark.parametrize(("base", "args"), [(nn.Linear, (2, 3)), (nn.Conv1d, (2, 3, 1)), (nn.ReLU, ())])
+def test_layers_stand_before_other_bases(base, args):
+    """A class of a layer and another module runs the constructors of both, and hands on keywords of its statement."""
+
+    class Other(nn.Module):
+        def __init_subclass__(cls, key=None, shown=None, **kwargs):
+            super().__init_subclass__(**kwargs)
+            cls.said = key, shown
+
+        def __init__(self):
+            super().__init__()
+            self.other = 1
+
+    class Both(base, Other, key="a", shown="b"):
+        pass
+
+    with torch.seed(0):
+        both, alone = Both(*args), base(*args)
+    assert (both.other, Both.said) == (1, ("a", "b"))
+    assert repr(both) == repr(alone).replace(base.__name__, "Both")
+
+
 def test_a_call_maps_arrays_to_arrays_and_writes_buffers():
     """Arrays give arrays, tensors tensors with gradients in `.grad`; forward's writes stay, outside of transforms."""
     model = make()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, enter_layer, init
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, constructor, enter_layer, init
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch.names.registry import KNOWN
 
@@ -72,12 +72,12 @@ class Softmax2d(Module):
 
 
 @enter_layer("activation")
-class PReLU(
-    Layer,
-    signature=f"num_parameters: int = 1, init: float = 0.25, {FACTORY}",
+@constructor(
+    f"num_parameters: int = 1, init: float = 0.25, {FACTORY}",
     weight="num_parameters",
     shown="num_parameters=",
-):
+)
+class PReLU(Layer):
     """torch.nn.PReLU: with a learned slope below zero."""
 
     def reset_parameters(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from fnjax.torch._nn.layers.linear import Linear
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, torch
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, constructor, enter_layer, torch
 from fnjax.torch.names.registry import find
 
 
@@ -15,11 +15,10 @@ class _ASMoutput(NamedTuple):
 
 
 @enter_layer("adaptive")
-class AdaptiveLogSoftmaxWithLoss(
-    Layer,
-    signature="in_features: int, n_classes: int, cutoffs: Any, div_value: float = 4.0, head_bias: bool = False, "
-    + FACTORY,
-):
+@constructor(
+    "in_features: int, n_classes: int, cutoffs: Any, div_value: float = 4.0, head_bias: bool = False, " + FACTORY,
+)
+class AdaptiveLogSoftmaxWithLoss(Layer):
     """torch.nn.AdaptiveLogSoftmaxWithLoss; each row computes all clusters, where PyTorch chooses by the target."""
 
     def _prepare(self, values: dict[str, Any]) -> None:

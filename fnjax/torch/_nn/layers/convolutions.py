@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import reset_weight_and_bias
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, repeat
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, constructor, enter_layer, repeat
 
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
@@ -14,15 +14,15 @@ _CHANNELS = "in_channels: int, out_channels: int"
 
 
 @enter_layer("conv")
-class _ConvNd(
-    Layer,
-    signature=f"{_CHANNELS}, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: Any, "
+@constructor(
+    f"{_CHANNELS}, kernel_size: tuple[int, ...], stride: tuple[int, ...], padding: Any, "
     "dilation: tuple[int, ...], transposed: bool, output_padding: tuple[int, ...], groups: int, bias: bool, "
     f"padding_mode: str, {FACTORY}",
     weight="(*((in_channels, out_channels // groups) if transposed else (out_channels, in_channels // groups)), "
     "*kernel_size)",
     bias="out_channels if bias else None",
-):
+)
+class _ConvNd(Layer):
     """Base of the convolutions."""
 
     _rank = 0
@@ -79,11 +79,11 @@ class _ConvNd(
         return ", ".join(filter(None, parts))
 
 
-class _Convolution(
-    _ConvNd,
-    signature=f"{_CHANNELS}, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, "
+@constructor(
+    f"{_CHANNELS}, kernel_size: Any, stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1, "
     f'bias: bool = True, padding_mode: str = "zeros", {FACTORY}',
-):
+)
+class _Convolution(_ConvNd):
     """A convolution over `_rank` axes."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -104,11 +104,11 @@ class _Convolution(
 
 
 @enter_layer("conv")
-class _ConvTransposeNd(
-    _ConvNd,
-    signature=f"{_CHANNELS}, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, "
+@constructor(
+    f"{_CHANNELS}, kernel_size: Any, stride: Any = 1, padding: Any = 0, output_padding: Any = 0, "
     f'groups: int = 1, bias: bool = True, dilation: Any = 1, padding_mode: str = "zeros", {FACTORY}',
-):
+)
+class _ConvTransposeNd(_ConvNd):
     """A transposed convolution over `_rank` axes."""
 
     def _prepare(self, values: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from fnjax.torch._autograd.function.function import Function
-from fnjax.torch._nn.layers.lines import Layer, enter_layer, torch
+from fnjax.torch._nn.layers.lines import Layer, constructor, enter_layer, torch
 from fnjax.torch.memory.tensor import Tensor
 
 
@@ -53,11 +53,8 @@ class _Normalize(Function):
 
 
 @enter_layer("normalization")
-class CrossMapLRN2d(
-    Layer,
-    signature="size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1",
-    shown=".size alpha= beta= k=",
-):
+@constructor("size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1", shown=".size alpha= beta= k=")
+class CrossMapLRN2d(Layer):
     """torch.nn.CrossMapLRN2d."""
 
     def forward(self, input: Any) -> Any:

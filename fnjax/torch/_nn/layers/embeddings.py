@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, init, signed
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, constructor, enter_layer, init, signed
 from fnjax.torch._nn.module.parameter import Parameter
 
 
-class _Rows(Layer, weight="(num_embeddings, embedding_dim) if _weight is None else None"):
+@constructor(weight="(num_embeddings, embedding_dim) if _weight is None else None")
+class _Rows(Layer):
     """A weight of one row for each index.
 
     Attributes:
@@ -59,12 +60,12 @@ _LIMITS = "max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_
 
 
 @enter_layer("sparse")
-class Embedding(
-    _Rows,
-    signature=f"num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, {_LIMITS}, "
+@constructor(
+    f"num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, {_LIMITS}, "
     f"sparse: bool = False, _weight: Any = None, _freeze: bool = False, {FACTORY}",
     shown=".num_embeddings .embedding_dim padding_idx? max_norm? norm_type? scale_grad_by_freq? sparse?",
-):
+)
+class Embedding(_Rows):
     """torch.nn.Embedding."""
 
     _word = "Padding_idx"
@@ -83,12 +84,12 @@ class Embedding(
 
 
 @enter_layer("sparse")
-class EmbeddingBag(
-    _Rows,
-    signature=f'num_embeddings: int, embedding_dim: int, {_LIMITS}, mode: str = "mean", sparse: bool = False, '
+@constructor(
+    f'num_embeddings: int, embedding_dim: int, {_LIMITS}, mode: str = "mean", sparse: bool = False, '
     f"_weight: Any = None, include_last_offset: bool = False, padding_idx: int | None = None, {FACTORY}",
     shown=".num_embeddings .embedding_dim max_norm? norm_type? scale_grad_by_freq? mode= padding_idx?",
-):
+)
+class EmbeddingBag(_Rows):
     """torch.nn.EmbeddingBag: sums, means or maxima of rows."""
 
     def forward(self, input: Any, offsets: Any = None, per_sample_weights: Any = None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, init
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, constructor, enter_layer, init
 from fnjax.torch._nn.module.module import Module
 
 
@@ -22,13 +22,13 @@ class Identity(Module):
 
 
 @enter_layer("linear")
-class Linear(
-    Layer,
-    signature=f"in_features: int, out_features: int, bias: bool = True, {FACTORY}",
+@constructor(
+    f"in_features: int, out_features: int, bias: bool = True, {FACTORY}",
     weight="(out_features, in_features)",
     bias="out_features if bias else None",
     shown="in_features= out_features= bias=",
-):
+)
+class Linear(Layer):
     """torch.nn.Linear: `x @ weight.T + bias`."""
 
     def reset_parameters(self) -> None:
@@ -55,13 +55,13 @@ class NonDynamicallyQuantizableLinear(Linear):
 
 
 @enter_layer("linear")
-class Bilinear(
-    Layer,
-    signature=f"in1_features: int, in2_features: int, out_features: int, bias: bool = True, {FACTORY}",
+@constructor(
+    f"in1_features: int, in2_features: int, out_features: int, bias: bool = True, {FACTORY}",
     weight="(out_features, in1_features, in2_features)",
     bias="out_features if bias else None",
     shown="in1_features= in2_features= out_features= bias=",
-):
+)
+class Bilinear(Layer):
     """torch.nn.Bilinear: a bilinear form for each output."""
 
     def _prepare(self, values: dict[str, Any]) -> None:

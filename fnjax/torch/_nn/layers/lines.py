@@ -1,8 +1,8 @@
 """Layers by columns: the constructor, parameters, what print shows, and of simple ones the function that is called.
 
-A class with the base `Layer` says the constructor's signature, the parameters' shapes and what print shows in its class
-statement. A layer that only calls a function of the table is a line: the names, the constructor's signature, the
-function, what print shows. The function gets forward's arguments, and each parameter of the constructor by its name.
+A class with the base `Layer` has `@constructor`, with the constructor's signature, shapes of parameters, and what print
+shows. A layer that only calls a function of the table is a line: the names, the constructor's signature, the function,
+what print shows. The function gets forward's arguments, and each parameter of the constructor by its name.
 Words after the function change that: `p=norm` passes the attribute `norm` as `p`, `training` an attribute that is no
 parameter, `mode="edge"` a constant; `-weight` leaves one out. What is shown: `alpha=` name and value, `.size` the value
 alone, `inplace?` only where it is not the constructor's default; a parameter is shown as True, or as False for None.
@@ -68,7 +68,7 @@ def repeat(value: Any, rank: int) -> tuple[Any, ...]:
 
 
 class Layer(Module):
-    """A layer whose class statement says what its constructor takes.
+    """A layer whose constructor is made by `constructor`.
 
     Attributes:
         _shapes: name of a parameter → its shape, an expression over the constructor's arguments; None for no parameter.
@@ -83,22 +83,12 @@ class Layer(Module):
 
         def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
-    def __init_subclass__(cls, signature: str | None = None, shown: str | None = None, **shapes: str) -> None:
-        """Make the constructor, whose arguments become attributes, but for device, dtype and names of parameters."""
-        super().__init_subclass__()
-        if signature is not None:
-            cls.__init__ = _make_constructor(cls, signature)  # type: ignore[method-assign]
-        cls._shapes = cls._shapes | shapes
-        if shown is not None:
-            parameters = inspect.signature(cls.__init__).parameters
-            cls._shown = {word: getattr(parameters.get(word[:-1]), "default", None) for word in shown.split()}
-
     def _prepare(self, values: dict[str, Any]) -> None:
         """Check the constructor's arguments, and change those that become other attributes."""
 
     def _start(self, given: dict[str, Any]) -> None:
         """Add what follows the parameters, and draw the initial values."""
-        if self._shapes:
+        if self._parameters:
             self.reset_parameters()
 
     def extra_repr(self) -> str:
@@ -115,24 +105,38 @@ def _show(layer: Layer, word: str, default: Any) -> str:
     return "" if word.endswith("?") and value == default else f"{name}={value!r}"
 
 
-def _make_constructor(cls: type[Layer], signature: str) -> Callable[..., None]:
-    def start(self: Layer, **given: Any) -> None:
-        super(Layer, self).__init__()
-        options = {name: given.pop(name) for name in ("device", "dtype") if name in given}
-        values = dict(given)
-        cls._prepare(self, values)
-        for name, value in values.items():
-            if name in _BUFFERS:
-                self.register_buffer(name, value)
-            elif name not in cls._shapes:
-                setattr(self, name, value)
-        for name, text in cls._shapes.items():
-            shape = eval(text, {}, given | values)
-            add_parameter(self, name, shape, shape is not None, **options)
-        cls._start(self, given | values | options)
+def constructor(signature: str | None = None, shown: str | None = None, **shapes: str) -> Callable[[Any], Any]:
+    """Return a decorator that says what a layer's constructor takes; without one the columns are for subclasses.
 
-    start.__name__, start.__qualname__ = "__init__", f"{cls.__name__}.__init__"
-    return signed(f"self, {signature}")(start)
+    The arguments become attributes, but for device, dtype and those with the name of a parameter.
+    """
+
+    def decorate(cls: Any) -> Any:
+        def start(self: Layer, **given: Any) -> None:
+            super(Layer, self).__init__()
+            options = {name: given.pop(name) for name in ("device", "dtype") if name in given}
+            values = dict(given)
+            cls._prepare(self, values)
+            for name, value in values.items():
+                if name in _BUFFERS:
+                    self.register_buffer(name, value)
+                elif name not in cls._shapes:
+                    setattr(self, name, value)
+            for name, text in cls._shapes.items():
+                shape = eval(text, {}, given | values)
+                add_parameter(self, name, shape, shape is not None, **options)
+            cls._start(self, given | values | options)
+
+        start.__name__, start.__qualname__ = "__init__", f"{cls.__name__}.__init__"
+        if signature is not None:
+            cls.__init__ = signed(f"self, {signature}")(start)
+        cls._shapes = cls._shapes | shapes
+        if shown is not None:
+            parameters = inspect.signature(cls.__init__).parameters
+            cls._shown = {word: getattr(parameters.get(word[:-1]), "default", None) for word in shown.split()}
+        return cls
+
+    return decorate
 
 
 class TableLayer(Layer):
@@ -167,7 +171,7 @@ def add_layers(
             names, signature, function, shown = (part.strip() for part in line.split("|"))
             for name in names.split():
                 columns = space | {"__doc__": f"torch.nn.{name}."} | _read_function(function, name, signature)
-                enter_layer(file)(type(name, (base,), columns, signature=signature, shown=shown))
+                enter_layer(file)(constructor(signature, shown)(type(name, (base,), columns)))
 
 
 def _read_function(text: str, name: str, signature: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import Linear
-from fnjax.torch._nn.layers.lines import FACTORY, F, TableLayer, add_layers, enter_layer
+from fnjax.torch._nn.layers.lines import FACTORY, F, TableLayer, add_layers, constructor, enter_layer
 from fnjax.torch.names.registry import find
 
 
@@ -21,7 +21,8 @@ _OPTIONS = 'size_average: Any = None, reduce: Any = None, reduction: str = "mean
 
 
 @enter_layer("loss")
-class _Loss(TableLayer, signature=_OPTIONS):
+@constructor(_OPTIONS)
+class _Loss(TableLayer):
     """Base of the losses."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -31,7 +32,8 @@ class _Loss(TableLayer, signature=_OPTIONS):
 
 
 @enter_layer("loss")
-class _WeightedLoss(_Loss, signature=f"weight: Any = None, {_OPTIONS}"):
+@constructor(f"weight: Any = None, {_OPTIONS}")
+class _WeightedLoss(_Loss):
     """Base of those with a weight for each class."""
 
 
@@ -85,12 +87,12 @@ TripletMarginWithDistanceLoss | *, distance_function=None, margin=1.0, swap=Fals
 
 
 @enter_layer("loss")
-class LinearCrossEntropyLoss(
-    _WeightedLoss,
-    signature="in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False, "
+@constructor(
+    "in_features: int, num_classes: int, *, out_features: tuple[int, ...] = (), bias: bool = False, "
     f'{FACTORY}, reduction: str = "mean", weight: Any = None, ignore_index: int | None = None, '
     "label_smoothing: float = 0.0, options: Any = None",
-):
+)
+class LinearCrossEntropyLoss(_WeightedLoss):
     """torch.nn.LinearCrossEntropyLoss; PyTorch's memory `options` are ignored."""
 
     def _prepare(self, values: dict[str, Any]) -> None:

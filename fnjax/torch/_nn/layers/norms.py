@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax._primitives.sharding import manual_axes
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, enter_layer, init, repeat, torch
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, constructor, enter_layer, init, repeat, torch
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.names.process_groups import get_default
 
@@ -30,13 +30,13 @@ def _sign(momentum: str = "float | None", default: bool = True, group: str = "")
 
 
 @enter_layer("batchnorm")
-class _NormBase(
-    _Norm,
-    signature=_sign(),
+@constructor(
+    _sign(),
     weight="num_features if affine else None",
     bias="num_features if affine and bias else None",
     shown=".num_features eps= momentum= affine= bias= track_running_stats=",
-):
+)
+class _NormBase(_Norm):
     """Base of batch and instance norms."""
 
     _ranks: tuple[int, ...] = ()
@@ -93,7 +93,8 @@ class _BatchNorm(_NormBase):
 
 
 @enter_layer("batchnorm")
-class SyncBatchNorm(_BatchNorm, signature=_sign(group="process_group: Any = None, ")):
+@constructor(_sign(group="process_group: Any = None, "))
+class SyncBatchNorm(_BatchNorm):
     """torch.nn.SyncBatchNorm under jax.jit, where a sharded batch is one batch."""
 
     def forward(self, input: Any) -> Any:
@@ -128,7 +129,8 @@ class SyncBatchNorm(_BatchNorm, signature=_sign(group="process_group: Any = None
 
 
 @enter_layer("instancenorm")
-class _InstanceNorm(_NormBase, signature=_sign("float", False)):
+@constructor(_sign("float", False))
+class _InstanceNorm(_NormBase):
     """Instance norm over inputs of `_ranks` axes; without a batch the first of these ranks."""
 
     def forward(self, input: Any) -> Any:
@@ -160,14 +162,13 @@ for _n, _ranks in ((1, (2, 3)), (2, (4,)), (3, (5,))):
 
 
 @enter_layer("normalization")
-class GroupNorm(
-    _Norm,
-    signature=f"num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, {FACTORY}, *, "
-    "bias: bool = True",
+@constructor(
+    f"num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, {FACTORY}, *, bias: bool = True",
     weight="num_channels if affine else None",
     bias="num_channels if affine and bias else None",
     shown=".num_groups .num_channels eps= affine= bias=",
-):
+)
+class GroupNorm(_Norm):
     """torch.nn.GroupNorm."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -180,7 +181,8 @@ class GroupNorm(
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
 
-class _LastAxes(_Norm, weight="normalized_shape if elementwise_affine else None"):
+@constructor(weight="normalized_shape if elementwise_affine else None")
+class _LastAxes(_Norm):
     """A norm over the last axes."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -188,13 +190,12 @@ class _LastAxes(_Norm, weight="normalized_shape if elementwise_affine else None"
 
 
 @enter_layer("normalization")
-class LayerNorm(
-    _LastAxes,
-    signature="normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, "
-    + FACTORY,
+@constructor(
+    "normalized_shape: Any, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True, " + FACTORY,
     bias="normalized_shape if elementwise_affine and bias else None",
     shown=".normalized_shape eps= elementwise_affine= bias=",
-):
+)
+class LayerNorm(_LastAxes):
     """torch.nn.LayerNorm."""
 
     def forward(self, input: Any) -> Any:
@@ -203,11 +204,11 @@ class LayerNorm(
 
 
 @enter_layer("normalization")
-class RMSNorm(
-    _LastAxes,
-    signature=f"normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, {FACTORY}",
+@constructor(
+    f"normalized_shape: Any, eps: float | None = None, elementwise_affine: bool = True, {FACTORY}",
     shown=".normalized_shape eps= elementwise_affine=",
-):
+)
+class RMSNorm(_LastAxes):
     """torch.nn.RMSNorm."""
 
     def forward(self, input: Any) -> Any:

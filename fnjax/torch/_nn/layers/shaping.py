@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fnjax.torch._nn.layers.lines import F, Layer, TableLayer, add_layers, enter_layer, repeat
+from fnjax.torch._nn.layers.lines import F, Layer, TableLayer, add_layers, constructor, enter_layer, repeat
 
 _RANKS = (1, 2, 3)
 
@@ -142,11 +142,11 @@ FeatureAlphaDropout | p=0.5, inplace=False | F.feature_alpha_dropout training | 
 
 
 @enter_layer("upsampling")
-class Upsample(
-    Layer,
-    signature='size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None, '
+@constructor(
+    'size: Any = None, scale_factor: Any = None, mode: str = "nearest", align_corners: bool | None = None, '
     "recompute_scale_factor: bool | None = None",
-):
+)
+class Upsample(Layer):
     """torch.nn.Upsample."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -166,7 +166,8 @@ class Upsample(
 
 
 @enter_layer("upsampling")
-class UpsamplingNearest2d(Upsample, signature="size: Any = None, scale_factor: Any = None"):
+@constructor("size: Any = None, scale_factor: Any = None")
+class UpsamplingNearest2d(Upsample):
     """torch.nn.UpsamplingNearest2d."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -175,7 +176,8 @@ class UpsamplingNearest2d(Upsample, signature="size: Any = None, scale_factor: A
 
 
 @enter_layer("upsampling")
-class UpsamplingBilinear2d(Upsample, signature="size: Any = None, scale_factor: Any = None"):
+@constructor("size: Any = None, scale_factor: Any = None")
+class UpsamplingBilinear2d(Upsample):
     """torch.nn.UpsamplingBilinear2d."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -184,7 +186,8 @@ class UpsamplingBilinear2d(Upsample, signature="size: Any = None, scale_factor: 
 
 
 @enter_layer("flatten")
-class Unflatten(Layer, signature="dim: Any, unflattened_size: Any"):
+@constructor("dim: Any, unflattened_size: Any")
+class Unflatten(Layer):
     """torch.nn.Unflatten."""
 
     def _prepare(self, values: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import warnings
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import NonDynamicallyQuantizableLinear
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_parameter, enter_layer, init, signed, torch
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_parameter, constructor, enter_layer, init, signed, torch
 from fnjax.torch.names.registry import known
 
 
@@ -155,9 +155,8 @@ def _attend(q: Any, k: Any, v: Any, mask: Any, dropout: float, is_causal: bool, 
 
 
 @enter_layer("activation")
-class MultiheadAttention(
-    Layer,
-    signature="embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False, "
+@constructor(
+    "embed_dim: int, num_heads: int, dropout: float = 0.0, bias: bool = True, add_bias_kv: bool = False, "
     "add_zero_attn: bool = False, kdim: int | None = None, vdim: int | None = None, batch_first: bool = False, "
     + FACTORY,
     in_proj_weight="(3 * embed_dim, embed_dim) if _qkv_same_embed_dim else None",
@@ -165,7 +164,8 @@ class MultiheadAttention(
     k_proj_weight="None if _qkv_same_embed_dim else (embed_dim, kdim)",
     v_proj_weight="None if _qkv_same_embed_dim else (embed_dim, vdim)",
     in_proj_bias="3 * embed_dim if bias else None",
-):
+)
+class MultiheadAttention(Layer):
     """torch.nn.MultiheadAttention."""
 
     def _prepare(self, values: dict[str, Any]) -> None:

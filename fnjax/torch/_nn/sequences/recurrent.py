@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import draw_uniform
-from fnjax.torch._nn.layers.lines import FACTORY, Layer, add_parameter, enter_layer, torch
+from fnjax.torch._nn.layers.lines import FACTORY, Layer, add_parameter, constructor, enter_layer, torch
 from fnjax.torch._nn.sequences.packed import PackedSequence
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN_TANH": 1, "RNN_RELU": 1}
@@ -19,11 +19,11 @@ _LAYERS = (
 
 
 @enter_layer("rnn")
-class RNNBase(
-    Layer,
-    signature=f"mode: str, {_LAYERS}proj_size: int = 0, {FACTORY}",
+@constructor(
+    f"mode: str, {_LAYERS}proj_size: int = 0, {FACTORY}",
     shown=".input_size .hidden_size proj_size? num_layers? bias? batch_first? dropout? bidirectional?",
-):
+)
+class RNNBase(Layer):
     """Base of LSTM, GRU and RNN: layers in one or two directions.
 
     Attributes:
@@ -245,11 +245,8 @@ _SIZES = "input_size: int, hidden_size: int, bias: bool"
 
 
 @enter_layer("rnn")
-class RNNCellBase(
-    Layer,
-    signature=f"{_SIZES}, num_chunks: int, {FACTORY}",
-    **_list_shapes("num_chunks"),
-):
+@constructor(f"{_SIZES}, num_chunks: int, {FACTORY}", **_list_shapes("num_chunks"))
+class RNNCellBase(Layer):
     """Base of the cells: one step."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -288,11 +285,8 @@ class RNNCellBase(
 
 
 @enter_layer("rnn")
-class RNNCell(
-    RNNCellBase,
-    signature=f'{_SIZES} = True, nonlinearity: str = "tanh", {FACTORY}',
-    **_list_shapes(1),
-):
+@constructor(f'{_SIZES} = True, nonlinearity: str = "tanh", {FACTORY}', **_list_shapes(1))
+class RNNCell(RNNCellBase):
     """torch.nn.RNNCell."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
@@ -303,7 +297,8 @@ class RNNCell(
 
 
 @enter_layer("rnn")
-class LSTMCell(RNNCellBase, signature=f"{_SIZES} = True, {FACTORY}", **_list_shapes(4)):
+@constructor(f"{_SIZES} = True, {FACTORY}", **_list_shapes(4))
+class LSTMCell(RNNCellBase):
     """torch.nn.LSTMCell."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:
@@ -312,7 +307,8 @@ class LSTMCell(RNNCellBase, signature=f"{_SIZES} = True, {FACTORY}", **_list_sha
 
 
 @enter_layer("rnn")
-class GRUCell(RNNCellBase, signature=f"{_SIZES} = True, {FACTORY}", **_list_shapes(3)):
+@constructor(f"{_SIZES} = True, {FACTORY}", **_list_shapes(3))
+class GRUCell(RNNCellBase):
     """torch.nn.GRUCell."""
 
     def forward(self, input: Any, hx: Any = None) -> Any:

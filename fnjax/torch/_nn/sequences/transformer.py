@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from fnjax.torch._nn.layers.linear import Linear
-from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, enter_layer, init, signed, torch
+from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, constructor, enter_layer, init, signed, torch
 from fnjax.torch._nn.layers.norms import LayerNorm
 from fnjax.torch._nn.sequences.attention import MultiheadAttention
 from fnjax.torch.names.registry import find
@@ -33,7 +33,8 @@ _DECODED = (
 _MASKS = ("mask", "key_padding_mask", "is_causal")
 
 
-class _Block(Layer, signature=f"d_model: int, nhead: int, {_SIZES}{_OPTIONS}"):
+@constructor(f"d_model: int, nhead: int, {_SIZES}{_OPTIONS}")
+class _Block(Layer):
     """Base of encoder and decoder layers: attentions, two linear layers, and a norm and a dropout for each block.
 
     Attributes:
@@ -118,11 +119,10 @@ class TransformerDecoderLayer(_Block):
 
 
 @enter_layer("transformer")
-class TransformerEncoder(
-    Layer,
-    signature="encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True, "
-    "mask_check: bool = True",
-):
+@constructor(
+    "encoder_layer: Any, num_layers: int, norm: Any = None, enable_nested_tensor: bool = True, mask_check: bool = True",
+)
+class TransformerEncoder(Layer):
     """torch.nn.TransformerEncoder."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -139,7 +139,8 @@ class TransformerEncoder(
 
 
 @enter_layer("transformer")
-class TransformerDecoder(Layer, signature="decoder_layer: Any, num_layers: int, norm: Any = None"):
+@constructor("decoder_layer: Any, num_layers: int, norm: Any = None")
+class TransformerDecoder(Layer):
     """torch.nn.TransformerDecoder."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
@@ -154,11 +155,11 @@ class TransformerDecoder(Layer, signature="decoder_layer: Any, num_layers: int, 
 
 
 @enter_layer("transformer")
-class Transformer(
-    Layer,
-    signature="d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6, "
+@constructor(
+    "d_model: int = 512, nhead: int = 8, num_encoder_layers: int = 6, num_decoder_layers: int = 6, "
     f"{_SIZES}custom_encoder: Any = None, custom_decoder: Any = None, {_OPTIONS}",
-):
+)
+class Transformer(Layer):
     """torch.nn.Transformer."""
 
     def _prepare(self, values: dict[str, Any]) -> None:
