@@ -14,7 +14,7 @@ from fnjax._check.jacobian import Array
 from fnjax._check.precision import find_precision
 from fnjax._check.problem import Problem, trace_inlined
 from fnjax._check.report import PAGE, failure
-from fnjax._function.arguments import split_arguments
+from fnjax._function.arguments import bind_arguments
 from fnjax._function.forward import call_forward, split_outputs
 from fnjax._function.function import Function
 from fnjax._function.spec import read_spec
@@ -171,7 +171,8 @@ def _without_backward(owner: type[Function]) -> Callable[..., Any]:
     spec = read_spec(owner)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        arguments, operands = split_arguments(spec, args, kwargs)
+        arguments, positional = bind_arguments(spec, args, kwargs)
+        operands = arguments.split(spec.name, positional, pytree=spec.options.pytree)
         needs = [d and is_tracer(x) for d, x in zip(arguments.differentiable, operands, strict=True)]
         ctx = spec.ctx(arguments.needs(needs), operands)
         returned = call_forward(spec, ctx, arguments.fill(operands), arguments.keywords)

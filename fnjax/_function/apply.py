@@ -51,8 +51,17 @@ class Apply:
         return owner._apply  # type: ignore[no-any-return]  # Function and its attributes are defined above
 
 
-def make_apply(cls: Any) -> Callable[..., Any]:
-    """Return the `apply` of a class."""
+def make_apply(
+    cls: Any, read: Callable[[Any], Spec] = read_spec, call: Callable[..., Any] | None = None
+) -> Callable[..., Any]:
+    """Return the `apply` of a class.
+
+    Args:
+        cls: the class.
+        read: class → specification.
+        call: the specification, arguments and keyword arguments → outputs; by default `call_function`.
+    """
+    call = call or call_function
     cached: tuple[Any, Any, Any, Spec] | None = None
 
     def apply(*args: Any, **kwargs: Any) -> Any:
@@ -61,8 +70,8 @@ def make_apply(cls: Any) -> Callable[..., Any]:
         methods = read_methods(cls)
         code, defaults = getattr(methods[0], "__code__", None), getattr(methods[0], "__defaults__", None)
         if cached is None or cached[0] != methods or cached[1] is not code or cached[2] is not defaults:
-            cached = methods, code, defaults, read_spec(cls)
-        return call_function(cached[3], args, kwargs)
+            cached = methods, code, defaults, read(cls)
+        return call(cached[3], args, kwargs)
 
     apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
@@ -85,11 +94,15 @@ def call_function(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """
     if not is_transformed():
         return run_eagerly(spec, args, kwargs)
-    arguments, positional = bind_arguments(spec, args, kwargs)
+    return call_bound(spec, *bind_arguments(spec, args, kwargs))
+
+
+def call_bound(spec: Spec, arguments: Arguments, positional: Sequence[Any]) -> Any:
+    """Call a Function under a transformation on arguments that are bound, and return its outputs."""
     this = FunctionRule(spec, arguments)
     operands = arguments.split(this.name, positional, pytree=spec.options.pytree)
     static = [a.static for a in arguments.each if a.kind == "static"]
-    methods = (spec.forward, spec.setup_context, spec.backward, spec.jvp)
+    methods = (spec.forward, spec.setup_context, spec.backward, spec.jvp) if spec.codec is None else ()
     this.functions = [*methods, *static, *arguments.keywords.values()]
     rule: Rule = this
     if spec.options.device_copies and spec.backward and manual_axes():
@@ -236,7 +249,7 @@ class FunctionRule:
 def _check_backward(spec: Spec, n_outputs: int) -> None:
     """Raise if backward has the wrong number of parameters, while the user's call of forward is on the stack."""
     backward, name = spec.backward, spec.name
-    if backward is None:
+    if backward is None or spec.codec is not None:
         return
     count = 1 if spec.options.boxed_grads_call else n_outputs
     code = getattr(backward, "__code__", None)

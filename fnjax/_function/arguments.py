@@ -54,9 +54,10 @@ class Arguments:
         each: the positional arguments.
         keywords: the keyword-only arguments.
         differentiable: for each operand whether it may have a gradient.
+        are_tensors: whether each argument is a tensor, and so an operand: the usual case.
     """
 
-    __slots__ = ("differentiable", "each", "keywords", "parameters")
+    __slots__ = ("are_tensors", "differentiable", "each", "keywords", "parameters")
 
     def __init__(self, parameters: Parameters, keywords: Mapping[str, Any]) -> None:
         self.parameters, self.keywords = parameters, keywords
@@ -91,6 +92,7 @@ class Arguments:
                 refuse_torch(arg, f"argument {i} ('{self.parameters.name(i)}') of {owner}.apply")
             self.each.append(Argument(kind, rest, start, arg if kind == "static" else None))
             self.differentiable += [kind != "container" and is_inexact(x) for x in operands[start:]]
+        self.are_tensors = all(a.kind == "tensor" for a in self.each)
         return operands
 
     def name(self, index: int) -> str:
@@ -100,7 +102,7 @@ class Arguments:
     def operand_names(self) -> tuple[str, ...]:
         """Return for each operand the name of its argument, with its path in a container: `x`, `params.weight`."""
         names, n = self.parameters.names, len(self.each)
-        if n <= len(names) and all(a.kind == "tensor" for a in self.each):  # the usual case
+        if n <= len(names) and self.are_tensors:
             return names[:n]
         places = self._each(range(len(self.differentiable)), None, containers=True, fallback=list)
         paths = {
@@ -128,7 +130,7 @@ class Arguments:
 
         One bool stands for a pytree whose class cannot hold bools.
         """
-        return NeedsInputGrad(self._each(needs, False, containers=False, fallback=any))
+        return NeedsInputGrad(needs if self.are_tensors else self._each(needs, False, containers=False, fallback=any))
 
     def needed(self, needs: Sequence[bool]) -> list[int]:
         """Return the positions of the arguments that need a gradient."""
@@ -205,9 +207,3 @@ def bind_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return Arguments(spec.parameters, {}), args
     positional, keywords = spec.parameters.bind(spec.name, args, kwargs)
     return Arguments(spec.parameters, keywords), positional
-
-
-def split_arguments(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Arguments, Arrays]:
-    """Bind the arguments of `apply` to forward's parameters; return their static parts and their arrays."""
-    arguments, positional = bind_arguments(spec, args, kwargs)
-    return arguments, arguments.split(spec.name, positional, pytree=spec.options.pytree)

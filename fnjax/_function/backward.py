@@ -66,13 +66,17 @@ def call_backward(backward_spec: BackwardSpec, residuals: Sequence[Any], cotange
         for c in zip(cotangents, backward_spec.outputs, backward_spec.differentiable, strict=True)
     ]
     grad_outputs = backward_spec.form.gradients(gradients)
+    captured: Sequence[Any] = ()
     try:
         with in_backward(True):
-            returned = spec.backward(ctx, *([grad_outputs] if spec.options.boxed_grads_call else grad_outputs))
+            if spec.codec is not None:
+                returned, captured = spec.codec.backward(ctx, grad_outputs)
+            else:
+                returned = spec.backward(ctx, *([grad_outputs] if spec.options.boxed_grads_call else grad_outputs))
     except Exception as e:
         annotate(e, spec, backward_spec.arguments, spec.backward, (), len(backward_spec.saved.tensors))
         raise
-    return _validate_gradients(backward_spec, returned)
+    return _validate_gradients(backward_spec, returned, captured)
 
 
 def _grad_output(saved: Saved, ct: Any, aval: Aval, differentiable: bool) -> Any:
@@ -89,13 +93,14 @@ def _grad_output(saved: Saved, ct: Any, aval: Aval, differentiable: bool) -> Any
     return make_zeros(aval)
 
 
-def _validate_gradients(backward_spec: BackwardSpec, returned: Any) -> Arrays:
-    """Return the gradients of the operands from what backward returned."""
+def _validate_gradients(backward_spec: BackwardSpec, returned: Any, captured: Sequence[Any]) -> Arrays:
+    """Return the gradients of the operands from what backward returned, and those of the last arguments."""
     spec, arguments = backward_spec.spec, backward_spec.arguments
     grads = returned if isinstance(returned, tuple) else (returned,)
-    n = len(arguments.each)
+    n = len(arguments.each) - len(captured)
     if len(grads) < n or any(g is not None for g in grads[n:]):
         raise _wrong_number(backward_spec, n, returned)
+    grads = (*grads[:n], *captured)
     # The user counts one gradient for each argument; a pytree argument is several operands, a static one none.
     result: Arrays = [None] * len(backward_spec.operands)
     for i, (gradient, argument) in enumerate(zip(grads, arguments.each, strict=False)):
@@ -104,7 +109,8 @@ def _validate_gradients(backward_spec: BackwardSpec, returned: Any) -> Arrays:
         elif argument.kind == "tree" and argument.start < argument.stop:
             result[argument.start : argument.stop] = _cotangents_of_tree(backward_spec, gradient, i)
         elif gradient is not None:
-            raise gradient_for_static(spec.backward, spec.name, arguments.name(i), i, gradient)
+            more = "; `pytree = True` on the class gives containers a gradient" if spec.codec is None else ""
+            raise gradient_for_static(spec.backward, spec.name, arguments.name(i), i, gradient, more)
     if all(g is None for g in grads) and not any(map(is_ref, backward_spec.operands)):  # a Ref may hold them
         _warn_of_no_gradients(backward_spec)
     return result
@@ -132,7 +138,9 @@ def _wrong_number(backward_spec: BackwardSpec, n: int, returned: Any) -> Gradien
     )
 
 
-def gradient_for_static(method: Method | None, name: str, argument: str, index: int, grad: object) -> GradientError:
+def gradient_for_static(
+    method: Method | None, name: str, argument: str, index: int, grad: object, more: str = ""
+) -> GradientError:
     """Build the error for a gradient of an argument that holds no array; operators have it, too."""
     return error(
         GradientError,
@@ -142,7 +150,7 @@ def gradient_for_static(method: Method | None, name: str, argument: str, index: 
         method=method,
         expected=f"None for {argument}, which holds no array to differentiate",
         got=describe(grad),
-        fix="return None there; `pytree = True` on the class gives containers a gradient",
+        fix=f"return None there{more}",
     )
 
 
@@ -157,7 +165,8 @@ def _warn_of_no_gradients(backward_spec: BackwardSpec) -> None:
     warn(
         f"{spec.name}.backward returned None for every argument, and {' and '.join(map(arguments.name, needed))} "
         f"{'needs' if len(needed) == 1 else 'need'} a gradient: it counts as zero. If a `return` is missing, add it; "
-        "if the gradient is zero, return jnp.zeros_like of the argument, or jax.lax.stop_gradient of it to apply. "
+        "if the gradient is zero, return zeros_like of the argument, or give apply the argument without its gradient "
+        "(stop_gradient, detach). "
         f"{location(spec.backward)}"
     )
 
@@ -243,7 +252,7 @@ def _as_array(gradient: Any, target: _Target) -> Any:
         return to_tensor(gradient)
     spec = target.backward_spec.spec
     refuse_torch(gradient, f"the gradient for {target.name} of {spec.name}")
-    fix = "return an array; a number times jnp.ones_like(grad_output) is one"
+    fix = "return an array; a number times ones_like(grad_output) is one"
     if isinstance(gradient, (list, tuple)):
         fix = "return a tuple with an array or None for each argument of forward, and no list or tuple inside it"
     raise error(
@@ -270,7 +279,7 @@ def _sum_to_size(gradient: Any, target: _Target) -> Any:
             method=spec.backward,
             expected=f"the shape of {target.name}, {shape}, or one that it broadcasts to",
             got=f"shape {gradient.shape}",
-            fix="sum over the axes that forward broadcast; jnp.broadcast_to(grad, shape) where it is smaller",
+            fix="sum over the axes that forward broadcast; broadcast it to that shape where it is smaller",
         )
     # A leading axis added by broadcasting is summed away, an expanded one is summed to size 1.
     grown = [extra + i for i, n in enumerate(shape) if n == 1 and gradient.shape[extra + i] != 1]

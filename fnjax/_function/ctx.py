@@ -50,6 +50,7 @@ class FunctionCtx:
         "__dict__",
         "__weakref__",
         "_dirty",
+        "_facts",
         "_inputs",
         "_materialize",
         "_materialize_non_diff_grads",
@@ -76,6 +77,7 @@ class FunctionCtx:
         self._non_differentiable: tuple[Any, ...] = ()
         self._materialize = True
         self._materialize_non_diff_grads = True
+        self._facts: Any = None  # what a codec keeps of what it saves, other than arrays
 
     @property
     def needs_input_grad(self) -> NeedsInputGrad:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 
 from fnjax._function.annotated_errors import annotate
-from fnjax._function.arguments import Arguments, split_arguments
+from fnjax._function.arguments import Arguments, bind_arguments
 from fnjax._function.ctx import FunctionCtx, NeedsInputGrad
 from fnjax._function.signature import refuse_torch
 from fnjax._function.spec import Spec
@@ -37,11 +37,19 @@ _NUMBERS = frozenset({bool, int, float, str, type(None)})
 def run_eagerly(spec: Spec, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run forward on concrete arrays, outside every transformation, and return its outputs; drop what it saves."""
     if not kwargs and _are_plain(spec, args):  # the usual case: nothing to bind, convert or split
-        returned = run_alone(spec, args, {}, _no_needs(len(args)), args)
-    else:
-        arguments, operands = split_arguments(spec, args, kwargs)
-        needs = arguments.needs((False,) * len(operands))
-        returned = run_alone(spec, arguments.fill(operands), arguments.keywords, needs, operands)
+        return _to_arrays(spec, run_alone(spec, args, {}, _no_needs(len(args)), args))
+    return run_bound(spec, *bind_arguments(spec, args, kwargs))
+
+
+def run_bound(spec: Spec, arguments: Arguments, positional: Sequence[Any]) -> Any:
+    """Run forward as `run_eagerly` does, on arguments that are bound."""
+    operands = arguments.split(spec.name, positional, pytree=spec.options.pytree)
+    needs = arguments.needs((False,) * len(operands))
+    return _to_arrays(spec, run_alone(spec, arguments.fill(operands), arguments.keywords, needs, operands))
+
+
+def _to_arrays(spec: Spec, returned: Any) -> Any:
+    """Return what forward returned, with JAX arrays."""
     if type(returned) is concrete_type():
         return returned
     arrays, form = split_outputs(spec, returned)
@@ -102,6 +110,8 @@ def call_forward(
     An operand that forward returns unchanged reaches setup_context as a new array among the outputs, so that a saved
     output can be distinguished from a saved input.
     """
+    if spec.codec is not None:
+        return spec.codec.forward(ctx, args)
     if spec.setup_context is None:
         return spec.forward(ctx, *args, **keywords) if keywords else spec.forward(ctx, *args)
     output = spec.forward(*args, **keywords)

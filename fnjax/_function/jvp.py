@@ -26,7 +26,8 @@ def call_jvp(backward_spec: BackwardSpec, residuals: Sequence[Any], tangents: Se
         for t, aval in zip(tangents, backward_spec.operands, strict=True)
     ]
     with annotated(spec, backward_spec.arguments, spec.jvp, n_saved=len(backward_spec.saved.for_forward)):
-        returned = spec.jvp(ctx, *backward_spec.arguments.tangents(materialized))
+        given = backward_spec.arguments.tangents(materialized)
+        returned = spec.jvp(ctx, *given) if spec.codec is None else spec.codec.jvp(ctx, given)
     # A tuple is several tangents, unless forward returned one pytree, which may be a tuple itself.
     is_many = isinstance(returned, tuple) and (form.make is not None or not spec.options.pytree)
     members = returned if is_many else (returned,)

@@ -47,6 +47,7 @@ class Saved(NamedTuple):
         for_forward: of `save_for_forward`.
         attributes: by name.
         data: `saved_data`.
+        facts: those of a codec.
     """
 
     needs: Any
@@ -56,12 +57,13 @@ class Saved(NamedTuple):
     for_forward: Sequence[Restore]
     attributes: Mapping[str, Restore]
     data: Mapping[Any, Restore]
+    facts: Any
 
     def restore(self, spec: Spec, residuals: Sequence[Any], *, for_jvp: bool = False) -> FunctionCtx:
         """Return a new ctx of a Function with the residuals in place, for backward or for jvp."""
         ctx = spec.ctx(self.needs, (), spec.options.clear_saved_tensors_on_access)
         ctx._saved = tuple([x(residuals) for x in (self.for_forward if for_jvp else self.tensors)])
-        ctx._materialize = self.materialize
+        ctx._materialize, ctx._facts = self.materialize, self.facts
         if self.attributes:
             vars(ctx).update({k: v(residuals) for k, v in self.attributes.items()})
         if self.data:
@@ -157,6 +159,7 @@ def save(
         [residuals.record(x) for x in ctx._saved_for_forward] if with_jvp else (),
         {k: residuals.record(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
         {k: residuals.record(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
+        ctx._facts,
     )
     return saved, tuple(residuals.sources), residuals.intermediates
 

@@ -52,7 +52,8 @@ class Parameters:
 
     def name(self, index: int) -> str:
         """Return the name of the argument at `index`, for messages."""
-        return self.names[index] if index < len(self.names) else f"{self.variadic}[{index - len(self.names)}]"
+        names = self.names
+        return names[index] if index < len(names) else f"{self.variadic or 'captured'}[{index - len(names)}]"
 
     def bind(self, owner: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Put the arguments in their positions, as PyTorch does: in the ctx style, defaults are not filled in.

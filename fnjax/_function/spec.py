@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fnjax._function.ctx import FunctionCtx
 from fnjax._function.signature import Parameters, parameters_of
@@ -25,6 +25,22 @@ class Options:
     linear: ClassVar[bool] = False
 
 
+class Codec(Protocol):
+    """Calls of a class's methods that take and return other values than arrays, as those of fnjax.torch do: tensors."""
+
+    def forward(self, ctx: FunctionCtx, args: Sequence[Any]) -> Any:
+        """Run forward and setup_context; return the outputs, with arrays."""
+
+    def backward(self, ctx: FunctionCtx, grad_outputs: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+        """Run backward; return its result, with arrays, and the gradients of arguments that follow the user's own."""
+
+    def jvp(self, ctx: FunctionCtx, tangents: Sequence[Any]) -> Any:
+        """Run jvp; return its result, with arrays."""
+
+    def vmap(self, info: Any, in_dims: Sequence[Any], args: Sequence[Any]) -> Any:
+        """Run vmap; return its result, with arrays."""
+
+
 class Spec(NamedTuple):
     """Methods of a class; those that it does not define are None.
 
@@ -38,6 +54,7 @@ class Spec(NamedTuple):
         backward: the method, `backward` or `vjp`.
         jvp: the method.
         vmap: the method.
+        codec: of a call, what calls these methods where they do not take arrays.
     """
 
     name: str
@@ -49,6 +66,7 @@ class Spec(NamedTuple):
     backward: Method | None
     jvp: Method | None
     vmap: Method | None
+    codec: Codec | None = None
 
 
 METHODS = ("forward", "setup_context", "backward", "vjp", "jvp", "vmap")

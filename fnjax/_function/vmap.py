@@ -57,9 +57,11 @@ def call_vmap(
             fix=f"delete {spec.name}.vmap to have JAX batch forward and backward, or generate_vmap_rule to use it",
         )
     with annotated(spec, arguments, spec.vmap, operands):
-        returned = spec.vmap(
-            VmapInfo(size), tuple(arguments.axes(dims)), *arguments.fill(operands), **arguments.keywords
-        )
+        info, in_dims, args = VmapInfo(size), tuple(arguments.axes(dims)), arguments.fill(operands)
+        if spec.codec is not None:
+            returned = spec.codec.vmap(info, in_dims, args)
+        else:
+            returned = spec.vmap(info, in_dims, *args, **arguments.keywords)
     if not isinstance(returned, tuple) or len(returned) != 2:
         came = f"{len(returned)} returns" if isinstance(returned, tuple) else f"a {type(returned)}"
         raise error(

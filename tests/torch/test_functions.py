@@ -285,10 +285,11 @@ def test_types():
 def test_wrong_arguments_name_the_class(layers):
     """A call that does not fit says which class, and what it takes."""
     with pytest.raises(
-        TypeError, match=r"Swish\.apply: missing a required argument: 'x'\n.*Swish\.apply\(x, beta=1\.0\)"
+        TypeError,
+        match=r"Swish\.forward\(\) missing 1 required positional argument: 'x'\n.*Swish\.apply\(x, beta=\.\.\.\)",
     ):
         layers.Swish.apply()
-    with pytest.raises(TypeError, match=r"Swish\.apply: too many positional arguments"):
+    with pytest.raises(TypeError, match=r"too many positional arguments\)\n.*Swish\.apply\("):
         layers.Swish.apply(jnp.ones(2), 1.0, 2.0)
     with pytest.raises(TypeError, match=r"call Swish\.apply"):
         layers.Swish(jnp.ones(2))
@@ -305,7 +306,7 @@ def make_function(returned, **methods):
     [
         (lambda g: g, r"incorrect number of gradients \(expected 2, got 1\)\n.*\(x, w\)"),
         (lambda g: (g, None, g), r"incorrect number of gradients \(expected 2, got 3\)"),
-        (lambda g: (g[:2], None), r"invalid gradient at index 0 - got \[2\] but expected .* \[3\]\n.*shape of x:"),
+        (lambda g: (g[:2], None), r"invalid gradient at index 0 - got \[2\] but expected .* \[3\]\n.*shape of .*'x'"),
     ],
 )
 def test_gradients_that_do_not_fit_are_counted_as_in_pytorch(returned, message):
@@ -318,7 +319,7 @@ def test_gradients_that_do_not_fit_are_counted_as_in_pytorch(returned, message):
 def test_a_gradient_of_no_tensor_is_refused():
     """The position is that among the class's arguments; None more than arguments are allowed, as in PyTorch."""
     apply = make_function(lambda g: (g * 2.0, 1.0)).apply
-    with pytest.raises(fnjax.errors.GradientError, match=r"None at position 2, .*\n.*return None for w"):
+    with pytest.raises(fnjax.errors.GradientError, match=r"None at position 2, .*\n.*None for .*'w'"):
         jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3))
     apply = make_function(lambda g: (g[None].expand(4, 3) / 2, None, None)).apply
     np.testing.assert_allclose(jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3)), 2.0)

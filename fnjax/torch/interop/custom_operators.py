@@ -13,7 +13,8 @@ from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
 from fnjax.torch._autograd.arrays import dtype_of, is_array
-from fnjax.torch._autograd.function.function import Function, _carry
+from fnjax.torch._autograd.function.codec import TensorCodec
+from fnjax.torch._autograd.function.function import Function, read_class
 from fnjax.torch._autograd.function.saved import save
 from fnjax.torch.errors import NoSuchNameError, NotSupported
 from fnjax.torch.interop.operator_bodies import (
@@ -138,10 +139,10 @@ class CustomOpDef:
         """Register the derivative."""
         space = {"forward": staticmethod(lambda *_: None), "backward": staticmethod(backward)}
         cls: Any = type(self.__name__, (Function,), space)
-        carried: Any = _carry(cls)
+        codec = TensorCodec(cls, read_class(cls))
 
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
-            own = cls._context()
+            own = cls._ctx()
             own.needs_input_grad = tuple(ctx.needs_input_grad)
             dtypes = own_dtypes.get() or OwnDtypes((), {})
             tensors = tuple(map(enter, inputs, own.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
@@ -155,8 +156,8 @@ class CustomOpDef:
             save(ctx, own, list(tensors), members)
 
         def run_backward(ctx: Any, *grads: Any) -> Any:
-            found = carried.backward(ctx, *grads)[1:]
-            return tuple(leave(f) for f in found)
+            found, _ = codec.backward(ctx, grads)
+            return leave(found)
 
         self.on_arrays.register_autograd(run_backward, setup_context=setup)
 

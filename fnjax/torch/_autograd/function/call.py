@@ -41,6 +41,7 @@ class Call:
         attributes: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ...
         guards: for each of these names memory that stands for that of the argument or result, whose value a write to
             that ends.
+        constants: the indices of the arguments that are tensors which are not traced.
         altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
         draws: the random numbers of forward, which it draws each time that it runs.
         autocast: the blocks of autocast in which it runs.
@@ -59,6 +60,7 @@ class Call:
             for i, a in enumerate(args)
         ]
         self.needs = [isinstance(a, Tensor) and a.requires_grad and is_known(a.array) for a in args]
+        self.constants = {i for i, a in enumerate(args) if isinstance(a, Constant) and isinstance(a.value, Tensor)}
         self.results: list[Kind | None] = []
         self.is_tuple = False
         self.changed: list[int] = []

@@ -194,22 +194,21 @@ class Reached:
                 stacklevel=2,
             )
 
-    def add_gradients(self, found: list[Any], first: int) -> list[Any]:
-        """Return the gradients of arguments and reached tensors; those that backward left in `.grad` are added.
+    def take_gradients(self, found: list[Any], first: int) -> list[Any]:
+        """Return the gradients of the tensors that are no arguments, which backward left in `.grad`.
 
         Args:
-            found: the gradients that backward returned.
+            found: the gradients that backward returned; what it left for parameters among the arguments is added.
             first: the number of arguments.
         """
-        if not self._reachable or len(found) != first:
-            return found
+        captured: list[Any] = []
         for k in self._reachable:
             left = None if k.tensor.grad is None else k.tensor.grad.array
             if k.at >= first:
-                found.append(left)
-            elif left is not None and type(k.tensor) is not Tensor:  # a parameter, and no activation
+                captured.append(left)
+            elif left is not None and k.at < len(found) and type(k.tensor) is not Tensor:  # a parameter
                 found[k.at] = left if found[k.at] is None else found[k.at] + left
-        return found
+        return captured
 
 
 def is_leaf(value: Any) -> bool:

@@ -45,14 +45,12 @@ class Saved:
     """Contents of forward's ctx other than arrays."""
 
     needs: tuple[bool, ...]
-    shapes: tuple[tuple[int, ...] | None, ...] | None  # of the arguments that are tensors; None of an operator
     kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
     forward: tuple[Kind | None, ...]  # of the tensors for jvp
     reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
-    call: Call | None
     constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
@@ -122,18 +120,14 @@ def save(
     graph = keep_graph(on_ctx, [k.tensor for k in reachable])
     if graph is not None:
         ctx._torch_pullback = graph[1]
-    ctx._torch = Saved(
+    ctx._facts = Saved(
         own.needs_input_grad,
-        None
-        if call is None
-        else tuple(t.layout.shape if isinstance(t, Tensor) else None for t in tensors[: len(own.needs_input_grad)]),
         kinds,
         tuple(None if t is None else kind_of(t) for t in facts["forward"]),
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),
-        call,
         (
             *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
             *(k for k, v in attributes.items() if id(v) in constant),
