@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import fnjax
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.function.captured import reach
+from fnjax.torch._autograd.function.conditional_gradients import call_backward
 from fnjax.torch._autograd.function.contents import find_root
-from fnjax.torch._autograd.function.gradient_checks import call_backward
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make

@@ -16,9 +16,9 @@ from fnjax._function.spec import Spec
 from fnjax.torch._autograd.arrays import Kind, dtype_of, kind_of, wrap_array
 from fnjax.torch._autograd.function.call import Call, Constant
 from fnjax.torch._autograd.function.captured import NeedsInputs, Reached, reach, release
+from fnjax.torch._autograd.function.conditional_gradients import call_backward, resolve
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
-from fnjax.torch._autograd.function.gradient_checks import call_backward, resolve
 from fnjax.torch._autograd.function.saved import Saved, restore_places, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
