@@ -1,4 +1,4 @@
-"""Entering lines into the table, and finding them there.
+"""The names of torch: the lines of the table, and what fnjax.torch has in their place or beside them.
 
 A line of `add_lines` has four columns, or five, parted by ` | `:
 
@@ -22,7 +22,9 @@ from typing import Any
 
 from fnjax._torch_ops.record import Absent, Operation, Overload, Template
 
-TABLE: dict[str, Operation | Absent] = {}
+# By qualified name: torch.add, torch.Tensor.add.
+TABLE: dict[str, Operation | Absent] = {}  # what a port writes, and fnjax.torch runs for names that are not in KNOWN
+KNOWN: dict[str, Any] = {}  # functions, methods, properties, classes and constants of fnjax.torch
 _WITHIN: dict[str, Absent] = {}
 _SPACES = {
     "": "torch.Tensor.",
@@ -40,6 +42,16 @@ _SHORT: dict[str, Callable[[str], list[str]]] = {
     "~": lambda s: [f"torch.{s[1:]}", f".{s[1:]}", f".{s[1:]}_"],
     "*": lambda s: [f"torch.{s[1:]}", f".{s[1:]}", f"torch.{s[1:]}_", f".{s[1:]}_"],
 }
+
+
+def known(*names: str) -> Callable[[Any], Any]:
+    """Enter an object of fnjax.torch under qualified names."""
+
+    def enter(value: Any) -> Any:
+        KNOWN.update(dict.fromkeys(names, value))
+        return value
+
+    return enter
 
 
 def _list_itself(name: str) -> list[str]:

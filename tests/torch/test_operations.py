@@ -299,6 +299,8 @@ write(x, i[0], x.half()) | Index put requires the source and destination dtypes 
 torch.meshgrid(x[0], x[0].half()) | meshgrid expects all tensors to have the same dtype
 x @ x[:1] | mat1 and mat2 shapes cannot be multiplied (2x2 and 1x2)
 x.dot(x[0]) | 1D tensors expected
+x.fill_(x[0]) | fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions
+torch.fill(x, x[0]) | fill_ only supports 0-dimension value tensor but got tensor with 1 dimensions
 x[0].dot(x.flatten()) | inconsistent tensor size, expected tensor [2] and src [4]
 x[None].bmm(x[None, :1]) | Expected size for first two dimensions of batch2 tensor to be: [1, 2] but got: [1, 1].
 x.gather(0, i[0]) | Index tensor must have the same number of dimensions as input tensor

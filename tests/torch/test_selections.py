@@ -7,11 +7,11 @@ import pytest
 
 from fnjax import torch
 from fnjax._torch_ops import TABLE, Operation
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import KNOWN, find
-from fnjax.torch.views.strided import VIEWS
+from fnjax.torch.names.registry import find
 
 # A line each: the selection s of three elements of x, the rows r of two rows of m.
 ANSWERED = """
@@ -300,7 +300,7 @@ def list_calls(x, m, select):
 def list_functions():
     """Return the functions and methods by name, each operation of the table once."""
     found = {}
-    for name in (*TABLE, *KNOWN, *VIEWS):
+    for name in {**TABLE, **KNOWN}:
         operation = TABLE.get(name, KNOWN.get(name))
         is_line = isinstance(operation, Operation) and name not in KNOWN
         if any(other in name for other in OTHERS) or (is_line and (not operation.called or operation.inplace)):

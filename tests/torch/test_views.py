@@ -211,9 +211,9 @@ def test_resize_acts_on_the_memory():
 
 
 def test_einsum_without_a_sum_is_a_view():
-    """Axes that einsum reorders, and diagonals that it takes, are views; rotations have the strides of a transpose."""
+    """`+x`, axes that einsum reorders, its diagonals are views; rotations have the strides of a transpose."""
     x = torch.torch_view(jnp.arange(8.0).reshape(2, 2, 2))
-    torch.einsum("bii->bi", x).mul_(10)
+    torch.einsum("bii->bi", +x).mul_(10)
     turned = torch.einsum("bij->jbi", [x])
     x[0, 1, 0] = 7.0
     np.testing.assert_array_equal(x.array, [[[0, 1], [7, 30]], [[40, 5], [6, 70]]])

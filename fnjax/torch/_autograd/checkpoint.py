@@ -11,9 +11,9 @@ import jax
 
 import fnjax
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch.memory.tensor import Derived, Tensor, make
-from fnjax.torch.names.registry import KNOWN, known
 from fnjax.torch.recording.gradient_mode import get_mode
 from fnjax.torch.recording.graph import Value, watch
 from fnjax.torch.recording.journal import Journal, next_serial

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any, Self
 
-from fnjax.torch.names.registry import known
+from fnjax._torch_ops.registry import known
 
 _ids = itertools.count()
 

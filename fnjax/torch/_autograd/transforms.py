@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.engine import list_leaves
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import known
 from fnjax.torch.recording.gradient_mode import Mode, set_mode
 from fnjax.torch.recording.graph import Value, compute, note_read, watch
 from fnjax.torch.recording.rng import without_draws

@@ -6,12 +6,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.functions.creation import with_out
 from fnjax.torch.functions.methods import to
 from fnjax.torch.memory.dtypes import DTYPES, FLOAT32
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import known
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.missing import is_feature_test, is_loading
@@ -21,7 +22,6 @@ from fnjax.torch.memory.dtypes import DTYPES, as_dtype, default_dtype, dtype, pr
 from fnjax.torch.memory.layout import Size
 from fnjax.torch.memory.root_settings import RootSettings, find_settings
 from fnjax.torch.memory.tensor import Tensor, is_known, make
-from fnjax.torch.names.registry import KNOWN, known
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.raises import refuse_caught
 from fnjax.torch.views import strided

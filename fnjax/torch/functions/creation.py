@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.errors import NotSupported
@@ -24,7 +25,7 @@ from fnjax.torch.memory.layout import Size, extent_of
 from fnjax.torch.memory.numpy_sharing import share
 from fnjax.torch.memory.strides import Strides, in_format, pack
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import KNOWN, known, write_out
+from fnjax.torch.names.registry import write_out
 from fnjax.torch.recording.graph import SMALL
 from fnjax.torch.views import strided
 

@@ -13,20 +13,21 @@ import numpy as np
 
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection, takes_selections
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.dispatch.triton_launch import launch
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.creation import construct
-from fnjax.torch.functions.methods import METHODS, copy_, known_entries
+from fnjax.torch.functions.methods import copy_, known_entries
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import check_castable, default_dtype
 from fnjax.torch.memory.root_settings import find_tensor_attribute
 from fnjax.torch.memory.strides import preserve
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.names.machine import Device
-from fnjax.torch.names.registry import KNOWN, find_function
+from fnjax.torch.names.registry import find_function
 from fnjax.torch.recording.gradient_mode import get_mode
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.views import strided
@@ -47,8 +48,6 @@ def _convert(kind: Any) -> Callable[[Tensor], Any]:
 
 def _in_place(name: str) -> Callable[..., Any]:
     """Return a method that writes the result of an operation into its tensor."""
-    if f"torch.Tensor.{name.rstrip('_')}" in strided.VIEWS and name in strided.IN_PLACE:
-        return _in_place_view(name.rstrip("_"))
 
     def change(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.check_writable()
@@ -68,7 +67,7 @@ def _in_place_view(name: str) -> Callable[..., Tensor]:
     """Return a method by which a tensor shows another part of its memory."""
 
     def show(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        self.layout, self._cached = strided.VIEWS[f"torch.Tensor.{name}"](self, *args, **kwargs).layout, None
+        self.layout, self._cached = KNOWN[f"torch.Tensor.{name}"](self, *args, **kwargs).layout, None
         return self
 
     return show
@@ -159,25 +158,18 @@ def install() -> None:
     """Install the methods of Tensor."""
     for name, operation in TABLE.items():
         space, _, last = name.rpartition(".")
-        if space != "torch.Tensor" or not isinstance(operation, Operation):
-            continue
-        if operation.inplace is not None or (last.endswith("_") and not last.endswith("__")):
-            own: Any = _in_place(last)
-        else:
-            own = _operation(last) if operation.called else _attribute(last)
-        if last not in vars(Tensor):
-            setattr(Tensor, last, own)
-    for name, function in strided.VIEWS.items():
-        space, _, last = name.rpartition(".")
-        if space == "torch.Tensor":
-            setattr(Tensor, last, function)
-    for name, part in strided.ATTRIBUTES.items():
-        setter = {"real": _set_component(part), "imag": _set_component(part), "data": _set_data}.get(name)
-        setattr(Tensor, name, property(part, setter))
-    Tensor.as_strided_ = _in_place_view("as_strided")
-    own_functions = {n.removeprefix("torch.Tensor."): f for n, f in KNOWN.items() if n.startswith("torch.Tensor.")}
-    for name, function in (own_functions | METHODS).items():
-        setattr(Tensor, name, function)
+        if space == "torch.Tensor" and isinstance(operation, Operation) and last not in vars(Tensor):
+            if operation.inplace is not None or (last.endswith("_") and not last.endswith("__")):
+                setattr(Tensor, last, _in_place(last))
+            else:
+                setattr(Tensor, last, _operation(last) if operation.called else _attribute(last))
+    for name in strided.IN_PLACE:
+        KNOWN[f"torch.Tensor.{name}_"] = _in_place_view(name)
+    for name, get in {"real": strided.real, "imag": strided.imag, "data": strided.detach}.items():
+        KNOWN[f"torch.Tensor.{name}"] = property(get, _set_data if name == "data" else _set_component(get))
+    for name, value in KNOWN.items():
+        if name.startswith("torch.Tensor."):
+            setattr(Tensor, name.removeprefix("torch.Tensor."), value)
     for name, text in _OPERATORS.items():
         setattr(Tensor, f"__{name}__", _binary(name, f"torch.{text}"))
         setattr(Tensor, f"__r{name}__", _binary(name, f"torch.{text}", reflected=True))

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch.functions.composites import iinfo
 from fnjax.torch.functions.methods import to
 from fnjax.torch.memory.dtypes import DTYPES, as_dtype, default_dtype, dtype
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import find_function, known
+from fnjax.torch.names.registry import find_function
 
 
 def _call(name: str, *args: Any, **kwargs: Any) -> Any:

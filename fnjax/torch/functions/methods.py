@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch._autograd.engine import backward
 from fnjax.torch._autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.deferred.number import Number, number
 from fnjax.torch.deferred.selection import takes_selections
+from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.creation import TYPES, construct, uninitialised
 from fnjax.torch.functions.to_arguments import read_conversion
@@ -24,21 +26,16 @@ from fnjax.torch.memory.dtypes import as_dtype, cast_entries, dtype
 from fnjax.torch.memory.numpy_sharing import to_numpy
 from fnjax.torch.memory.strides import FORMATS, channels_last, in_format, is_channels_last, pack, preserve
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
-from fnjax.torch.names.registry import KNOWN, find_function
+from fnjax.torch.names.registry import find_function
 from fnjax.torch.recording.graph import Value, compute
 from fnjax.torch.recording.journal import note_storage, refuse_in_branch
 from fnjax.torch.views import strided
 from fnjax.torch.views.indexing import write
 from fnjax.torch.views.sections import unbind
 
-METHODS: dict[str, Any] = {
-    name.rpartition(".")[2]: value for name, value in KNOWN.items() if name.startswith("torch.Tensor.")
-}
 
-
-def method(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Enter a function as a method of Tensor."""
-    name = function.__name__
+def method(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
+    """Enter a function as a method of Tensor, by default of its own name."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -46,7 +43,7 @@ def method(function: Callable[..., Any]) -> Callable[..., Any]:
             return distribute(function, args, kwargs)
         return function(*args, **kwargs)
 
-    METHODS[name.rstrip("_") if name in {"int_", "float_", "bool_"} else name] = call
+    KNOWN[f"torch.Tensor.{name or function.__name__}"] = call
     return function
 
 
@@ -148,8 +145,8 @@ class _Memory:
         raise NotSupported(f"{name} of a tensor's storage", "use methods of the tensor")
 
 
-METHODS["untyped_storage"] = lambda self: _Memory(self, typed=False)
-METHODS["storage"] = lambda self: _Memory(self, typed=True)
+KNOWN["torch.Tensor.untyped_storage"] = lambda self: _Memory(self, typed=False)
+KNOWN["torch.Tensor.storage"] = lambda self: _Memory(self, typed=True)
 
 
 @method
@@ -180,7 +177,7 @@ def numel(self: Tensor) -> int:
     return self.layout.size
 
 
-METHODS["nelement"] = numel
+KNOWN["torch.Tensor.nelement"] = numel
 
 
 @method
@@ -189,7 +186,7 @@ def dim(self: Tensor) -> int:
     return self.ndim
 
 
-METHODS["ndimension"] = dim
+KNOWN["torch.Tensor.ndimension"] = dim
 
 
 @method
@@ -254,11 +251,11 @@ for _name, _own in {
     "cfloat": "complex64",
     "cdouble": "complex128",
 }.items():
-    METHODS[_name] = _to(dtype(_own))
+    KNOWN[f"torch.Tensor.{_name}"] = _to(dtype(_own))
 for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream"):
-    METHODS[_name] = lambda self, *_, **__: self
+    KNOWN[f"torch.Tensor.{_name}"] = lambda self, *_, **__: self
 for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
-    METHODS[_name] = KNOWN[f"torch.{_name}"] = lambda self: (
+    KNOWN[f"torch.Tensor.{_name}"] = KNOWN[f"torch.{_name}"] = lambda self: (
         strided.copy(self, preserve(self.layout)) if isinstance(self.memory, Derived) else self
     )
 
@@ -273,6 +270,7 @@ def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
 @method
 def fill_(self: Tensor, value: Any) -> Tensor:
     """Write one number everywhere."""
+    check_shapes("fill", {"value": value})
     return copy_(self, value)
 
 
@@ -310,7 +308,7 @@ def resize_(self: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     return self
 
 
-METHODS["resize_as_"] = KNOWN["torch.resize_as_"] = lambda self, other, memory_format=None: resize_(
+KNOWN["torch.Tensor.resize_as_"] = KNOWN["torch.resize_as_"] = lambda self, other, memory_format=None: resize_(
     self, *other.shape, memory_format=memory_format
 )
 
@@ -335,7 +333,6 @@ def _extend(tensor: Tensor, size: int) -> None:
     memory.layout, memory.version = layouts.make_layout((size,)), memory.version + 1
 
 
-@method
 def backward_(
     self: Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None
 ) -> None:
@@ -343,9 +340,7 @@ def backward_(
     backward([self], None if gradient is None else [gradient], retain_graph, create_graph, inputs)
 
 
-METHODS["backward"] = METHODS.pop("backward_")
-
-
+method(backward_, "backward")
 method(register_hook)
 method(register_post_accumulate_grad_hook)
 
@@ -430,7 +425,7 @@ def _with_requires_grad(function: Callable[..., Tensor]) -> Callable[..., Tensor
 
 
 for _name in ("new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full", "new_tensor"):
-    METHODS[_name] = _with_requires_grad(METHODS[_name])
+    KNOWN[f"torch.Tensor.{_name}"] = _with_requires_grad(KNOWN[f"torch.Tensor.{_name}"])
 
 
 def _raw(value: Any) -> Any:

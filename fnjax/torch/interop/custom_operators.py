@@ -12,6 +12,7 @@ import fnjax
 from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch._autograd.arrays import dtype_of, is_array
 from fnjax.torch._autograd.function.codec import TensorCodec
 from fnjax.torch._autograd.function.function import Function, read_class
@@ -28,7 +29,7 @@ from fnjax.torch.interop.operator_bodies import (
     translate_signature,
 )
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import KNOWN, find, known
+from fnjax.torch.names.registry import find
 from fnjax.torch.recording.gradient_mode import FORWARD, Mode, set_mode
 from fnjax.torch.recording.graph import compute
 

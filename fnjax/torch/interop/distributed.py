@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax import collectives
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.interop.point_to_point import (
     P2POp,
@@ -23,7 +24,6 @@ from fnjax.torch.interop.point_to_point import (
 )
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.names.process_groups import ProcessGroup, default_axis, find_axis, get_default, get_rank
-from fnjax.torch.names.registry import KNOWN
 from fnjax.torch.recording.graph import Value, compute
 
 

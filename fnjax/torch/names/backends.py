@@ -5,9 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Any, NoReturn, Self
 
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.names.machine import Device, nothing
-from fnjax.torch.names.registry import KNOWN, known, module
+from fnjax.torch.names.registry import module
 
 
 @known("torch.Stream", "torch.cuda.Stream", "torch.cuda.streams.Stream")

@@ -7,10 +7,10 @@ from typing import Any
 
 import jax
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax._torch_ops.signature import parse_signature
 from fnjax._torch_ops.table.distributions import HOME, METHODS, PARAMETERS
 from fnjax.torch.dispatch.run import run
-from fnjax.torch.names.registry import KNOWN
 
 
 class Distribution:

@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.dispatch.autocast import Autocast, custom_bwd, custom_fwd, find_block
-from fnjax.torch.names.registry import KNOWN, known
 from fnjax.torch.recording.rng import fork, get_state, restart, set_state
 
 

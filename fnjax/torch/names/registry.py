@@ -1,4 +1,4 @@
-"""The names of torch: modules, functions of the table, and what others enter as KNOWN."""
+"""The names of torch as loaded files use them: modules, functions of the table, and what is in KNOWN."""
 
 from __future__ import annotations
 
@@ -9,23 +9,11 @@ from typing import Any
 
 from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
 from fnjax._torch_ops.jax_functions.trees import _tree_flatten, _tree_unflatten
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.deferred.missing import Missing, Reason
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.errors import NoSuchNameError
 from fnjax.torch.memory.dtypes import check_castable
-from fnjax.torch.views import strided
-
-KNOWN: dict[str, Any] = {}  # by qualified name: functions, classes and constants that are not in a table
-
-
-def known(*names: str) -> Callable[[Any], Any]:
-    """Enter an object under qualified names."""
-
-    def enter(value: Any) -> Any:
-        KNOWN.update(dict.fromkeys(names, value))
-        return value
-
-    return enter
 
 
 class Namespace(types.ModuleType):
@@ -106,7 +94,7 @@ def _list_modules() -> frozenset[str]:
 
 def list_names(name: str) -> list[str]:
     """Return the public names of the module of a qualified name, modules not among them."""
-    names = (n.removeprefix(f"{name}.") for n in {*TABLE, *KNOWN, *strided.VIEWS} if n.startswith(f"{name}."))
+    names = (n.removeprefix(f"{name}.") for n in {*TABLE, *KNOWN} if n.startswith(f"{name}."))
     return sorted(n for n in names if "." not in n and not n.startswith("_"))
 
 
@@ -114,8 +102,6 @@ def find(name: str) -> Any:
     """Return the object of a qualified name, or None."""
     if name in KNOWN:
         return KNOWN[name]
-    if name in strided.VIEWS:
-        return strided.VIEWS[name]
     operation = TABLE.get(name)
     if operation is None and isinstance(find_operation(name), Absent) and name not in _list_modules():
         operation = find_operation(name)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.views.strided import VIEWS, _axis, narrow, select, view
+from fnjax.torch.views.strided import _axis, narrow, select, view
 
 
 @view("+split +unsafe_split +split_with_sizes +unsafe_split_with_sizes")
@@ -51,7 +52,7 @@ def _split_axis(axis: int) -> Callable[..., Any]:
 
 
 for _name, _at in {"hsplit": 1, "vsplit": 0, "dsplit": 2}.items():
-    VIEWS[f"torch.{_name}"] = VIEWS[f"torch.Tensor.{_name}"] = _split_axis(_at)
+    KNOWN[f"torch.{_name}"] = KNOWN[f"torch.Tensor.{_name}"] = _split_axis(_at)
 
 
 @view("+unbind")

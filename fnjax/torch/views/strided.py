@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import on_operands
 from fnjax.torch.deferred.selection import Selection
@@ -19,8 +20,6 @@ from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.strides import Strides, preserve
 from fnjax.torch.memory.tensor import Tensor, derive, make
 from fnjax.torch.recording.graph import compute
-
-VIEWS: dict[str, Callable[..., Any]] = {}  # by torch's qualified names, torch.t and torch.Tensor.t
 
 
 def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -40,9 +39,9 @@ def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
         for name in names.split():
             if name.startswith("+"):
-                VIEWS[f"torch.{name[1:]}"] = VIEWS[f"torch.Tensor.{name[1:]}"] = function
+                KNOWN[f"torch.{name[1:]}"] = KNOWN[f"torch.Tensor.{name[1:]}"] = function
             else:
-                VIEWS[f"torch.Tensor{name}" if name.startswith(".") else name] = function
+                KNOWN[f"torch.Tensor{name}" if name.startswith(".") else name] = function
         return function
 
     return enter
@@ -193,7 +192,7 @@ def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
 
 
 for _name in ("swapaxes", "swapdims"):
-    VIEWS[f"torch.{_name}"] = VIEWS[f"torch.Tensor.{_name}"] = lambda x, a=None, b=None, **named: transpose(
+    KNOWN[f"torch.{_name}"] = KNOWN[f"torch.Tensor.{_name}"] = lambda x, a=None, b=None, **named: transpose(
         x, *(v for v in (a, b, *named.values()) if v is not None)
     )
 
@@ -323,7 +322,7 @@ def _add_axes(x: Tensor, rank: int) -> Tensor:
 
 
 for _rank in (1, 2, 3):
-    VIEWS[f"torch.atleast_{_rank}d"] = _at_least(_rank)
+    KNOWN[f"torch.atleast_{_rank}d"] = _at_least(_rank)
 
 
 @view("torch.meshgrid torch.functional.meshgrid")
@@ -424,15 +423,11 @@ def _component(part: str) -> Callable[[Tensor], Tensor]:
     return component
 
 
-VIEWS["torch.real"], VIEWS["torch.imag"] = real, imag = _component("real"), _component("imag")
-# Attributes that are views.
-ATTRIBUTES: dict[str, Callable[[Tensor], Tensor]] = {
-    "T": lambda x: x.show(x.layout.T),
-    "H": _conjugate_transpose,
-    "mH": adjoint,
-    "mT": lambda x: _transpose_matrices(x, "tensor.mT"),
-    "data": detach,
-    "real": real,
-    "imag": imag,
+KNOWN["torch.real"], KNOWN["torch.imag"] = real, imag = _component("real"), _component("imag")
+KNOWN |= {
+    "torch.Tensor.T": property(lambda x: x.show(x.layout.T)),
+    "torch.Tensor.H": property(_conjugate_transpose),
+    "torch.Tensor.mH": property(adjoint),
+    "torch.Tensor.mT": property(lambda x: _transpose_matrices(x, "tensor.mT")),
 }
-IN_PLACE = {"t_", "transpose_", "swapaxes_", "swapdims_", "squeeze_", "unsqueeze_", "as_strided_"}
+IN_PLACE = ("t", "transpose", "swapaxes", "swapdims", "squeeze", "unsqueeze", "as_strided")  # methods with `_`

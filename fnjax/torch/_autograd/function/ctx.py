@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import known
 from fnjax.torch.recording.graph import Value
 
 

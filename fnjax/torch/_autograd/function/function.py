@@ -15,6 +15,7 @@ from fnjax._function.arguments import Arguments
 from fnjax._function.forward import run_bound
 from fnjax._function.spec import METHODS, Options, Spec, read_methods, read_spec
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, kind_of
 from fnjax.torch._autograd.function.call import Call, Constant
 from fnjax.torch._autograd.function.captured import Draws, NeedsInputs, is_node, reach
@@ -25,7 +26,6 @@ from fnjax.torch._autograd.function.writes import share_unmarked, write
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import map_leaves
-from fnjax.torch.names.registry import known
 from fnjax.torch.recording.graph import Storage, Value, compute
 
 

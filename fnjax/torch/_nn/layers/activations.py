@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_layers, constructor, enter_layer, init
 from fnjax.torch._nn.module.module import Module
-from fnjax.torch.names.registry import KNOWN
 
 add_layers(
     "activation",

@@ -6,10 +6,10 @@ import operator
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
+from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.module.parameter import Parameter
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import KNOWN, known
 
 
 class _Numbered(Module):

@@ -7,10 +7,11 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import known, module
+from fnjax.torch.names.registry import module
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")

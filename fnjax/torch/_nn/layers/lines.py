@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax._torch_ops.signature import parse_signature
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.module.parameter import Parameter
-from fnjax.torch.names.registry import KNOWN, find, module
+from fnjax.torch.names.registry import find, module
 
 torch, F, init = module("torch"), module("torch.nn.functional"), module("torch.nn.init")
 _LEGACY = {"size_average", "reduce"}  # of losses; `reduction` says the same

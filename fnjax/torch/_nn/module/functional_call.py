@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch._nn.module.copies import Rebinding, call_copy
 from fnjax.torch._nn.module.module import Module, functional
@@ -18,7 +19,6 @@ from fnjax.torch._nn.module.parameter import set_value
 from fnjax.torch.deferred.number import NUMBERS
 from fnjax.torch.interop.arrays import jax_view
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import known
 
 State = Mapping[str, Any]
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
+from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.function.captured import Stateful, is_node
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch._nn.module.backward_hooks import HookedCall
@@ -26,7 +27,6 @@ from fnjax.torch.functions.to_arguments import read_conversion
 from fnjax.torch.interop.arrays import jax_view
 from fnjax.torch.memory.strides import FORMATS
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import known
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 

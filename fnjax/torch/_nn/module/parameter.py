@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import jax
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.arrays import dtype_of
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.creation import TYPES, construct
@@ -13,7 +14,6 @@ from fnjax.torch.memory.dtypes import default_dtype
 from fnjax.torch.memory.layout import make_layout
 from fnjax.torch.memory.strides import preserve
 from fnjax.torch.memory.tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
-from fnjax.torch.names.registry import known
 from fnjax.torch.recording.graph import Storage, Value
 
 

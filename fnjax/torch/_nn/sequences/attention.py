@@ -6,9 +6,9 @@ import math
 import warnings
 from typing import Any
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._nn.layers.linear import NonDynamicallyQuantizableLinear
 from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_parameter, constructor, enter_layer, init, signed, torch
-from fnjax.torch.names.registry import known
 
 
 def _as_added(mask: Any, name: str, dtype: Any, other: Any = None) -> Any:

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import KNOWN, module
+from fnjax.torch.names.registry import module
 
 torch, F = module("torch"), module("torch.nn.functional")
 

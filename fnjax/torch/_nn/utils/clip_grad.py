@@ -7,9 +7,10 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import KNOWN, module
+from fnjax.torch.names.registry import module
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 torch = module("torch")

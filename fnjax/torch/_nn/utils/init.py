@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import KNOWN
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 from fnjax.torch.recording.rng import next_key
 

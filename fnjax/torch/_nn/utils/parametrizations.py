@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.utils.init import skip_draws
 from fnjax.torch._nn.utils.parametrize import register_parametrization
 from fnjax.torch._nn.utils.weight_hooks import is_transposed, iterate, norm_except_dim, reshape_to_matrix, weigh
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import known, module
+from fnjax.torch.names.registry import module
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._nn.layers.containers import ModuleDict, ModuleList
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.module.parameter import Parameter
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import known
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 _cache: ContextVar[dict[tuple[Any, str], Tensor] | None] = ContextVar("_cache", default=None)

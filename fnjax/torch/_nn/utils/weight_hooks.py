@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from fnjax._torch_ops.registry import known
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.module.parameter import Parameter
 from fnjax.torch._nn.utils.clip_grad import enter_utility
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.names.registry import known, module
+from fnjax.torch.names.registry import module
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 torch, F = module("torch"), module("torch.nn.functional")
