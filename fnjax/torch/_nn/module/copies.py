@@ -226,7 +226,8 @@ class Rebinding:
         def fill() -> None:
             if isinstance(made, Tensor):
                 for name in list_slots(type(value)):
-                    object.__setattr__(made, name, getattr(value, name))
+                    if (member := getattr(value, name, UNBOUND)) is not UNBOUND:
+                        object.__setattr__(made, name, member)
                 made.memory, made.grad, made._cached = self._copy_storage(value.memory), self._copy(value.grad), None
                 made._made_in = Tensor.over(made.memory, made.layout, made.dtype)._made_in
             else:
