@@ -35,8 +35,9 @@ def wrap_array(array: Any, kind: Kind) -> Tensor:
     own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
     flag = kind.requires_grad and own.kind in {"float", "complex"}
     strides = kind.strides if array.ndim == len(kind.strides or ()) else None  # not with an axis of vmap
-    made = make(array, own, value=Value(array, requires_grad=flag), strides=strides)
-    made.value.leaf = made if flag else None
+    value = Value(array, requires_grad=flag)
+    made = make(array, own, value=value, strides=strides)
+    value.leaf = made if flag else None
     return made
 
 

@@ -42,17 +42,14 @@ def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = No
     if not is_transformed() or not mode.enabled:
         return function(*args, **named)
     draws = Stream()
-    with Journal(is_branch=False) as journal:
+    with Journal(is_branch=False, is_undone=True):
         start = next_serial()
 
         def run() -> list[Any]:
             with draws.resume(), watch():
                 return [s.value.array for s in _list_made(function(*args, **named), start)]
 
-        try:
-            arrays = jax.checkpoint(run)()
-        finally:
-            journal.take_back()
+        arrays = jax.checkpoint(run)()
     start = next_serial()
     with draws.resume():
         results = function(*args, **named)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import fnjax
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.function.captured import reach
-from fnjax.torch._autograd.function.conditional_gradients import call_backward
+from fnjax.torch._autograd.function.conditional_gradients import call_checked
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch.errors import NotSupported
@@ -222,7 +222,11 @@ class _Hooked(fnjax.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Any) -> Any:
         call, own, arrays = ctx.call, ctx.own, ctx.saved_tensors
-        found = call_backward("a hook", call, lambda g: call.run([g], [own], arrays), [gradient])
+
+        def run(g: Any) -> list[Any]:
+            return call.run([g], [own], arrays)  # type: ignore[no-any-return]
+
+        found = call_checked("a hook", run, [gradient]) if call.is_conditional else run(gradient)
         return (*found, None, None, *(None for _ in arrays[1:]))
 
 

@@ -199,10 +199,10 @@ class Plan:
             each = self._operation.first.each or self._operation.strides == "each"
             raise RuntimeError(_describe_shapes(self._spelling, tensors, e, each)) from e
         made = [self._make_result(i, v, tensors) for i, v in enumerate(results)]
-        if self._has_origin and not is_known(results[0].array):
+        if self._has_origin and isinstance(results[0].array, jax.core.Tracer):
             origin = self._compute_in, *_put(self._values.values(), given)
             for i, x in enumerate(made):
-                x.value.origin = (function, i, *origin)
+                x.memory.value.origin = (function, i, *origin)
         out = tree.unflatten(made)
         fields = self._overload.fields
         if fields and isinstance(out, (tuple, list)) and len(out) == len(fields):

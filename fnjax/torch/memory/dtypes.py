@@ -6,6 +6,7 @@ the dtype that the source sees, and its promotion, are those of int64.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any, ClassVar, Self
 
@@ -125,6 +126,7 @@ def default_dtype() -> dtype:
     return FLOAT32 if own is None else own
 
 
+@functools.cache
 def as_dtype(given: Any) -> dtype:
     """Return the dtype of torch for one of torch's, NumPy's, JAX's or Python's.
 

@@ -277,7 +277,7 @@ def compute(
     arrays = [p.array for p in (*parents, *reads)]
     recorded = differentiable and mode.enabled and not mode.constant and any(p.requires_grad for p in parents)
     draws = Stream() if recorded else None
-    if is_transformed() and all(is_small(a) for a in arrays):
+    if not any(isinstance(a, jax.core.Tracer) for a in arrays) and is_transformed() and all(map(is_small, arrays)):
         with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
             results = function(*arrays)
     else:

@@ -19,14 +19,17 @@ class Journal:
         is_branch: whether the block is a branch whose condition is traced.
         state: of a branch, what else it can reach (state.State).
         is_loop: whether it is an iteration of a loop that ends on a traced value.
+        is_undone: whether the writes are undone at the end.
 
     Attributes:
         storages: the storages that were written to.
         has_launched: whether a Triton kernel was launched.
     """
 
-    def __init__(self, is_branch: bool = True, state: Any = None, is_loop: bool = False) -> None:
-        self.outer, self.state = _current.get(), state
+    def __init__(
+        self, is_branch: bool = True, state: Any = None, is_loop: bool = False, is_undone: bool = False
+    ) -> None:
+        self.outer, self.state, self._is_undone = _current.get(), state, is_undone
         self.is_loop: bool = is_loop or (self.outer is not None and self.outer.is_loop)
         self.is_branch: bool = is_branch or (self.outer is not None and self.outer.is_branch)
 
@@ -38,6 +41,8 @@ class Journal:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if self._is_undone and self.storages:
+            self.take_back()
         _current.reset(self._token)
 
     def take_back(self) -> dict[int, tuple[Any, Any]]:

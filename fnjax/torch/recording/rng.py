@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Self
 
@@ -121,18 +122,18 @@ class Stream:
         """True once something was drawn from here."""
         return self._block is not None and self._block._count > self._count
 
-    @contextlib.contextmanager
-    def resume(self, key: Any = None, iteration: Any = None) -> Iterator[None]:
+    def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
         """Draw from here in a block.
 
         Args:
             key: the block's key as an operand of the program that is traced.
             iteration: of a loop, whose body is traced once.
         """
-        if self._block is None:
-            yield
-            return
-        block = copy.copy(self._block)
+        return contextlib.nullcontext() if self._block is None else self._resume(self._block, key, iteration)
+
+    @contextlib.contextmanager
+    def _resume(self, own: seed, key: Any, iteration: Any) -> Iterator[None]:
+        block = copy.copy(own)
         block._count = self._count
         if key is not None:
             block._key = block._root = key
@@ -140,7 +141,7 @@ class Stream:
             block._key = jax.random.fold_in(jax.random.fold_in(block._key, self._count + 1), iteration)
         with block:
             yield
-        self._block._count = max(self._block._count, block._count)
+        own._count = max(own._count, block._count)
 
 
 class State:

@@ -9,6 +9,8 @@ from typing import Any
 from fnjax._contexts import AUTOCAST
 from fnjax.torch._autograd.arrays import Kind, kind_of
 from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
+from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.memory.trees import list_leaves, map_leaves
 from fnjax.torch.recording.graph import Storage, Value
@@ -36,6 +38,7 @@ class Call:
         returned: for each result the argument that it is, after forward wrote to that.
         nested: each result that is a container of tensors, by its index, with its leaves: kinds of tensors, indices of
             arguments, and constants.
+        contained: the number of tensors in these that are no arguments: the last results, without gradients.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
         attributes: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ...
@@ -54,9 +57,12 @@ class Call:
         self.autocast = AUTOCAST.value
         first = len(args) - reached
         functions = [f for a in args if isinstance(f := a.value if isinstance(a, Constant) else a, CALLABLE)]
-        closed_over = {id(t) for t in reach(functions, whole=True)}
+        closed_over = {id(t) for t in reach(functions, whole=True)} if functions else ()
         self.objects = [
-            a if i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout) else None
+            a
+            if isinstance(a, Tensor)
+            and (i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout))
+            else None
             for i, a in enumerate(args)
         ]
         self.needs = [isinstance(a, Tensor) and a.requires_grad and is_known(a.array) for a in args]
@@ -67,11 +73,37 @@ class Call:
         self.dirty: set[int] = set()
         self.returned: list[int | None] = []
         self.nested: dict[int, tuple[Any, list[Any]]] = {}
+        self.contained = 0
         self.is_conditional = False
         self.lenders: list[int | None] = []
         self.attributes: dict[str, int] = {}
         self.guards: dict[str, Storage] = {}
         self.altered: list[str] = []
+
+    def note_results(
+        self, own: FunctionCtx, tensors: Sequence[Any], members: Sequence[Any], written: list[int]
+    ) -> dict[int, int]:
+        """Note what the results and the attributes of ctx are; return the indices of the arguments by their ids.
+
+        Args:
+            own: the ctx, after forward.
+            tensors: the arguments.
+            members: the results.
+            written: the indices of the arguments that forward wrote to.
+        """
+        inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
+        self.changed = written
+        self.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
+        self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
+        self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
+        own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
+        self.attributes = {k: i for k, v in vars(own).items() if (i := own_tensors.get(id(v))) is not None}
+        owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
+        self.lenders = [
+            owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
+            for i, (m, target) in enumerate(zip(members, self.returned, strict=True))
+        ]
+        return inputs
 
     def take_containers(self, members: list[Any], indices: Mapping[int, int]) -> list[Any]:
         """Replace the results that are containers of tensors by None; return the arrays of those tensors.
@@ -87,12 +119,8 @@ class Call:
                 parts = [indices.get(id(x), kind_of(x)) if isinstance(x, Tensor) else Constant(x) for x in leaves]
                 arrays += [x.array for x, part in zip(leaves, parts, strict=True) if isinstance(part, Kind)]
                 self.nested[i], members[i] = (m, parts), None
+        self.contained = len(arrays)
         return arrays
-
-    @property
-    def contained(self) -> int:
-        """The number of tensors in containers that are no arguments: the last results, without gradients."""
-        return sum(isinstance(part, Kind) for _, parts in self.nested.values() for part in parts)
 
     def fill_container(self, i: int, args: Sequence[Any], values: Iterator[Value]) -> Any:
         """Return a result that is a container; its tensors have no gradient, as in PyTorch, unless they are arguments.

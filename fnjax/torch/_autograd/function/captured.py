@@ -47,33 +47,29 @@ class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again wi
         self.tensors = tensors
 
 
-class Draws:
+class Draws(Stream):
     """Random numbers of forward. A traced key is an operand: forward may run again when its trace has ended.
 
     Attributes:
-        stream: where they begin.
         operand: the data of a traced key, once it is known that forward draws.
     """
 
-    def __init__(self) -> None:
-        self.stream = Stream()
-        self.operand: Tensor | None = None
+    operand: Tensor | None = None
 
-    def resume(self) -> AbstractContextManager[None]:
+    def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
         """Draw what forward draws, in a block."""
-        if self.operand is None:
-            return self.stream.resume()
-        impl = jax.random.key_impl(self.stream.key)
-        return self.stream.resume(jax.random.wrap_key_data(self.operand.array, impl=impl))
+        if self.operand is not None:
+            key = jax.random.wrap_key_data(self.operand.array, impl=jax.random.key_impl(self.key))
+        return super().resume(key, iteration)
 
     def check(self) -> None:
         """Raise NeedsInputs if forward has drawn from a traced key that is not an operand yet."""
-        if self.operand is None and self.stream.is_used and isinstance(self.stream.key, jax.core.Tracer):
+        if self.operand is None and self.is_used and isinstance(self.key, jax.core.Tracer):
             raise NeedsInputs([])
 
     def make_operand(self) -> Tensor:
         """Make the data of the key an operand; outside of forward, whose trace ends before."""
-        self.operand = make(jax.random.key_data(self.stream.key))
+        self.operand = make(jax.random.key_data(self.key))
         return self.operand
 
 
@@ -145,7 +141,6 @@ class Reached:
         objects = {id(k.tensor) for k in reachable}
         self._constant = [t for t in constant if id(t) not in objects]
         self._marks = [mark(t) for t in self._constant]
-        self._journal = Journal(is_branch=False)
 
     def __enter__(self) -> Self:
         self._attributes = []
@@ -155,6 +150,7 @@ class Reached:
                 self._attributes.append((own, dict(own)))
                 own.update(attributes)
         if self._reachable:
+            self._journal = Journal(is_branch=False)
             self._journal.__enter__()
             self._block = substituting()
             self._block.__enter__()
@@ -213,8 +209,10 @@ class Reached:
 
 def is_leaf(value: Any) -> bool:
     """Return whether a value is a tensor whose gradient autograd collects."""
-    tensor = issubclass(type(value), Tensor)  # and not what a mask selects
-    return tensor and value.value.leaf is not None and value.value.node is None
+    if not issubclass(type(value), Tensor):  # or what a mask selects
+        return False
+    own = value.value
+    return own.leaf is not None and own.node is None
 
 
 def iterate(container: Any) -> list[Any]:
@@ -252,7 +250,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
         elif isinstance(value, dict):
             stack += value.values()
         elif isinstance(value, (list, tuple, set, frozenset)):
-            stack += iterate(value)
+            stack += value if type(value) in {list, tuple} else iterate(value)
         elif isinstance(value, types.MethodType):
             stack += [value.__self__, value.__func__]
         elif isinstance(value, functools.partial):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -13,11 +14,10 @@ from fnjax._function.backward import gradient_for_static
 from fnjax._function.ctx import NeedsInputGrad
 from fnjax._function.decorators import once_differentiable
 from fnjax._function.spec import Spec
-from fnjax.torch._autograd.arrays import Kind, dtype_of, kind_of, wrap_array
+from fnjax.torch._autograd.arrays import Kind, dtype_of, wrap_array
 from fnjax.torch._autograd.function.call import Call, Constant
 from fnjax.torch._autograd.function.captured import NeedsInputs, Reached, reach, release
-from fnjax.torch._autograd.function.conditional_gradients import call_backward, resolve
-from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch._autograd.function.conditional_gradients import call_checked, resolve
 from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
 from fnjax.torch._autograd.function.saved import Saved, restore_places, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
@@ -33,146 +33,142 @@ from fnjax.torch.recording.journal import Journal, note_reached
 from fnjax.torch.recording.rng import fork
 
 
-class TensorCodec:
+class TensorCodec(NamedTuple):
     """Calls of the methods of a class.
 
-    Args:
+    Attributes:
         cls: the class.
         spec: its methods.
         call: the call of apply; None of an operator, which has a backward only.
     """
 
-    def __init__(self, cls: Any, spec: Spec, call: Any = None) -> None:
-        self._cls, self._spec, self._call = cls, spec, call
+    cls: Any
+    spec: Spec
+    call: Any = None
 
     def forward(self, ctx: Any, args: Sequence[Any]) -> Any:
         """Run forward and setup_context on the arguments as tensors; save what the class's own ctx keeps."""
-        with Journal(is_branch=False) as journal, watch() as read, substituting():
-            try:
-                return self._run_forward(ctx, args, journal, read)
-            finally:
-                journal.take_back()
-
-    def _run_forward(self, ctx: Any, args: Sequence[Any], journal: Journal, read: list[Value]) -> Any:
-        call, spec, n = self._call, self._spec, len(args) - self._call.reached
+        call, spec, n = self.call, self.spec, len(args) - self.call.reached
+        differentiated = ctx._needs
         needs = tuple(
-            (n or known) and not (kind and kind.numbers)
-            for n, known, kind in zip(ctx.needs_input_grad, call.needs, call.kinds, strict=True)
+            (need or known) and not (kind and kind.numbers)
+            for need, known, kind in zip(differentiated, call.needs, call.kinds, strict=True)
         )
-        own = self._cls._ctx()
+        own = self.cls._ctx()
         own.needs_input_grad = NeedsInputGrad(needs[:n])
-        tensors = self._enter(args, needs, call.objects)
-        marks = [mark(t) for t in tensors]
-        given = tensors[:n]
-        with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume(), resume_autocast(call.autocast):
-            if spec.setup_context is not None:
-                result = spec.forward(*given, **call.kwargs)
-                spec.setup_context(own, tuple(given), result)
-            else:
-                result = spec.forward(own, *given, **call.kwargs)
-        for x in result if isinstance(result, tuple) else (result,):
-            if isinstance(x, Deferred):
-                raise x.refuse()
-        _check_reached(tensors, journal, read, own)
-        call.draws.check()
-        call.is_tuple = isinstance(result, tuple)
-        members = list(result) if isinstance(result, tuple) else [result]
-        inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
-        call.changed = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
-        call.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
-        call.results = [kind_of(m) if isinstance(m, Tensor) else None for m in members]
-        call.returned = [inputs[id(m)] if inputs.get(id(m)) in call.changed else None for m in members]
-        own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
-        call.attributes = {k: i for k, v in vars(own).items() if (i := own_tensors.get(id(v))) is not None}
-        owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
-        call.lenders = [
-            owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
-            for i, (m, target) in enumerate(zip(members, call.returned, strict=True))
-        ]
-        if any(ctx.needs_input_grad):
-            save(ctx, own, tensors, members, call, journal.has_launched)
-        nested = call.take_containers(members, inputs)
-        # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
-        changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
-        arrays = [m.array if isinstance(m, Tensor) else m for m in members]
+        objects = substituting() if any(t is not None for t in call.objects) else nullcontext()
+        with watch() as read, objects, Journal(is_branch=False, is_undone=True) as journal:
+            tensors = self._enter(args, needs, call.objects)
+            marks = [mark(t) for t in tensors]
+            given = tensors[:n]
+            with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume(), resume_autocast(call.autocast):
+                if spec.setup_context is not None:
+                    result = spec.forward(*given, **call.kwargs)
+                    spec.setup_context(own, tuple(given), result)
+                else:
+                    result = spec.forward(own, *given, **call.kwargs)
+            members = list(result) if isinstance(result, tuple) else [result]
+            for x in members:
+                if isinstance(x, Deferred):
+                    raise x.refuse()
+            _check_reached(tensors, journal, read, own)
+            call.draws.check()
+            call.is_tuple = isinstance(result, tuple)
+            written = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
+            inputs = call.note_results(own, tensors, members, written)
+            if any(differentiated):
+                save(ctx, own, tensors, members, call, journal.has_launched)
+            nested = call.take_containers(members, inputs) if None in call.results else []
+            # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
+            changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
+            arrays = [m.array if isinstance(m, Tensor) else m for m in members]
         further = [*changed, *nested]  # of which backward gets no gradient
         return (*arrays, *further) if call.is_tuple or further else arrays[0]
 
-    def _enter(self, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Any]) -> list[Any]:
-        """Return the arguments of a method; `objects` are the caller's tensors that stand for themselves, or None."""
-        return [
-            (a.value if isinstance(a, Constant) else as_group(a))
-            if kind is None
-            else _enter_array(a, kind._replace(requires_grad=kind.requires_grad or bool(need)), of)
-            for a, kind, need, of in zip(args, self._call.kinds, needs, objects, strict=True)
-        ]
+    def _enter(self, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Tensor | None]) -> list[Any]:
+        """Return the arguments of a method: arrays as tensors, or as numbers.
+
+        Args:
+            args: the arguments.
+            needs: for each whether it needs a gradient.
+            objects: for each the caller's own tensor, if modules or closures may refer to it.
+        """
+        found: list[Any] = []
+        for a, kind, need, own in zip(args, self.call.kinds, needs, objects, strict=True):
+            if kind is None:
+                found.append(a.value if isinstance(a, Constant) else as_group(a))
+            elif kind.numbers:
+                found.append(make_number(Value(jnp.asarray(a)), kind.numbers))
+            elif own is None:
+                found.append(wrap_array(a, kind._replace(requires_grad=kind.requires_grad or bool(need))))
+            else:
+                is_leaf = (kind.requires_grad or bool(need)) and kind.dtype.kind in {"float", "complex"}
+                substitute(own, jnp.asarray(a), is_leaf)
+                found.append(own)
+        return found
 
     def _refuse_reached(self, reached: Any, name: str) -> None:
         if reached:
-            what = f"{self._cls.__qualname__}.{name}, where the class reaches tensors that are not its arguments"
+            what = f"{self.cls.__qualname__}.{name}, where the class reaches tensors that are not its arguments"
             raise NotSupported(what, "pass them as arguments")
 
     def vmap(self, info: Any, in_dims: Sequence[Any], args: Sequence[Any]) -> Any:
         """Run vmap on the arguments as tensors."""
-        assert self._spec.vmap is not None
-        self._refuse_reached(self._call.reached, "vmap")
-        with Journal(is_branch=False) as journal, set_mode(FORWARD, in_forward=True), exchanging():
-            try:
-                none = [None] * len(args)  # no objects: these have another shape
-                result, out_dims = self._spec.vmap(
-                    info, tuple(in_dims), *self._enter(args, none, none), **self._call.kwargs
-                )
-            finally:
-                journal.take_back()
+        assert self.spec.vmap is not None
+        self._refuse_reached(self.call.reached, "vmap")
+        none = [None] * len(args)  # no objects: these have another shape
+        with Journal(is_branch=False, is_undone=True), set_mode(FORWARD, in_forward=True), exchanging():
+            tensors = self._enter(args, none, none)
+            result, out_dims = self.spec.vmap(info, tuple(in_dims), *tensors, **self.call.kwargs)
         members = result if isinstance(result, tuple) else (result,)
         arrays = tuple(m.array if isinstance(m, Tensor) else m for m in members)
         return arrays if isinstance(result, tuple) else arrays[0], out_dims
 
     def jvp(self, ctx: Any, tangents: Sequence[Any]) -> Any:
         """Run jvp on the tangents as tensors."""
-        assert self._spec.jvp is not None
+        assert self.spec.jvp is not None
         facts: Saved = ctx._facts
         self._refuse_reached(facts.reachable, "jvp")
         own = self._reopen(ctx)
-        saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx.saved_tensors, facts.forward, strict=True)]
+        saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx._saved, facts.forward, strict=True)]
         vars(own)["_own"] |= {"saved": tuple(saved)}
         given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(facts.needs)]]
         with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
-            found = self._spec.jvp(own, *given)
+            found = self.spec.jvp(own, *given)
         members = found if isinstance(found, tuple) else (found,)
         return tuple(m.array if isinstance(m, Tensor) else m for m in members)
 
     def _reopen(self, ctx: Any) -> FunctionCtx:
         """Return the class's own ctx as forward left it, but for what it saved."""
-        own: FunctionCtx = self._cls._ctx()
+        own: FunctionCtx = self.cls._ctx()
         own.needs_input_grad = NeedsInputGrad(ctx._facts.needs)
         vars(own).update({k: release(getattr(ctx, k)) for k in ctx._facts.attributes})
         return own
 
     def backward(self, ctx: Any, grad_outputs: Sequence[Any]) -> Any:
         """Run backward on the gradients as tensors; return its gradients, and those of tensors that it reaches."""
-        method = self._spec.backward
+        method = self.spec.backward
+        run = self._run_checked if self.call is not None and self.call.is_conditional else self._run_backward
         if getattr(method, "once_differentiable", False):
-            run = functools.wraps(method)(lambda ctx, *grads: self._check_backward(ctx, grads))  # type: ignore[arg-type]
-            return once_differentiable(run)(ctx, *grad_outputs)
-        return self._check_backward(ctx, grad_outputs)
+            run = once_differentiable(functools.wraps(method)(functools.partial(run)))  # type: ignore[arg-type]
+        return run(ctx, *grad_outputs)
 
-    def _check_backward(self, ctx: Any, grads: Sequence[Any]) -> Any:
-        run = functools.partial(self._run_backward, ctx)
-        return call_backward(f"{self._cls.__qualname__}.backward", self._call, run, grads)
+    def _run_checked(self, ctx: Any, *grads: Any) -> Any:
+        return call_checked(f"{self.cls.__qualname__}.backward", functools.partial(self._run_backward, ctx), grads)
 
     def _run_backward(self, ctx: Any, *grads: Any) -> Any:
-        note_reached(self._cls)
+        note_reached(self.cls)
         facts: Saved = ctx._facts
-        own, call = self._reopen(ctx), self._call
-        arrays = iter(ctx.saved_tensors)
+        own, call = self._reopen(ctx), self.call
+        arrays = iter(ctx._saved)
         saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
         for i, at in facts.instead.items():
             kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
             saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
         saved = saved[: min(facts.instead.values(), default=len(saved))]
         attributes = {k: vars(own)[k] for k in facts.attributes}
-        restore_places(facts.places, list_tensors(saved, attributes))
+        if facts.places:
+            restore_places(facts.places, list_tensors(saved, attributes))
         for name, guard in call.guards.items() if call is not None else ():
             if isinstance(guard.value, LostValue):
                 attributes[name].memory.value = guard.value
@@ -184,7 +180,7 @@ class TensorCodec:
         ]
         constant = [saved[k] if isinstance(k, int) else vars(own)[k] for k in facts.constant]
         with (
-            Reached(facts.reachable, arrays, self._cls.__qualname__, facts.modules, constant) as reached,
+            Reached(facts.reachable, arrays, self.cls.__qualname__, facts.modules, constant) as reached,
             fork(),
             set_mode(BACKWARD, in_forward=False),
             exchanging(),
@@ -193,11 +189,12 @@ class TensorCodec:
             if facts.graph is not None:
                 saved, attributes = link_graph(facts.graph, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=vars(own)["_own"] | {"saved": tuple(saved)})
-            before = list_contents(own)
-            is_boxed = getattr(self._cls, "boxed_grads_call", False)
-            method: Any = self._spec.backward
+            is_eager = call is not None and all(map(is_known, grads))
+            before = list_contents(own) if is_eager else {}
+            is_boxed = getattr(self.cls, "boxed_grads_call", False)
+            method: Any = self.spec.backward
             returned = method(own, given) if is_boxed else method(own, *given)
-            if call is not None and all(map(is_known, grads)):
+            if is_eager:
                 self._warn_of_altered(call, find_altered(own, before))
             found = list(returned) if isinstance(returned, tuple) else [returned]
             found = [self._leave(i, f, facts) for i, f in enumerate(found)]
@@ -206,7 +203,7 @@ class TensorCodec:
 
     def _leave(self, index: int, gradient: Any, facts: Saved) -> Any:
         """Return a gradient as an array; None for that of a tensor that is not traced, which may be anything."""
-        call, need = self._call, index < len(facts.needs) and facts.needs[index]
+        call, need = self.call, index < len(facts.needs) and facts.needs[index]
         if isinstance(gradient, Deferred):
             gradient = resolve(gradient, need)
         if call is not None and gradient is not None and index < len(facts.needs):
@@ -214,31 +211,21 @@ class TensorCodec:
                 return None
             kind = call.kinds[index]
             if kind is not None and kind.numbers:
-                name = f"argument {index} ('{self._spec.parameters.name(index)}')"
-                raise gradient_for_static(self._spec.backward, self._spec.name, name, index, gradient)
+                name = f"argument {index} ('{self.spec.parameters.name(index)}')"
+                raise gradient_for_static(self.spec.backward, self.spec.name, name, index, gradient)
         return gradient.array if isinstance(gradient, Tensor) else gradient
 
     def _warn_of_altered(self, call: Call, altered: list[str]) -> None:
         """Warn where backward has changed ctx, and runs once more for the call; that sees ctx as forward left it."""
         if call.altered:
             warnings.warn(
-                f"{self._cls.__qualname__}.backward changed ctx.{call.altered[0]} when it ran for this call before, "
+                f"{self.cls.__qualname__}.backward changed ctx.{call.altered[0]} when it ran for this call before, "
                 "and finds what forward left there, since JAX runs backward on what forward saved; leave ctx as it is "
                 "in backward",
                 UserWarning,
                 stacklevel=2,
             )
         call.altered = altered
-
-
-def _enter_array(array: Any, kind: Kind, object_: Tensor | None) -> Any:
-    """Return an argument as a tensor: the caller's own one if modules or closures may refer to it; or as a number."""
-    if kind.numbers:
-        return make_number(Value(jnp.asarray(array)), kind.numbers)
-    if object_ is None:
-        return wrap_array(array, kind)
-    substitute(object_, jnp.asarray(array), kind.requires_grad and kind.dtype.kind in {"float", "complex"})
-    return object_
 
 
 def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Value], own: FunctionCtx) -> None:
@@ -249,7 +236,7 @@ def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Valu
     for storage, old in journal.storages.values():
         if storage.value is not old and id(storage) not in known_memory:
             found.append(Tensor.over(storage, storage.layout, dtype_of(storage.value.array)))
-    found += reach(vars(own).values())
+    found += reach(v for k, v in vars(own).items() if k != "needs_input_grad")
     new = {id(t.memory): t for t in found if id(t.memory) not in known_memory and t.memory.serial < journal.start}
     if new:
         raise NeedsInputs([*new.values()])

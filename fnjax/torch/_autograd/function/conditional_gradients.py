@@ -15,20 +15,17 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, make
 
 
-def call_backward(name: str, call: Any, backward: Callable[..., Any], gradients: Sequence[Any]) -> Any:
-    """Return `backward(*gradients)`, of arrays; JAX calls it with zeros where PyTorch does not call it.
+def call_checked(name: str, backward: Callable[..., Any], gradients: Sequence[Any]) -> Any:
+    """Return `backward(*gradients)` where JAX calls it with zeros and PyTorch may not call it.
 
     Args:
         name: its name.
-        call: the call whose gradients it computes; None of an operator.
-        backward: the function.
+        backward: the function, of arrays.
         gradients: the gradients.
 
     Raises:
-        NotSupported: a traced test decides on a use of the results, and it does not return zeros for zeros.
+        NotSupported: it does not return zeros for zeros.
     """
-    if call is None or not call.is_conditional:
-        return backward(*gradients)
     program = trace(name, backward, *gradients)
     if not returns_zeros(program.jaxpr, program.closed_over):
         raise NotSupported(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -135,8 +136,8 @@ def read_class(cls: Any) -> Spec:
 
 
 def _apply(cls: type[Function], spec: Spec, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
-    leaves = jax.tree.leaves([*given, *named.values()], is_leaf=is_node)
-    takes_tensors = any(isinstance(leaf, Tensor) for leaf in leaves)
+    trees = [a for a in (*given, *named.values()) if not isinstance(a, jax.Array)]
+    takes_tensors = any(isinstance(leaf, Tensor) for a in trees for leaf in jax.tree.leaves(a, is_leaf=is_node))
     args, kwargs = [*given], named
     if named or len(args) not in spec.parameters.direct:
         args, kwargs = spec.parameters.bind(spec.name, given, named)
@@ -148,6 +149,10 @@ def _apply(cls: type[Function], spec: Spec, given: tuple[Any, ...], named: dict[
             return _run(cls, spec, [*args, *reached], kwargs, len(reached), takes_tensors, draws)
         except NeedsInputs as e:
             reached += e.tensors or [draws.make_operand()]
+
+
+def _to_array(x: Any) -> Any:
+    return x.array if isinstance(x, Tensor) else x
 
 
 def _run(
@@ -186,8 +191,9 @@ def _run(
         found = (call_bound if is_transformed() else run_bound)(on_tensors, Arguments(spec.parameters, {}), full)
         further = call.nested or len(call.changed) > sum(r is not None for r in call.returned)
         members = found if call.is_tuple or further else (found,)
-        others[:] = [None if is_array(m) else m for m in members]
-        made = [m for m in members if is_array(m)]
+        n = len(call.results)
+        others[:] = [None if kind else m for m, kind in zip(members[:n], call.results, strict=True)]
+        made = [*itertools.compress(members, call.results), *members[n:]]
         first = len(made) - call.contained
         return (*made[:first], *map(jax.lax.stop_gradient, made[first:]))
 
@@ -226,5 +232,5 @@ def _run(
         if isinstance(lender, Tensor):
             find_root(lender.memory).lend(results[i].memory)
     if not takes_tensors:
-        results = map_leaves(lambda r: r.array if isinstance(r, Tensor) else r, results)
+        results = [r.array if isinstance(r, Tensor) else map_leaves(_to_array, r) for r in results]
     return tuple(results) if call.is_tuple else results[0]

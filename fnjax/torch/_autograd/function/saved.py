@@ -89,14 +89,14 @@ def save(
         attributes[f"_storage_{i}"] = Tensor.over(t.memory, t.memory.layout, t.dtype)
     reachable: list[Reachable] = []
     modules: list[Any] = []
-    if call is not None and (reach(attributes.values(), modules) or call.reached):
+    if call is not None and ((attributes and reach(attributes.values(), modules)) or call.reached):
         reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
     objects = {id(k.tensor) for k in reachable}
     saved, instead = facts["saved"], dict[int, int]()
     for i, t in enumerate(saved):
         is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
         for m in members if is_other else ():
-            alike = isinstance(m, Tensor) and m.array.shape == t.array.shape and m.dtype is t.dtype
+            alike = isinstance(m, Tensor) and m.layout.shape == t.layout.shape and m.dtype is t.dtype
             one = alike and are_one(t.value, m.value)
             if one is not False:  # where the branches that were taken made them one, t is an output
                 instead[i] = len(saved)
@@ -107,12 +107,12 @@ def save(
         if id(t) in objects
         else t
         if t is None or isinstance(t, OnCtx) or is_constant(t)
-        else kind_of(t, t.requires_grad or (id(t) in outputs and any_needed))
+        else kind_of(t, t.value.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
     arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
-    ctx.save_for_backward(*arrays, *(k.tensor.array for k in reachable))
-    ctx.save_for_forward(*(None if t is None else t.array for t in facts["forward"]))
+    ctx._to_save = (*arrays, *(k.tensor.array for k in reachable))
+    ctx._saved_for_forward = tuple(None if t is None else t.array for t in facts["forward"])
     for name, value in attributes.items():
         setattr(ctx, name, hold(value, objects))
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
@@ -138,9 +138,8 @@ def save(
         instead,
         () if call is None else tuple(find_places(on_ctx, objects, graph is not None)),
     )
-    if facts["non_differentiable"]:
-        ctx.mark_non_differentiable(*(t.array for t in facts["non_differentiable"]))
-    ctx.set_materialize_grads(facts["materialize"])
+    ctx._non_differentiable = tuple(t.array for t in facts["non_differentiable"])
+    ctx._materialize = facts["materialize"]
 
 
 def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -> Iterator[Place]:
