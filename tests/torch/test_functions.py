@@ -712,6 +712,38 @@ def output_written(x):
     y = KeptOutput.apply(x.detach().requires_grad_())
     y.mul_(3).sum().backward()
 
+class Saved(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(x, y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        x, y = ctx.saved_tensors
+        return g * y + x
+
+def saved(x, write, has_gradient=True):
+    t = x.detach().clone().requires_grad_() * 1
+    t.retain_grad()
+    y = Saved.apply(t)
+    total = y.sum()
+    write(x, t, y)
+    if has_gradient:
+        total.backward()
+    return t.grad if has_gradient else total
+
+def double_if_positive(x, t, y):
+    if x[0] > 0:
+        t.mul_(2)
+
+def set_data(x, t, y):
+    t.data = x.detach() * 3
+
+writes = {"x": lambda x, t, y: t[:1].add_(1), "y": lambda x, t, y: y.mul_(2)}
+writes |= {"data": set_data, "if": double_if_positive}
+
 class Counts(Function):
     @staticmethod
     def forward(ctx, x):
@@ -762,6 +794,11 @@ def test_what_shares_memory_with_arguments(tmp_path):
             with pytest.raises(torch.NotSupported, match=f"(?s){message}.*x.clone"):
                 how(torch.jax_view(getattr(shared, name)))(x)
         np.testing.assert_array_equal(how(torch.jax_view(lambda x: shared.kept(x, False)))(x), [2, 2])
+        for write in shared.writes.values():
+            with pytest.raises(RuntimeError, match=r"(?s)modified by an inplace operation.*x\.clone"):
+                how(torch.jax_view(lambda x, write=write: shared.saved(x, write)))(x)
+            total = how(torch.jax_view(lambda x, write=write: shared.saved(x, write, False)))(x)
+            np.testing.assert_allclose(total, jnp.exp(x).sum(), rtol=1e-6)
         w, y = how(torch.jax_view(shared.not_read))(x)
         np.testing.assert_allclose(w, [1.108, 0.856], rtol=1e-6)  # by PyTorch 2.13
         np.testing.assert_allclose(y, [-0.288], rtol=1e-6)

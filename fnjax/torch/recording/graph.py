@@ -14,7 +14,7 @@ import jax
 from fnjax._contexts import AUTOCAST
 from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
 from fnjax._primitives.replace_primal import replace_primal
-from fnjax.torch.errors import NotSupported
+from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.journal import next_serial, note_storage
 from fnjax.torch.recording.rng import Stream
@@ -344,6 +344,34 @@ class LostValue(Value):
         )
 
 
+class OverwrittenValue(LostValue):
+    """Value of a tensor that forward saved, and that was written to before backward."""
+
+    __slots__ = ()
+
+    @property
+    def array(self) -> Any:
+        """Raise PyTorch's error."""
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation\n"
+            f"  fix: save x.clone() in forward, or write to a clone\n  at: {find_line()}"
+        )
+
+
+class Guard:
+    """Note of writes to memory that ctx keeps.
+
+    Attributes:
+        is_lost: whether it was written to.
+    """
+
+    is_lost = False
+
+    def lose(self) -> None:
+        """Note a write."""
+        self.is_lost = True
+
+
 class Storage:
     """Memory that a tensor shares with its views.
 
@@ -354,7 +382,7 @@ class Storage:
         serial: grows with each storage that is made.
         shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
         numpy: what NumPy has of the memory (memory.numpy_sharing), or None.
-        borrowers: weak references to the memory of what Functions returned of this memory, as it was.
+        borrowers: weak references to the memory of what Functions returned of this memory, as it was, and to guards.
     """
 
     __slots__ = ("__weakref__", "borrowers", "layout", "numpy", "serial", "shared", "value", "version")
@@ -365,7 +393,7 @@ class Storage:
     def __init__(self, value: Value, layout: Any) -> None:
         self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
         self.numpy = None
-        self.borrowers: list[weakref.ref[Storage]] = []
+        self.borrowers: list[weakref.ref[Storage | Guard]] = []
 
     @property
     def trace(self) -> Any:
@@ -380,16 +408,24 @@ class Storage:
     def lend(self, other: Storage) -> None:
         """Remember that other memory stands for this: nobody may write to it, or read it after a write to this."""
         other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
+        self.guard(other)
+
+    def guard(self, other: Storage | Guard) -> None:
+        """Let a write to this end what other memory shows, or be noted."""
         self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
 
-    def end_loans(self) -> None:
-        """Refuse reads of memory that stands for this, after a write to this."""
+    def end_loans(self, kind: type = object) -> None:
+        """Refuse reads of memory that stands for this, or what is of a kind, after a write to this."""
         for other in (r() for r in self.borrowers):
-            if other is not None:
-                note_storage(other)
-                other.value = LostValue()
-                other.version += 1
-                other.end_loans()
+            if other is not None and isinstance(other, kind):
+                other.lose()
+
+    def lose(self) -> None:
+        """Refuse reads of this memory."""
+        note_storage(self)
+        self.value = LostValue()
+        self.version += 1
+        self.end_loans()
 
 
 class Substitute(NamedTuple):

@@ -13,7 +13,7 @@ from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.memory.trees import list_leaves, map_leaves
-from fnjax.torch.recording.graph import Storage, Value
+from fnjax.torch.recording.graph import Guard, Value
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -41,9 +41,9 @@ class Call:
         contained: the number of tensors in these that are no arguments: the last results, without gradients.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
-        attributes: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ...
-        guards: for each of these names memory that stands for that of the argument or result, whose value a write to
-            that ends.
+        kept: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ..., and so
+            the indices of the tensors that forward saved.
+        guards: for each of these a note of writes to the memory of the argument or result.
         constants: the indices of the arguments that are tensors which are not traced.
         altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
         draws: the random numbers of forward, which it draws each time that it runs.
@@ -76,8 +76,8 @@ class Call:
         self.contained = 0
         self.is_conditional = False
         self.lenders: list[int | None] = []
-        self.attributes: dict[str, int] = {}
-        self.guards: dict[str, Storage] = {}
+        self.kept: dict[str | int, int] = {}
+        self.guards: dict[str | int, Guard] = {}
         self.altered: list[str] = []
 
     def note_results(
@@ -97,7 +97,8 @@ class Call:
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
         own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
-        self.attributes = {k: i for k, v in vars(own).items() if (i := own_tensors.get(id(v))) is not None}
+        kept = {**vars(own), **dict(enumerate(vars(own)["_own"]["saved"]))}
+        self.kept = {k: i for k, v in kept.items() if (i := own_tensors.get(id(v))) is not None}
         owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.lenders = [
             owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None

@@ -28,7 +28,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
-from fnjax.torch.recording.graph import LostValue, Value, resume_autocast, watch
+from fnjax.torch.recording.graph import LostValue, OverwrittenValue, Storage, Value, resume_autocast, watch
 from fnjax.torch.recording.journal import Journal, note_reached
 from fnjax.torch.recording.rng import fork
 
@@ -169,9 +169,12 @@ class TensorCodec(NamedTuple):
         attributes = {k: vars(own)[k] for k in facts.attributes}
         if facts.places:
             restore_places(facts.places, list_tensors(saved, attributes))
-        for name, guard in call.guards.items() if call is not None else ():
-            if isinstance(guard.value, LostValue):
-                attributes[name].memory.value = guard.value
+        for k, guard in call.guards.items() if call is not None else ():
+            if guard.is_lost and isinstance(k, int):
+                layout = saved[k].layout
+                saved[k] = Tensor.over(Storage(OverwrittenValue(), layout), layout, saved[k].dtype)
+            elif guard.is_lost:
+                attributes[k].memory.value = LostValue()
         own_saved = {"saved": tuple(saved), "is_read": False}
         vars(own)["_own"] |= own_saved | {"sometimes": {k: vars(own)[k] for k in facts.sometimes}}
         given = [

@@ -27,7 +27,7 @@ from fnjax.torch._autograd.function.writes import share_unmarked, write
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import map_leaves
-from fnjax.torch.recording.graph import Storage, Value, compute
+from fnjax.torch.recording.graph import Guard, Value, compute
 
 
 class _Apply:
@@ -222,11 +222,16 @@ def _run(
                 write(args[i], value, i in call.dirty)
     for i in call.nested:
         results[i] = call.fill_container(i, args, values)
-    for name, i in call.attributes.items():
+    guards: dict[int, Guard] = {}
+    for k, i in call.kept.items():
         t = args[i] if i >= 0 else results[-1 - i]
-        if isinstance(t, Tensor) and (i < 0 or call.objects[i] is None):
-            call.guards[name] = Storage(Value(None), None)
-            find_root(t.memory).lend(call.guards[name])
+        t = t.value if isinstance(t, Constant) and isinstance(k, int) else t
+        if isinstance(t, Tensor) and (i < 0 or call.objects[i] is None or isinstance(k, int)):
+            if i not in guards:
+                guards[i] = Guard()
+                for root in t.memory.roots:
+                    root.guard(guards[i])
+            call.guards[k] = guards[i]
     for i, owner in enumerate(call.lenders):
         lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
         if isinstance(lender, Tensor):
