@@ -11,6 +11,20 @@ from fnjax._torch_ops.jax_functions.derivatives import _norm
 from fnjax._torch_ops.jax_functions.rounding import _quotient
 
 
+def _geqrf(x):
+    """Return the QR decomposition as LAPACK has it: reflectors below the diagonal of R, and their scales."""
+    reflectors, scales = jnp.linalg.qr(x, mode="raw")
+    return reflectors.mT, scales
+
+
+def _ormqr(x, tau, other, left=True, transpose=False):
+    """Multiply matrices by the square one that reflectors make."""
+    rest = other.shape[-2 if left else -1] - x.shape[-1]
+    q = _householder(jnp.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, rest)]), tau)
+    q = q.mT.conj() if transpose else q
+    return q @ other if left else other @ q
+
+
 def _logdet(x):
     """Return the logarithm of the determinant; NaN where that is negative."""
     sign, logarithm = jnp.linalg.slogdet(x)

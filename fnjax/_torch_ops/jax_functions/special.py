@@ -1,6 +1,6 @@
 # What ported code carries has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: polynomials, windows, transforms back from windows."""
+"""Functions that ported code carries: polynomials, Bessel and Airy functions, windows, transforms back from windows."""
 
 import jax
 import jax.numpy as jnp
@@ -43,6 +43,89 @@ def _legendre(x, n):
     """Evaluate Legendre's polynomials of degree n."""
     first = jnp.broadcast_to(x, jnp.broadcast_shapes(x.shape, jnp.shape(n)))
     return _polynomial(x, n, first, lambda k, here, last: ((2 * k + 1) * x * here - k * last) / (k + 1))
+
+
+def _bessel(x, kind, order=0):
+    """Return the Bessel function of the first kind (j) or the second (y), of order 0 or 1.
+
+    Below 25 it is the mean of Bessel's integral over points (DLMF 10.9.1), with Neumann's expansion of y in even orders
+    (10.8.3 and 10.23.17) summed in the points' weights; above, Hankel's expansion (10.17.5). Order 1 is minus the derivative of
+    order 0 (10.6.3).
+    """
+    size = jnp.abs(x) if kind == "j" else x
+    if order:
+        found = 0 - jax.jvp(lambda a: _bessel(a, kind), (size,), (jnp.ones_like(x),))[1]
+        other = -found if kind == "j" else jnp.where(x == 0, -jnp.inf, jnp.nan)
+        return jnp.where(x < 0 if kind == "j" else x <= 0, other, found)
+    near, far = jnp.where((size >= 0) & (size < 25), size, 25), jnp.where(size < 25, 25, size)
+    angles = (jnp.arange(32, dtype=x.dtype) + 0.5) * (jnp.pi / 64)
+    waves = jnp.cos(near[..., None] * jnp.sin(angles))
+    inner = jnp.mean(waves, axis=-1)
+    if kind == "y":
+        k = jnp.arange(1, 32, dtype=x.dtype)
+        weights = jnp.sum((-1) ** k / k * jnp.cos(2 * k * angles[:, None]), axis=1)
+        inner = 2 * inner * (jnp.log(near / 2) + 0.5772156649015329) - 4 * jnp.mean(waves * weights, axis=-1)
+        inner = jnp.where(x < 0, jnp.nan, inner / jnp.pi)
+    total = term = jax.lax.complex(jnp.ones_like(x), jnp.zeros_like(x))
+    for k in range(1, 24):
+        term = term * jax.lax.complex(jnp.zeros_like(x), -((2 * k - 1) ** 2) / (8 * k * far))
+        total = total + term
+    wave = jax.lax.complex(jnp.cos(far) + jnp.sin(far), jnp.sin(far) - jnp.cos(far)) * total
+    return jnp.where(size < 25, inner, (wave.real if kind == "j" else wave.imag) / jnp.sqrt(jnp.pi * far))
+
+
+def _scaled_bessel_k(x, order=0):
+    """Return the modified Bessel function of the second kind, of order 0 or 1, times exp(x).
+
+    Below 2 it is the power series (DLMF 10.31.2), above the integral 10.32.9 by the trapezoidal rule; order 1 is minus the
+    derivative of order 0 (10.29.3).
+    """
+    if order:
+        found, slope = jax.jvp(_scaled_bessel_k, (x,), (jnp.ones_like(x),))
+        found = found - slope
+    else:
+        near, far = jnp.where(x < 2, x, 2), jnp.where(x < 2, 2, x)
+        factor, harmonic, series = jnp.ones_like(x), 0.0, 0.0
+        logarithm = -jnp.log(near / 2) - 0.5772156649015329
+        for k in range(13):
+            series = series + factor * (logarithm + harmonic)
+            factor, harmonic = factor * jnp.square(near / 2 / (k + 1)), harmonic + 1 / (k + 1)
+        step = jax.lax.stop_gradient(jnp.arcsinh(jnp.sqrt(20 / far)) / 8)  # to where the integrand is exp(-40)
+        places = jnp.square(jnp.sinh(step[..., None] * jnp.arange(17, dtype=x.dtype) / 2))
+        waves = jnp.exp(-2 * far[..., None] * places)
+        found = jnp.where(x < 2, jnp.exp(near) * series, step * (jnp.sum(waves, axis=-1) - 0.5))
+    found = jnp.where(x < jnp.inf, found, 0)
+    return jnp.where(x > 0, found, jnp.where(x == 0, jnp.inf, jnp.nan))
+
+
+def _airy(x):
+    """Return the Airy function Ai by the trapezoidal rule on its contour integral (DLMF 9.5.4).
+
+    Above -1 the contour is parallel to the real axis, through the saddle point where that is above 1; below -1 it is the path of
+    steepest descent through the saddle point.
+    """
+    right, left = jnp.maximum(x, -1), jnp.maximum(-x, 1)
+    height = jnp.sqrt(jnp.maximum(right, 1))
+    step = jax.lax.stop_gradient(jnp.sqrt(40 / height) / 32)
+    place = step[..., None] * jnp.arange(33, dtype=x.dtype)
+    turns = jnp.cos(place**3 / 3 + (right - height**2)[..., None] * place)
+    total = jnp.sum(jnp.exp(-height[..., None] * place**2) * turns, axis=-1) - 0.5
+    decaying = jnp.exp(height**3 / 3 - right * height) * step * total / jnp.pi
+
+    scale = left**1.5
+    reach = jax.lax.stop_gradient(jnp.sqrt(40 / scale))
+    first, last = jnp.maximum(-1.3 * reach, -3.5), jnp.minimum(reach, 1.6)
+    step = (last - first) / 64
+    real = jnp.exp(first[..., None] + step[..., None] * jnp.arange(65, dtype=x.dtype))
+    root = jnp.sqrt((real + 2) / (3 * real))
+    imaginary = (real - 1) * root
+    slope = real * root - (real - 1) / (3 * real * root)
+    heights = jnp.exp(-scale[..., None] * (real**2 * imaginary - imaginary**3 / 3 - imaginary))
+    phase = 2 / 3 * scale
+    sums = [step * jnp.sqrt(left) * jnp.sum(heights * s, axis=-1) for s in (real, slope)]
+    waving = (sums[0] * jnp.cos(phase) + sums[1] * jnp.sin(phase)) / jnp.pi
+    found = jnp.where(x < -1, waving, decaying)
+    return jnp.where(jnp.isinf(x), jnp.nan, found)
 
 
 def _window(size, sym, function):

@@ -151,9 +151,9 @@ add_absent(
 
 add_absent(
     """
-    torch.geqrf torch.hash_tensor torch.lobpcg torch.lstsq torch.matrix_rank torch.ormqr
+    torch.hash_tensor torch.lobpcg torch.lstsq torch.matrix_rank
     torch.pca_lowrank torch.range torch.solve torch.svd_lowrank torch.eig linalg.ldl_factor linalg.ldl_factor_ex
-    linalg.ldl_solve .apply_ .chalf .eig .geqrf .hash_tensor .index .lstsq .map2_ .map_ .ormqr .solve
+    linalg.ldl_solve .apply_ .chalf .eig .hash_tensor .index .lstsq .map2_ .map_ .solve
     """,
     "is deprecated, internal, or an algorithm that JAX has not",
     "use torch.linalg's newer functions, or write it with jax.numpy",
@@ -161,12 +161,10 @@ add_absent(
 
 add_absent(
     """
-    torch.adaptive_max_pool1d torch.histogram torch.histogramdd
+    torch.adaptive_max_pool1d torch.histogramdd
     F.adaptive_max_pool1d_with_indices F.adaptive_max_pool2d_with_indices F.adaptive_max_pool3d_with_indices
     F.fractional_max_pool2d_with_indices F.fractional_max_pool3d_with_indices
-    special.airy_ai special.bessel_j0 special.bessel_j1
-    special.bessel_y0 special.bessel_y1 special.modified_bessel_k0 special.modified_bessel_k1
-    special.scaled_modified_bessel_k0 special.scaled_modified_bessel_k1 .histogram .to_padded_tensor
+    .to_padded_tensor
     """,
     "has no counterpart in JAX",
     "write it with jax.numpy",

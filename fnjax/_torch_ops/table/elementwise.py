@@ -151,7 +151,8 @@ def _build_sign(call: Call) -> str:
     return {"bool": "input", "complex": "_sgn(input)"}.get(kind, "jnp.sign(input)")
 
 
-add_operation("~sign ~sgn", "input", _build_sign, each=True)
+add_operation("~sign", "input", _build_sign, each=True)
+add_operation("~sgn", "input", _build_sign, each=True)
 add_operation("*frac", "input", "input - jnp.trunc(input)", each=True)
 
 

@@ -53,6 +53,8 @@ linalg.vecdot | x, y, *, dim=-1 | jnp.linalg.vecdot(x, y, axis=dim) | promoted
 linalg.vander | x, N=None | _vander(x, N) | same large
 linalg.tensorinv | A, ind=2 | jnp.linalg.tensorinv(A, ind=ind) | float
 linalg.householder_product | A, tau | jax.lax.linalg.householder_product(A, tau) | float
++geqrf | input | _geqrf(input) | pair fields=a,tau
++ormqr | input, input2, input3, left=True, transpose=False | _ormqr(input, input2, input3, left=left, transpose=transpose) | float
 +orgqr | input, tau | jax.lax.linalg.householder_product(input, tau) | float
 torch.cdist | x1, x2, p=2.0, compute_mode=None | _cdist(x1, x2, p=p) | float
 torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
@@ -291,7 +293,7 @@ def _build_lu_solve(call: Call) -> str:
     if read_flag(call, "left"):
         return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}{', trans=2' * adjoint})"
     if adjoint:
-        raise Refuse("adjoint=True together with left=False is not translated")
+        return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}.mT.conj()).mT.conj()"
     return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}.mT, trans=1).mT"
 
 

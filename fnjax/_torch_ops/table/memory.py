@@ -25,7 +25,9 @@ mark_column(
     "F.hinge_embedding_loss F.margin_ranking_loss F.kl_div F.binary_cross_entropy "
     "F.binary_cross_entropy_with_logits F.poisson_nll_loss torch.frexp torch.dropout F.dropout F.dropout1d "
     "special.hermite_polynomial_h special.hermite_polynomial_he special.laguerre_polynomial_l "
-    "special.legendre_polynomial_p F.normalize F.local_response_norm torch.alpha_dropout "
+    "special.legendre_polynomial_p special.airy_ai special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1 "
+    "special.modified_bessel_k0 special.modified_bessel_k1 special.scaled_modified_bessel_k0 "
+    "special.scaled_modified_bessel_k1 F.normalize F.local_response_norm torch.alpha_dropout "
     "F.alpha_dropout torch.feature_dropout torch.feature_alpha_dropout F.feature_alpha_dropout",
     "each",
 )
@@ -53,6 +55,7 @@ mark_column("strides", "torch.stack", "stack")
 mark_column("strides", "torch.angle", "each if real")  # those of complex numbers are copied
 mark_column("strides", "F.conv_transpose3d", "convolution if bfloat16")
 mark_column("strides", "linalg.lstsq", "solutions")
+mark_column("strides", "linalg.solve linalg.solve_ex linalg.lu_solve", "columns if left")
 mark_column(
     "strides",
     "F.conv2d F.conv3d F.conv_transpose2d torch.convolution",
@@ -67,8 +70,8 @@ for _suffix in ("", "2", "n"):
 mark_column(
     "strides",
     "torch.inverse linalg.inv linalg.inv_ex torch.cholesky linalg.cholesky linalg.cholesky_ex torch.cholesky_solve "
-    "torch.cholesky_inverse linalg.solve linalg.solve_ex linalg.solve_triangular torch.triangular_solve linalg.qr "
+    "torch.cholesky_inverse linalg.solve_triangular torch.triangular_solve linalg.qr "
     "torch.qr linalg.svd torch.svd linalg.eigh linalg.eig linalg.lu_factor linalg.lu_factor_ex torch.lu "
-    "linalg.lu_solve torch.lu_solve linalg.householder_product torch.orgqr torch.stft",
+    "torch.lu_solve torch.geqrf torch.ormqr linalg.householder_product torch.orgqr torch.stft",
     "columns",
 )

@@ -43,6 +43,7 @@ add_lines("""
 +cov | input, *, correction=1, fweights=None, aweights=None | jnp.cov(input, ddof=correction, fweights=fweights, aweights=aweights) | float
 +corrcoef | input | jnp.corrcoef(input) | float
 torch.searchsorted | sorted_sequence, input, *, out_int32=False, right=False, side=None, sorter=None | _searchsorted(sorted_sequence, input, side=side, right=right, sorter=sorter) | int
++histogram | input, bins, *, range=None, weight=None, density=False | jnp.histogram(input, bins, range=range, weights=weight, density=density) | pair fields=hist,bin_edges
 +histc | input, bins=100, min=0, max=0 | _histc(input, bins=(bins), low=(min), high=(max)) | float
 +dist | input, other, p=2 | jnp.linalg.vector_norm(input - other, ord=p) | float
 +renorm .renorm_ | input, p, dim, maxnorm | _renorm(input, p, axis=dim, maxnorm=maxnorm) | float

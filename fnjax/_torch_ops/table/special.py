@@ -1,4 +1,4 @@
-"""Polynomials, windows, and what brings windows' transforms together."""
+"""Polynomials, Bessel and Airy functions, windows, and what brings windows' transforms together."""
 
 from fnjax._torch_ops.record import Call, Refuse
 from fnjax._torch_ops.registry import add_lines, add_operation
@@ -14,6 +14,15 @@ special.hermite_polynomial_h | input, n | _hermite(input, n, 2) | float
 special.hermite_polynomial_he | input, n | _hermite(input, n, 1) | float
 special.laguerre_polynomial_l | input, n | _laguerre(input, n) | float
 special.legendre_polynomial_p | input, n | _legendre(input, n) | float
+special.airy_ai | x | _airy(x) | float precise
+special.bessel_j0 | input | _bessel(input, "j") | float precise
+special.bessel_j1 | input | _bessel(input, "j", 1) | float precise
+special.bessel_y0 | input | _bessel(input, "y") | float precise
+special.bessel_y1 | input | _bessel(input, "y", 1) | float precise
+special.modified_bessel_k0 | input | jnp.exp(-input) * _scaled_bessel_k(input) | float precise
+special.modified_bessel_k1 | input | jnp.exp(-input) * _scaled_bessel_k(input, 1) | float precise
+special.scaled_modified_bessel_k0 | x | _scaled_bessel_k(x) | float precise
+special.scaled_modified_bessel_k1 | x | _scaled_bessel_k(x, 1) | float precise
 """
 )
 

@@ -215,8 +215,8 @@ def find_strides(
     """Return the strides of a result; None where it is contiguous.
 
     Args:
-        rule: of the table's column `strides`; "each if real" where the first tensor has a dtype that is not complex, or
-            "each if bfloat16" where it has that dtype.
+        rule: of the table's column `strides`; "each if real" where the first tensor is not complex, "each if bfloat16"
+            where it has that dtype, "columns if left" where this argument is true.
         shape: of the result.
         tensors: among the arguments.
         values: the arguments by name.
@@ -225,7 +225,7 @@ def find_strides(
         return None
     rule, _, only = rule.partition(" if ")
     own = tensors[0].dtype
-    if only and only not in {own.name, "complex" if own.is_complex else "real"}:
+    if only and not values.get(only, only in {own.name, "complex" if own.is_complex else "real"}):
         return None
     layouts = [t.layout for t in tensors]
     operands = [(x.shape, x.strides) for x in layouts]
