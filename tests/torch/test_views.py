@@ -222,6 +222,55 @@ def test_einsum_without_a_sum_is_a_view():
     assert torch.rot90(x).stride() == (2, 4, 1)
 
 
+BY_NAME = """
+torch.numel(input=x) | 6
+torch.is_floating_point(input=x) | True
+torch.promote_types(type1=torch.int32, type2=torch.float32) | torch.float32
+torch.real(input=x) | x
+torch.positive(input=x) | x
+torch.clone(input=x, memory_format=torch.contiguous_format) | x
+torch.detach(input=x) | x
+torch.t(input=x) | x.T
+torch.permute(input=x, dims=(1, 0)) | x.T
+x.permute(dims=(1, 0)) | x.T
+torch.swapaxes(input=x, axis0=0, axis1=1) | x.T
+x.swapdims(dim0=0, dim1=1) | x.T
+torch.movedim(input=x, source=0, destination=1) | x.T
+torch.reshape(input=x, shape=(3, 2)) | x.reshape(3, 2)
+x.reshape(shape=(3, 2)) | x.reshape(3, 2)
+x.view(size=(3, 2)) | x.reshape(3, 2)
+x.clone().resize_(size=(3, 2)) | x.reshape(3, 2)
+torch.unflatten(input=x, dim=1, sizes=(3, 1)) | x[..., None]
+x[0].expand(size=(2, 3)) | x[0].expand(2, 3)
+torch.broadcast_to(input=x[0], size=(2, 3)) | x[0].expand(2, 3)
+torch.squeeze(input=x[:, :1], dim=1) | x[:, 0]
+x.select(dim=1, index=0) | x[:, 0]
+torch.hsplit(input=x, sections=3)[0] | x[:, :1]
+torch.hsplit(x, indices=(1,))[0] | x[:, :1]
+torch.tensor_split(x, sections=3, dim=1)[0] | x[:, :1]
+torch.split(tensor=x, split_size_or_sections=1)[0] | x[:1]
+x.split(split_size=1)[0] | x[:1]
+torch.split_with_sizes(x, split_sizes=(1, 1))[0] | x[:1]
+torch.chunk(input=x, chunks=2)[0] | x[:1]
+torch.index_put_(input=x.clone(), indices=(torch.tensor(0),), values=x[1])[0] | x[1]
+torch.resize_as_(input=torch.zeros(1), the_template=x.zero_()) | x
+torch.nn.functional.one_hot(input=x.long()).shape | (2, 3, 1)
+"""
+
+
+def test_views_take_the_names_of_pytorch():
+    """Views and other functions that are no lines of the table take PyTorch's names, and raise for others."""
+    x = torch.torch_view(jnp.arange(6.0).reshape(2, 3))
+    for line in BY_NAME.strip().splitlines():
+        found, expected = (eval(part, {"torch": torch, "x": x}) for part in line.split(" | "))
+        if isinstance(expected, torch.Tensor):
+            found, expected = found.tolist(), expected.tolist()
+        assert found == expected, line
+    for call in ("flatten(x, foo=1)", "hsplit(x, foo=1)", "split(x, foo=1)", "t(x, 1)", "transpose(x, dim0=0)"):
+        with pytest.raises(TypeError):
+            eval(f"torch.{call}", {"torch": torch, "x": x})
+
+
 def test_numpy_arrays_in_other_orders_share_memory():
     """`from_numpy(a.T)` has the array's strides and memory, as `.grad` has its tensor's; negative strides raise."""
     a = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -22,7 +22,7 @@ torch.unsqueeze_copy | input, dim | jnp.expand_dims(input, dim) | same rows
 +squeeze .squeeze_ torch.squeeze_copy | input | jnp.squeeze(input) | same view
 torch.squeeze .squeeze_ torch.squeeze_copy | input, dim | _squeeze(input, dim) | same view
 .squeeze .squeeze_ | input, *dim | _squeeze(input, dim) | same view
-.resize_ | input, *shape, memory_format=None | _resize(input, shape) | same
+.resize_ | input, *size, memory_format=None | _resize(input, size) | same
 torch.resize_as_ .resize_as_ | input, the_template, *, memory_format=None | _resize(input, the_template.shape) | same
 +unflatten | input, dim, sizes | _unflatten(input, dim, sizes) | same view rows
 .expand_as | input, other | jnp.broadcast_to(input, other.shape) | same repeat
@@ -128,12 +128,12 @@ add_operation("torch.broadcast_to torch.expand_copy", "input, size", _build_expa
 
 def _build_view(call: Call) -> str:
     """Render a view of another shape, or of the same bits as another dtype."""
-    if call.find_role("shape") == "dtype":
-        return "input.view(shape)"
-    return "input.reshape(shape)"
+    if call.find_role("size") == "dtype":
+        return "input.view(size)"
+    return "input.reshape(size)"
 
 
-add_operation(".view torch.view_copy", "input, *shape", _build_view, alias="view", rows=True)
+add_operation(".view torch.view_copy", "input, *size", _build_view, alias="view", rows=True)
 add_operation(".view torch.view_copy", "input, dtype", "input.view((dtype))", alias="view", recoded=True)
 
 

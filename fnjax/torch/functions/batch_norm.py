@@ -17,7 +17,7 @@ from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 @known("torch.nn.functional.batch_norm")
 def batch_norm(
-    input: Tensor,  # noqa: A002 - PyTorch's name
+    input: Tensor,
     running_mean: Tensor | None,
     running_var: Tensor | None,
     weight: Tensor | None = None,
@@ -74,7 +74,7 @@ def _follow(x: Tensor, mean: Tensor | None, var: Tensor | None, momentum: Any, d
 
 @known("torch.batch_norm")
 def batch_norm_with_flags(
-    input: Tensor,  # noqa: A002 - PyTorch's name
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     running_mean: Tensor | None,
@@ -91,7 +91,7 @@ def batch_norm_with_flags(
 @known("torch.native_batch_norm")
 @with_out
 def native_batch_norm(
-    input: Tensor,  # noqa: A002 - PyTorch's name
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     running_mean: Tensor | None,
@@ -113,7 +113,7 @@ def native_batch_norm(
 
 @known("torch._native_batch_norm_legit")
 @with_out
-def native_batch_norm_legit(input: Tensor, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:  # noqa: A002 - as above
+def native_batch_norm_legit(input: Tensor, weight: Any, bias: Any, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     """Apply native_batch_norm; the running statistics may be left out."""
     rest = rest if len(rest) == 5 else (None, None, *rest)
     return native_batch_norm(input, weight, bias, *rest)
@@ -121,7 +121,7 @@ def native_batch_norm_legit(input: Tensor, weight: Any, bias: Any, *rest: Any) -
 
 @known("torch._batch_norm_with_update")
 @with_out
-def batch_norm_with_update(input: Tensor, *rest: Any) -> tuple[Tensor, ...]:  # noqa: A002 - as above
+def batch_norm_with_update(input: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """Apply native_batch_norm in training; also return an empty tensor in place of a backend's reserve."""
     found = native_batch_norm(input, *rest[:4], True, *rest[4:])
     return (*found, make(jnp.zeros(0, jnp.uint8), DTYPES["uint8"]))
@@ -129,7 +129,7 @@ def batch_norm_with_update(input: Tensor, *rest: Any) -> tuple[Tensor, ...]:  # 
 
 @known("torch.nn.functional.instance_norm")
 def instance_norm(
-    input: Tensor,  # noqa: A002 - PyTorch's name
+    input: Tensor,
     running_mean: Tensor | None = None,
     running_var: Tensor | None = None,
     weight: Tensor | None = None,
@@ -151,7 +151,7 @@ def instance_norm(
 @known("torch.native_group_norm")
 @with_out
 def native_group_norm(
-    input: Tensor,  # noqa: A002 - PyTorch's name
+    input: Tensor,
     weight: Tensor | None,
     bias: Tensor | None,
     N: int,  # noqa: N803 - as above

@@ -61,14 +61,14 @@ def set_default_dtype(d: Any, /) -> None:
 
 
 @known("torch.finfo")
-def finfo(type: Any = None) -> _Info:  # noqa: A002 - PyTorch's name
+def finfo(type: Any = None) -> _Info:
     """Return the limits of a floating-point dtype, as Python numbers."""
     own = (default_dtype() if type is None else as_dtype(type)).to_real()
     return _Info(own, jnp.finfo(own.numpy))  # type: ignore[no-untyped-call] # of ml_dtypes
 
 
 @known("torch.iinfo")
-def iinfo(type: Any) -> _Info:  # noqa: A002 - PyTorch's name
+def iinfo(type: Any) -> _Info:
     """Return the limits of an integer dtype."""
     own = as_dtype(type)
     return _Info(own, jnp.iinfo(own.numpy))  # type: ignore[no-untyped-call] # as above
@@ -83,12 +83,12 @@ def is_tensor(obj: Any) -> Any:
     return isinstance(found, Tensor)
 
 
-KNOWN["torch.numel"] = lambda x: x.numel()
-KNOWN["torch.promote_types"] = lambda a, b: promote(as_dtype(a), as_dtype(b))
+KNOWN["torch.numel"] = lambda input: input.numel()
+KNOWN["torch.promote_types"] = lambda type1, type2: promote(as_dtype(type1), as_dtype(type2))
 KNOWN["torch.get_default_dtype"] = default_dtype
-KNOWN["torch.is_floating_point"] = lambda x: x.dtype.is_floating_point
-KNOWN["torch.is_complex"] = lambda x: x.dtype.is_complex
-KNOWN["torch.clone"] = lambda x, *, memory_format=None: x.clone()
+KNOWN["torch.is_floating_point"] = lambda input: input.dtype.is_floating_point
+KNOWN["torch.is_complex"] = lambda input: input.dtype.is_complex
+KNOWN["torch.clone"] = lambda input, *, memory_format=None: input.clone(memory_format=memory_format)
 
 
 @known("torch.result_type")
@@ -104,17 +104,17 @@ def torch_result_type(tensor1: Any, tensor2: Any) -> dtype:
 @known("torch.masked_select", "torch.Tensor.masked_select")
 @with_out
 @takes_selections
-def masked_select(input: Any, mask: Any) -> Any:  # noqa: A002 - PyTorch's name
+def masked_select(input: Any, mask: Any) -> Any:
     """Return the elements that a mask selects, along one axis."""
     check_dtypes("masked_select", {"mask": mask})
     if not (type(input) is type(mask) is Selection and mask.ndim == input.ndim):
-        input, mask = strided.broadcast_tensors(input, mask)  # noqa: A001 - as above
+        input, mask = strided.broadcast_tensors(input, mask)
     return input[mask]
 
 
 @known("torch.masked_scatter", "torch.Tensor.masked_scatter")
 @with_out
-def masked_scatter(input: Tensor, mask: Tensor, source: Any) -> Tensor:  # noqa: A002 - as above
+def masked_scatter(input: Tensor, mask: Tensor, source: Any) -> Tensor:
     """Return a copy whose elements at a mask come from a source, which may itself be a selection."""
     if type(source) is not Selection or is_known(mask.array):
         found: Tensor = run("torch.masked_scatter", (input, mask, source), {})
@@ -124,7 +124,7 @@ def masked_scatter(input: Tensor, mask: Tensor, source: Any) -> Tensor:  # noqa:
                 raise RuntimeError("Number of elements of source < number of ones in mask")
             found = settle(found, None if is_known(is_enough) else Value(is_enough))
         return found
-    input, mask = strided.broadcast_tensors(input, mask)  # noqa: A001 - as above
+    input, mask = strided.broadcast_tensors(input, mask)
     made = strided.copy(input)
     write_masked(made, mask, 0, source.reshape(-1), may_be_longer=True)
     return made
@@ -138,25 +138,25 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 
 @known("torch.Tensor.index_put_", "torch.index_put_")
 @takes_selections
-def index_put_(self: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
+def index_put_(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Write values at indices, or add them to what is there."""
     if not accumulate and (holds_selection((indices, values)) or any(map(is_traced_mask, indices))):
-        self[tuple(indices)] = values
-        return self
-    return write(self, run("torch.index_put", (self, indices, values, accumulate), {}))
+        input[tuple(indices)] = values
+        return input
+    return write(input, run("torch.index_put", (input, indices, values, accumulate), {}))
 
 
 @known("torch.index_put", "torch.Tensor.index_put")
 @with_out
 @takes_selections
-def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:  # noqa: A002 - as above
+def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
     """Return a copy with values at indices, or with them added to what is there."""
     return index_put_(input.clone(), indices, values, accumulate)
 
 
 @known("torch.nonzero", "torch.Tensor.nonzero")
 @with_out
-def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:  # noqa: A002 - PyTorch's name
+def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """Return the indices of the elements that are not zero: a tensor for each axis, or a row for each element."""
     if is_known(input.array) or not input.ndim:
         return run("torch.nonzero", (input,), {"as_tuple": as_tuple})
@@ -201,7 +201,7 @@ def _show_axes(x: Tensor, names: list[str], result: Sequence[str]) -> Tensor:
 
 @known("torch.rot90", "torch.Tensor.rot90")
 @takes_selections
-def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:  # noqa: A002 - PyTorch's name
+def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:
     """Rotate a tensor by right angles in the plane of two axes."""
     quarters = k % 4
     if quarters % 2 == 0:
@@ -211,7 +211,7 @@ def rot90(input: Tensor, k: int = 1, dims: Any = (0, 1)) -> Tensor:  # noqa: A00
 
 @known("torch.where")
 @with_out
-def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # noqa: A002 - PyTorch's name
+def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:
     """Return elements of one tensor or another."""
     if input is None:
         return nonzero(condition, as_tuple=True)
@@ -219,7 +219,7 @@ def where(condition: Tensor, input: Any = None, other: Any = None) -> Any:  # no
 
 
 def _make_question(name: str) -> Callable[..., Any]:
-    def ask(input: Tensor, other: Tensor, *args: Any, **kwargs: Any) -> Any:  # noqa: A002 - PyTorch's name
+    def ask(input: Tensor, other: Tensor, *args: Any, **kwargs: Any) -> Any:
         return run(f"torch.{name}", (input, other, *args), kwargs).item()
 
     return ask
@@ -232,21 +232,21 @@ for _name in ("allclose", "equal"):  # True or False, not a tensor
 @known("torch.square", "torch.Tensor.square")
 @with_out
 @takes_selections
-def square(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+def square(input: Tensor) -> Tensor:
     """Return the second power: of booleans integers."""
     return run("torch.pow", (input, 2), {})
 
 
 @known("torch.as_strided_copy")
 @with_out
-def as_strided_copy(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
+def as_strided_copy(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """Return a copy of any elements of the storage."""
     return strided.copy(strided.as_strided(input, size, stride, storage_offset))
 
 
 @known("torch.as_strided_scatter", "torch.Tensor.as_strided_scatter")
 @with_out
-def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:  # noqa: A002 - as above
+def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
     """Return a copy with any elements of its storage replaced."""
     made = strided.copy(input)
     strided.as_strided(made, size, stride, storage_offset).copy_(src)
@@ -255,7 +255,7 @@ def as_strided_scatter(input: Tensor, src: Tensor, size: Any, stride: Any, stora
 
 @known("torch.kron", "torch.Tensor.kron")
 @with_out
-def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 - as above
+def kron(input: Tensor, other: Tensor) -> Tensor:
     """Return the Kronecker product, as PyTorch does it: its strides are those of the products in blocks."""
     rank = max(input.ndim, other.ndim)
     outer, inner = ((1,) * (rank - x.ndim) + x.layout.shape for x in (input, other))
@@ -266,7 +266,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 - as above
 
 @known("torch.inner", "torch.Tensor.inner")
 @with_out
-def inner(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002 - as above
+def inner(input: Tensor, other: Tensor) -> Tensor:
     """Return products summed over the last axes, or of a tensor and one without axes."""
     return run("torch.inner", (input, other), {}) if input.ndim and other.ndim else input * other
 
@@ -305,13 +305,13 @@ def native_dropout_backward(grad_output: Any, mask: Any, scale: float) -> Any:
 
 
 @known("torch.is_nonzero")
-def is_nonzero(input: Tensor) -> bool:  # noqa: A002 - PyTorch's name
+def is_nonzero(input: Tensor) -> bool:
     """Return whether the one element is not zero."""
     return bool(input)
 
 
 def _make_dropout(name: str, default: bool) -> Callable[..., Any]:
-    def dropout(input: Tensor, p: float = 0.5, training: bool = default, inplace: bool = False, **named: Any) -> Tensor:  # noqa: A002 - as above
+    def dropout(input: Tensor, p: float = 0.5, training: bool = default, inplace: bool = False, **named: Any) -> Tensor:
         if not named.get("train", training) or p == 0:
             return input
         found = run(name, (input, p, True), {})
@@ -374,7 +374,7 @@ for _name, _kind in {
 
 
 @known("torch._check_is_size")
-def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:  # noqa: A002 - PyTorch's name
+def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
     """Raise where a number is known to be no size, or to be above a bound."""
     KNOWN["torch._check"](i >= 0, message)
     if max is not None:
@@ -382,10 +382,10 @@ def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:  # n
 
 
 @known("torch.nn.functional.one_hot")
-def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(input: Tensor, num_classes: int = -1) -> Tensor:
     """Return vectors with a one at these places; outside of jit their length may be left open."""
-    if num_classes == -1 and is_known(tensor.array):
-        num_classes = int(np.asarray(tensor.array).max(initial=-1)) + 1
+    if num_classes == -1 and is_known(input.array):
+        num_classes = int(np.asarray(input.array).max(initial=-1)) + 1
     text = "Class values must be non-negative and smaller than num_classes, got {index}."
-    check_indices(tensor, num_classes, error=RuntimeError, text=text)
-    return run("torch.nn.functional.one_hot", (tensor, num_classes), {})
+    check_indices(input, num_classes, error=RuntimeError, text=text)
+    return run("torch.nn.functional.one_hot", (input, num_classes), {})

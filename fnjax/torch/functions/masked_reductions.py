@@ -38,7 +38,7 @@ def _count(x: Tensor, mask: Tensor | None, dim: Any, keepdim: bool) -> Any:
 def _make_reduction(name: str, fill: Callable[[dtype], Any]) -> None:
     @known(f"torch.masked.{name}")
     def reduce(
-        input: Tensor,  # noqa: A002 - PyTorch's name
+        input: Tensor,
         dim: Any = None,
         *,
         keepdim: bool = False,
@@ -73,7 +73,7 @@ for _name, _of in {
 
 def _make_along(name: str, fill: Callable[[dtype], Any]) -> None:
     @known(f"torch.masked.{name}")
-    def along(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:  # noqa: A002 - as above
+    def along(input: Tensor, dim: int, *, dtype: Any = None, mask: Tensor | None = None) -> Tensor:
         place = "nn.functional.softmin" if name == "softmin" else name
         return _call(place, _fill(input, mask, fill(input.dtype)), dim, dtype=input.dtype if dtype is None else dtype)
 
@@ -90,7 +90,7 @@ for _name, _of in {
 
 @known("torch.masked.mean")
 def mean(
-    input: Tensor,  # noqa: A002 - as above
+    input: Tensor,
     dim: Any = None,
     *,
     keepdim: bool = False,
@@ -106,7 +106,7 @@ def mean(
 
 @known("torch.masked.median")
 def median(
-    input: Tensor,  # noqa: A002 - as above
+    input: Tensor,
     dim: int = -1,
     *,
     keepdim: bool = False,
@@ -121,8 +121,8 @@ def median(
 
 @known("torch.masked.norm")
 def norm(
-    input: Tensor,  # noqa: A002 - as above
-    ord: float = 2.0,  # noqa: A002 - as above
+    input: Tensor,
+    ord: float = 2.0,
     dim: Any = None,
     *,
     keepdim: bool = False,
@@ -137,8 +137,8 @@ def norm(
 
 @known("torch.masked.normalize")
 def normalize(
-    input: Tensor,  # noqa: A002 - as above
-    ord: float,  # noqa: A002 - as above
+    input: Tensor,
+    ord: float,
     dim: int,
     *,
     eps: float = 1e-12,
@@ -152,7 +152,7 @@ def normalize(
 
 @known("torch.masked.logaddexp")
 def logaddexp(
-    input: Tensor,  # noqa: A002 - as above
+    input: Tensor,
     other: Tensor,
     *,
     dtype: Any = None,
@@ -167,7 +167,7 @@ def logaddexp(
 def _make_spread(name: str) -> None:
     @known(f"torch.masked.{name}")
     def spread(
-        input: Tensor,  # noqa: A002 - as above
+        input: Tensor,
         dim: Any = None,
         unbiased: bool | None = None,
         *,

@@ -219,7 +219,7 @@ def convert(x: Tensor, own: dtype, memory_format: Any = None) -> Tensor:
 
 
 @method
-def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:  # noqa: A001 - PyTorch's name
+def type(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     """Return the name of the tensor's type, or the tensor in another dtype."""
     if dtype is None:
         return next(f"torch.{name}" for name, own in TYPES.items() if own is self.dtype)
@@ -255,8 +255,8 @@ for _name, _own in {
 for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream"):
     KNOWN[f"torch.Tensor.{_name}"] = lambda self, *_, **__: self
 for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
-    KNOWN[f"torch.Tensor.{_name}"] = KNOWN[f"torch.{_name}"] = lambda self: (
-        strided.copy(self, preserve(self.layout)) if isinstance(self.memory, Derived) else self
+    KNOWN[f"torch.Tensor.{_name}"] = KNOWN[f"torch.{_name}"] = lambda input: (
+        strided.copy(input, preserve(input.layout)) if isinstance(input.memory, Derived) else input
     )
 
 
@@ -294,9 +294,9 @@ def set_(
 
 
 @method
-def resize_(self: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
+def resize_(self: Tensor, *shape: Any, size: Any = None, memory_format: Any = None) -> Tensor:
     """Take another shape in the same memory, which is made longer where that does not suffice."""
-    sizes = strided._sizes(shape)
+    sizes = strided._sizes(shape if size is None else [size])
     if sizes == self.layout.shape and memory_format is None:
         return self
     if self.requires_grad and is_known(self.array):  # what is traced requires grad in any case
@@ -308,8 +308,8 @@ def resize_(self: Tensor, *shape: Any, memory_format: Any = None) -> Tensor:
     return self
 
 
-KNOWN["torch.Tensor.resize_as_"] = KNOWN["torch.resize_as_"] = lambda self, other, memory_format=None: resize_(
-    self, *other.shape, memory_format=memory_format
+KNOWN["torch.Tensor.resize_as_"] = KNOWN["torch.resize_as_"] = lambda input, the_template, *, memory_format=None: (
+    resize_(input, *the_template.shape, memory_format=memory_format)
 )
 
 

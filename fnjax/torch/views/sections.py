@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.views.strided import _axis, narrow, select, view
 
 
 @view("+split +unsafe_split +split_with_sizes +unsafe_split_with_sizes")
-def split(x: Tensor, split_size_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
+def split(
+    x: Tensor, split_size_or_sections: Any = None, dim: int = 0, *, split_size: Any = None, split_sizes: Any = None
+) -> tuple[Tensor, ...]:
     """Split an axis into sections of one size, or of these sizes."""
-    sizes = split_size_or_sections if split_size_or_sections is not None else next(iter(named.values()))
+    sizes = next(s for s in (split_size_or_sections, split_size, split_sizes) if s is not None)
     dim = _axis(dim, x.ndim)
     n = x.layout.shape[dim]
     if not isinstance(sizes, (list, tuple)):
@@ -37,22 +37,23 @@ def chunk(x: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
 
 
 @view("+tensor_split")
-def tensor_split(x: Tensor, indices_or_sections: Any = None, dim: int = 0, **named: Any) -> tuple[Tensor, ...]:
+def tensor_split(
+    x: Tensor, indices_or_sections: Any = None, dim: int = 0, *, indices: Any = None, sections: Any = None
+) -> tuple[Tensor, ...]:
     """Split an axis into so many sections, or at these indices."""
-    at = indices_or_sections if indices_or_sections is not None else next(iter(named.values()))
+    at = next(a for a in (indices_or_sections, indices, sections) if a is not None)
     at = np.asarray(at.array).tolist() if isinstance(at, Tensor) else at
     return tuple(x.show(part) for part in np.array_split(x.layout, at, _axis(dim, x.ndim)))
 
 
-def _split_axis(axis: int) -> Callable[..., Any]:
-    def on_axis(x: Tensor, indices_or_sections: Any) -> tuple[Tensor, ...]:
-        return tensor_split(x, indices_or_sections, axis if axis != 1 or x.ndim > 1 else 0)
-
-    return on_axis
+def _split_axis(name: str, axis: int) -> None:
+    @view(f"+{name}")
+    def on_axis(x: Tensor, *at: Any, **named: Any) -> tuple[Tensor, ...]:
+        return tensor_split(x, *at, dim=axis if axis != 1 or x.ndim > 1 else 0, **named)
 
 
 for _name, _at in {"hsplit": 1, "vsplit": 0, "dsplit": 2}.items():
-    KNOWN[f"torch.{_name}"] = KNOWN[f"torch.Tensor.{_name}"] = _split_axis(_at)
+    _split_axis(_name, _at)
 
 
 @view("+unbind")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,12 +24,18 @@ from fnjax.torch.recording.graph import compute
 
 
 def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function as views: `+t` is torch.t and the method."""
+    """Enter a function as views: `+t` is torch.t and the method; its first argument is named input, or tensor."""
     first = names.split(maxsplit=1)[0].lstrip("+").rpartition(".")[2]
 
     def enter(given: Callable[..., Any]) -> Callable[..., Any]:
+        parameters = inspect.signature(given).parameters.values()
+        sizes = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL and p.name != "tensors"), None)
+
         @functools.wraps(given)
         def function(*args: Any, **named: Any) -> Any:
+            for name in ("input", "tensor", sizes) if named else ():  # by position
+                if name in named:
+                    args = (*args, named.pop(name))
             if args and type(args[0]) is Selection:
                 if not hasattr(Tensor, first):
                     raise args[0].refuse(f"torch.{first}")
@@ -84,12 +91,12 @@ def copy(x: Tensor, strides: Strides | None = None) -> Tensor:
 
 
 @view(".view")
-def view_as_shape(x: Tensor, *shape: Any, dtype: Any = None) -> Tensor:
+def view_as_shape(x: Tensor, *size: Any, dtype: Any = None) -> Tensor:
     """Return a view of another shape, or raise; or a copy of the bits as another dtype."""
-    given = shape[0] if len(shape) == 1 else dtype
+    given = size[0] if len(size) == 1 else dtype
     if given is not None and not isinstance(given, (int, tuple, list)) and not hasattr(given, "__index__"):
         return _reinterpret(x, given)
-    sizes = _fill(_sizes(shape), x.layout.size)
+    sizes = _fill(_sizes(size), x.layout.size)
     found = layouts.reshape(x.layout, sizes)
     if found is None:
         raise RuntimeError(
@@ -110,7 +117,7 @@ def _reinterpret(x: Tensor, own: dtype) -> Tensor:
 
 
 @view("torch.view_as_real")
-def view_as_real(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+def view_as_real(input: Tensor) -> Tensor:
     """Return the real and imaginary parts along a last axis."""
     return derive(
         input,
@@ -122,7 +129,7 @@ def view_as_real(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
 
 
 @view("torch.view_as_complex")
-def view_as_complex(input: Tensor) -> Tensor:  # noqa: A002 - PyTorch's name
+def view_as_complex(input: Tensor) -> Tensor:
     """Return complex numbers of the pairs along the last axis."""
     return derive(
         input,
@@ -185,16 +192,16 @@ def t(x: Tensor) -> Tensor:
     return x.show(x.layout.T)
 
 
-@view("+transpose +swapaxes +swapdims")
+@view("+transpose +swapdims")
 def transpose(x: Tensor, dim0: int, dim1: int) -> Tensor:
     """Exchange two axes."""
     return x.show(np.swapaxes(x.layout, _axis(dim0, x.ndim), _axis(dim1, x.ndim)) if x.ndim else x.layout)
 
 
-for _name in ("swapaxes", "swapdims"):
-    KNOWN[f"torch.{_name}"] = KNOWN[f"torch.Tensor.{_name}"] = lambda x, a=None, b=None, **named: transpose(
-        x, *(v for v in (a, b, *named.values()) if v is not None)
-    )
+@view("+swapaxes")
+def swapaxes(x: Tensor, axis0: int, axis1: int) -> Tensor:
+    """Exchange two axes."""
+    return transpose(x, axis0, axis1)
 
 
 @view("+permute")
@@ -376,7 +383,7 @@ def detach(x: Tensor) -> Tensor:
 
 
 @view("torch.positive .positive .as_subclass torch.alias")
-def alias(x: Tensor, *_: Any) -> Tensor:
+def alias(x: Tensor, cls: Any = None) -> Tensor:
     """Return a view of the whole tensor."""
     return x.show(x.layout)
 
@@ -413,6 +420,7 @@ def conj_physical(x: Tensor) -> Tensor:
 
 
 def _component(part: str) -> Callable[[Tensor], Tensor]:
+    @view(f"torch.{part}")
     def component(x: Tensor) -> Tensor:
         if x.dtype.kind != "complex":
             if part == "imag":
@@ -423,7 +431,7 @@ def _component(part: str) -> Callable[[Tensor], Tensor]:
     return component
 
 
-KNOWN["torch.real"], KNOWN["torch.imag"] = real, imag = _component("real"), _component("imag")
+real, imag = _component("real"), _component("imag")
 KNOWN |= {
     "torch.Tensor.T": property(lambda x: x.show(x.layout.T)),
     "torch.Tensor.H": property(_conjugate_transpose),

@@ -208,5 +208,5 @@ def _make_view_step(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> St
     assert isinstance(made, Rendered)
     shown = find_slice(ev, bound) or made.expression
     reads = frozenset(r for r in ev.list_reads(node) if r[0] in find_names(shown))
-    recoded = bound.overload.recoded or bound.find_role("shape") == "dtype"  # `x.view(torch.int32)`
+    recoded = bound.overload.recoded or bound.find_role("size") == "dtype"  # `x.view(torch.int32)`
     return replace(Step.make_step(shown, reads), pieces=find_pieces(ev, bound), recoded=recoded)
