@@ -325,6 +325,19 @@ def test_a_gradient_of_no_tensor_is_refused():
     np.testing.assert_allclose(jax.grad(lambda x: apply(x, 2.0).sum())(jnp.ones(3)), 2.0)
 
 
+def test_backward_counts_named_arguments_and_no_numbers():
+    """Up to the last one that is named, as in PyTorch; that of a number which JAX traces is None, too."""
+    cls = make_function(lambda g: (g * 2, None), forward=staticmethod(lambda ctx, x, a=1, b=2: x * a * b))
+    gradient = jax.grad(lambda x: cls.apply(x, a=3).sum())
+    np.testing.assert_allclose(gradient(jnp.ones(3)), 2.0)
+    cls.backward = staticmethod(lambda ctx, g: (g * 5, None))
+    np.testing.assert_allclose(gradient(jnp.ones(3)), 5.0)
+    apply = make_function(lambda g: (g, g.sum())).apply
+    loss = torch.jax_view(lambda x: apply(x, x.max().item()).sum())
+    with pytest.raises(fnjax.errors.GradientError, match=r"None at position 2, .*\n.*None for .*'w'"):
+        jax.jit(jax.grad(loss))(jnp.ones(3))
+
+
 def test_a_class_may_name_the_jvp_of_its_base():
     """PyTorch's Function has one, which raises; forward mode here comes from backward."""
     apply = make_function(lambda g: (g * 3, None), jvp=torch.autograd.Function.jvp).apply

@@ -224,7 +224,7 @@ class _Hooked(fnjax.Function):
         call, own, arrays = ctx.call, ctx.own, ctx.saved_tensors
 
         def run(g: Any) -> list[Any]:
-            return call.run([g], [own], arrays)  # type: ignore[no-any-return]
+            return call.run([g], [own], arrays)
 
         found = call_checked("a hook", run, [gradient]) if call.is_conditional else run(gradient)
         return (*found, None, None, *(None for _ in arrays[1:]))

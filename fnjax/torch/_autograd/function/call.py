@@ -93,7 +93,7 @@ class Call:
         """
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.changed = written
-        self.dirty = {inputs[id(t)] for t in vars(own)["_own"]["dirty"] if id(t) in inputs}
+        self.dirty = {inputs[id(t)] for t in own._own["dirty"] if id(t) in inputs}
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
         own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs

@@ -131,7 +131,7 @@ class TensorCodec(NamedTuple):
         self._refuse_reached(facts.reachable, "jvp")
         own = self._reopen(ctx)
         saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx._saved, facts.forward, strict=True)]
-        vars(own)["_own"] |= {"saved": tuple(saved)}
+        own._own |= {"saved": tuple(saved)}
         given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(facts.needs)]]
         with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
             found = self.spec.jvp(own, *given)
@@ -176,7 +176,7 @@ class TensorCodec(NamedTuple):
             elif guard.is_lost:
                 attributes[k].memory.value = LostValue()
         own_saved = {"saved": tuple(saved), "is_read": False}
-        vars(own)["_own"] |= own_saved | {"sometimes": {k: vars(own)[k] for k in facts.sometimes}}
+        own._own |= own_saved | {"sometimes": {k: vars(own)[k] for k in facts.sometimes}}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
@@ -191,7 +191,7 @@ class TensorCodec(NamedTuple):
         ):
             if facts.graph is not None:
                 saved, attributes = link_graph(facts.graph, (saved, attributes), ctx._torch_pullback)
-                vars(own).update(attributes, _own=vars(own)["_own"] | {"saved": tuple(saved)})
+                vars(own).update(attributes, _own=own._own | {"saved": tuple(saved)})
             is_eager = call is not None and all(map(is_known, grads))
             before = list_contents(own) if is_eager else {}
             is_boxed = getattr(self.cls, "boxed_grads_call", False)

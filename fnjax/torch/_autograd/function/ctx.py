@@ -61,7 +61,7 @@ class FunctionCtx:
     _clears = False  # clear_saved_tensors_on_access
 
     def __init__(self) -> None:
-        vars(self)["_own"] = {
+        self._own: dict[str, Any] = {
             "saved": (), "forward": (), "non_differentiable": (), "materialize": True, "dirty": (),
         }  # fmt: skip
 
@@ -91,11 +91,8 @@ class FunctionCtx:
 
     def may_have(self, name: str) -> bool:
         """Return whether only one of two traced branches has set an attribute."""
-        sometimes = vars(self)["_own"].get("sometimes", {})
+        sometimes = self._own.get("sometimes", {})
         return name in sometimes and vars(self).get(name) is sometimes[name]
-
-    def _note(self, **facts: Any) -> None:
-        vars(self)["_own"] = vars(self)["_own"] | facts
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Save tensors, or None, for backward, which gets their values at the end of forward."""
@@ -107,52 +104,52 @@ class FunctionCtx:
             if type(x) in {Either, Selection}:  # attributes may hold other things than arrays
                 saved[i] = OnCtx(f"_saved_{i}")
                 setattr(self, saved[i].name, x)
-        self._note(saved=tuple(saved))
+        self._own = self._own | {"saved": tuple(saved)}
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Save tensors for a jvp method."""
-        self._note(forward=tensors)
+        self._own = self._own | {"forward": tensors}
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Declare which arguments forward writes to; the gradient of one that is not declared ignores the write."""
-        self._note(dirty=tensors)
+        self._own = self._own | {"dirty": tensors}
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Declare which results have no gradient."""
-        self._note(non_differentiable=tensors)
+        self._own = self._own | {"non_differentiable": tensors}
 
     def set_materialize_grads(self, value: bool) -> None:
         """Set whether backward gets zeros or None for outputs without a gradient."""
-        self._note(materialize=value)
+        self._own = self._own | {"materialize": value}
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The tensors that forward saved."""
-        saved = vars(self)["_own"]["saved"]
-        if self._clears and "is_read" in vars(self)["_own"]:
-            if vars(self)["_own"]["is_read"]:
+        saved = self._own["saved"]
+        if self._clears and "is_read" in self._own:
+            if self._own["is_read"]:
                 raise RuntimeError(
                     "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
                     "autograd.Function. Either access saved_tensors only once, or set "
                     "clear_saved_tensors_on_access=False."
                 )
-            vars(self)["_own"]["is_read"] = True
+            self._own["is_read"] = True
         return tuple(vars(self)[x.name] if isinstance(x, OnCtx) else x for x in saved)
 
     saved_variables = saved_tensors
 
     to_save = property(
-        lambda self: vars(self)["_own"]["saved"] or None,
+        lambda self: self._own["saved"] or None,
         lambda self, tensors: self.save_for_backward(*tensors),
         doc="What save_for_backward sets.",
     )
     dirty_tensors = property(
-        lambda self: vars(self)["_own"]["dirty"] or None,
+        lambda self: self._own["dirty"] or None,
         lambda self, tensors: self.mark_dirty(*tensors),
         doc="What mark_dirty sets.",
     )
     non_differentiable = property(
-        lambda self: vars(self)["_own"]["non_differentiable"] or None,
+        lambda self: self._own["non_differentiable"] or None,
         lambda self, tensors: self.mark_non_differentiable(*tensors),
         doc="What mark_non_differentiable sets.",
     )

@@ -77,7 +77,7 @@ def save(
         call: the call of apply; None of an operator.
         with_storages: whether to save the whole storages of saved views, too: a kernel may read next to a view.
     """
-    facts = vars(own)["_own"]
+    facts = own._own
     any_needed = any(map(bool, own.needs_input_grad))
     outputs = {id(m) for m in members}
     given = zip(tensors, own.needs_input_grad, strict=False)
