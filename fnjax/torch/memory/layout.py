@@ -26,11 +26,14 @@ from fnjax.torch.memory.strides import is_dense
 Layout = np.ndarray[Any, np.dtype[np.int8]]
 
 
+make_contiguous = functools.partial(np.empty, dtype=np.int8)  # of a shape, the layout of a new contiguous storage
+
+
 def make_layout(shape: Sequence[int], strides: Sequence[int] | None = None) -> Layout:
     """Return the layout of a new storage, by default a contiguous one."""
     if strides is None:
-        return np.empty(tuple(shape), np.int8)
-    memory = np.empty(extent_of(shape, strides), np.int8)
+        return make_contiguous(tuple(shape))
+    memory = make_contiguous(extent_of(shape, strides))
     return np.ndarray(tuple(shape), np.int8, memory, 0, tuple(strides))
 
 

@@ -427,7 +427,8 @@ def make(array: Any, own: dtype | None = None, *, value: Value | None = None, st
         strides: of the tensor, by default those of a contiguous one.
     """
     value = Value(array) if value is None else value
-    layout = layouts.make_layout(value.array.shape, strides)
+    shape = value.array.shape
+    layout = layouts.make_contiguous(shape) if strides is None else layouts.make_layout(shape, strides)
     return Tensor.over(Storage(value, layout), layout, as_dtype(value.array.dtype) if own is None else own)
 
 
