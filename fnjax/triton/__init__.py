@@ -4,9 +4,11 @@ import importlib as _importlib
 import typing as _typing
 
 from fnjax._lazy import lazy as _lazy
+from fnjax._machine import TRITON as _TRITON
+from fnjax._machine import processor_count as processor_count
 from fnjax.triton.absent import refuse as _refuse
 
-__version__ = "3.5.1"  # of Triton, as packages compare it
+__version__ = _TRITON  # as packages compare it
 
 _HOMES = {
     "Config": "fnjax.triton.tuning",
@@ -32,13 +34,6 @@ def cdiv(x: int, y: int) -> int:
 def next_power_of_2(n: int) -> int:
     """Return the smallest power of two that is at least `n` (0 for `n` below 1)."""
     return 1 << (int(n) - 1).bit_length() if n > 0 else 1
-
-
-def processor_count() -> int:
-    """Return the number of multiprocessors of JAX's first device, 64 where it has none: wrappers size a grid by it."""
-    import jax
-
-    return getattr(jax.devices()[0], "core_count", None) or 64
 
 
 if _typing.TYPE_CHECKING:

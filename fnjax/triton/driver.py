@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from fnjax._machine import CAPABILITY, REGISTERS, SHARED_MEMORY, WARP_SIZE, processor_count
+
 
 class OutOfResources(Exception):  # noqa: N818 - Triton's name
     """Error for a kernel that needs too much of a GPU; it is never raised."""
 
 
-_TARGET = SimpleNamespace(backend="cuda", arch=80, warp_size=32)
-_PROPERTIES = {"max_shared_mem": 166912, "multiprocessor_count": 108, "warpSize": 32, "max_num_regs": 65536}
+_TARGET = SimpleNamespace(backend="cuda", arch=80, warp_size=WARP_SIZE)
+_PROPERTIES = {"max_shared_mem": SHARED_MEMORY, "warpSize": WARP_SIZE, "max_num_regs": REGISTERS}
 active = SimpleNamespace(
     get_current_target=lambda: _TARGET,
     get_current_device=lambda: 0,
     get_current_stream=lambda device=None: 0,
     get_active_torch_device=lambda: "cuda",
     get_device_interface=lambda: None,
-    get_device_capability=lambda device=None: (8, 0),
-    utils=SimpleNamespace(get_device_properties=lambda device=None: dict(_PROPERTIES)),
+    get_device_capability=lambda device=None: CAPABILITY,
+    utils=SimpleNamespace(
+        get_device_properties=lambda device=None: _PROPERTIES | {"multiprocessor_count": processor_count()}
+    ),
     is_active=lambda: True,
 )
 

@@ -9,6 +9,8 @@ import math
 import types
 from typing import Any
 
+from fnjax._machine import CAPABILITY
+
 _LIBDEVICE = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice")
 
 
@@ -23,7 +25,7 @@ def prepare_interpreter() -> None:
     cuda: Any = torch.cuda
     cuda.device = cuda.device_of = cuda.stream = lambda *_: contextlib.nullcontext()
     cuda.get_device_properties = lambda *_: types.SimpleNamespace(multi_processor_count=4, major=8, minor=0)
-    cuda.get_device_capability = lambda *_: (8, 0)
+    cuda.get_device_capability = lambda *_: CAPABILITY
     cuda.current_device = lambda: 0
     tensor: Any = torch.Tensor
     tensor.is_cuda = property(lambda _: True)

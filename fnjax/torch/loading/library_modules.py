@@ -9,13 +9,13 @@ import importlib.util
 import types
 from typing import Any
 
+from fnjax._machine import TORCH, TRITON
 from fnjax.torch.control.python_math import MATH
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.loading.imports import import_module
 from fnjax.torch.loading.roots import LIBRARIES, Root
-from fnjax.torch.loading.triton_modules import VERSION
 
-_VERSIONS = {"torch": "2.13.0", "triton": VERSION}
+_VERSIONS = {"torch": TORCH, "triton": TRITON}
 
 
 class _Suppress(contextlib.suppress):

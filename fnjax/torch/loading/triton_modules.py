@@ -6,13 +6,11 @@ import importlib
 import types
 from typing import Any
 
+from fnjax._machine import TRITON
 from fnjax.torch.errors import NoSuchNameError
 from fnjax.torch.loading.torch_modules import LibraryModule
 from fnjax.triton import driver
 from fnjax.triton.driver import OutOfResources
-
-VERSION = "3.5.0"  # of Triton's language, which fnjax.triton has
-
 
 _ALIASES = {  # names in modules of Triton's → names of fnjax.triton
     "runtime.autotuner": ("Autotuner", "Config", "Heuristics", "autotune", "heuristics"),
@@ -20,7 +18,7 @@ _ALIASES = {  # names in modules of Triton's → names of fnjax.triton
     "runtime": ("Autotuner", "Config", "Heuristics", "JITFunction", "autotune", "heuristics"),
 }
 _VALUES: dict[str, Any] = {
-    "__version__": VERSION,
+    "__version__": TRITON,
     "set_allocator": driver.set_allocator,
     "runtime.driver": driver,
     "runtime.driver.active": driver.active,

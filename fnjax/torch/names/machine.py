@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from fnjax._machine import CAPABILITY, CUDA, NAME, REGISTERS, SHARED_MEMORY, TORCH, WARP_SIZE, processor_count
 from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.dispatch.autocast import Autocast, custom_bwd, custom_fwd, find_block
 from fnjax.torch.recording.rng import fork, get_state, restart, set_state
@@ -75,7 +76,7 @@ class _Version(str):
         return self._key(self) >= self._key(other)
 
 
-KNOWN["torch.__version__"] = _Version("2.13.0")
+KNOWN["torch.__version__"] = _Version(TORCH)
 for _name in (
     "strided",
     "contiguous_format",
@@ -162,16 +163,17 @@ KNOWN["torch.cuda.is_available"] = KNOWN["torch.cuda.is_initialized"] = lambda: 
 KNOWN["torch.cuda.is_bf16_supported"] = lambda including_emulation=True: True
 KNOWN["torch.cuda.device_count"] = lambda: 1
 KNOWN["torch.cuda.current_device"] = lambda: 0
-KNOWN["torch.cuda.get_device_capability"] = lambda device=None: (8, 0)
-KNOWN["torch.cuda.get_device_name"] = lambda device=None: "NVIDIA A100"
+KNOWN["torch.cuda.get_device_capability"] = lambda device=None: CAPABILITY
+KNOWN["torch.cuda.get_device_name"] = lambda device=None: NAME
 KNOWN["torch.cuda.get_device_properties"] = lambda device=None: types.SimpleNamespace(
-    multi_processor_count=108, name="NVIDIA A100", major=8, minor=0, total_memory=80 << 30, warp_size=32,
-    max_shared_memory_per_block=49152, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536,
-    shared_memory_per_block=49152, shared_memory_per_block_optin=166912, shared_memory_per_multiprocessor=167936,
-    max_threads_per_block=1024, L2_cache_size=40 << 20, gcnArchName="NVIDIA A100", is_integrated=0,
+    multi_processor_count=processor_count(), name=NAME, major=CAPABILITY[0], minor=CAPABILITY[1],
+    total_memory=80 << 30, warp_size=WARP_SIZE,
+    max_shared_memory_per_block=49152, max_threads_per_multi_processor=2048, regs_per_multiprocessor=REGISTERS,
+    shared_memory_per_block=49152, shared_memory_per_block_optin=SHARED_MEMORY, shared_memory_per_multiprocessor=167936,
+    max_threads_per_block=1024, L2_cache_size=40 << 20, gcnArchName=NAME, is_integrated=0,
     is_multi_gpu_board=0, clock_rate=1410000, memory_clock_rate=1215000, memory_bus_width=5120,
 )  # fmt: skip
-KNOWN["torch.version.cuda"] = "12.4"
+KNOWN["torch.version.cuda"] = CUDA
 KNOWN["torch.version.__version__"] = KNOWN["torch.__version__"]
 
 

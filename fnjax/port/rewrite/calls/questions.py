@@ -19,6 +19,7 @@ from typing import Any
 
 import libcst as cst
 
+from fnjax._machine import CAPABILITY, CUDA, NAME, TORCH, TRITON, WARP_SIZE
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, make_answer, parse
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import STATIC, Value
@@ -27,18 +28,17 @@ from fnjax.port.torch import MISSING, read_literal
 from fnjax.port.tree.located import list_nodes
 
 _ANSWER, _DEVICE = "instance:answer", "instance:device"
-_VERSIONS = {"torch.__version__": "2.13.0", "torch.version.__version__": "2.13.0", "fnjax.triton.__version__": "3.5.1"}
+_VERSIONS = {"torch.__version__": TORCH, "torch.version.__version__": TORCH, "fnjax.triton.__version__": TRITON}
 _PARSERS = (
     *("packaging.version.parse", "packaging.version.Version", "pkg_resources.parse_version"),
     *("distutils.version.LooseVersion", "distutils.version.StrictVersion"),
     *("semantic_version.Version", "torch.torch_version.TorchVersion"),
 )
 _NUMBERS = ("major", "minor", "micro")
-_CAPABILITY = (8, 0)
 _OTHERS = ("torch.xpu", "torch.npu", "torch.mps", "torch.mlu", "torch.musa", "torch.hpu", "torch.mtia", "torch.maia")
 _ASKED: dict[str, object] = {
     "is_available is_initialized is_bf16_supported": True,
-    "get_device_capability": _CAPABILITY,
+    "get_device_capability": CAPABILITY,
     "device_count": 1,
     "current_device": 0,
 }
@@ -48,7 +48,7 @@ _CALLS: dict[str, object] = {
     **{f"{other}.is_available": False for other in _OTHERS},
 }
 _SETTINGS: dict[str, object] = {
-    "torch.version.cuda": "12.8",
+    "torch.version.cuda": CUDA,
     "torch.version.hip": None,
     "torch.version.xpu": None,
     "torch.backends.cuda.matmul.allow_tf32": False,  # as PyTorch has it
@@ -59,7 +59,8 @@ _PROPERTIES = (
     "torch.cuda.get_device_properties",
 )
 _PARTS: dict[str, dict[str, object]] = {
-    _DEVICE: {"major": 8, "minor": 0, "warp_size": 32, "gcnArchName": "", "backend": "cuda", "arch": 80},
+    _DEVICE: dict(zip(("major", "minor"), CAPABILITY, strict=True))
+    | {"warp_size": WARP_SIZE, "gcnArchName": NAME, "backend": "cuda", "arch": 80},
     "tensor": {"is_cuda": True, "is_cpu": False, "device": "cuda"},
 }
 _COUNTS = frozenset({"multi_processor_count", "multiprocessor_count", "num_sms"})
