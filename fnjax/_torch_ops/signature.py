@@ -56,7 +56,10 @@ SHAPES = (
     }
     | {"axis0", "axis1", "upscale_factor", "downscale_factor", "num_samples"}
 )
-NOT_PROMOTING = frozenset({"condition", "mask", "dtype", "out"})  # whose dtype has no say in the result's
+# Parameters whose dtype has no say in the result's.
+NOT_PROMOTING = frozenset({"condition", "mask", "attn_mask", "dtype", "out", "index", "indices", "weight_index", "n"})
+NOT_PROMOTING |= {"offsets", "sorter", "repeats", "fweights", "target", "targets", "input_lengths", "target_lengths"}
+NOT_PROMOTING |= {"scale", "zero_point", "pivots", "LU_pivots"}
 
 
 PARSING = threading.Lock()  # ast.parse in several threads at once fails in Python 3.11

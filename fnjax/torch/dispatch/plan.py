@@ -18,12 +18,12 @@ import jax.numpy as jnp
 
 from fnjax._primitives.jax_internals import INLINE_EARLY, is_staged
 from fnjax._torch_ops.derivatives import use_derivative
-from fnjax._torch_ops.signature import read_literal_text
+from fnjax._torch_ops.signature import NOT_PROMOTING, read_literal_text
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.dispatch.binding import BoundCall, list_members, spell
 from fnjax.torch.dispatch.checks import check_values, reads_elements
 from fnjax.torch.dispatch.dtype_checks import check_dtypes
-from fnjax.torch.dispatch.promotion import NOT_PROMOTING, find_dtypes, find_result_dtype, name_of
+from fnjax.torch.dispatch.promotion import find_dtypes, find_result_dtype, name_of
 from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.dispatch.templates import check_read, compile_template, find_template
 from fnjax.torch.errors import NotSupported, find_line

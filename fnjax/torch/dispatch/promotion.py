@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from fnjax._torch_ops import Overload
+from fnjax._torch_ops.signature import NOT_PROMOTING
 from fnjax.torch.deferred.number import Operand
 from fnjax.torch.dispatch.binding import BoundCall
 from fnjax.torch.errors import NotSupported
@@ -20,10 +21,7 @@ from fnjax.torch.recording.graph import Value
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _HALVES = {"float16", "bfloat16"}
 _CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max"}  # which round a bound to the tensor's dtype before they compare
-NOT_PROMOTING = {"condition", "mask", "indices", "index", "out", "weight_index", "target", "fweights", "offsets"}
 _JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put"}
-NOT_PROMOTING |= {"targets", "input_lengths", "target_lengths", "repeats"}
-NOT_PROMOTING |= {"scale", "zero_point", "pivots", "LU_pivots", "sorter", "n", "attn_mask"}
 
 
 def find_result_dtype(
