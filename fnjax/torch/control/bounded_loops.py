@@ -10,6 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import Literal
 
+from fnjax._primitives.jax_internals import open_jaxpr
+from fnjax._primitives.trace import Traced, trace
+
 Arrays = Sequence[Any]
 _MOST = 1000  # iterations of which a gradient may keep what they compute
 
@@ -30,40 +33,40 @@ def while_loop(
         most: how many iterations there are at most; None where only numbers that both change may tell.
         end: makes reverse mode raise.
     """
-    most = _find_most(test, body, start) if most is None else most
-    if most is None or most > _MOST:
-        return end(jax.lax.while_loop(test, body, start))
     # A function with a derivative of its own must not close over what is differentiated.
-    ask, asked = jax.closure_convert(test, start)
-    step, given = jax.closure_convert(body, start)
+    ask, step = trace("test", test, start), trace("body", body, start)
+    most = _find_most(ask, step, start) if most is None else most
+
+    def run(start: Any, asked: Arrays, given: Arrays) -> Any:
+        return end(jax.lax.while_loop(lambda a: ask(asked, a), lambda a: step(given, a), start))
+
+    if most is None or most > _MOST:
+        return run(start, ask.closed_over, step.closed_over)
 
     def scan(start: Any, asked: Arrays, given: Arrays) -> Any:
         def run(arrays: Any, _: None) -> tuple[Any, None]:
-            return jax.lax.cond(ask(arrays, *asked), lambda a: step(a, *given), list, arrays), None
+            return jax.lax.cond(ask(asked, arrays), lambda a: step(given, a), list, arrays), None
 
         return jax.lax.scan(run, start, length=most)[0]
 
-    @jax.custom_jvp
-    def loop(start: Any, asked: Arrays, given: Arrays) -> Any:
-        return end(jax.lax.while_loop(lambda a: ask(a, *asked), lambda a: step(a, *given), start))
-
+    loop = jax.custom_jvp(run)
     loop.defjvp(lambda primals, tangents: jax.jvp(scan, primals, tangents))
-    return loop(start, asked, given)
+    return loop(start, ask.closed_over, step.closed_over)
 
 
-def _find_most(test: Callable[[Arrays], Any], body: Callable[[Arrays], list[Any]], start: list[Any]) -> int | None:
+def _find_most(ask: Traced, step: Traced, start: list[Any]) -> int | None:
     """Return after how many iterations numbers that are known at the start make a test false: `n < 9 and x > 0`."""
     known = [x if _is_counter(x) and not isinstance(x, jax.core.Tracer) else None for x in start[1:]]
-    if all(x is None for x in known):
-        return None
-    program = jax.make_jaxpr(lambda arrays: (test(arrays), body(arrays)))(start).jaxpr
+    before: Any = None
     with jax.ensure_compile_time_eval():
         for count in range(_MOST + 1):
-            goes_on, _, *known = _evaluate(program, [None, *known])
+            numbers = [x if x is None else int(x) for x in known]
+            if numbers == before or all(x is None for x in known):
+                return None
+            before = numbers
+            (goes_on,), (_, *known) = (_evaluate(traced, [None, *known]) for traced in (ask, step))
             if goes_on is not None and not goes_on:
                 return count
-            if all(x is None for x in known):
-                return None
     return None
 
 
@@ -71,9 +74,10 @@ def _is_counter(x: Any) -> bool:
     return bool(x.shape == () and (jnp.issubdtype(x.dtype, jnp.integer) or x.dtype == bool))
 
 
-def _evaluate(program: Any, args: Sequence[Any]) -> list[Any]:
+def _evaluate(traced: Traced, args: Sequence[Any]) -> list[Any]:
     """Return the results of a program that follow from the arguments that are known, and None for others."""
-    values = dict(zip(program.invars, args, strict=True))
+    program = open_jaxpr(traced.jaxpr)
+    values = dict(zip(program.invars, [*(None for _ in traced.closed_over), *args], strict=True))
 
     def read(x: Any) -> Any:
         return x.val if isinstance(x, Literal) else values.get(x)

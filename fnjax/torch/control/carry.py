@@ -14,7 +14,7 @@ from fnjax.torch.control.branches import are_equal
 from fnjax.torch.control.state.effects import describe_place
 from fnjax.torch.control.state.places import CELL, GLOBALS, TENSOR, UNBOUND, Content, Globals, Kind
 from fnjax.torch.control.state.state import State
-from fnjax.torch.deferred.aliases import Merged
+from fnjax.torch.deferred.aliases import Merged, are_aliases, find_place, list_places
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import describe
 from fnjax.torch.deferred.filtered import Filtered
@@ -22,7 +22,6 @@ from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of, m
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import result_type
-from fnjax.torch.memory.layout import are_same
 from fnjax.torch.memory.strides import Strides, strides_of
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.recording.graph import Value
@@ -81,8 +80,8 @@ class Variables:
         return len(self._places) > count
 
 
+_SHARED = "a write to {}, which may share memory in a loop that ends on a traced value"
 Place = tuple[int, int]  # the index of a variable, and of a leaf
-_OLDER = "older"  # memory from before the loop that belongs to none of its variables
 
 
 class Carry:
@@ -90,11 +89,8 @@ class Carry:
 
     Attributes:
         storages: the storages that the body writes to.
-        shared: the leaves that may share memory with others; these must not be written to.
-        replaced: those that are written to and then given other memory; a bool of each is carried, too: whether it
-            still is that from before the loop.
-        moved: those that hold, after some iteration, memory from before the loop.
-        first: those whose memory from before the loop is held then.
+        aliases: of leaves, older tensors and other leaves whose memory they may have; a bool of each is carried, too.
+        shared: the leaves that may share a part of their memory; these must not be written to.
     """
 
     def __init__(self, values: Sequence[Any], names: Sequence[str]) -> None:
@@ -104,34 +100,48 @@ class Carry:
         self.leaves = [leaves for leaves, _ in flat]
         # Of each leaf its dtype, a number's types, and strides; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
-        self.shared, self.moved, self.first = set[Place](), set[Place](), set[Place]()
-        self.replaced = dict[Place, Tensor]()
-        self._find_shared(self.leaves)
+        self.aliases, self.shared = dict[Place, list[Tensor | Place]](), set[Place]()
 
-    def enter(self, arrays: Sequence[Any]) -> list[Any]:
-        """Replace the arrays of the variables and storages."""
+    def enter(self, arrays: Sequence[Any], iterations: Any = None) -> list[Any]:
+        """Replace the arrays of the variables and storages.
+
+        Args:
+            arrays: those of an iteration, or of the end.
+            iterations: at the end, how many there were: without any, variables have the memory from before the loop.
+        """
         given = iter(arrays)
         values = [[kind and next(given) for kind in kinds] for kinds in self.kinds]
-        flags = dict(zip(self.replaced, given, strict=False))
+        flags = [(p, source, next(given)) for p, sources in self.aliases.items() for source in sources]
         self.write(given)
-        full = []
-        for at, (tree, leaves, kinds) in enumerate(zip(self.trees, self.leaves, self.kinds, strict=True)):
-            made = [x if k is None else _make_of(k, v) for x, k, v in zip(leaves, kinds, values[at], strict=True)]
-            for i, leaf in enumerate(made):
-                first = self.replaced.get((at, i))
-                if first is not None and (first.dtype, first.layout.shape) != (leaf.dtype, leaf.layout.shape):
-                    self._refuse_replaced(at)
-                if first is not None:
-                    leaf.memory = Merged(leaf.memory.value, [(first, Value(flags[at, i]))], strides_of(leaf.layout))
-                    leaf.layout = leaf.memory.layout
-                if (at, i) in self.shared and isinstance(leaf, Tensor):
-                    leaf.memory.shared = (
-                        f"a write to {self.names[at]}, which may share memory in a loop that ends on a traced value"
-                    )
-                if kinds[i] is not None and isinstance(leaf, Tensor):
-                    leaf.sides = ()
-            full.append(tree.unflatten(made))
-        return full
+        made = [
+            [x if k is None else _make_of(k, v) for x, k, v in zip(leaves, kinds, row, strict=True)]
+            for leaves, kinds, row in zip(self.leaves, self.kinds, values, strict=True)
+        ]
+        for at, i in self._list_places(made):
+            leaf, first = made[at][i], self.leaves[at][i]
+            sides = [
+                (made[source[0]][source[1]] if isinstance(source, tuple) else source, Value(flag))
+                for p, source, flag in flags
+                if p == (at, i)
+            ]
+            if iterations is not None and isinstance(first, Tensor) and self.values[at] is not UNBOUND:
+                sides.append((first, Value(iterations == 0)))
+            if sides:
+                leaf.memory = Merged(leaf.memory.value, sides, strides_of(leaf.layout))
+                leaf.layout = leaf.memory.layout
+            if (at, i) in self.shared:
+                leaf.memory.shared = _SHARED.format(self.names[at])
+            leaf.sides = ()
+        return [tree.unflatten(row) for tree, row in zip(self.trees, made, strict=True)]
+
+    def _list_places(self, leaves: Sequence[Sequence[Any]]) -> list[Place]:
+        """Return the places of the tensors that are carried."""
+        return [
+            (at, i)
+            for at, row in enumerate(leaves)
+            for i, leaf in enumerate(row)
+            if isinstance(leaf, Tensor) and self.kinds[at][i] is not None
+        ]
 
     def write(self, arrays: Any) -> None:
         """Replace the arrays of the storages."""
@@ -142,127 +152,117 @@ class Carry:
 
     def leave(self, state: Sequence[Any]) -> list[Any]:
         """Return the arrays of the variables and storages."""
-        arrays, flags = [], dict[Place, Any]()
-        for at, (value, kinds) in enumerate(zip(state, self.kinds, strict=True)):
-            leaves = jax.tree.leaves(value, is_leaf=is_leaf)
-            if len(leaves) != len(kinds):
-                leaves = [UNBOUND] * len(kinds)
-            for i, (leaf, kind) in enumerate(zip(leaves, kinds, strict=True)):
-                if (at, i) in self.replaced:
-                    flags[at, i] = _is_kept(leaf, self.replaced[at, i])
-                if kind is not None:
-                    array = leaf.array if isinstance(leaf, (Tensor, Number)) else np.asarray(leaf)
-                    arrays.append(array.astype(kind[0].array))
-        return [*arrays, *(flags[p] for p in self.replaced), *(s.value.array for s in self.storages)]
+        rows = [jax.tree.leaves(value, is_leaf=is_leaf) for value in state]
+        rows = [
+            row if len(row) == len(kinds) else [UNBOUND] * len(kinds)
+            for row, kinds in zip(rows, self.kinds, strict=True)
+        ]
+        arrays = [
+            (leaf.array if isinstance(leaf, (Tensor, Number)) else np.asarray(leaf)).astype(kind[0].array)
+            for row, kinds in zip(rows, self.kinds, strict=True)
+            for leaf, kind in zip(row, kinds, strict=True)
+            if kind is not None
+        ]
+        flags = []
+        for (at, i), sources in self.aliases.items():
+            for source in sources:
+                leaf, other = rows[at][i], rows[source[0]][source[1]] if isinstance(source, tuple) else source
+                both = isinstance(leaf, Tensor) and isinstance(other, Tensor)
+                flags.append(jnp.asarray(both and are_aliases(leaf, other), bool))
+        return [*arrays, *flags, *(s.value.array for s in self.storages)]
 
-    def _find_shared(
-        self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]] = (), start: int = 0
-    ) -> bool:
-        """Note the leaves that share memory, or to which iterations move memory that others have: `b = c; c = a`.
+    def _find_aliases(self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]], start: int) -> None:
+        """Note which memory the leaves may have after an iteration: older one, or that of another leaf.
 
         Args:
-            leaves: those of the variables before the loop, or after an iteration.
-            entered: those with which this iteration began.
+            leaves: those after the iteration.
+            entered: those with which it began.
             start: the serial number of the first storage that it made.
+        """
+        owners = {id(entered[at][i].memory.roots[0]): (at, i) for at, i in self._list_places(entered)}
+        found = dict[int, tuple[Place, Tensor]]()  # by memory that is not older a leaf that has it, and how
+        for p in self._list_places(leaves):
+            for tensor, _ in list_places(leaves[p[0]][p[1]]):
+                for root in tensor.memory.roots:
+                    owner = owners.get(id(root))
+                    if owner is not None:
+                        first = self._find_first(owner)
+                        self._add_alias(owner, first)
+                        if owner in self.shared or tensor.layout is not entered[owner[0]][owner[1]].layout:
+                            self._share(p, first, *self.aliases.get(owner, ()))
+                    elif root.serial < start:
+                        if root is tensor.memory:
+                            self._add_alias(p, tensor)
+                        else:
+                            self._share(p, tensor)
+                        continue
+                    other, place = found.setdefault(id(root), (p, tensor))
+                    if find_place(place) != find_place(tensor):
+                        self._share(p)
+                        self._share(other)
+                    elif other != p:
+                        self._add_alias(p, other)
+        for p in self._list_places(self.leaves):
+            first = self._find_first(p)
+            if any(root is s for root in first.memory.roots for s in self.storages):
+                self._add_alias(p, first)
+
+    def _find_first(self, place: Place) -> Any:
+        return self.leaves[place[0]][place[1]]
+
+    def _add_alias(self, place: Place, source: Any) -> None:
+        """Note that a leaf may have the memory of an older tensor, or of another leaf; of other objects nothing."""
+        known = self.aliases.setdefault(place, [])
+        if isinstance(source, tuple) and source not in known:
+            known.append(source)
+        elif isinstance(source, Tensor):
+            key = find_place(source)
+            if all(isinstance(s, tuple) or find_place(s) != key for s in known):
+                known.append(source)
+
+    def _share(self, place: Place, *sources: Any) -> None:
+        """Refuse writes to a leaf that may have a part of the memory of older tensors, and to these."""
+        self.shared.add(place)
+        for source in sources:
+            for root in source.memory.roots if isinstance(source, Tensor) else ():
+                root.shared = _SHARED.format(self.names[place[0]])
+
+    def _check_written(
+        self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]], touched: set[int]
+    ) -> set[Place]:
+        """Note which memory from before the loop an iteration writes to.
 
         Returns:
-            Whether any is new that shares memory.
+            The leaves that are one object in each iteration: what is carried is what that memory holds.
         """
-        places = {
-            (at, i): leaf
-            for at, row in enumerate(leaves)
-            for i, leaf in enumerate(row)
-            if isinstance(leaf, Tensor) and self.kinds[at][i] is not None
-        }
-        owners = {
-            id(leaf.memory.roots[0]): (at, i)
-            for at, row in enumerate(entered)
-            for i, leaf in enumerate(row)
-            if (at, i) in places and isinstance(leaf, Tensor)
-        }
         found = set[Place]()
-        sources: dict[Place, list[Any]] = {p: [] for p in places}
-        for p, leaf in places.items():
-            first = [*map(id, self.replaced[p].memory.roots)] if p in self.replaced else []
-            for root in leaf.memory.roots:
-                if id(root) in first:
-                    continue
-                if root.serial < start:
-                    found.add(p)
-                    root.shared = f"a write to what {self.names[p[0]]} became in a loop that ends on a traced value"
-                sources[p].append(owners.get(id(root), _OLDER if root.serial < start else id(root)))
-        held: dict[Place, set[Any]] = {p: {p} for p in places}  # by its place the memory that a leaf began with
-        self.moved, self.first = set(), set()
-        for step in range(len(places) + 2):
-            held = {
-                p: set[Any]().union(
-                    *(held[s] if isinstance(s, tuple) else [s if s is _OLDER else f"{step} {s}"] for s in given)
-                )
-                for p, given in sources.items()
-            }
-            self.moved |= {p for p, given in held.items() if any(x is _OLDER or isinstance(x, tuple) for x in given)}
-            self.first |= {x for given in held.values() for x in given if isinstance(x, tuple)}
-            found |= {p for p in held for q in held if p != q and held[p] & held[q]}
-        is_new = not found <= self.shared
-        self.shared |= found
-        exact = self.replaced.keys() - self.shared
-        self.moved -= exact
-        self.first -= {p for p in exact if all(p not in given for q, given in held.items() if p != q)}
-        return is_new
-
-    def share_first(self, result: Sequence[Any], iterations: Any) -> None:
-        """Let the leaves of the result share the memory that they had before the loop where it ran no iteration.
-
-        Where an iteration may have moved such memory, it is not written to any more.
-        """
-        text = "a write to what {} became in a loop that ends on a traced value, which may share memory"
-        for at, value in enumerate(result):
-            leaves = jax.tree.leaves(value, is_leaf=is_leaf)
-            for i, (leaf, kind) in enumerate(zip(leaves, self.kinds[at], strict=False)):
-                first = self.leaves[at][i]
-                is_own = leaf is first or ((at, i) in self.replaced and (at, i) not in self.shared)
-                if kind is None or not isinstance(leaf, Tensor) or self.values[at] is UNBOUND or is_own:
-                    continue
-                if (at, i) in self.moved | self.shared:
-                    leaf.memory.shared = text.format(self.names[at])
-                elif isinstance(first, Tensor) and (first.dtype, first.layout.shape) == (leaf.dtype, leaf.layout.shape):
-                    twin = first, Value(iterations == 0)
-                    leaf.memory = Merged(leaf.memory.value, [twin], strides_of(leaf.layout))
-                    leaf.layout = leaf.memory.layout
-        for at, i in self.first:
-            first = self.leaves[at][i]
-            if isinstance(first, Tensor) and self.values[at] is not UNBOUND:
-                for root in first.memory.roots:
-                    root.shared = text.format(self.names[at])
-
-    def _check_written(self, entered: Sequence[Any], state: Sequence[Any]) -> set[Place]:
-        """Add the storages that the body writes to in place to the carry; return which leaves these are."""
-        found = set[Place]()
-        for at, (value, after) in enumerate(zip(entered, state, strict=True)):
-            pairs = zip(*(jax.tree.leaves(v, is_leaf=is_leaf) for v in (value, after)), strict=False)
-            for i, (leaf, new) in enumerate(pairs):
-                original = self.leaves[at][i]
-                if not isinstance(leaf, Tensor) or not isinstance(original, Tensor) or self.kinds[at][i] is None:
-                    continue
-                if (at, i) in self.replaced or self.values[at] is UNBOUND or not leaf.memory.version:
-                    continue
+        for at, i in self._list_places(entered):
+            leaf, first = entered[at][i], self.leaves[at][i]
+            if not isinstance(first, Tensor) or self.values[at] is UNBOUND:
+                continue
+            is_written = id(leaf) in touched or any(root is s for root in first.memory.roots for s in self.storages)
+            if is_written and leaves[at][i] is leaf:
                 found.add((at, i))
-                if isinstance(new, Tensor) and new.memory is leaf.memory:
-                    self.kinds[at][i] = None
-                else:
-                    self.replaced[at, i] = original
-                self._add_storages(original.memory.roots)
+                self.kinds[at][i] = None
+                self.aliases.pop((at, i), None)
+                self._add_storages(first.memory.roots)
+            elif is_written:
+                self._add_alias((at, i), first)
         return found
 
-    def _refuse_replaced(self, at: int) -> None:
-        raise NotSupported(
-            f"{self.names[at]} is written in place and then given other memory, in a loop that ends on a traced value",
-            "write x = x + y in place of x.add_(y)",
-        )
+    def update(self, found: Mapping[str, Any]) -> bool:
+        """Update the carry by a run of the body; return whether it changed.
 
-    def update(self, state: Sequence[Any], written: Sequence[Any], entered: Sequence[Any], start: int) -> bool:
-        """Update the carry by the result of a run of the body; return whether it changed."""
-        objects = self._check_written(entered, state)
+        Args:
+            found: of that run the variables it was `entered` with and its `state` after it; the storages that are
+                `written`, and the ids of variables that are `touched`; the serial number of its `start`.
+        """
+        state: Sequence[Any] = found["state"]
+        after, before = ([jax.tree.leaves(v, is_leaf=is_leaf) for v in values] for values in (state, found["entered"]))
+        count = self._count()
+        self._add_storages(found["written"])
+        is_like = all(len(a) == len(b) == len(k) for a, b, k in zip(after, before, self.kinds, strict=True))
+        objects = self._check_written(after, before, found["touched"]) if is_like else set()
         changed = bool(objects)
         for at, (value, name) in enumerate(zip(state, self.names, strict=True)):
             leaves: list[Any]
@@ -276,25 +276,19 @@ class Carry:
                 continue
             if tree != self.trees[at]:
                 raise NotSupported(f"{name} becomes {describe(value)} in a loop that ends on a traced value")
-            for i, (before, after) in enumerate(zip(self.leaves[at], leaves, strict=True)):
-                changed |= (at, i) not in objects and self._update_leaf(at, i, before, after, name)
-        changed |= self._add_storages(written)
-        for at, (leaves, kinds) in enumerate(zip(self.leaves, self.kinds, strict=True)):
-            for i, leaf in enumerate(leaves):
-                is_written = isinstance(leaf, Tensor) and any(leaf.memory is s for s in self.storages)
-                if is_written and (at, i) not in self.replaced:
-                    kinds[i] = None  # the same object in each iteration: its storage is carried
-        leaves = [jax.tree.leaves(value, is_leaf=is_leaf) for value in state]
-        if all(len(a) == len(b) for a, b in zip(leaves, self.kinds, strict=True)):
-            before = [jax.tree.leaves(value, is_leaf=is_leaf) for value in entered]
-            changed |= self._find_shared(leaves, before, start)
-        return changed
+            for i, (old, new) in enumerate(zip(self.leaves[at], leaves, strict=True)):
+                changed |= (at, i) not in objects and self._update_leaf(at, i, old, new, name)
+        if is_like:
+            self._find_aliases(after, before, found["start"])
+        return changed or self._count() > count
 
-    def _add_storages(self, storages: Iterable[Any]) -> bool:
-        """Add storages to those that the body writes to; return whether there is any that was not known."""
-        new = [storage for storage in storages if all(storage is not s for s in self.storages)]
-        self.storages += new
-        return bool(new)
+    def _count(self) -> int:
+        """Return how much is known of the memory; that only grows."""
+        return len(self.storages) + len(self.shared) + sum(map(len, self.aliases.values()))
+
+    def _add_storages(self, storages: Iterable[Any]) -> None:
+        """Add storages to those that the body writes to."""
+        self.storages += [storage for storage in storages if all(storage is not s for s in self.storages)]
 
     def _update_leaf(self, at: int, i: int, before: Any, after: Any, name: str) -> bool:
         kind, new = self.kinds[at][i], _kind_of(after)
@@ -330,13 +324,6 @@ def is_leaf(value: Any) -> bool:
     """Return whether a value is carried as one: a tensor, a number, or an object that stays what it is."""
     is_deferred = isinstance(value, (HostValue, Deferred)) and type(value) is not Filtered
     return is_node(value) or is_deferred or value is UNBOUND or value is None
-
-
-def _is_kept(leaf: Any, first: Tensor) -> Any:
-    """Return whether a variable still has the memory that it had before the loop: an array of one bool."""
-    memory = leaf.memory if isinstance(leaf, Tensor) else None
-    is_same = memory is first.memory and are_same(leaf.layout, first.layout)
-    return jnp.asarray(is_same or (isinstance(memory, Merged) and memory.find_test(first)), bool)
 
 
 _Kind = tuple[Any, frozenset[type], Strides | None]

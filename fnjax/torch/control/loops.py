@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -211,6 +211,8 @@ def _traced_while(test: Test, body: Test, variables: Variables, most: int | None
                 after = variables.read()
                 found |= {"changed": state.list_changes(), "state": after, "entered": entered, "start": journal.start}
                 found["written"] = [s for s, _ in journal.storages.values()]
+                tensors = [x for x in jax.tree.leaves(entered, is_leaf=is_leaf) if isinstance(x, Tensor)]
+                found["touched"] = {id(x) for x in tensors if x.memory.version}
                 _check_containers(entered, shallow, variables.names)
                 return [iteration + 1, *carry.leave(after)]
             finally:
@@ -229,7 +231,7 @@ def _traced_while(test: Test, body: Test, variables: Variables, most: int | None
     try:
         with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
             state = State([test, body])
-            for _ in range(8):  # until dtypes and what is written are known
+            while True:  # until dtypes, and what is written and shared, are known
                 found: dict[str, Any] = {}
                 first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
                 start = [jnp.int32(0), *carry.leave(first)]
@@ -237,19 +239,20 @@ def _traced_while(test: Test, body: Test, variables: Variables, most: int | None
                 if variables.add(state, found["changed"]):
                     result = variables.read()
                     carry = Carry(result, variables.names)
-                elif not carry.update(found["state"], found["written"], found["entered"], found["start"]):
+                elif not carry.update(found):
                     break
             where = find_line()
             end = while_loop(ask, lambda a: run(a, {}), start, most, lambda x: forbid_transpose(x, _make_error, where))
-        result = carry.enter(end[1:])
+        result = carry.enter(end[1:], end[0])
     finally:
         variables.write(result)
     if mode.enabled:  # JAX differentiates the loop as it can; PyTorch's autograd in the source cannot
         parents = [v for v in (*leaves, *read) if v.requires_grad]
-        for leaf in jax.tree.leaves(result, is_leaf=is_leaf) if parents else ():
-            if isinstance(leaf, Tensor) and leaf.dtype.kind in {"float", "complex"}:
-                _refuse_gradients(leaf, leaves)
-    carry.share_first(result, end[0])
+        if parents:
+            made = [x.memory.roots[0] for x in jax.tree.leaves(result, is_leaf=is_leaf) if isinstance(x, Tensor)]
+            _refuse_gradients(
+                [s for s in {*made, *carry.storages} if jnp.issubdtype(s.value.array, jnp.inexact)], parents
+            )
 
 
 def _check_containers(entered: Sequence[Any], before: Sequence[Any], names: Sequence[str]) -> None:
@@ -279,16 +282,17 @@ def _make_error(where: str) -> NotSupported:
     )
 
 
-def _refuse_gradients(tensor: Tensor, parents: Sequence[Value]) -> None:
-    """Make torch.autograd.grad raise where it comes to a loop that ended on a traced value."""
+def _refuse_gradients(storages: Iterable[Any], parents: Sequence[Value]) -> None:
+    """Make torch.autograd.grad raise where it comes to what a loop that ended on a traced value has computed."""
     where = find_line()
 
     def refuse(*_: Any) -> tuple[Any, ...]:
         raise _make_error(where)
 
-    for storage in tensor.memory.roots:
-        storage.value = Value(storage.value.array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
-        storage.version += 1
+    for storage in storages:
+        array = storage.value.array
+        if jnp.issubdtype(array.dtype, jnp.inexact):
+            storage.value = Value(array, Node(refuse, parents, "WhileBackward"), requires_grad=True)
 
 
 def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, Any]) -> Any:

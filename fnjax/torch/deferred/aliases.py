@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -17,24 +19,30 @@ from fnjax.torch.recording.journal import note_storage
 _Test = Value | tuple[Callable[..., Any], "_Test", "_Test"]
 
 
+class _Shadow(Storage):
+    """Memory that a merged tensor makes for itself: it holds older values where that is other memory."""
+
+    __slots__ = ()
+
+
 class _Twin:
     """Memory that a merged tensor refers to where a condition holds.
 
     Attributes:
         test: the condition.
         seen: the version of the memory that the merged tensor has seen.
-        order: twins of higher order have the value where several of the conditions hold: the memory that another
-            merged tensor made for itself holds older values where that is other memory.
+        order: twins of higher order have the value where several of the conditions hold: shadows the last one.
     """
 
     __slots__ = ("_detached", "_dtype", "_layout", "_part", "order", "seen", "storage", "test")
 
-    def __init__(self, tensor: Tensor, test: _Test, order: float) -> None:
+    def __init__(self, tensor: Tensor, test: _Test) -> None:
         self.storage = tensor.memory  # kept: another merged tensor may share it, though no variable refers to it
         self._layout, self._dtype, self._part, self._detached = (
             tensor.layout, tensor.dtype, tensor.part, tensor._detached,
         )  # fmt: skip
-        self.test, self.seen, self.order = test, self.storage.version, order
+        self.test, self.seen = test, self.storage.version
+        self.order = -self.storage.serial if type(self.storage) is _Shadow else 1
 
     def show(self) -> Tensor:
         """Return the tensor that refers to the memory."""
@@ -50,28 +58,15 @@ class Merged(Derived):
 
     def __init__(self, value: Value, sides: Sequence[tuple[Tensor, Value]], strides: Strides | None = None) -> None:
         self.layout = layouts.make_layout(value.array.shape, strides)
-        self._own = Storage(value, self.layout)
+        self._own = _Shadow(value, self.layout)
         self.serial = self._own.serial
         self.shared = next((t.memory.shared for t, _ in sides if t.memory.shared), "")
         found: dict[Any, _Twin] = {}
-
-        def add(tensor: Tensor, test: _Test, order: float = 1) -> None:
-            layout = tensor.layout
-            place = layout.ctypes.data, layout.shape, layout.strides
-            key = id(tensor.memory), *place, tensor.dtype, tensor.part, id(tensor._detached)
-            if key in found:
-                found[key].test = jnp.logical_or, found[key].test, test
-            else:
-                found[key] = _Twin(tensor, test, order)
-
         for tensor, test in sides:
-            memory = tensor.memory
-            if isinstance(memory, Merged) and tensor.layout is memory.layout and not tensor._detached:
-                add(Tensor.over(memory._own, memory.layout, tensor.dtype), test, -memory._own.serial)
-                for twin in memory._twins:
-                    add(twin.show(), (jnp.logical_and, test, twin.test), twin.order)
-            else:
-                add(tensor, test)
+            for place, condition in list_places(tensor):
+                taken: _Test = test if condition is None else (jnp.logical_and, test, condition)
+                twin = found.setdefault((find_place(place), id(place._detached)), _Twin(place, taken))
+                twin.test = taken if twin.test is taken else (jnp.logical_or, twin.test, taken)
         self._twins = sorted(found.values(), key=lambda twin: twin.order)
         self._seen = self._own.version
 
@@ -123,12 +118,36 @@ class Merged(Derived):
             twin.seen = twin.storage.version
         self._seen = self._own.version
 
-    def find_test(self, tensor: Tensor) -> Any:
-        """Return where it is the memory of a tensor, as a bool or an array of one."""
-        memory = tensor.memory._own if isinstance(tensor.memory, Merged) else tensor.memory
-        twins = [t for t in self._twins if t.storage is memory]
-        tests = [t.test for t in twins if layouts.are_same(t.show().layout, tensor.layout)]
-        return _evaluate(tests[0], {}) if tests else False
+
+def list_places(tensor: Tensor) -> list[tuple[Tensor, _Test | None]]:
+    """Return the tensors whose memory a tensor may have, each with its condition, None if there is none.
+
+    A merged tensor's own memory stands for itself: another one that has it is the same, whatever that is.
+    """
+    memory = tensor.memory
+    if not isinstance(memory, Merged) or tensor.layout is not memory.layout or tensor._detached:
+        return [(tensor, None)]
+    own = Tensor.over(memory._own, memory.layout, tensor.dtype)
+    return [(own, None), *((twin.show(), twin.test) for twin in memory._twins)]
+
+
+def find_place(tensor: Tensor) -> tuple[Any, ...]:
+    """Return what tells where in which memory a tensor is, as long as that memory is kept."""
+    layout = tensor.layout
+    where = layout.ctypes.data, layout.shape, layout.strides
+    return id(tensor.memory), *where, tensor.dtype, tensor.part, tensor._detached is None
+
+
+def are_aliases(a: Tensor, b: Tensor) -> Any:
+    """Return whether two tensors are the same memory, as a bool or an array of one."""
+    places = {find_place(place): test for place, test in list_places(b)}
+    found: Any = False
+    for place, test in list_places(a):
+        key = find_place(place)
+        if key in places:
+            both = [_evaluate(t, {}) for t in (test, places[key]) if t is not None]
+            found = found | functools.reduce(operator.and_, both, True)
+    return found
 
 
 def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
