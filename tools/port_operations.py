@@ -37,7 +37,7 @@ def page() -> str:
     absent: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, known in sorted(TABLE.items()):
         if isinstance(known, Absent):
-            absent[known.reason, known.remedy].append(name)
+            absent[known.reason, known.remedy].append(f"`{name}`{'*' if known.runs else ''}")
         elif not (isinstance(known, Operation) and known.inplace):
             space = next((s for s in SPACES if name.startswith(s)), None)
             if space is not None:
@@ -45,8 +45,10 @@ def page() -> str:
     parts = [HEAD]
     for space, title in SPACES.items():
         parts.append("\n".join([f"## {title}\n", "| PyTorch | JAX |", "| --- | --- |", *rows[space], ""]))
-    parts.append("## What has no translation\n\nEach is a finding with its reason.\n")
-    parts += [f"- {', '.join(f'`{n}`' for n in names)}: {why}; {fix}." for (why, fix), names in sorted(absent.items())]
+    parts.append(
+        "## What has no translation\n\nEach is a finding with its reason; fnjax.torch has those with a star.\n"
+    )
+    parts += [f"- {', '.join(names)}: {why}; {fix}." for (why, fix), names in sorted(absent.items())]
     return "\n".join(parts) + "\n"
 
 

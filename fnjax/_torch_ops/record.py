@@ -31,15 +31,17 @@ WIDE = {"int64": "int", "float64": "float", "complex128": "complex", "bool_": "b
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """Operation of torch that JAX code cannot replace.
+    """Name of torch that JAX code cannot replace.
 
     Attributes:
         reason: why, as a sentence without its subject: "launches a collective".
         remedy: what to write by hand.
+        runs: True if only a port lacks it: fnjax.torch has the name.
     """
 
     reason: str
     remedy: str
+    runs: bool = False
 
 
 class Refuse(Exception):  # noqa: N818 - no error: the way out of a template function

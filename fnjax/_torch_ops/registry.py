@@ -132,6 +132,14 @@ def add_absent(names: str, reason: str, remedy: str) -> None:
         TABLE[qualify_name(name)] = Absent(reason, remedy)
 
 
+def mark_running(names: str) -> None:
+    """Mark absent names that fnjax.torch has."""
+    for name in map(qualify_name, names.split()):
+        found = TABLE[name]
+        assert isinstance(found, Absent)
+        TABLE[name] = replace(found, runs=True)
+
+
 def add_absent_modules(modules: str, reason: str, remedy: str) -> None:
     """Enter whole modules that JAX code cannot replace, except for the names that are in the table."""
     _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from fnjax import torch
+from fnjax._torch_ops import TABLE, Absent
+from fnjax._torch_ops.registry import KNOWN
 
 CLASSES = ("SymInt", "fx.Proxy", "fx.proxy.Proxy", "fx.GraphModule", "jit.ScriptModule", "_subclasses.FakeTensor")
 
@@ -20,6 +22,19 @@ def test_no_instances(name):
     assert not isinstance(torch.nn.ReLU(), cls)
     with pytest.raises(torch.NotSupported, match="machinery of PyTorch"):
         cls()
+
+
+def test_names_have_one_answer():
+    """Names that a port lacks are marked if fnjax.torch has them; dtypes and numbers are those that a port writes."""
+    lacking = {name: found.runs for name, found in TABLE.items() if isinstance(found, Absent)}
+    methods = {f"torch.Tensor.{name}" for name in dir(torch.Tensor)}
+    assert {name for name, runs in lacking.items() if runs} == lacking.keys() & {*KNOWN, *methods}
+    read = {name: found.first for name, found in TABLE.items() if name in KNOWN and not getattr(found, "called", True)}
+    dtypes = {name: eval(line.template, {"jnp": jnp}) for name, line in read.items() if line.result == "dtype"}
+    assert {name: KNOWN[name].numpy for name in dtypes} == {name: jnp.dtype(found) for name, found in dtypes.items()}
+    assert len(dtypes) > 20
+    for name in ("inf", "nan", "pi", "e", "newaxis"):
+        np.testing.assert_equal(KNOWN[f"torch.{name}"], eval(read[f"torch.{name}"].template, {"jnp": jnp}))
 
 
 def test_variables_are_tensors():

@@ -1,6 +1,6 @@
 """Operations of torch that JAX code cannot replace: why, and what to write instead."""
 
-from fnjax._torch_ops.registry import add_absent, add_absent_modules
+from fnjax._torch_ops.registry import add_absent, add_absent_modules, mark_running
 
 add_absent(
     """
@@ -200,6 +200,26 @@ add_absent(
     """,
     "is a class of PyTorch",
     "use what JAX has for its purpose, if anything",
+)
+
+mark_running(
+    """
+    torch.native_batch_norm torch.native_group_norm torch.norm_except_dim F.linear_cross_entropy torch.embedding_renorm_
+    F.multi_head_attention_forward torch.nn.CrossMapLRN2d torch.nn.modules.CrossMapLRN2d torch.nn.DataParallel
+    torch.as_strided torch.as_strided_copy torch.as_strided_scatter .as_strided .as_strided_ .as_strided_scatter
+    .data_ptr .set_ .storage .storage_offset .stride .untyped_storage torch.is_anomaly_enabled torch.is_grad_enabled
+    torch.is_inference_mode_enabled .backward .grad .grad_fn .is_leaf .register_hook
+    .register_post_accumulate_grad_hook .requires_grad .retain_grad torch.are_deterministic_algorithms_enabled
+    torch.clear_autocast_cache torch.get_autocast_cpu_dtype torch.get_autocast_dtype torch.get_autocast_gpu_dtype
+    torch.get_deterministic_debug_mode torch.get_device_module torch.get_float32_matmul_precision
+    torch.get_num_interop_threads torch.get_num_threads torch.get_rng_state torch.is_autocast_cpu_enabled
+    torch.is_autocast_enabled torch.is_deterministic_algorithms_warn_only_enabled torch.set_default_dtype
+    torch.set_default_tensor_type torch.set_deterministic_debug_mode torch.set_float32_matmul_precision
+    torch.set_num_interop_threads torch.set_num_threads torch.set_printoptions torch.set_rng_state
+    torch.use_deterministic_algorithms .record_stream torch.manual_seed torch.compile torch.range torch.Event
+    torch.Stream torch.SymBool torch.SymFloat torch.SymInt torch.Tag torch.autocast torch.dtype torch.enable_grad
+    torch.inference_mode torch.no_grad torch.set_grad_enabled
+    """
 )
 
 # Everything below these modules.

@@ -42,7 +42,8 @@ def _get_operation(node: cst.BaseExpression, name: str) -> Operation:
     """Return the operation of a name of torch."""
     found = find_operation(name)
     if isinstance(found, Absent):
-        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}")
+        other = ", or run the file by fnjax.torch" if found.runs else ""
+        raise Stop(node, "absent", f"{name} {found.reason}; {found.remedy}{other}")
     if found is None:
         raise Stop(node, "unknown", f"the porter does not know {name}")
     return found
