@@ -29,7 +29,7 @@ from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.names.machine import Device
 from fnjax.torch.names.registry import find_function
 from fnjax.torch.recording.gradient_mode import get_mode
-from fnjax.torch.recording.graph import Guard, Value
+from fnjax.torch.recording.graph import Value
 from fnjax.torch.views import strided
 from fnjax.torch.views.indexing import get_item, set_item, write
 from fnjax.torch.views.sections import unbind
@@ -96,7 +96,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
     if new.memory is self.memory and new.layout is self.layout and new.part == self.part:  # `x.data -= 1`
         return
     for root in self.memory.roots:  # what forward saved is the tensor itself
-        root.end_loans(Guard)
+        root.lose_guard()
     own, mode = self.value, get_mode()
     in_method = not mode.enabled and not mode.constant  # of a Function, which JAX does not differentiate
     if not own.requires_grad and (in_method or is_known(new.array)):

@@ -359,17 +359,13 @@ class OverwrittenValue(LostValue):
 
 
 class Guard:
-    """Note of writes to memory that ctx keeps.
+    """Note of a write to memory that ctx keeps.
 
     Attributes:
-        is_lost: whether it was written to.
+        is_lost: whether it was written to since.
     """
 
     is_lost = False
-
-    def lose(self) -> None:
-        """Note a write."""
-        self.is_lost = True
 
 
 class Storage:
@@ -382,10 +378,11 @@ class Storage:
         serial: grows with each storage that is made.
         shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
         numpy: what NumPy has of the memory (memory.numpy_sharing), or None.
-        borrowers: weak references to the memory of what Functions returned of this memory, as it was, and to guards.
+        borrowers: weak references to the memory of what Functions returned of this memory, as it was.
+        guard: the note of the next write, where ctx of some call keeps this memory; else None.
     """
 
-    __slots__ = ("__weakref__", "borrowers", "layout", "numpy", "serial", "shared", "value", "version")
+    __slots__ = ("__weakref__", "borrowers", "guard", "layout", "numpy", "serial", "shared", "value", "version")
     shared: str
     numpy: Any
     is_chosen = False  # of deferred.aliases: a traced test decides which memory it is
@@ -393,7 +390,8 @@ class Storage:
     def __init__(self, value: Value, layout: Any) -> None:
         self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
         self.numpy = None
-        self.borrowers: list[weakref.ref[Storage | Guard]] = []
+        self.borrowers: list[weakref.ref[Storage]] = []
+        self.guard: Guard | None = None
 
     @property
     def trace(self) -> Any:
@@ -408,24 +406,22 @@ class Storage:
     def lend(self, other: Storage) -> None:
         """Remember that other memory stands for this: nobody may write to it, or read it after a write to this."""
         other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
-        self.guard(other)
-
-    def guard(self, other: Storage | Guard) -> None:
-        """Let a write to this end what other memory shows, or be noted."""
         self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
 
-    def end_loans(self, kind: type = object) -> None:
-        """Refuse reads of memory that stands for this, or what is of a kind, after a write to this."""
+    def end_loans(self) -> None:
+        """Refuse reads of memory that stands for this, after a write to this."""
+        self.lose_guard()
         for other in (r() for r in self.borrowers):
-            if other is not None and isinstance(other, kind):
-                other.lose()
+            if other is not None:
+                note_storage(other)
+                other.value = LostValue()
+                other.version += 1
+                other.end_loans()
 
-    def lose(self) -> None:
-        """Refuse reads of this memory."""
-        note_storage(self)
-        self.value = LostValue()
-        self.version += 1
-        self.end_loans()
+    def lose_guard(self) -> None:
+        """Note a write for the ctx that keep this memory."""
+        if self.guard is not None:
+            self.guard.is_lost, self.guard = True, None
 
 
 class Substitute(NamedTuple):

@@ -43,7 +43,7 @@ class Call:
         lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
         kept: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ..., and so
             the indices of the tensors that forward saved.
-        guards: for each of these a note of writes to the memory of the argument or result.
+        guards: these with notes of a write to the memory of the argument or result.
         constants: the indices of the arguments that are tensors which are not traced.
         altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
         draws: the random numbers of forward, which it draws each time that it runs.
@@ -77,7 +77,7 @@ class Call:
         self.is_conditional = False
         self.lenders: list[int | None] = []
         self.kept: dict[str | int, int] = {}
-        self.guards: dict[str | int, Guard] = {}
+        self.guards: list[tuple[str | int, Guard]] = []
         self.altered: list[str] = []
 
     def note_results(

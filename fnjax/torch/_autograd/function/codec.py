@@ -169,7 +169,7 @@ class TensorCodec(NamedTuple):
         attributes = {k: vars(own)[k] for k in facts.attributes}
         if facts.places:
             restore_places(facts.places, list_tensors(saved, attributes))
-        for k, guard in call.guards.items() if call is not None else ():
+        for k, guard in call.guards if call is not None else ():
             if guard.is_lost and isinstance(k, int):
                 layout = saved[k].layout
                 saved[k] = Tensor.over(Storage(OverwrittenValue(), layout), layout, saved[k].dtype)

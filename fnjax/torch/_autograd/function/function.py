@@ -222,16 +222,13 @@ def _run(
                 write(args[i], value, i in call.dirty)
     for i in call.nested:
         results[i] = call.fill_container(i, args, values)
-    guards: dict[int, Guard] = {}
     for k, i in call.kept.items():
         t = args[i] if i >= 0 else results[-1 - i]
         t = t.value if isinstance(t, Constant) and isinstance(k, int) else t
         if isinstance(t, Tensor) and (i < 0 or call.objects[i] is None or isinstance(k, int)):
-            if i not in guards:
-                guards[i] = Guard()
-                for root in t.memory.roots:
-                    root.guard(guards[i])
-            call.guards[k] = guards[i]
+            for root in t.memory.roots:
+                root.guard = root.guard or Guard()
+                call.guards.append((k, root.guard))
     for i, owner in enumerate(call.lenders):
         lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
         if isinstance(lender, Tensor):
