@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -25,8 +25,8 @@ from fnjax.torch.memory.strides import is_dense
 
 Layout = np.ndarray[Any, np.dtype[np.int8]]
 
-
-make_contiguous = functools.partial(np.empty, dtype=np.int8)  # of a shape, the layout of a new contiguous storage
+# Of a shape, the layout of a new contiguous storage.
+make_contiguous: Callable[..., Layout] = functools.partial[Any](np.empty, dtype=np.int8)
 
 
 def make_layout(shape: Sequence[int], strides: Sequence[int] | None = None) -> Layout:

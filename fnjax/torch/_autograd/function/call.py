@@ -97,7 +97,7 @@ class Call:
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
         own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
-        kept = {**vars(own), **dict(enumerate(own._own["saved"]))}
+        kept: dict[Any, Any] = {**vars(own), **dict(enumerate(own._own["saved"]))}
         self.kept = {k: i for k, v in kept.items() if (i := own_tensors.get(id(v))) is not None}
         owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.lenders = [
