@@ -53,6 +53,11 @@ def all_reduce(x: jax.Array, axis: Any, op: str = "sum") -> jax.Array:
     return reduced
 
 
+def reduce(x: jax.Array, dst: Any, axis: Any, op: str = "sum") -> jax.Array:
+    """Return all_reduce on the device at index `dst`; the array itself on the others, as NCCL leaves it."""
+    return jnp.where(axis_index(axis) == dst, all_reduce(x, axis, op), x)
+
+
 def all_gather(x: jax.Array, axis: Any) -> list[jax.Array]:
     """Return the devices' arrays, of one shape, as a list. See all_gather_into for its gradient."""
     return list(_all_gather(x, axis_of(axis)))

@@ -7,6 +7,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from fnjax import collectives, torch
+from fnjax.port import port_source
 from fnjax.port.compare.devices import MODES, Case, measure_differences, run_devices
 from tests.port.collectives.cases import CALLS, HERE, cases
 from tests.port.collectives.make_goldens import read
@@ -93,6 +94,56 @@ def work(x):
     square = load(tmp_path, text, "square")
     found = jax.grad(lambda x: on_devices(square.work, x).sum())(X)
     np.testing.assert_allclose(found, 2 * X * X.sum(0) + (X * X).sum(0), rtol=1e-6)
+
+
+REDUCE = """
+class Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.clone()
+        dist.reduce(x, 2, op=dist.ReduceOp.MAX)
+        return x
+
+    @staticmethod
+    def backward(ctx, g):
+        g = g.clone()
+        dist.reduce(g, dst=1)
+        return g
+"""
+
+
+@FOUR
+def test_reduce_writes_on_one_device_in_files_and_ports(tmp_path):
+    """`reduce` leaves the tensors of other devices as they are; gather and scatter want lists on all devices."""
+    loaded = load(tmp_path, REDUCE + """
+def lists(x):
+    parts = [torch.zeros_like(x) for _ in range(4)]
+    assert dist.gather(x, parts, async_op=True).wait()
+    out = torch.zeros_like(x)
+    dist.scatter(out, [10 * p for p in parts[::-1]], src=0)
+    return out
+
+def alone(x):
+    dist.gather(x)
+""")  # fmt: skip
+    np.testing.assert_allclose(on_devices(loaded.lists, X), 10 * X[::-1])
+    with pytest.raises(torch.NotSupported, match="without gather_list"):
+        on_devices(loaded.alone, X)
+    ported = {}
+    exec(port_source(f"import torch\nimport torch.distributed as dist\n{REDUCE}").code, ported)
+    ported["AXIS_NAME"] = "i"
+    largest, total = X.copy(), X.copy()
+    largest[2], total[1] = X.max(0), X.sum(0)
+    mesh = jax.make_mesh((4,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
+    for apply in (loaded.Reduce.apply, ported["Reduce"].apply):
+
+        def each(x, g, apply=apply):
+            with torch.distributed.axis("i"):
+                out, pullback = jax.vjp(apply, x)
+            return out, pullback(g)[0]
+
+        found = jax.jit(jax.shard_map(each, mesh=mesh, in_specs=P("i"), out_specs=P("i")))(X, X)
+        np.testing.assert_allclose(found, (largest, total))
 
 
 @FOUR

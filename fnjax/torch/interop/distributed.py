@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fnjax import collectives
+from fnjax._torch_ops.collectives import COLLECTIVES, OTHERS, Collective
 from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.interop.point_to_point import (
@@ -24,7 +26,7 @@ from fnjax.torch.interop.point_to_point import (
 )
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.names.process_groups import ProcessGroup, default_axis, find_axis, get_default, get_rank
-from fnjax.torch.recording.graph import Value, compute
+from fnjax.torch.recording.graph import compute
 
 
 class ReduceOp:
@@ -52,185 +54,62 @@ def get_world_size(group: Any = None) -> int:
     return collectives.axis_size(find_axis(group))
 
 
-def _run(function: Callable[..., Any], *tensors: Tensor, name: str) -> Value:
-    def on_arrays(*arrays: Any) -> tuple[Any, ...]:
-        if all(a.dtype == bool for a in arrays):
-            return (function(*(a.astype(jnp.int32) for a in arrays)) != 0,)
-        return (function(*arrays),)
+def _make(name: str, this: Collective) -> Callable[..., Any]:
+    """Return a line of the table of collectives as a function of tensors."""
+    first, *others = this.parameters.split()
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    optional = [inspect.Parameter(n, kind, default=None) for n in others]
+    signature = inspect.Signature([inspect.Parameter(first, kind), *optional])
+    expression, node_name = compile(this.call, name, "eval"), f"{name.title().replace('_', '')}Backward"
 
-    return compute(on_arrays, [t.value for t in tensors], name)[0]
+    def collect(*args: Any, **kwargs: Any) -> Any:
+        given = signature.bind(*args, **kwargs).arguments
+        for parameter in filter(None, (this.input, this.output)):
+            if given.get(parameter) is None:
+                what = f"dist.{name} without {parameter}"
+                raise NotSupported(what, "give it on each device: all devices run one program")
+        read, output = given[this.input], given.get(this.output)
+        several = isinstance(read, (list, tuple))
+        tensors, axis = read if several else [read], find_axis(given.get("group"))
+        is_list = False
 
+        def choose(*names: str) -> Any:
+            return next((given[n] for n in names if given.get(n) is not None), None)
 
-def _writing(function: Callable[..., None]) -> Callable[..., Work | None]:
-    """Return a collective that writes, with async_op and its handle."""
+        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+            is_mask = all(a.dtype == bool for a in arrays)
+            arrays = tuple(a.astype(jnp.int32) for a in arrays) if is_mask else arrays
+            space = {
+                "X": list(arrays) if several else arrays[0],
+                "AXIS": axis,
+                "LIKE": jax.ShapeDtypeStruct(output.shape, output.dtype.array) if isinstance(output, Tensor) else None,
+                "OP": (choose("op", "reduceOp") or "sum",),
+                "DEVICE": find_index(choose("src", "dst"), choose("group_src", "group_dst")),
+                "SIZES": (choose("output_split_sizes"), choose("input_split_sizes")),
+                "DIM": (choose("gather_dim", "scatter_dim") or 0,),
+            }
+            found = eval(expression, {**vars(collectives), "stack": jnp.stack}, space)
+            nonlocal is_list
+            is_list = isinstance(found, list)
+            return tuple(a != 0 if is_mask else a for a in (found if is_list else [found]))
 
-    def call(*args: Any, async_op: bool = False, **kwargs: Any) -> Work | None:
-        function(*args, **kwargs)
-        return Work() if async_op else None
+        values = compute(on_arrays, [t.value for t in tensors], node_name)
+        if output is not None and this.output:
+            for target, value in zip(output if isinstance(output, (list, tuple)) else [output], values, strict=True):
+                write(target, value)
+            return Work() if given.get("async_op") else None
+        made = tuple(make(v.array, tensors[0].dtype, value=v) for v in values)
+        return made if is_list else made[0]
 
-    call.__name__ = call.__qualname__ = function.__name__
-    return call
-
-
-# ---------------------------------------------------------------------------------- collectives that return
-
-
-def _reduced(tensor: Tensor, op: str = "sum", group: Any = None, tag: str = "") -> Value:
-    axis = find_axis(group)
-    return _run(lambda a: collectives.all_reduce(a, axis, op), tensor, name="AllReduceBackward")
-
-
-def _gathered(tensor: Tensor, group: Any = None) -> list[Value]:
-    axis = find_axis(group)
-    return compute(lambda a: tuple(collectives.all_gather(a, axis)), [tensor.value], "AllGatherBackward")
-
-
-def _whole(tensor: Tensor, gather_dim: int = 0, group: Any = None, tag: str = "") -> Value:
-    axis = find_axis(group)
-    return _run(lambda a: collectives.all_gather_into(a, axis, gather_dim), tensor, name="AllGatherBackward")
-
-
-def _scattered(tensor: Tensor, op: str = "sum", scatter_dim: int = 0, group: Any = None, tag: str = "") -> Value:
-    axis = find_axis(group)
-    return _run(lambda a: collectives.reduce_scatter(a, axis, op, scatter_dim), tensor, name="ReduceScatterBackward")
-
-
-def _exchanged(
-    tensor: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None, tag: str = ""
-) -> Value:
-    axis = find_axis(group)
-    return _run(
-        lambda a: collectives.all_to_all(a, axis, output_split_sizes, input_split_sizes),
-        tensor,
-        name="AllToAllBackward",
-    )
+    collect.__name__ = collect.__qualname__ = name
+    return collect
 
 
-def _copied(tensor: Tensor, src: Any = 0, group: Any = None, tag: str = "") -> Value:
-    axis = find_axis(group)
-    return _run(lambda a: collectives.broadcast(a, find_index(src, None), axis), tensor, name="BroadcastBackward")
-
-
-def _list_values(function: Callable[..., Any], tensors: Sequence[Tensor], name: str) -> list[Value]:
-    return compute(lambda *arrays: tuple(function(list(arrays))), [t.value for t in tensors], name)
-
-
-def _as_tensor(function: Callable[..., Value]) -> Callable[..., Tensor]:
-    def call(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        found = function(tensor, *args, **kwargs)
-        return make(found.array, tensor.dtype, value=found)
-
-    return call
-
-
-def _nn_all_gather(tensor: Tensor, group: Any = None) -> tuple[Tensor, ...]:
-    return tuple(make(v.array, tensor.dtype, value=v) for v in _gathered(tensor, group))
-
-
-def _nn_all_to_all(outputs: Sequence[Tensor], inputs: Sequence[Tensor], group: Any = None) -> tuple[Tensor, ...]:
-    axis = find_axis(group)
-    found = _list_values(lambda arrays: collectives.all_to_all(arrays, axis), inputs, "AllToAllBackward")
-    return tuple(make(v.array, t.dtype, value=v) for v, t in zip(found, inputs, strict=True))
-
-
-def _nn_all_to_all_single(
-    output: Tensor, tensor: Tensor, output_split_sizes: Any = None, input_split_sizes: Any = None, group: Any = None
-) -> Tensor:
-    return _as_tensor(_exchanged)(tensor, output_split_sizes, input_split_sizes, group)
-
-
-def _nn_reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: str = "sum", group: Any = None) -> Tensor:
-    axis = find_axis(group)
-    found = _list_values(lambda a: [collectives.reduce_scatter(a, axis, op)], inputs, "ReduceScatterBackward")[0]
-    return make(found.array, output.dtype, value=found)
-
-
-# ---------------------------------------------------------------------------------- collectives that write
-
-
-def all_reduce(tensor: Tensor, op: str = "sum", group: Any = None) -> None:
-    """Reduce a tensor over the devices."""
-    write(tensor, _reduced(tensor, op, group))
-
-
-def all_gather(tensor_list: Sequence[Tensor], tensor: Tensor, group: Any = None) -> None:
-    """Write the tensor of each device into that of the list at the device's index."""
-    for target, value in zip(tensor_list, _gathered(tensor, group), strict=True):
-        write(target, value)
-
-
-def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor, group: Any = None) -> None:
-    """Write the input tensors of all devices into `output_tensor`, concatenated or stacked by its shape."""
-    axis = find_axis(group)
-    like = jax.ShapeDtypeStruct(output_tensor.shape, output_tensor.dtype.array)
-    write(output_tensor, _run(lambda a: collectives.gather_as(like, a, axis), input_tensor, name="AllGatherBackward"))
-
-
-def reduce_scatter(output: Tensor, input_list: Sequence[Tensor], op: str = "sum", group: Any = None) -> None:
-    """Write this device's element of the sum of the devices' lists."""
-    write(output, _nn_reduce_scatter(output, input_list, op, group).value)
-
-
-def reduce_scatter_tensor(output: Tensor, input: Tensor, op: str = "sum", group: Any = None) -> None:  # noqa: A002 - PyTorch's
-    """Write this device's slice of the sum of the devices' tensors."""
-    axis = find_axis(group)
-    like = jax.ShapeDtypeStruct(output.shape, output.dtype.array)
-    write(output, _run(lambda a: collectives.scatter_as(like, a, axis, op), input, name="ReduceScatterBackward"))
-
-
-def all_to_all(output_tensor_list: Sequence[Tensor], input_tensor_list: Sequence[Tensor], group: Any = None) -> None:
-    """Send element i of each device's list to device i."""
-    found = _nn_all_to_all(output_tensor_list, input_tensor_list, group)
-    for target, value in zip(output_tensor_list, found, strict=True):
-        write(target, value.value)
-
-
-def all_to_all_single(
-    output: Tensor,
-    input: Tensor,  # noqa: A002 - PyTorch's name
-    output_split_sizes: Any = None,
-    input_split_sizes: Any = None,
-    group: Any = None,
-) -> None:
-    """Send slice i of each device's tensor to device i."""
-    write(output, _exchanged(input, output_split_sizes, input_split_sizes, group))
-
-
-def broadcast(tensor: Tensor, src: Any = None, group: Any = None, group_src: Any = None) -> None:
-    """Write one device's tensor on all."""
-    write(tensor, _copied(tensor, find_index(src, group_src), group))
-
-
-def reduce(tensor: Tensor, dst: Any = None, op: str = "sum", group: Any = None, group_dst: Any = None) -> None:
-    """Reduce to one device; on the others the tensor is unchanged."""
-    axis, to = find_axis(group), find_index(dst, group_dst)
-    found = _run(
-        lambda a: jnp.where(collectives.axis_index(axis) == to, collectives.all_reduce(a, axis, op), a),
-        tensor,
-        name="ReduceBackward",
-    )
-    write(tensor, found)
-
-
-def gather(tensor: Tensor, gather_list: Any = None, dst: Any = None, group: Any = None, group_dst: Any = None) -> None:
-    """Write the devices' tensors into a list, on all devices."""
-    if gather_list is None:
-        raise NotSupported("dist.gather without a list", "give each device a list: all devices run one program")
-    all_gather(gather_list, tensor, group)
-
-
-def scatter(
-    tensor: Tensor, scatter_list: Any = None, src: Any = None, group: Any = None, group_src: Any = None
-) -> None:
-    """Write this device's element of one device's list."""
-    if scatter_list is None:
-        raise NotSupported("dist.scatter without a list", "give each device a list: all devices run one program")
-    axis, of = find_axis(group), find_index(src, group_src)
-
-    def take(arrays: Any) -> Any:
-        return [collectives.broadcast(jnp.stack(arrays), of, axis)[collectives.axis_index(axis)]]
-
-    write(tensor, _list_values(take, scatter_list, "ScatterBackward")[0])
+for _name, _line in (COLLECTIVES | OTHERS).items():
+    _space, _, _last = _name.rpartition(".")
+    _spaces = {"": ("", "distributed_c10d"), "nn": ("nn", "nn.functional")}.get(_space, (_space,))
+    for _space in _spaces:
+        KNOWN[".".join(filter(None, ("torch.distributed", _space, _last)))] = _make(_last, _line)
 
 
 def all_gather_object(object_list: list[Any], obj: Any, group: Any = None) -> None:
@@ -289,19 +168,6 @@ class DTensor:
     """PyTorch's distributed tensor; it has no instances, and serves `isinstance` only."""
 
 
-_WRITING: dict[str, Any] = {
-    f.__name__: _writing(f)
-    for f in (
-        all_reduce, all_gather, all_gather_into_tensor, reduce_scatter, reduce_scatter_tensor, all_to_all,
-        all_to_all_single, broadcast, reduce, gather, scatter,
-    )
-}  # fmt: skip
-_WRITING |= {
-    "_all_gather_base": _WRITING["all_gather_into_tensor"],
-    "_reduce_scatter_base": _WRITING["reduce_scatter_tensor"],
-    "all_gather_single": _WRITING["all_gather_into_tensor"],
-    "reduce_scatter_single": _WRITING["reduce_scatter_tensor"],
-}
 _OTHERS: dict[str, Any] = {
     "get_rank": get_rank,
     "get_world_size": get_world_size,
@@ -334,7 +200,7 @@ _OTHERS: dict[str, Any] = {
     "_get_default_group": lambda: ProcessGroup(find_axis(None)),
 }
 for _space in ("torch.distributed", "torch.distributed.distributed_c10d"):
-    KNOWN |= {f"{_space}.{name}": value for name, value in (_WRITING | _OTHERS).items()}
+    KNOWN |= {f"{_space}.{name}": value for name, value in _OTHERS.items()}
 KNOWN["torch.distributed.axis"] = default_axis
 for _space in ("torch.distributed", "torch.distributed.device_mesh"):
     KNOWN |= {
@@ -342,25 +208,4 @@ for _space in ("torch.distributed", "torch.distributed.device_mesh"):
         f"{_space}.init_device_mesh": lambda device_type, mesh_shape=None, **named: DeviceMesh(device_type, **named),
     }
 KNOWN |= dict.fromkeys(("torch.distributed.tensor.DTensor", "torch.distributed._tensor.DTensor"), DTensor)
-_RETURNING = {
-    "all_reduce": _as_tensor(_reduced),
-    "broadcast": _as_tensor(_copied),
-    "all_gather": _nn_all_gather,
-    "all_to_all": _nn_all_to_all,
-    "all_to_all_single": _nn_all_to_all_single,
-    "reduce_scatter": _nn_reduce_scatter,
-}
-for _space in ("torch.distributed.nn", "torch.distributed.nn.functional"):
-    KNOWN |= {f"{_space}.{name}": value for name, value in _RETURNING.items()}
-_FUNCTIONAL = {
-    "all_reduce": _as_tensor(_reduced),
-    "broadcast": _as_tensor(_copied),
-    "all_gather_tensor": _as_tensor(_whole),
-    "all_gather_single": _as_tensor(_whole),
-    "reduce_scatter_tensor": _as_tensor(_scattered),
-    "reduce_scatter_single": _as_tensor(_scattered),
-    "all_to_all_single": _as_tensor(_exchanged),
-}
-_FUNCTIONAL |= {f"{name}_autograd": value for name, value in _FUNCTIONAL.items()}
-_FUNCTIONAL["wait_tensor"] = lambda tensor: tensor
-KNOWN |= {f"torch.distributed._functional_collectives.{name}": value for name, value in _FUNCTIONAL.items()}
+KNOWN["torch.distributed._functional_collectives.wait_tensor"] = lambda tensor: tensor

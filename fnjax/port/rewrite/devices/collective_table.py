@@ -1,65 +1,8 @@
-"""Functions of torch.distributed: which there are, what they read and write, and the calls that take their place."""
+"""Names of functions of torch.distributed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Collective:
-    """A collective.
-
-    Attributes:
-        parameters: the names of its parameters, in order.
-        output: the parameter that it writes to; empty for one that returns its result.
-        input: the parameter that it reads.
-        call: the function of fnjax.collectives and its arguments: X is the input, LIKE the output as it was.
-    """
-
-    parameters: str
-    output: str
-    input: str
-    call: str
-
-
-_REDUCED = "all_reduce(X, AXIS, *OP)"
-_SCATTERED = "scatter_as(LIKE, X, AXIS, *OP)"
-_COPIED = "broadcast(X, SOURCE, AXIS)"
-_GATHERED = "all_gather(X, AXIS)"
-COLLECTIVES = {
-    "all_reduce": Collective("tensor op group async_op", "tensor", "tensor", _REDUCED),
-    "reduce": Collective("tensor dst op group async_op group_dst", "tensor", "tensor", _REDUCED),
-    "broadcast": Collective("tensor src group async_op group_src", "tensor", "tensor", _COPIED),
-    "all_gather": Collective("tensor_list tensor group async_op", "tensor_list", "tensor", _GATHERED),
-    "all_gather_into_tensor": Collective(
-        "output_tensor input_tensor group async_op", "output_tensor", "input_tensor", "gather_as(LIKE, X, AXIS)"
-    ),
-    "reduce_scatter": Collective("output input_list op group async_op", "output", "input_list", _SCATTERED),
-    "reduce_scatter_tensor": Collective("output input op group async_op", "output", "input", _SCATTERED),
-    "all_to_all": Collective(
-        "output_tensor_list input_tensor_list group async_op",
-        "output_tensor_list",
-        "input_tensor_list",
-        "all_to_all(X, AXIS)",
-    ),
-    "all_to_all_single": Collective(
-        "output input output_split_sizes input_split_sizes group async_op",
-        "output",
-        "input",
-        "all_to_all(X, AXIS, *SIZES).reshape(LIKE.shape)",
-    ),
-    "nn.all_reduce": Collective("tensor op group", "", "tensor", _REDUCED),
-    "nn.broadcast": Collective("tensor src group", "", "tensor", _COPIED),
-    "nn.all_gather": Collective("tensor group", "", "tensor", _GATHERED),
-}
-for _other, _name in {
-    "_all_gather_base": "all_gather_into_tensor",
-    "_reduce_scatter_base": "reduce_scatter_tensor",
-    "allgather_fn": "all_gather_into_tensor",
-    "reduce_scatter_fn": "reduce_scatter_tensor",
-    "inference_all_reduce": "all_reduce",
-}.items():
-    COLLECTIVES[_other] = COLLECTIVES[_name]
+from fnjax._torch_ops.collectives import COLLECTIVES
 
 WITHOUT_RESULT = frozenset({"barrier", "monitored_barrier", "destroy_process_group"})
 _OTHERS = frozenset(

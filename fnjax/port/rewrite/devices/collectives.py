@@ -16,16 +16,11 @@ from collections.abc import Callable
 
 import libcst as cst
 
+from fnjax._torch_ops.collectives import COLLECTIVES, Collective
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop
 from fnjax.port.analysis.registry import call_of, statement
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.devices.collective_table import (
-    COLLECTIVES,
-    HANDED_ON,
-    WITHOUT_RESULT,
-    Collective,
-    name_distributed,
-)
+from fnjax.port.rewrite.devices.collective_table import HANDED_ON, WITHOUT_RESULT, name_distributed
 from fnjax.port.rewrite.devices.groups import port_axis
 from fnjax.port.rewrite.devices.outputs import (
     bind_arguments,
@@ -138,7 +133,7 @@ def _make_call(
         "LIKE": lambda: port_argument(ev, find_memory(output)),  # type: ignore[arg-type] # it has one
         "X": lambda: port_argument(ev, find_memory(read) if this.input == this.output else read),
         "OP": lambda: port_reduction(ev, given.get("op")),
-        "SOURCE": lambda: _port_source_rank(ev, node, given),
+        "DEVICE": lambda: _port_rank(ev, node, given),
         "SIZES": lambda: _port_sizes(ev, given),
     }
     template = f"collectives.{this.call}"
@@ -152,17 +147,18 @@ def _port_sizes(ev: Evaluator, given: dict[str, cst.BaseExpression]) -> cst.List
     return make_list(made if any(read_literal(m) is not None for m in made) else [])
 
 
-def _port_source_rank(ev: Evaluator, node: cst.Call, given: dict[str, cst.BaseExpression]) -> cst.BaseExpression:
-    """Return the index along the axis from which a broadcast comes."""
-    if "group_src" in given:
-        return port_argument(ev, given["group_src"])
-    src, group = given.get("src") or cst.Integer("0"), given.get("group")
+def _port_rank(ev: Evaluator, node: cst.Call, given: dict[str, cst.BaseExpression]) -> cst.BaseExpression:
+    """Return the index along the axis from which a broadcast comes, or to which a reduction goes."""
+    for name in ("group_src", "group_dst"):
+        if name in given:
+            return port_argument(ev, given[name])
+    src, group = given.get("src") or given.get("dst") or cst.Integer("0"), given.get("group")
     asked = unparse(src.func) if isinstance(src, cst.Call) else ""
     of_group = "get_global_rank" in asked or asked.endswith("_src_rank")
     if group is not None and read_literal(group) is not None and not of_group:
         message = (
-            "broadcast in a group: src is a rank of the world, which need not be an index of the axis: pass "
-            "group_src, or dist.get_global_rank"
+            "a rank of the world, as src and dst are, need not be an index of the axis of a group: pass group_src or "
+            "group_dst, or dist.get_global_rank"
         )
         raise Stop(node, "absent", message)
     return port_argument(ev, src)

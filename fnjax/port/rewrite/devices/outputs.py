@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import libcst as cst
 
+from fnjax._torch_ops.collectives import Collective
 from fnjax.port.analysis.evaluator import Evaluator, Stop, make_assignment
 from fnjax.port.known.facts import LIST, Value, list_memrefs
-from fnjax.port.rewrite.devices.collective_table import Collective
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.torch import MISSING, make_list, read_literal, unparse
