@@ -6,13 +6,13 @@ import contextlib
 import copy
 import operator
 import sys
-import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
 import jax
 
+from fnjax._torch_ops.syntax.trees import RUNTIME
 from fnjax.torch.deferred.base import USES, Deferred
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
@@ -96,12 +96,11 @@ class Either(Deferred):
         )
 
     def map(self, function: Callable[[Any], Any], use: str = "") -> Any:
-        """Return the merged result of a function of both values."""
-        values = self.list_values()
-        if len(values) == 1:
-            return function(values[0])
+        """Return the merged result of a function of both values, and of both of one that is another Either."""
 
         def run(value: Any) -> Any:
+            if type(value) is Either:
+                return value.map(function, use)
             try:
                 return function(value)
             except NotSupported:
@@ -109,6 +108,9 @@ class Either(Deferred):
             except Exception as e:
                 raise self.refuse(use) from e
 
+        values = self.list_values()
+        if len(values) == 1:
+            return run(values[0]) if type(values[0]) is Either else function(values[0])
         found = Either.choose(self.test, lambda: run(self.yes), lambda: run(self.no))
         if type(found) is Either:
             found.name = f"a result of {self.name}"
@@ -127,20 +129,21 @@ class Either(Deferred):
 
     def __getattribute__(self, name: str) -> Any:
         """Return an attribute of both values; what it has itself, only fnjax's own code sees."""
-        is_own = name.startswith("__") or _is_fnjax(sys._getframe(1))
-        return object.__getattribute__(self, name) if is_own else type(self).__getattr__(self, name)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if all(_is_method(x, name) for x in self._list_leaves()):
+        space = sys._getframe(1).f_globals
+        is_read = name in _FACTS and RUNTIME in space
+        if not is_read and (name.startswith("__") or _is_fnjax(space)):
+            return object.__getattribute__(self, name)
+        if not is_read and all(_is_method(x, name) for x in Either._list_leaves(self)):
             return lambda *args, **kwargs: distribute(
                 lambda x, *rest, **named: getattr(x, name)(*rest, **named), (self, *args), kwargs
             )
-        return self.map(lambda x: getattr(x, name), f"the attribute {name}")
+        return Either.map(self, lambda x: getattr(x, name), f"the attribute {name}")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if _is_fnjax(sys._getframe(1)):
+        if _is_fnjax(sys._getframe(1).f_globals):
             object.__setattr__(self, name, value)
         else:
             self.map(lambda x: setattr(x, name, resolve(value)), f"a write to the attribute {name}")
@@ -176,8 +179,11 @@ class Either(Deferred):
         return f"<{self.name}: {self.yes!r} or {self.no!r}>"
 
 
-def _is_fnjax(frame: types.FrameType) -> bool:
-    return str(frame.f_globals.get("__name__")).startswith("fnjax.")
+_FACTS = frozenset({"__class__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__"})
+
+
+def _is_fnjax(space: Mapping[str, Any]) -> bool:
+    return str(space.get("__name__")).startswith("fnjax.")
 
 
 def _is_method(value: Any, name: str) -> bool:

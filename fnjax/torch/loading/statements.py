@@ -92,7 +92,7 @@ def _getattr(*args: Any, **kwargs: Any) -> Any:
         return args[2]
     if len(args) > 1 and type(args[1]) is Either:
         return args[1].map(lambda name: _getattr(args[0], name, *args[2:]), "getattr()")
-    if len(args) == 3 and type(args[0]) is Either:
+    if len(args) > 1 and type(args[0]) is Either:
         return args[0].map(lambda x: getattr(x, *args[1:]), "getattr()")
     if len(args) == 3:
         _check_set(args)
