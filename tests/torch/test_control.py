@@ -691,6 +691,15 @@ def counted(x):
     return x.sum() * n
 
 
+def long(x):
+    n = 0
+    while n < 9 and x.sum() < 100:
+        for i in range(30):
+            x = x * 1.01 + 0.01 * i
+        n += 1
+    return x.sum() * n
+
+
 def solved(x, w):
     y = x
     for i in range(40):
@@ -708,7 +717,8 @@ def test_loops_of_few_iterations(tmp_path):
     path = tmp_path / "few.py"
     path.write_text(FEW)
     file = torch.load(path)
-    for name in ("moved", "flagged", "many_items", "counted"):
+    assert "while" in str(jax.make_jaxpr(torch.jax_view(file.long))(jnp.ones(3)))  # nine bodies are a large program
+    for name in ("moved", "flagged", "many_items", "counted", "long"):
         function = torch.jax_view(getattr(file, name))
         compiled = jax.jit(jax.value_and_grad(function))
         for x in ([0.5, 1.0, 2.0], [-1.0, -2.0, 0.5], [3.0, 4.0, 5.0], [0.1, 0.1, 0.2]):

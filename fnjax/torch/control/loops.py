@@ -67,7 +67,7 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
 
 
 _UNROLLED = 10  # iterations at most
-_LARGE = 1500  # serial numbers: of nodes and storages that they make
+_LARGE = 300  # serial numbers, of nodes and storages that they make: JAX compiles some ten equations for each
 
 
 class _TooLong(BaseException):  # which no handler of the source catches
