@@ -51,6 +51,13 @@ class Apply:
         return owner._apply  # type: ignore[no-any-return]  # Function and its attributes are defined above
 
 
+class _Cached:
+    """The specification of a class, and what it was read from; an object of fnjax, in which nobody looks for state."""
+
+    __slots__ = ("found",)
+    found: tuple[Any, Any, Any, Spec] | None
+
+
 def make_apply(
     cls: Any, read: Callable[[Any], Spec] = read_spec, call: Callable[..., Any] | None = None
 ) -> Callable[..., Any]:
@@ -62,16 +69,16 @@ def make_apply(
         call: the specification, arguments and keyword arguments → outputs; by default `call_function`.
     """
     call = call or call_function
-    cached: tuple[Any, Any, Any, Spec] | None = None
+    cached = _Cached()
+    cached.found = None
 
     def apply(*args: Any, **kwargs: Any) -> Any:
-        nonlocal cached
         # A class may change, and tools that reload modules replace code and defaults in the same function.
-        methods = read_methods(cls)
+        methods, found = read_methods(cls), cached.found
         code, defaults = getattr(methods[0], "__code__", None), getattr(methods[0], "__defaults__", None)
-        if cached is None or cached[0] != methods or cached[1] is not code or cached[2] is not defaults:
-            cached = methods, code, defaults, read(cls)
-        return call(cached[3], args, kwargs)
+        if found is None or found[0] != methods or found[1] is not code or found[2] is not defaults:
+            cached.found = found = methods, code, defaults, read(cls)
+        return call(found[3], args, kwargs)
 
     apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__
