@@ -268,7 +268,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 @with_out
 def inner(input: Tensor, other: Tensor) -> Tensor:
     """Return products summed over the last axes, or of a tensor and one without axes."""
-    return run("torch.inner", (input, other), {}) if input.ndim and other.ndim else input * other
+    return run("torch.inner", (input, other), {}) if input.ndim and other.ndim else input.mul(other)
 
 
 @known("torch.linalg.tensorinv")
@@ -284,8 +284,8 @@ def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 - PyTorch's name
 def unravel_index(indices: Tensor, shape: Any) -> Any:
     """Return the coordinates of elements that are counted in one."""
     sizes, own = strided._sizes([shape]), dtype("int64")
-    steps = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
-    steps, limits = (make(jnp.asarray(n, own.array), own) for n in (steps, sizes))
+    counts = [math.prod(sizes[i + 1 :]) for i in range(len(sizes))]
+    steps, limits = (make(jnp.asarray(n, own.array), own) for n in (counts, sizes))
     return unbind(indices.unsqueeze(-1) // steps % limits, -1)
 
 
