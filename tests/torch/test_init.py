@@ -79,7 +79,7 @@ def test_orthogonal(shape):
 
 def test_dirac_is_the_identity():
     """A convolution with this weight gives its input again, in each group."""
-    x = torch.torch_view(jax.random.normal(jax.random.key(0), (1, 4, 6, 6)))
+    x = torch.torch_view(jax.random.normal(jax.random.key(0), (1, 4, 6, 6), jnp.float32))
     for groups in (1, 2):
         weight = torch.torch_view(jnp.asarray(fill("dirac_", groups, shape=(4, 4 // groups, 3, 3))))
         out = torch.nn.functional.conv2d(x, weight, padding=1, groups=groups)
