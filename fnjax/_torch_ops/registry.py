@@ -54,6 +54,11 @@ def known(*names: str) -> Callable[[Any], Any]:
     return enter
 
 
+def add_known(names: str, value: Any) -> None:
+    """Enter an object of fnjax.torch under names below torch, parted by spaces."""
+    known(*(f"torch.{name}" for name in names.split()))(value)
+
+
 def _list_itself(name: str) -> list[str]:
     return [name]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from typing import Any, NoReturn, Self
 
-from fnjax._torch_ops.registry import KNOWN, known
+from fnjax._torch_ops.registry import add_known, known
 from fnjax.torch.errors import NotSupported
-from fnjax.torch.names.machine import Device, nothing
+from fnjax.torch.names.machine import Device, answer, nothing
 from fnjax.torch.names.registry import module
 
 
@@ -73,8 +73,8 @@ class Event:
         raise NotSupported("the time between two events", "measure the jitted function with jax.block_until_ready")
 
 
-KNOWN |= dict.fromkeys(("torch.cuda.current_stream", "torch.cuda.default_stream"), lambda device=None: Stream())
-KNOWN["torch.get_device_module"] = lambda device=None: module("torch.cuda")
+add_known("cuda.current_stream cuda.default_stream", lambda device=None: Stream())
+add_known("get_device_module", lambda device=None: module("torch.cuda"))
 
 
 @known("torch.nn.attention.SDPBackend")
@@ -89,38 +89,30 @@ class SDPBackend(enum.IntEnum):
     OVERRIDEABLE = 4
 
 
-for _name in ("nn.attention.sdpa_kernel", "backends.cuda.sdp_kernel"):
-    KNOWN[f"torch.{_name}"] = nothing
-for _names, _answer in {
-    "get_float32_matmul_precision": "highest",
-    "get_deterministic_debug_mode": 0,
-    "is_deterministic_algorithms_warn_only_enabled": False,
-    "backends.cudnn.is_available": True,
-    "backends.cuda.is_built": True,
-    "backends.mps.is_available": False,
-    "xpu.is_available": False,
-    "mtia.is_available": False,
-    "get_num_threads": 1,
-    "get_num_interop_threads": 1,
-    "overrides.has_torch_function": False,
-    **dict.fromkeys((f"backends.cuda.{k}_sdp_enabled" for k in ("flash", "mem_efficient", "math", "cudnn")), True),
-    # What only says how something is computed, or printed.
-    "set_float32_matmul_precision": None,
-    "use_deterministic_algorithms": None,
-    "set_deterministic_debug_mode": None,
-    "set_num_threads": None,
-    "set_num_interop_threads": None,
-    "set_printoptions": None,
-    **dict.fromkeys((f"backends.cuda.enable_{k}_sdp" for k in ("flash", "mem_efficient", "math", "cudnn")), None),
-}.items():
-    KNOWN[f"torch.{_names}"] = lambda *_, answer=_answer, **__: answer
-KNOWN |= {
-    "torch.backends.cuda.matmul.allow_tf32": False,
-    "torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction": False,
-    "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction": False,
-    "torch.backends.cudnn.allow_tf32": False,
-    "torch.backends.cudnn.enabled": True,
-}
+add_known("nn.attention.sdpa_kernel backends.cuda.sdp_kernel", nothing)
+for _kernel in ("flash", "mem_efficient", "math", "cudnn"):
+    add_known(f"backends.cuda.{_kernel}_sdp_enabled", answer(True))
+    add_known(f"backends.cuda.enable_{_kernel}_sdp", answer(None))
+add_known("get_float32_matmul_precision", answer("highest"))
+add_known("get_deterministic_debug_mode", answer(0))
+add_known("get_num_threads get_num_interop_threads", answer(1))
+add_known("backends.cudnn.is_available backends.cuda.is_built", answer(True))
+add_known(
+    "is_deterministic_algorithms_warn_only_enabled backends.mps.is_available xpu.is_available mtia.is_available "
+    "overrides.has_torch_function",
+    answer(False),
+)
+add_known(  # what only says how something is computed, or printed
+    "set_float32_matmul_precision use_deterministic_algorithms set_deterministic_debug_mode set_num_threads "
+    "set_num_interop_threads set_printoptions",
+    answer(None),
+)
+add_known(
+    "backends.cuda.matmul.allow_tf32 backends.cuda.matmul.allow_fp16_reduced_precision_reduction "
+    "backends.cuda.matmul.allow_bf16_reduced_precision_reduction backends.cudnn.allow_tf32",
+    False,
+)
+add_known("backends.cudnn.enabled", True)
 
 
 class _NoInstances:
@@ -130,20 +122,13 @@ class _NoInstances:
         raise NotSupported(f"{cls.__module__}.{cls.__name__} is machinery of PyTorch", "use jax.jit")
 
 
-for _name in (
-    "fx.Proxy",
-    "fx.proxy.Proxy",
-    "fx.Node",
-    "fx.node.Node",
-    "fx.GraphModule",
-    "fx.graph_module.GraphModule",
-    "jit.ScriptModule",
-    "jit.ScriptFunction",
-    "SymInt",
-    "SymFloat",
-    "SymBool",
-    "_subclasses.FakeTensor",
-    "_subclasses.fake_tensor.FakeTensor",
-):
-    _space, _, _last = f"torch.{_name}".rpartition(".")
-    KNOWN[f"torch.{_name}"] = type(_last, (_NoInstances,), {"__module__": _space})
+def _add_classes(names: str) -> None:
+    for name in names.split():
+        space, _, last = f"torch.{name}".rpartition(".")
+        add_known(name, type(last, (_NoInstances,), {"__module__": space}))
+
+
+_add_classes(
+    "fx.Proxy fx.proxy.Proxy fx.Node fx.node.Node fx.GraphModule fx.graph_module.GraphModule jit.ScriptModule "
+    "jit.ScriptFunction SymInt SymFloat SymBool _subclasses.FakeTensor _subclasses.fake_tensor.FakeTensor"
+)

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from fnjax._machine import CAPABILITY, CUDA, NAME, REGISTERS, SHARED_MEMORY, TORCH, WARP_SIZE, processor_count
-from fnjax._torch_ops.registry import KNOWN, known
+from fnjax._torch_ops.registry import add_known, known
 from fnjax.torch.dispatch.autocast import Autocast, custom_bwd, custom_fwd, find_block
 from fnjax.torch.recording.rng import fork, get_state, restart, set_state
 
@@ -47,10 +47,10 @@ class Device:
         pass
 
 
-KNOWN["torch.device"] = Device
+add_known("device", Device)
 for _name in ("inf", "nan", "pi", "e"):
-    KNOWN[f"torch.{_name}"] = getattr(np, _name)
-KNOWN |= dict.fromkeys(("torch.newaxis", "torch.version.hip", "torch.version.xpu"))  # None
+    add_known(_name, getattr(np, _name))
+add_known("newaxis version.hip version.xpu", None)
 
 
 class _Version(str):
@@ -76,16 +76,12 @@ class _Version(str):
         return self._key(self) >= self._key(other)
 
 
-KNOWN["torch.__version__"] = _Version(TORCH)
-for _name in (
-    "strided",
-    "contiguous_format",
-    "preserve_format",
-    "legacy_contiguous_format",
-    "channels_last",
-    "channels_last_3d",
-):
-    KNOWN[f"torch.{_name}"] = _name
+add_known("__version__ version.__version__", _Version(TORCH))
+add_known("version.cuda", CUDA)
+for _name in ("strided", "contiguous_format", "preserve_format", "legacy_contiguous_format"):
+    add_known(_name, _name)
+for _name in ("channels_last", "channels_last_3d"):
+    add_known(_name, _name)
 
 
 def _hand_back(*args: Any, **_: Any) -> Any:
@@ -93,23 +89,17 @@ def _hand_back(*args: Any, **_: Any) -> Any:
     return args[0] if args and callable(args[0]) else lambda function: function
 
 
-for _name in [
-    "jit.script",
-    "jit.export",
-    "jit.ignore",
-    "jit.unused",
-    "jit.trace",
-    "compile",
-    "compiler.disable",
-    "compiler.allow_in_graph",
-    "_dynamo.disable",
-    "compiler.assume_constant_result",
-    "jit.script_method",
-    "_dynamo.allow_in_graph",
-    "fx.wrap",
-    "compiler.substitute_in_graph",
-]:
-    KNOWN[f"torch.{_name}"] = _hand_back
+add_known(
+    "jit.script jit.export jit.ignore jit.unused jit.trace jit.script_method compile compiler.disable "
+    "compiler.allow_in_graph compiler.assume_constant_result compiler.substitute_in_graph _dynamo.disable "
+    "_dynamo.allow_in_graph fx.wrap",
+    _hand_back,
+)
+
+
+def answer(value: Any) -> Callable[..., Any]:
+    """Return a function that returns a value, whatever it is asked."""
+    return lambda *_, **__: value
 
 
 @contextlib.contextmanager
@@ -118,73 +108,49 @@ def nothing(*_: Any, **__: Any) -> Iterator[None]:
     yield
 
 
-for _name in [
-    "cuda.device",
-    "cuda.device_of",
-    "cuda.stream",
-    "cuda.nvtx.range",
-    "profiler.record_function",
-    "autograd.profiler.record_function",
-    "autograd.set_detect_anomaly",
-    "autograd.detect_anomaly",
-    "backends.cudnn.flags",
-]:
-    KNOWN[f"torch.{_name}"] = nothing
-for _name in [
-    "cuda.synchronize",
-    "cuda.empty_cache",
-    "cuda.ipc_collect",
-    "cuda.set_device",
-    "cuda.nvtx.range_push",
-    "cuda.nvtx.range_pop",
-    "cuda.reset_peak_memory_stats",
-    "cuda.nvtx.mark",
-    "_dynamo.graph_break",
-    "_dynamo.mark_dynamic",
-    "clear_autocast_cache",
-]:
-    KNOWN[f"torch.{_name}"] = lambda *_, **__: None
-for _name in [
-    "compiler.is_compiling",
-    "compiler.is_exporting",
-    "jit.is_scripting",
-    "jit.is_tracing",
-    "_dynamo.is_compiling",
-    "onnx.is_in_onnx_export",
-    "is_anomaly_enabled",
-    "are_deterministic_algorithms_enabled",
-    "compiler.is_dynamo_compiling",
-    "_C._get_tracing_state",
-    "_C._is_tracing",
-    "cuda.is_current_stream_capturing",
-]:
-    KNOWN[f"torch.{_name}"] = lambda *_, **__: False
-KNOWN["torch.cuda.is_available"] = KNOWN["torch.cuda.is_initialized"] = lambda: True
-KNOWN["torch.cuda.is_bf16_supported"] = lambda including_emulation=True: True
-KNOWN["torch.cuda.device_count"] = lambda: 1
-KNOWN["torch.cuda.current_device"] = lambda: 0
-KNOWN["torch.cuda.get_device_capability"] = lambda device=None: CAPABILITY
-KNOWN["torch.cuda.get_device_name"] = lambda device=None: NAME
-KNOWN["torch.cuda.get_device_properties"] = lambda device=None: types.SimpleNamespace(
-    multi_processor_count=processor_count(), name=NAME, major=CAPABILITY[0], minor=CAPABILITY[1],
-    total_memory=80 << 30, warp_size=WARP_SIZE,
-    max_shared_memory_per_block=49152, max_threads_per_multi_processor=2048, regs_per_multiprocessor=REGISTERS,
-    shared_memory_per_block=49152, shared_memory_per_block_optin=SHARED_MEMORY, shared_memory_per_multiprocessor=167936,
-    max_threads_per_block=1024, L2_cache_size=40 << 20, gcnArchName=NAME, is_integrated=0,
-    is_multi_gpu_board=0, clock_rate=1410000, memory_clock_rate=1215000, memory_bus_width=5120,
-)  # fmt: skip
-KNOWN["torch.version.cuda"] = CUDA
-KNOWN["torch.version.__version__"] = KNOWN["torch.__version__"]
+add_known(
+    "cuda.device cuda.device_of cuda.stream cuda.nvtx.range profiler.record_function autograd.profiler.record_function "
+    "autograd.set_detect_anomaly autograd.detect_anomaly backends.cudnn.flags",
+    nothing,
+)
+add_known(
+    "cuda.synchronize cuda.empty_cache cuda.ipc_collect cuda.set_device cuda.nvtx.range_push cuda.nvtx.range_pop "
+    "cuda.nvtx.mark cuda.reset_peak_memory_stats _dynamo.graph_break _dynamo.mark_dynamic clear_autocast_cache "
+    "utils.checkpoint.set_device_states",
+    answer(None),
+)
+add_known(
+    "compiler.is_compiling compiler.is_exporting compiler.is_dynamo_compiling jit.is_scripting jit.is_tracing "
+    "_dynamo.is_compiling onnx.is_in_onnx_export is_anomaly_enabled are_deterministic_algorithms_enabled "
+    "_C._get_tracing_state _C._is_tracing cuda.is_current_stream_capturing",
+    answer(False),
+)
+add_known("cuda.is_available cuda.is_initialized cuda.is_bf16_supported autograd._is_checkpoint_valid", answer(True))
+add_known("cuda.device_count", answer(1))
+add_known("cuda.current_device", answer(0))
+add_known("cuda.get_device_capability", answer(CAPABILITY))
+add_known("cuda.get_device_name", answer(NAME))
+add_known("cuda._initialized", False)
 
 
-for _space in ("torch", "torch.random", "torch.cuda", "torch.cuda.random"):
-    KNOWN |= {f"{_space}.get_rng_state": get_state, f"{_space}.set_rng_state": set_state}
-KNOWN["torch.random.fork_rng"] = fork
-KNOWN["torch.utils.checkpoint.get_device_states"] = lambda *_: ([], [])
-KNOWN["torch.autograd._is_checkpoint_valid"] = lambda: True
-KNOWN["torch.utils.checkpoint.set_device_states"] = lambda *_, **__: None
-KNOWN["torch.cuda._initialized"] = False
-KNOWN["torch.autograd._is_checkpoint_valid"] = lambda: True
+@known("torch.cuda.get_device_properties")
+def get_device_properties(device: Any = None) -> types.SimpleNamespace:
+    """Return the properties of the one GPU."""
+    return types.SimpleNamespace(
+        multi_processor_count=processor_count(), name=NAME, major=CAPABILITY[0], minor=CAPABILITY[1],
+        total_memory=80 << 30, warp_size=WARP_SIZE, max_shared_memory_per_block=49152,
+        max_threads_per_multi_processor=2048, regs_per_multiprocessor=REGISTERS, shared_memory_per_block=49152,
+        shared_memory_per_block_optin=SHARED_MEMORY, shared_memory_per_multiprocessor=167936,
+        max_threads_per_block=1024, L2_cache_size=40 << 20, gcnArchName=NAME, is_integrated=0, is_multi_gpu_board=0,
+        clock_rate=1410000, memory_clock_rate=1215000, memory_bus_width=5120,
+    )  # fmt: skip
+
+
+for _space in ("", "random.", "cuda.", "cuda.random."):
+    add_known(f"{_space}get_rng_state", get_state)
+    add_known(f"{_space}set_rng_state", set_state)
+add_known("random.fork_rng", fork)
+add_known("utils.checkpoint.get_device_states", lambda *_: ([], []))
 
 
 @known("torch.Generator")
@@ -222,21 +188,21 @@ def _autocast_of(device_type: str) -> Callable[..., Autocast]:
     return lambda enabled=True, dtype=None, cache_enabled=True: Autocast(device_type, dtype, enabled)
 
 
-for _name in ("autocast", "amp.autocast", "amp.autocast_mode.autocast", "autocast_mode.autocast"):
-    KNOWN[f"torch.{_name}"] = Autocast
+add_known("autocast amp.autocast amp.autocast_mode.autocast autocast_mode.autocast", Autocast)
 for _device in ("cpu", "cuda"):
-    KNOWN[f"torch.{_device}.amp.autocast"] = _autocast_of(_device)
-    KNOWN[f"torch.{_device}.amp.autocast_mode.autocast"] = _autocast_of(_device)
-KNOWN |= {
-    "torch.is_autocast_enabled": lambda device_type="cuda": (
-        device_type in {"cpu", "cuda"} and find_block(device_type)[1]
-    ),
-    "torch.is_autocast_cpu_enabled": lambda: find_block("cpu")[1],
-    "torch.get_autocast_dtype": lambda device_type="cuda": find_block(device_type)[0],
-    "torch.get_autocast_gpu_dtype": lambda: find_block("cuda")[0],
-    "torch.get_autocast_cpu_dtype": lambda: find_block("cpu")[0],
-    "torch.amp.is_autocast_available": lambda device_type: device_type in {"cpu", "cuda"},
-    "torch.amp.autocast_mode.is_autocast_available": lambda device_type: device_type in {"cpu", "cuda"},
-}
-for _space in ("torch.cuda.amp", "torch.amp", "torch.cuda.amp.autocast_mode", "torch.amp.autocast_mode"):
-    KNOWN |= {f"{_space}.custom_fwd": custom_fwd, f"{_space}.custom_bwd": custom_bwd}
+    add_known(f"{_device}.amp.autocast {_device}.amp.autocast_mode.autocast", _autocast_of(_device))
+add_known(
+    "is_autocast_enabled",
+    lambda device_type="cuda": device_type in {"cpu", "cuda"} and find_block(device_type)[1],
+)
+add_known("is_autocast_cpu_enabled", lambda: find_block("cpu")[1])
+add_known("get_autocast_dtype", lambda device_type="cuda": find_block(device_type)[0])
+add_known("get_autocast_gpu_dtype", lambda: find_block("cuda")[0])
+add_known("get_autocast_cpu_dtype", lambda: find_block("cpu")[0])
+add_known(
+    "amp.is_autocast_available amp.autocast_mode.is_autocast_available",
+    lambda device_type: device_type in {"cpu", "cuda"},
+)
+for _space in ("cuda.amp", "amp", "cuda.amp.autocast_mode", "amp.autocast_mode"):
+    add_known(f"{_space}.custom_fwd", custom_fwd)
+    add_known(f"{_space}.custom_bwd", custom_bwd)

@@ -258,31 +258,8 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
     return _draw(tensor, draw)
 
 
-@_enter
-def _no_grad_uniform_(tensor: Tensor, a: float, b: float, generator: Any = None) -> Tensor:
-    return uniform_(tensor, a, b)
-
-
-@_enter
-def _no_grad_normal_(tensor: Tensor, mean: float, std: float, generator: Any = None) -> Tensor:
-    return normal_(tensor, mean, std)
-
-
-@_enter
-def _no_grad_trunc_normal_(
-    tensor: Tensor, mean: float, std: float, a: float, b: float, generator: Any = None
-) -> Tensor:
-    return trunc_normal_(tensor, mean, std, a, b)
-
-
-@_enter
-def _no_grad_fill_(tensor: Tensor, val: float) -> Tensor:
-    return constant_(tensor, val)
-
-
-@_enter
-def _no_grad_zero_(tensor: Tensor) -> Tensor:
-    return zeros_(tensor)
+_NO_GRAD = {"uniform": uniform_, "normal": normal_, "trunc_normal": trunc_normal_, "fill": constant_, "zero": zeros_}
+KNOWN |= {f"torch.nn.init._no_grad_{name}_": function for name, function in _NO_GRAD.items()}
 
 
 def _deprecate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -299,7 +276,6 @@ def _deprecate(function: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-for _function in (uniform_, normal_, constant_, eye_, dirac_, xavier_uniform_, xavier_normal_, kaiming_uniform_):
-    KNOWN[f"torch.nn.init.{_function.__name__[:-1]}"] = _deprecate(_function)
-for _function in (kaiming_normal_, orthogonal_, sparse_):
+_OLD = (uniform_, normal_, constant_, eye_, dirac_, xavier_uniform_, xavier_normal_)
+for _function in (*_OLD, kaiming_uniform_, kaiming_normal_, orthogonal_, sparse_):
     KNOWN[f"torch.nn.init.{_function.__name__[:-1]}"] = _deprecate(_function)
