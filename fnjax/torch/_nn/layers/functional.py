@@ -8,13 +8,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from fnjax._torch_ops.registry import known
+from fnjax.torch._nn.layers.lines import F, signed
 from fnjax.torch.dispatch.run import run
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, make
-from fnjax.torch.names.registry import module
 from fnjax.torch.recording.gradient_mode import set_mode, switch
-
-torch, F = module("torch"), module("torch.nn.functional")
 
 
 def _limit_norms(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
@@ -35,15 +33,11 @@ def embedding_renorm_(input: Tensor, indices: Tensor, max_norm: float, norm_type
 
 
 @known("torch.nn.functional.embedding")
-def embedding(
-    input: Tensor,
-    weight: Tensor,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2.0,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
+@signed(
+    "input: Tensor, weight: Tensor, padding_idx: int | None = None, max_norm: float | None = None, "
+    "norm_type: float = 2.0, scale_grad_by_freq: bool = False, sparse: bool = False"
+)
+def embedding(input: Tensor, weight: Tensor, padding_idx: Any, max_norm: Any, norm_type: float, **others: Any) -> Any:
     """Return the rows of these indices; with max_norm larger ones are scaled down in the weight first."""
     if padding_idx is not None:
         if not -weight.shape[0] <= padding_idx < weight.shape[0]:
@@ -51,27 +45,22 @@ def embedding(
         padding_idx %= weight.shape[0]
     if max_norm is not None:
         _limit_norms(weight, input, max_norm, norm_type)
-    return run("torch.nn.functional.embedding", (input, weight, padding_idx, None, 2.0, scale_grad_by_freq), {})
+    return run(
+        "torch.nn.functional.embedding", (input, weight, padding_idx, None, 2.0, others["scale_grad_by_freq"]), {}
+    )
 
 
 @known("torch.nn.functional.embedding_bag")
-def embedding_bag(
-    input: Tensor,
-    weight: Tensor,
-    offsets: Tensor | None = None,
-    max_norm: float | None = None,
-    norm_type: float = 2,
-    scale_grad_by_freq: bool = False,
-    mode: str = "mean",
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int | None = None,
-) -> Tensor:
+@signed(
+    "input: Tensor, weight: Tensor, offsets: Tensor | None = None, max_norm: float | None = None, "
+    'norm_type: float = 2, scale_grad_by_freq: bool = False, mode: str = "mean", sparse: bool = False, '
+    "per_sample_weights: Tensor | None = None, include_last_offset: bool = False, padding_idx: int | None = None"
+)
+def embedding_bag(input: Tensor, weight: Tensor, offsets: Any, mode: str, per_sample_weights: Any, **given: Any) -> Any:
     """Return sums, means or maxima of rows; a bag is a row of indices, or begins at one of the offsets."""
     if mode not in {"sum", "mean", "max"}:
         raise ValueError("mode has to be one of sum, mean or max")
-    if scale_grad_by_freq:
+    if given["scale_grad_by_freq"]:
         if mode == "max":
             raise ValueError("max mode does not support scaling the gradient by the frequency")
         raise NotSupported("torch.nn.functional.embedding_bag: scale_grad_by_freq=True", "leave it out")
@@ -97,26 +86,22 @@ def embedding_bag(
         raise ValueError(
             said if input.ndim == 1 else f"if {said}, as input is treated is a mini-batch of fixed length sequences"
         )
-    if max_norm is not None:
-        _limit_norms(weight, input, max_norm, norm_type)
-    options: dict[str, Any] = {"per_sample_weights": per_sample_weights, "include_last_offset": include_last_offset}
-    options |= {"mode": mode, "padding_idx": padding_idx}
+    if given["max_norm"] is not None:
+        _limit_norms(weight, input, given["max_norm"], given["norm_type"])
+    options = {name: given[name] for name in ("include_last_offset", "padding_idx")}
+    options |= {"mode": mode, "per_sample_weights": per_sample_weights}
     return run("torch.nn.functional.embedding_bag", (input, weight, offsets), options)
 
 
 @known("torch.nn.functional.linear_cross_entropy")
+@signed(
+    "input: Tensor, linear_weight: Tensor, target: Tensor, *, linear_bias: Tensor | None = None, "
+    'weight: Tensor | None = None, reduction: str = "mean", ignore_index: int | None = None, '
+    "label_smoothing: float = 0.0, options: Any = None"
+)
 def linear_cross_entropy(
-    input: Tensor,
-    linear_weight: Tensor,
-    target: Tensor,
-    *,
-    linear_bias: Tensor | None = None,
-    weight: Tensor | None = None,
-    reduction: str = "mean",
-    ignore_index: int | None = None,
-    label_smoothing: float = 0.0,
-    options: Any = None,
-) -> Tensor:
+    input: Tensor, linear_weight: Tensor, target: Tensor, linear_bias: Any, ignore_index: Any, **given: Any
+) -> Any:
     """Return the cross entropy of a linear layer's results; PyTorch's memory `options` are ignored."""
     classes, *more, features = linear_weight.shape
     shape = (*input.shape[:-1], classes, *more)
@@ -125,11 +110,5 @@ def linear_cross_entropy(
     size = math.prod([classes, *more])
     bias = None if linear_bias is None else linear_bias.reshape(size)
     logits = F.linear(input, linear_weight.reshape(size, features), bias).reshape(shape)
-    return F.cross_entropy(
-        logits,
-        target,
-        weight=weight,
-        reduction=reduction,
-        ignore_index=-100 if ignore_index is None else ignore_index,
-        label_smoothing=label_smoothing,
-    )
+    del given["options"]
+    return F.cross_entropy(logits, target, ignore_index=-100 if ignore_index is None else ignore_index, **given)

@@ -32,7 +32,7 @@ def signed(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     """Return a decorator that gives a function a signature; the function gets all its arguments by name."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
-        space = {"Any": Any, "function": function}
+        space = function.__globals__ | {"function": function}  # names of its annotations
         exec(f"def called({signature}): return function(**locals())", space)
         made: Any = space["called"]
         for name in ("__module__", "__name__", "__qualname__", "__doc__"):
