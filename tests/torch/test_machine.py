@@ -45,6 +45,8 @@ def test_variables_are_tensors():
     assert not isinstance(3.0, Variable)
     assert Variable(torch.ones(1), requires_grad=True).requires_grad
     assert not Variable(torch.ones(1), volatile=True).requires_grad
+    with pytest.raises(torch.NotSupported, match="_execution_engine belongs to PyTorch's engine"):
+        Variable._execution_engine.queue_callback(print)
 
 
 def test_flags_and_streams():

@@ -17,7 +17,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.dispatch.run import run
-from fnjax.torch.errors import NotSupported
+from fnjax.torch.errors import NoSuchNameError, NotSupported
 from fnjax.torch.host.calls import enter_host
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import DTYPES, as_dtype, as_number, default_dtype, dtype, result_type, type_of_number
@@ -322,6 +322,10 @@ class _TypeOfVariables(type):
 
     def __call__(cls, data: Tensor, requires_grad: bool = False, volatile: bool = False) -> Tensor:
         return data.detach().requires_grad_(requires_grad)
+
+    def __getattr__(cls, name: str) -> Any:
+        what = f"torch.autograd.Variable.{name} belongs to PyTorch's engine"
+        raise NoSuchNameError(what, "run what it queues after backward")
 
 
 for _space in ("torch.autograd", "torch.autograd.variable"):
