@@ -140,6 +140,10 @@ def as_dtype(given: Any) -> dtype:
     return dtype(np.dtype(given).name)
 
 
+for _own in DTYPES.values():  # as keys of the cache NumPy's own are compared without a call of dtype.__eq__
+    as_dtype(_own.numpy)
+
+
 def promote(a: dtype, b: dtype) -> dtype:
     """Return the dtype that torch.promote_types returns."""
     if a is b:
