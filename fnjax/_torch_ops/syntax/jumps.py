@@ -1,4 +1,4 @@
-"""Which statements of a tree jump: return, break and continue."""
+"""Searches for statements that jump: return, break and continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays of a call as tensors, and what is known of a tensor beside its array."""
+"""Arrays of a call as tensors, and the attributes of a tensor other than its array."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def kind_of(x: Tensor, requires_grad: bool | None = None) -> Kind:
 
 
 def wrap_array(array: Any, kind: Kind) -> Tensor:
-    """Return an array from outside as a tensor of a kind; a leaf if it requires grad."""
+    """Return an array as a tensor of a kind; a leaf if it requires grad."""
     array = array if isinstance(array, jax.Array) else jnp.asarray(array)
     own = kind.dtype if array.dtype == kind.dtype.array else dtype_of(array)
     flag = kind.requires_grad and own.kind in {"float", "complex"}
@@ -42,7 +42,7 @@ def wrap_array(array: Any, kind: Kind) -> Tensor:
 
 
 def dtype_of(array: Any) -> dtype:
-    """Return torch's dtype of an array from outside: without 64 bits, JAX's int32 is torch's usual int64."""
+    """Return torch's dtype for a caller's array: without 64 bits, JAX's int32 stands for torch's default int64."""
     own = as_dtype(array.dtype)
     return dtype("int64") if own.name == "int32" and own.array == dtype("int64").array else own
 
@@ -53,5 +53,5 @@ def is_array(x: Any) -> bool:
 
 
 def is_constant(x: Any) -> bool:
-    """Return whether a tensor holds a few untraced integers, in a call that JAX transforms: they stay known."""
+    """Return whether a tensor is a constant of a call that JAX transforms: a few integers with concrete values."""
     return isinstance(x, Tensor) and x.dtype.kind in {"int", "bool"} and is_small(x.array) and is_transformed()

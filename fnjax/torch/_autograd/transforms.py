@@ -171,10 +171,10 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that maps another over an axis of its arguments.
+    """Return a function that maps `func` over an axis of its arguments.
 
     Raises:
-        NotSupported: it draws random numbers that are to be different for each element.
+        NotSupported: `func` draws random numbers, and `randomness="different"` asks for others per element.
     """
     if randomness == "different":
         raise NotSupported("torch.vmap(randomness='different')", "draw the random numbers outside, and map over them")

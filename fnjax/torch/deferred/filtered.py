@@ -55,7 +55,7 @@ class Filtered(Deferred):
         return jnp.stack([jnp.asarray(getattr(item.test, "array", item.test), bool) for item in self.items])
 
     def count(self) -> Any:
-        """Return how many items it has, a traced number."""
+        """Return the number of items, a traced number."""
         return number(self.mask.sum())
 
     def __repr__(self) -> str:

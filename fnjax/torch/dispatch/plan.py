@@ -59,14 +59,14 @@ def _put(values: Iterable[Any], tensors: Sequence[Any]) -> list[Any]:
 
 
 class Plan:
-    """How a call runs, and all calls of its signature.
+    """Compiled form of an operation for all calls of one signature: dtypes, shapes, strides and Python values.
 
     Args:
-        call: the call.
-        tensors: a list to which its tensors are added, in the order in which `run` takes those of another call.
+        call: the first call of the signature.
+        tensors: a list to which its tensors are added, in the order in which `run` takes the tensors of other calls.
 
     Attributes:
-        reads_elements: whether the elements of tensors decide what `check` raises for another call.
+        reads_elements: whether `check` depends on the elements of tensors, and must run for each call.
 
     Raises:
         NotSupported: JAX cannot run it.
@@ -150,7 +150,7 @@ class Plan:
             )
 
     def check(self, tensors: Sequence[Tensor]) -> None:
-        """Check what the elements of other tensors decide."""
+        """Check the elements of another call's tensors: raise PyTorch's errors that depend on their values."""
         self._check_known(tensors)
         check_values(self._name, self._name_values(tensors))
 

@@ -120,7 +120,7 @@ _ORDER = ("bool", "int", "float", "complex")
 
 
 def default_dtype() -> dtype:
-    """Return the dtype of numbers that say no other: that of torch.set_default_dtype in the file that runs."""
+    """Return the default dtype of floats: that of torch.set_default_dtype in the loaded file that runs."""
     found = find_settings() if RootSettings.any_is_set else None
     own: dtype | None = found.default_dtype if found is not None else None
     return FLOAT32 if own is None else own
@@ -131,7 +131,7 @@ def as_dtype(given: Any) -> dtype:
     """Return the dtype of torch for one of torch's, NumPy's, JAX's or Python's.
 
     Raises:
-        TypeError: it is none.
+        TypeError: the value is not a dtype.
     """
     if isinstance(given, dtype):
         return given
@@ -226,10 +226,14 @@ def name_scalar_type(own: dtype) -> str:
 
 
 def check_castable(found: dtype, own: dtype) -> None:
-    """Raise PyTorch's error where a result of one dtype is to be written into a tensor of a lower kind.
+    """Check that a result can be written into a tensor: its dtype's kind is not higher (bool < int < float < complex).
+
+    Args:
+        found: the result's dtype.
+        own: the tensor's dtype.
 
     Raises:
-        RuntimeError: it is.
+        RuntimeError: the kind is higher (PyTorch's message).
     """
     if _ORDER.index(found.kind) > _ORDER.index(own.kind):
         names = name_scalar_type(found), name_scalar_type(own)
@@ -237,9 +241,9 @@ def check_castable(found: dtype, own: dtype) -> None:
 
 
 def cast_entries(array: Any, own: Any) -> Any:
-    """Return a JAX array in the dtype of an array.
+    """Return a JAX array cast to a dtype.
 
-    What is outside of a small integer's range wraps around, as in PyTorch on CPUs; JAX takes the nearest.
+    Floats outside of a small integer's range wrap around, as in PyTorch on CPUs; JAX takes the nearest integer.
     """
     wanted = np.dtype(own)
     if wanted.kind in "iu" and wanted.itemsize < 4 and jnp.issubdtype(array.dtype, jnp.floating):
@@ -248,6 +252,9 @@ def cast_entries(array: Any, own: Any) -> Any:
 
 
 def float_of(value: Any, own: Any) -> Any:
-    """Return a Python integer that 32 bits do not hold as a float where it is to be one; all else as it is."""
+    """Return a Python integer outside of the int32 range as a float if the dtype is float or complex.
+
+    Other values are returned unchanged. JAX without 64 bits would raise OverflowError for such an integer.
+    """
     large = type(value) is int and own.kind in {"float", "complex"} and not -(2**31) <= value < 2**31
     return float(value) if large else value

@@ -89,7 +89,17 @@ class _Blocks(NamedTuple):
 
 @functools.lru_cache(4096)
 def _find_blocks(shape: tuple[int, ...], steps: tuple[int, ...], offset: int, total: int) -> _Blocks | None:
-    """Return the slices, or None where strides do not nest: x.unfold, or x.as_strided of overlapping rows."""
+    """Return a layout's position as slices; None where the strides do not nest.
+
+    Strides nest if each is a multiple of the next smaller one and the axes do not overlap. Those of x.unfold, or of
+    x.as_strided with overlapping rows, do not.
+
+    Args:
+        shape: the layout's shape.
+        steps: the layout's strides, in elements.
+        offset: the index of its first element in the storage.
+        total: the number of elements of the storage.
+    """
     axes = [i for i, (n, s) in enumerate(zip(shape, steps, strict=True)) if n > 1 and s]
     axes.sort(key=lambda i: -steps[i])
     strides = [steps[i] for i in axes]
@@ -112,7 +122,7 @@ def _find_blocks(shape: tuple[int, ...], steps: tuple[int, ...], offset: int, to
 
 
 def flatten(value: jax.Array, whole: Layout) -> jax.Array:
-    """Return a storage's elements in the order of memory; zeros where it has none."""
+    """Return a storage's elements in the order of memory; gaps between them are zeros."""
     if whole.flags.c_contiguous:
         return value.reshape(-1)
     if is_dense(whole.shape, whole.strides):
@@ -121,7 +131,7 @@ def flatten(value: jax.Array, whole: Layout) -> jax.Array:
 
 
 def unflatten(flat: jax.Array, whole: Layout) -> jax.Array:
-    """Return a storage's array of its elements in the order of memory."""
+    """Return a storage's array from its elements in the order of memory; the inverse of `flatten`."""
     if whole.flags.c_contiguous:
         return flat.reshape(whole.shape)
     if is_dense(whole.shape, whole.strides):
@@ -198,7 +208,7 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
 
     Args:
         value: the array.
-        layout: of the view that is written to.
+        layout: the layout of the view that is written to.
         whole: the layout of the storage.
         new: an array of the layout's shape and the storage's dtype.
 
@@ -266,7 +276,7 @@ def check_expandable(own: Sequence[int], sizes: Sequence[int]) -> None:
     """Raise PyTorch's error where a shape does not expand to sizes.
 
     Raises:
-        RuntimeError: it does not.
+        RuntimeError: the shape does not expand to the sizes.
     """
     added = len(sizes) - len(own)
     if added < 0:

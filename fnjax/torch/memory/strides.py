@@ -159,12 +159,12 @@ def _transposed(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Stride
 
 
 def _transform(shape: tuple[int, ...], strided: Strided, axes: tuple[int, ...], kind: str) -> Strides:
-    """Return the strides of a Fourier transform, whose last steps have their axes innermost.
+    """Return the strides of a Fourier transform's result: each step makes its axes the innermost ones.
 
     Args:
-        shape: of the result.
+        shape: the result's shape.
         strided: the argument's shape and strides.
-        axes: that are transformed.
+        axes: the transformed axes.
         kind: "fft"; "rfft", whose result has half of the last axis; "irfft"; or "ihfft", the conjugate of rfft.
     """
     sizes, strides = strided
@@ -217,8 +217,8 @@ def find_strides(
     Args:
         rule: of the table's column `strides`; "each if real" where the first tensor is not complex, "each if bfloat16"
             where it has that dtype, "columns if left" where this argument is true.
-        shape: of the result.
-        tensors: among the arguments.
+        shape: the result's shape.
+        tensors: the tensors among the arguments.
         values: the arguments by name.
     """
     if rule in {"", "contiguous"} or not tensors:
@@ -247,7 +247,7 @@ def find_index_strides(shape: tuple[int, ...], base: Strided, places: Sequence[S
     """Return the strides of `x[index]`; None where it is contiguous.
 
     Args:
-        shape: of the result.
+        shape: the result's shape.
         base: x's shape and strides.
         places: for each axis of x the shape and strides of the tensor that indexes it, or None.
     """

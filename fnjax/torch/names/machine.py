@@ -85,7 +85,7 @@ for _name in ("channels_last", "channels_last_3d"):
 
 
 def _hand_back(*args: Any, **_: Any) -> Any:
-    """Return the function that a compiler would be given; called with options, a decorator."""
+    """Return the function that a compiler is passed, unchanged; with options alone, return such a decorator."""
     return args[0] if args and callable(args[0]) else lambda function: function
 
 
@@ -98,13 +98,13 @@ add_known(
 
 
 def answer(value: Any) -> Callable[..., Any]:
-    """Return a function that returns a value, whatever it is asked."""
+    """Return a function of any arguments that returns a constant."""
     return lambda *_, **__: value
 
 
 @contextlib.contextmanager
 def nothing(*_: Any, **__: Any) -> Iterator[None]:
-    """Run a block as it is."""
+    """Run a block unchanged: a context manager of any arguments, without effect."""
     yield
 
 
@@ -155,7 +155,7 @@ add_known("utils.checkpoint.get_device_states", lambda *_: ([], []))
 
 @known("torch.Generator")
 class Generator:
-    """A random generator by name; all numbers are drawn from the key of the `seed` block."""
+    """A torch.Generator, which has no state of its own: all numbers are drawn from the key of the `seed` block."""
 
     def __init__(self, device: Any = "cpu") -> None:
         self.device = Device(device)
@@ -169,16 +169,16 @@ class Generator:
         return get_state()
 
     def set_state(self, new_state: Any) -> None:
-        """Draw the same random numbers again."""
+        """Set the state of the block's random numbers: what follows draws the same numbers again."""
         set_state(new_state)
 
 
 @known("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")
 def manual_seed(seed: int) -> Generator:
-    """Begin the block's random numbers anew: the same ones for each block's key and seed.
+    """Restart the block's random numbers; they depend on the block's key and on the seed.
 
     Raises:
-        NotSupported: no block is around.
+        NotSupported: the call is not within a `seed` block.
     """
     restart(int(seed))
     return Generator()

@@ -359,10 +359,10 @@ class OverwrittenValue(LostValue):
 
 
 class Guard:
-    """Note of a write to memory that ctx keeps.
+    """Flag of memory that ctx saves: set by the next write to the memory.
 
     Attributes:
-        is_lost: whether it was written to since.
+        is_lost: whether the memory was written to after ctx saved it.
     """
 
     is_lost = False
@@ -379,7 +379,7 @@ class Storage:
         shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
         numpy: what NumPy has of the memory (memory.numpy_sharing), or None.
         borrowers: weak references to the memory of what Functions returned of this memory, as it was.
-        guard: the note of the next write, where ctx of some call keeps this memory; else None.
+        guard: the flag that the next write sets, if the ctx of a call saves this memory; else None.
     """
 
     __slots__ = ("__weakref__", "borrowers", "guard", "layout", "numpy", "serial", "shared", "value", "version")
@@ -404,12 +404,15 @@ class Storage:
         return [self]
 
     def lend(self, other: Storage) -> None:
-        """Remember that other memory stands for this: nobody may write to it, or read it after a write to this."""
+        """Record that another storage is a copy of this memory, which PyTorch would share.
+
+        Writes to the copy raise, and so do reads of it after a write to this storage.
+        """
         other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
         self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
 
     def end_loans(self) -> None:
-        """Refuse reads of memory that stands for this, after a write to this."""
+        """Make reads of the copies that `lend` recorded raise, after a write to this memory."""
         self.lose_guard()
         for other in (r() for r in self.borrowers):
             if other is not None:
@@ -419,17 +422,17 @@ class Storage:
                 other.end_loans()
 
     def lose_guard(self) -> None:
-        """Note a write for the ctx that keep this memory."""
+        """Set the flag for the calls whose ctx saves this memory, after a write."""
         if self.guard is not None:
             self.guard.is_lost, self.guard = True, None
 
 
 class Substitute(NamedTuple):
-    """Memory in place of another in one block (substitution.substitute).
+    """Storage that replaces another within one block (substitution.substitute).
 
     Attributes:
-        storage: the memory.
-        gradients: by their ids `.grad` of tensors that show it, as the block has them; None where they keep their own.
+        storage: the storage that is read and written instead.
+        gradients: `.grad` within the block, by the ids of the tensors on it; None if they keep their own `.grad`.
     """
 
     storage: Storage

@@ -16,13 +16,13 @@ from fnjax.torch.errors import NotSupported
 
 
 class _Open(NamedTuple):
-    """A seed that is in use, and the trace of the program in which its block began."""
+    """Seed of the present block, and the program (a trace of JAX) in which the block began."""
 
     block: seed
     program: Any
 
     def may_draw(self) -> bool:
-        """Return whether its keys may be used here: in a program that began within the block they are constants."""
+        """Return whether its keys may be used here: not in a program within the block, where they are constants."""
         return find_program() is self.program
 
 
@@ -33,8 +33,8 @@ class seed:  # noqa: N801 - a context manager, used as a function
     """Draw random numbers in the block from a JAX key.
 
     Each draw folds a counter into the key, so that no key is used twice and none is carried out of a trace.
-    A function that JAX traces and keeps, of jax.jit, jax.checkpoint or jax.lax.scan, takes the key as an argument and
-    opens the block itself: a key from outside would be a constant of its program, and is refused.
+    A function whose trace JAX caches (under jax.jit, jax.checkpoint or jax.lax.scan) takes the key as an argument and
+    opens the block itself: a key that it closes over would be a constant of its program, and is refused.
 
     Args:
         key: a key of `jax.random.key`, or an integer.
@@ -81,10 +81,10 @@ def without_draws(refused: bool = True) -> Iterator[None]:
 
 
 def next_key() -> Any:
-    """Return a fresh key of the block's.
+    """Return a new key of the present block.
 
     Raises:
-        NotSupported: no block is around.
+        NotSupported: the call is not within a `seed` block.
     """
     found = _current.get()
     if found is None:
@@ -102,9 +102,9 @@ def next_key() -> Any:
 
 
 class Stream:
-    """Place in the sequence of a block's keys: what is run again from there draws what it drew.
+    """Position in the sequence of a block's keys: code that is run again from there draws the same numbers.
 
-    Programs that fnjax itself traces, as of a Function's forward or a loop, draw from it as well.
+    Programs that fnjax itself traces, such as a Function's forward or a loop, draw from it as well.
     """
 
     def __init__(self) -> None:
@@ -180,7 +180,7 @@ def restart(number: int) -> None:
     """Draw the random numbers of a seed of torch.manual_seed from here on; they depend on the block's key as well.
 
     Raises:
-        NotSupported: no block is around.
+        NotSupported: the call is not within a `seed` block.
     """
     found = _current.get()
     if found is None or not found.may_draw():

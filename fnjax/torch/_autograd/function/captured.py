@@ -1,4 +1,4 @@
-"""Tensors that a Function reaches though they are no arguments: a module's parameters and buffers, a closure's leaves.
+"""Tensors that a Function reaches without being passed them: a module's parameters and buffers, a closure's leaves.
 
 A Function of arrays needs them as inputs: JAX differentiates inputs only, and when it runs backward the module holds
 its own values again. What backward leaves in their `.grad` is then their gradient.
@@ -26,11 +26,11 @@ class Stateful:
     """Base of objects whose tensors a Function may reach: modules."""
 
     def list_tensors(self) -> list[Tensor]:
-        """Return the tensors that belong to it."""
+        """Return the tensors of the object."""
         raise NotImplementedError
 
     def list_modules(self) -> list[Any]:
-        """Return it, and those below it."""
+        """Return the module and its submodules."""
         raise NotImplementedError
 
 
@@ -40,7 +40,10 @@ def is_node(value: Any) -> bool:
 
 
 class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again with these inputs
-    """Signal that forward read or wrote tensors that are not among its inputs; without tensors, that it drew."""
+    """Signal that forward read or wrote tensors that are not among its inputs; without tensors, that it drew numbers.
+
+    The call is repeated with these tensors, or the random key, as inputs.
+    """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         super().__init__()
@@ -48,16 +51,16 @@ class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again wi
 
 
 class Draws(Stream):
-    """Random numbers of forward. A traced key is an operand: forward may run again when its trace has ended.
+    """Stream of the random numbers of forward. A traced key is an operand: forward may run again after its trace ended.
 
     Attributes:
-        operand: the data of a traced key, once it is known that forward draws.
+        operand: the key data of a traced key, once forward has drawn a number; None before.
     """
 
     operand: Tensor | None = None
 
     def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
-        """Draw what forward draws, in a block."""
+        """Return a block in which the random numbers of forward are drawn again."""
         if self.operand is not None:
             key = jax.random.wrap_key_data(self.operand.array, impl=jax.random.key_impl(self.key))
         return super().resume(key, iteration)
@@ -68,13 +71,13 @@ class Draws(Stream):
             raise NeedsInputs([])
 
     def make_operand(self) -> Tensor:
-        """Make the data of the key an operand; outside of forward, whose trace ends before."""
+        """Return the key data as a new operand; called outside of forward, whose trace ends earlier."""
         self.operand = make(jax.random.key_data(self.key))
         return self.operand
 
 
 class Held:
-    """Module or parameter saved on ctx; backward receives the object itself, not a copy."""
+    """Wrapper of a module or parameter saved on ctx by reference: backward receives the object itself, not a copy."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -82,28 +85,30 @@ class Held:
 
 @jax.tree_util.register_pytree_node_class
 class HeldFunction:
-    """Function saved on ctx that closes over tensors, `ctx.grid = lambda meta: (q.shape[0],)`; backward gets its own.
+    """Pytree of a function saved on ctx that closes over tensors: `ctx.grid = lambda meta: (q.shape[0],)`.
+
+    Backward gets a function with the same code that closes over backward's tensors (`_rebuild`).
 
     Args:
-        function: the function, without what it closes over.
-        cells: what it closes over, held.
+        function: the function; the contents of its closure are not read.
+        cells: the contents of its closure; modules and parameters are wrapped by `hold`.
     """
 
     def __init__(self, function: types.FunctionType, cells: Sequence[Any]) -> None:
         self.function, self.cells = function, cells
 
     def tree_flatten(self) -> tuple[Sequence[Any], types.FunctionType]:
-        """Return what it closes over, and the function."""
+        """Return the contents of the closure, and the function."""
         return self.cells, self.function
 
     @classmethod
     def tree_unflatten(cls, function: types.FunctionType, cells: Sequence[Any]) -> HeldFunction:
-        """Return the held function with other contents."""
+        """Return the pytree with other contents of the closure."""
         return cls(function, cells)
 
 
 def _rebuild(function: types.FunctionType, contents: Sequence[Any]) -> types.FunctionType:
-    """Return a function that closes over other contents."""
+    """Return a function with the same code and other contents of its closure."""
     cells = tuple(types.CellType(c) for c in contents)
     made = types.FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, cells)
     made.__kwdefaults__ = function.__kwdefaults__
@@ -111,12 +116,12 @@ def _rebuild(function: types.FunctionType, contents: Sequence[Any]) -> types.Fun
 
 
 class Reachable(NamedTuple):
-    """Tensor that backward may read through ctx.
+    """Tensor that backward may read, although it is not passed to it.
 
     Attributes:
-        at: the index of its array among those of the call.
+        at: the index of its array among the arrays of the call.
         tensor: the tensor.
-        requires_grad: whether it has a gradient.
+        requires_grad: whether backward may return a gradient for it.
         dtype: torch's dtype of the array.
     """
 
@@ -127,7 +132,7 @@ class Reachable(NamedTuple):
 
 
 class Reached:
-    """Context in which backward runs: tensors that it reads hold the arrays of the call, and have no gradients yet."""
+    """Context in which backward runs: the tensors that it reads hold the arrays of the call; their `.grad` is None."""
 
     def __init__(
         self,
@@ -191,10 +196,11 @@ class Reached:
             )
 
     def take_gradients(self, found: list[Any], first: int) -> list[Any]:
-        """Return the gradients of the tensors that are no arguments, which backward left in `.grad`.
+        """Return the gradients of the tensors that are not arguments, which backward accumulated in `.grad`.
 
         Args:
-            found: the gradients that backward returned; what it left for parameters among the arguments is added.
+            found: the gradients that backward returned. The `.grad` of a parameter among the arguments is added to its
+                gradient here, in place.
             first: the number of arguments.
         """
         captured: list[Any] = []
@@ -208,7 +214,7 @@ class Reached:
 
 
 def is_leaf(value: Any) -> bool:
-    """Return whether a value is a tensor whose gradient autograd collects."""
+    """Return whether a value is a leaf that requires grad: a tensor in whose `.grad` autograd accumulates."""
     if not issubclass(type(value), Tensor):  # or what a mask selects
         return False
     own = value.value
@@ -225,12 +231,12 @@ _PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 
 def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: bool = False) -> list[Tensor]:
-    """Return the tensors of modules, and the leaves, that values lead to: containers, methods, closures, objects.
+    """Return the tensors of modules, and the leaves, that are reachable by containers, methods, closures and objects.
 
     Args:
-        values: where to begin.
-        modules: gets the modules that are met.
-        whole: whether to return all tensors, views and computed ones, and those that are attributes of modules.
+        values: the objects where the search begins.
+        modules: a list to which the modules that are found are added.
+        whole: whether to return views and computed tensors as well, and tensors that are attributes of modules.
     """
     found: dict[int, Tensor] = {}
     seen: set[int] = set()
@@ -269,7 +275,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
 
 
 def hold(value: Any, wanted: set[int]) -> Any:
-    """Return a value of ctx in which modules, and parameters among the wanted, are held as the objects they are."""
+    """Return a value of ctx in which modules, and tensors whose ids are wanted, are wrapped as `Held`."""
     if isinstance(value, Stateful) or (isinstance(value, Tensor) and id(value) in wanted):
         return Held(value)
     if isinstance(value, types.FunctionType) and value.__closure__:

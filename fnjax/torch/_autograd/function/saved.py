@@ -1,4 +1,4 @@
-"""Values that forward's ctx keeps for backward: arrays, and facts beside them."""
+"""Values that forward's ctx saves for backward: arrays, and the static values that are needed to rebuild tensors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from fnjax.torch.names.process_groups import get_default
 
 
 class Place(NamedTuple):
-    """Place of a tensor on ctx in memory.
+    """Position of a tensor on ctx in the memory that it shares with others.
 
     Attributes:
-        at: the index of the tensor among those on ctx.
-        owner: that of the one which shows all of the memory; None where several share it, and none does.
-        offset: where in the memory it begins.
+        at: the index of the tensor among the tensors on ctx.
+        owner: the index of the tensor that covers all of the memory; None if no tensor on ctx does.
+        offset: the index of its first element in the memory.
         shape: its shape.
         strides: its strides.
     """
@@ -67,10 +67,10 @@ def save(
     call: Call | None = None,
     with_storages: bool = False,
 ) -> None:
-    """Save what a torch ctx holds on the ctx of the Function that runs on arrays.
+    """Save the contents of a torch ctx on the core's ctx, as arrays and static values.
 
     Args:
-        ctx: that.
+        ctx: the core's ctx.
         own: the torch ctx, after forward.
         tensors: the arguments.
         members: the results.
@@ -146,9 +146,9 @@ def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -
     """Yield the places of tensors on ctx that share memory, or are not contiguous; the owner's comes first.
 
     Args:
-        tensors: those on ctx.
-        objects: the ids of those that stay the objects they are.
-        has_graph: whether some are results of a graph, which has arrays of its own.
+        tensors: the tensors on ctx.
+        objects: the ids of the tensors that backward receives by reference.
+        has_graph: whether some tensors are results of a recorded graph, which has arrays of its own.
     """
     groups: dict[int, list[int]] = {}
     for i, t in enumerate(tensors):

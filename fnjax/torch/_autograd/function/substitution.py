@@ -1,4 +1,4 @@
-"""Other values of tensors in a block: the tensors and the modules that hold them belong to other threads, too."""
+"""Other values of tensors within a block, in one thread: other threads may use the same tensors and modules."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from fnjax.torch.recording.graph import Storage, Substitute, Value, substitutes
 
 
 class _Shared(NumpyMemory):
-    """Memory that has another value in some blocks; it stays of this class."""
+    """Storage that was replaced in some block; it keeps this class after the block."""
 
     __slots__ = ()
 
     @property
     def stand_in(self) -> Storage | None:
-        """The memory in place of this one in the block, or None."""
+        """The storage that replaces this one in the present block, or None."""
         found = substitutes.get().get(id(self))
         return None if found is None else found.storage
 
     @property
     def value(self) -> Value:
-        """The value of the block, or that of all others."""
+        """The value of the replacement in the present block, else the storage's own."""
         stand_in = self.stand_in
         if stand_in is not None:
             return stand_in.value
@@ -42,7 +42,7 @@ class _Shared(NumpyMemory):
 
     @property
     def version(self) -> int:
-        """The number of writes; never that of another block."""
+        """The number of writes; replacements never have the same number as the storage or each other."""
         stand_in = self.stand_in
         if stand_in is not None:
             return stand_in.version
@@ -60,7 +60,7 @@ class _Shared(NumpyMemory):
 
 @contextlib.contextmanager
 def substituting() -> Iterator[None]:
-    """Let `substitute` hold until the end of the block, in this thread only."""
+    """Limit the effect of `substitute` to a block, and to this thread."""
     token = substitutes.set(dict(substitutes.get()))
     try:
         yield
@@ -69,13 +69,13 @@ def substituting() -> Iterator[None]:
 
 
 def substitute(tensor: Tensor, array: Any, requires_grad: bool, *, collect: bool = False) -> None:
-    """Give a tensor that shows all of its memory another array within the block around it.
+    """Replace the array of a tensor until the end of the innermost `substituting` block.
 
     Args:
-        tensor: the tensor.
-        array: of the same shape.
+        tensor: the tensor, which covers all of its storage.
+        array: an array of the same shape.
         requires_grad: whether it requires grad.
-        collect: whether its `.grad` begins as None, and is forgotten after the block.
+        collect: whether `.grad` is None at the beginning of the block, and restored after it.
     """
     storage = tensor.memory
     value = Value(array, requires_grad=requires_grad, leaf=tensor if requires_grad else None)

@@ -74,16 +74,16 @@ def functional_call(
 def stateful_call(
     model: Module, state: State, args: Any = None, kwargs: Mapping[str, Any] | None = None
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the result of a module with these parameters and buffers, and its new state; the module is unchanged.
+    """Call a module with these parameters and buffers, and return its result and new state; the module is unchanged.
 
     Args:
-        model: the module; what is not named keeps its value.
+        model: the module. Parameters and buffers that `state` does not name keep their values.
         state: parameters and buffers by their qualified names, as `functional_call` takes them.
-        args: the arguments of forward, a tuple; with arrays, arrays are returned, with tensors tensors.
-        kwargs: its keyword arguments.
+        args: the arguments of forward, a tuple. If they are arrays the results are arrays, if tensors, tensors.
+        kwargs: the keyword arguments of forward.
 
     Returns:
-        The result, and by their names all buffers and those parameters that forward wrote to.
+        The result of forward, and a dict from qualified names to all buffers and to the parameters that forward wrote.
     """
     return call_with(model, dict(state), args, kwargs, "stateful_call")
 
@@ -153,13 +153,13 @@ def call_with(
 
     Args:
         model: the module.
-        state: parameters and buffers by their names.
+        state: parameters and buffers by their qualified names.
         args: the positional arguments.
         kwargs: the keyword arguments.
         caller: the function that the warning about changed attributes names.
         tie: raise where a shared parameter gets two values.
-        strict: all names must be there.
-        modes: for each module whether it is in training mode; by default as the module has it.
+        strict: raise where `state` lacks the name of a parameter or buffer.
+        modes: for each module, whether it is in training mode; by default its present mode.
     """
     given = (() if args is None else args if isinstance(args, tuple) else (args,), dict(kwargs or {}))
     on_arrays = _has_arrays(given) or (not _has_tensors(given) and _has_arrays(state))
@@ -201,12 +201,12 @@ def call_with(
 
 
 def _rebind_arguments(rebinding: Rebinding, given: Any) -> Any:
-    """Return arguments in which modules and functions that lead to the module lead to its copy; tensors as they are."""
+    """Return arguments in which references to the module are references to its copy; tensors are not copied."""
     return jax.tree.map(lambda x: x if isinstance(x, Tensor) else rebinding.copy(x), given, is_leaf=is_node)
 
 
 def _list_changed(rebinding: Rebinding, model: Module) -> list[str]:
-    """Return the names of a module's attributes that differ in its copy, registered ones left out."""
+    """Return the names of the attributes that a call has changed in a module's copy; not parameters and buffers."""
     return [
         f"{path}{'.' if path else ''}{name}"
         for path, module in model.named_modules()

@@ -86,7 +86,7 @@ def mark_selected(body: list[ast.stmt]) -> None:
 
 
 def may_select(node: ast.expr) -> bool:
-    """Return whether traced tests may decide which items an iterable has: a comprehension's, or a generator's."""
+    """Return whether traced conditions may select the items of an iterable, as in a comprehension or a generator."""
     if isinstance(node, ast.ListComp):
         return any(map(may_be_traced, node.generators[-1].ifs))
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
