@@ -1,5 +1,6 @@
 """Traced branches and loops: what they change is as in PyTorch, or refused."""
 
+import contextlib
 import re
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from fnjax import torch
+from fnjax.torch.control import branches
 
 RAISES = """
 import contextlib
@@ -1173,12 +1175,20 @@ def test_what_branches_and_loops_change(merged, name):
 
 
 @pytest.mark.parametrize(("name", "words"), [f for f in _functions(REFUSED) if f[1]])
-def test_what_cannot_be_merged_is_refused(refused, name, words):
-    """Changes that JAX cannot select are refused by name and line, and taken back."""
+def test_what_cannot_be_merged_is_refused(refused, name, words, monkeypatch):
+    """Changes that JAX cannot select are refused by name and line, and taken back; small programs run for both."""
     words = re.escape(words).replace(r"\|", "|")
-    with pytest.raises(torch.NotSupported, match=rf"(?s)({words}).*source.py:\d+"):
-        jax.jit(torch.jax_view(getattr(refused, name)))(X)
+    function = torch.jax_view(getattr(refused, name))
+    with monkeypatch.context() as patch:
+        patch.setattr(branches, "_MOST", 0)
+        with pytest.raises(torch.NotSupported, match=rf"(?s)({words}).*source.py:\d+"):
+            jax.jit(function)(X)
     assert refused.outs == []
+    with contextlib.suppress(torch.NotSupported):
+        compiled = jax.jit(function)
+        for x in (X, -X):
+            for found, expected in zip(jax.tree.leaves(compiled(x)), jax.tree.leaves(function(x)), strict=True):
+                np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("name", "words"), [f for f in _functions(OUTSIDE) if f[1]])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from fnjax._primitives.jax_internals import find_program
 from fnjax.torch.control.state.effects import check_kept, merge_places
 from fnjax.torch.control.state.places import CELL, UNBOUND, Content
 from fnjax.torch.control.state.state import State
@@ -112,6 +114,7 @@ class _Branch(NamedTuple):
 
 
 _NOT_RUN = _Branch(None, {}, {}, None)
+_NOT_TAKEN = _NOT_RUN._replace(error=Exception())
 
 
 def _speculate(run: Callable[[], Any], test: Tensor | Number, truth: bool, state: State, draws: Stream) -> _Branch:
@@ -146,6 +149,14 @@ def _run_both(
         no: the closure if it is false; None for one that does nothing.
         items: an iterator that may advance, since nothing reads it later.
     """
+    path = PATH.get()
+    number = 0 if path is None else path.count()
+    if path is not None and number in path.known:
+        truth = path.known[number]
+        run = yes if truth else no
+        taken = _Branch(None if run is None else run(), {}, {}, None)
+        start = _Start(next_serial(), set(), None, {})
+        return (taken, _NOT_TAKEN, start) if truth else (_NOT_TAKEN, taken, start)
     state, serial, draws = State([yes, no], items), next_serial(), Stream()
     first = _speculate(yes, test, True, state, draws)
     second = _NOT_RUN if no is None else _speculate(no, test, False, state, draws)
@@ -155,6 +166,18 @@ def _run_both(
     error = first.error or second.error
     if error is not None:  # of `if ...: raise` or an assertion: the other branch is taken
         refuse_caught(error)
+    try:
+        _merge_branches(test, first, second, start, state)
+    except NotSupported as error:
+        if path is not None and path.may_fork:
+            raise Fork(test, number, error) from error
+        raise
+    return first, second, start
+
+
+def _merge_branches(test: Tensor | Number, first: _Branch, second: _Branch, start: _Start, state: State) -> None:
+    """Write what two branches have changed, merged."""
+    if first.error is not None or second.error is not None:
         check_kept(state, {**first.places, **second.places})
         taken = second if second.error is None else first
         _write(taken.storages)
@@ -162,7 +185,46 @@ def _run_both(
     else:
         _merge_storages(test, first.storages, second.storages, start)
         merge_places(state, first.places, second.places, lambda a, b, name: _merge(test, a, b, name, start))
-    return first, second, start
+
+
+class Path:
+    """One run of a whole function, in which it is known of some tests which branch is taken.
+
+    Args:
+        known: by its number, counted from the start, what a traced test of two branches is taken to be.
+    """
+
+    def __init__(self, known: Mapping[int, bool]) -> None:
+        self.known, self._program, self._count, self._start = known, find_program(), 0, next_serial()
+
+    def count(self) -> int:
+        """Return the number of the next test."""
+        self._count += 1
+        return self._count
+
+    @property
+    def may_fork(self) -> bool:
+        """True in the program in which it began, where that stays small."""
+        size = (next_serial() - self._start) << len(self.known)
+        return size < _MOST and find_program() is self._program
+
+
+_MOST = 1000  # nodes and storages that the runs of a function make
+PATH: ContextVar[Path | None] = ContextVar("PATH", default=None)
+
+
+class Fork(BaseException):  # which no handler of the source catches
+    """Signal that what two branches leave cannot be merged, and the results of two runs may be (paths.run_paths).
+
+    Args:
+        test: of the branches.
+        number: of the test.
+        error: why not.
+    """
+
+    def __init__(self, test: Tensor | Number, number: int, error: NotSupported) -> None:
+        super().__init__(error)
+        self.test, self.number, self.error = test, number, error
 
 
 def _find_shared(branch: _Branch) -> set[int]:

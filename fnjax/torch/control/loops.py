@@ -13,7 +13,7 @@ import jax.numpy as jnp
 
 from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.torch.control.bounded_loops import while_loop
-from fnjax.torch.control.branches import if_, to_bool
+from fnjax.torch.control.branches import PATH, if_, to_bool
 from fnjax.torch.control.carry import Carry, Variables, is_leaf
 from fnjax.torch.control.expressions import TracedRange, and_, not_, or_
 from fnjax.torch.control.folds import is_selected, list_items, read_item
@@ -59,11 +59,14 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
     if decided is False:
         return
     before = State([test, body])
+    token = PATH.set(None)
     try:
         _unroll(decided, body, ask, state, _UNROLLED, next_serial() + _LARGE)
     except (_TooLong, NotSupported):
         check_kept(before, before.list_changes())  # an iterator has advanced
         _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+    finally:
+        PATH.reset(token)
 
 
 _UNROLLED = 10  # iterations at most

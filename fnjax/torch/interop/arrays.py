@@ -18,6 +18,7 @@ from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch._autograd.function.ctx import is_written, mark
+from fnjax.torch.control.paths import run_paths
 from fnjax.torch.control.state.places import UNBOUND, Content
 from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.base import Deferred
@@ -118,12 +119,13 @@ def _between(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with exchanging(), _without_lost_writes(function, (args, kwargs)):
+        with exchanging(), _without_lost_writes(function, (args, kwargs)) as state:
             given, named = enter((args, kwargs))
             own = {id(leaf) for leaf in jax.tree.leaves((args, kwargs), is_leaf=is_node)}
             leaves = jax.tree.leaves((given, named), is_leaf=is_node)
             before = [(t, mark(t)) for t in leaves if issubclass(type(t), Tensor) and id(t) not in own]
-            found = function(*given, **named)
+            run = functools.partial(function, *given, **named)
+            found = run() if state is None else run_paths(run, state)
             _refuse_lost_arguments(function, before, found)
             return leave(found)
 
@@ -154,8 +156,10 @@ def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tens
 
 
 @contextlib.contextmanager
-def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[None]:
+def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[State | None]:
     """Refuse changes of what is outside of a program: the program is traced once, and runs many times.
+
+    Gives what it reaches, or None within another one.
 
     Args:
         function: that is called.
@@ -167,12 +171,12 @@ def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[No
     leaves = jax.tree.leaves(args, is_leaf=is_node)
     is_traced = is_staged() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
     if is_journaled() or not is_traced:  # a branch, a loop or a Function looks after its writes
-        yield
+        yield None
         return
     state = State([function, *(leaf for leaf in leaves if not is_array(leaf))])
     with Journal(is_branch=False, state=state) as journal:
         try:
-            yield
+            yield state
         finally:
             staged = is_staged()  # else what is left there has a value, unless it is a tracer of a gradient
             written = [

@@ -61,6 +61,14 @@ def note_storage(storage: Any) -> None:
         journal.storages.setdefault(id(storage), (storage, storage.value))
 
 
+def take_back() -> None:
+    """Undo the writes of the block that runs; it goes on."""
+    journal = _current.get()
+    if journal is not None:
+        journal.take_back()
+        journal.storages.clear()
+
+
 def note_launch() -> None:
     """Note that a Triton kernel is launched."""
     journal = _current.get()

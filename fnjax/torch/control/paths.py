@@ -1,0 +1,40 @@
+"""Runs of a whole function for both values of a test, where what the branches leave cannot be merged: lists, sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fnjax.torch.control.branches import PATH, Fork, Path, if_
+from fnjax.torch.control.state.state import State
+from fnjax.torch.recording.journal import take_back
+from fnjax.torch.recording.rng import Stream
+
+
+def run_paths(function: Callable[[], Any], state: State, known: Mapping[int, bool] | None = None) -> Any:
+    """Return the result of a function; if branches cannot be merged, that of runs that take one of them, merged.
+
+    Args:
+        function: the function.
+        state: what it reaches. A journal has begun as well.
+        known: the tests of which it is known what they are (branches.Path).
+    """
+    known = known or {}
+    token = PATH.set(Path(known))
+    try:
+        with Stream().resume():
+            return function()
+    except Fork as found:
+        fork = found
+    finally:
+        PATH.reset(token)
+    take_back()
+    changed = state.list_changes()
+    state.restore(changed)
+    if any(state.places[i].kind.write is None for i in changed):
+        raise fork.error
+
+    def run(truth: bool) -> Any:
+        return run_paths(function, State([function]), {**known, fork.number: truth})
+
+    return if_(fork.test, lambda: run(True), lambda: run(False))
