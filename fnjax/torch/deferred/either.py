@@ -130,17 +130,19 @@ class Either(Deferred):
     def __getattribute__(self, name: str) -> Any:
         """Return an attribute of both values; what it has itself, only fnjax's own code sees."""
         space = sys._getframe(1).f_globals
-        is_read = name in _FACTS and RUNTIME in space
-        if not is_read and (name.startswith("__") or _is_fnjax(space)):
-            return object.__getattribute__(self, name)
-        if not is_read and all(_is_method(x, name) for x in Either._list_leaves(self)):
+        if name in _FACTS and RUNTIME in space:
+            return Either.map(self, lambda x: getattr(x, name), f"the attribute {name}")
+        is_own = name.startswith("__") or _is_fnjax(space)
+        return object.__getattribute__(self, name) if is_own else Either.__getattr__(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if all(_is_method(x, name) for x in self._list_leaves()):
             return lambda *args, **kwargs: distribute(
                 lambda x, *rest, **named: getattr(x, name)(*rest, **named), (self, *args), kwargs
             )
-        return Either.map(self, lambda x: getattr(x, name), f"the attribute {name}")
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(name)
+        return self.map(lambda x: getattr(x, name), f"the attribute {name}")
 
     def __setattr__(self, name: str, value: Any) -> None:
         if _is_fnjax(sys._getframe(1).f_globals):
