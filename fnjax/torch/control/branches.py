@@ -377,9 +377,9 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
         if a.shape != b.shape or a.dtype is not b.dtype:
             return Either(name, test, a, b)
         if (a.memory, a.part, a._detached) == (b.memory, b.part, b._detached) and are_same(a.layout, b.layout):
-            made = Tensor.over(a.memory, a.layout, a.dtype, a.part, detached=a._detached)
-            made.sides = (test.value, a, b)
-            return made
+            one = Tensor.over(a.memory, a.layout, a.dtype, a.part, detached=a._detached)
+            one.sides = (test.value, a, b)
+            return one
     tensors = [x for x in (a, b) if isinstance(x, Tensor)]
     numbers = [kinds_of(x) for x in (a, b) if not isinstance(x, Tensor)]
     own = result_type([(t.dtype, t.ndim) for t in tensors], itertools.chain(*numbers))
