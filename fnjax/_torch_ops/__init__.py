@@ -15,7 +15,7 @@ import fnjax._torch_ops.table.random
 import fnjax._torch_ops.table.recurrent
 import fnjax._torch_ops.table.reductions
 import fnjax._torch_ops.table.shapes
-import fnjax._torch_ops.table.special  # noqa: F401 - each enters its lines
+import fnjax._torch_ops.table.special  # noqa: F401 - each registers its lines
 from fnjax._torch_ops.record import Absent, Call, Operation, Overload, Refuse
 from fnjax._torch_ops.registry import TABLE, find_operation, list_dtype_names, qualify_name
 from fnjax._torch_ops.signature import MISSING

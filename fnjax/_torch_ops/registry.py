@@ -1,4 +1,4 @@
-"""The names of torch: the lines of the table, and what fnjax.torch has in their place or beside them.
+"""The names of torch: the lines of the table, and the objects that fnjax.torch has instead or in addition.
 
 A line of `add_lines` has four columns, or five, parted by ` | `:
 
@@ -45,7 +45,7 @@ _SHORT: dict[str, Callable[[str], list[str]]] = {
 
 
 def known(*names: str) -> Callable[[Any], Any]:
-    """Enter an object of fnjax.torch under qualified names."""
+    """Register an object of fnjax.torch under qualified names."""
 
     def enter(value: Any) -> Any:
         KNOWN.update(dict.fromkeys(names, value))
@@ -55,7 +55,7 @@ def known(*names: str) -> Callable[[Any], Any]:
 
 
 def add_known(names: str, value: Any) -> None:
-    """Enter an object of fnjax.torch under names below torch, parted by spaces."""
+    """Register an object of fnjax.torch under names below torch, separated by spaces."""
     known(*(f"torch.{name}" for name in names.split()))(value)
 
 
@@ -83,7 +83,7 @@ def add_operation(
     called: bool = True,
     **columns: Any,
 ) -> None:
-    """Enter a line; for a name that is in the table already, one more overload.
+    """Register a line; for a name that is in the table already, one more overload.
 
     A name that ends in `_` is an in-place method, or function, of the operation; one that ends in `_copy` does not return a view.
     The columns are the other attributes of Overload.
@@ -105,7 +105,7 @@ def add_operation(
 
 
 def add_lines(text: str) -> None:
-    """Enter operations from text, one a line."""
+    """Register operations from text, one a line."""
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
@@ -132,7 +132,7 @@ def _is_in_place(name: str) -> bool:
 
 
 def add_absent(names: str, reason: str, remedy: str) -> None:
-    """Enter operations that JAX code cannot replace."""
+    """Register operations that JAX code cannot replace."""
     for name in names.split():
         TABLE[qualify_name(name)] = Absent(reason, remedy)
 
@@ -146,7 +146,7 @@ def mark_running(names: str) -> None:
 
 
 def add_absent_modules(modules: str, reason: str, remedy: str) -> None:
-    """Enter whole modules that JAX code cannot replace, except for the names that are in the table."""
+    """Register whole modules that JAX code cannot replace, except for the names that are in the table."""
     _WITHIN.update(dict.fromkeys(modules.split(), Absent(reason, remedy)))
 
 

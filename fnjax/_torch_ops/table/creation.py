@@ -92,7 +92,7 @@ add_operation(".new_tensor", f"input, data, *, {_NEW}", _make_new_like("jnp.arra
 
 
 def _make_window(name: str) -> Template:
-    """Render a window of jnp; the periodic form is the symmetric one with one more entry."""
+    """Render a window of jnp; the periodic form is the symmetric one with one more element, without its last."""
 
     def build(call: Call) -> str:
         periodic = call.read_literal("periodic")

@@ -1,4 +1,4 @@
-"""torch.distributions: what can be asked of each distribution, by its parameters.
+"""torch.distributions: the methods and attributes of each distribution, by its parameters.
 
 The methods stand in the table as `torch.distributions.Normal.log_prob`, over the parameters of the distribution and
 then their own.

@@ -1,4 +1,4 @@
-"""Operations that read and write entries at indices."""
+"""Operations that read and write elements at indices."""
 
 from fnjax._torch_ops.record import Call, Refuse, Template
 from fnjax._torch_ops.registry import add_lines, add_operation

@@ -5,7 +5,7 @@ import fnjax._torch_ops.table.creation
 import fnjax._torch_ops.table.elementwise
 import fnjax._torch_ops.table.indexing
 import fnjax._torch_ops.table.reductions
-import fnjax._torch_ops.table.shapes  # noqa: F401 - each enters its lines
+import fnjax._torch_ops.table.shapes  # noqa: F401 - each registers its lines
 from fnjax._torch_ops.registry import mark_column
 
 mark_column("product", ".pow .square .mul .div .multiply .divide")

@@ -222,7 +222,7 @@ def _write_right_side(call: Call, a: str, b: str) -> str:
 
 
 def _build_triangular(call: Call) -> str:
-    """From the right it is the transposed system."""
+    """Render solve_triangular; `left=False` solves the transposed system."""
     lower = {True: "", False: ", lower=True"}.get(call.read_literal("upper"), ", lower=not upper")
     right, options = _write_right_side(call, "A", "B"), f"{lower}, unit_diagonal=unitriangular"
     if read_flag(call, "left"):
@@ -288,7 +288,7 @@ add_operation(
 
 
 def _build_lu_solve(call: Call) -> str:
-    """From the right it is the transposed system, and adjoint is LAPACK's trans=2."""
+    """Render lu_solve; `left=False` solves the transposed system, and `adjoint` is LAPACK's trans=2."""
     adjoint, right = read_flag(call, "adjoint"), _write_right_side(call, "LU", "B")
     if read_flag(call, "left"):
         return f"jax.scipy.linalg.lu_solve((LU, pivots - 1), {right}{', trans=2' * adjoint})"

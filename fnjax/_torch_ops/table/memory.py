@@ -11,7 +11,7 @@ import fnjax._torch_ops.table.neural
 import fnjax._torch_ops.table.random
 import fnjax._torch_ops.table.reductions
 import fnjax._torch_ops.table.shapes
-import fnjax._torch_ops.table.special  # noqa: F401 - each enters its lines
+import fnjax._torch_ops.table.special  # noqa: F401 - each registers its lines
 from fnjax._torch_ops.registry import mark_column
 
 # Elementwise, though the column `each` does not say so: the porter does not take them for it.

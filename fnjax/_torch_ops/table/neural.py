@@ -82,7 +82,7 @@ for _name in ("_softmax", "_log_softmax"):
 
 
 def add_each_rank(pattern: str, signature: str, template: str, result: str = "float", *, fields: str = "") -> None:
-    """Enter an operation for one, two and three spatial axes; `RANK` is replaced by their number."""
+    """Register an operation for one, two and three spatial axes; `RANK` is replaced by their number."""
     for rank in (1, 2, 3):
         add_operation(
             pattern.replace("RANK", str(rank)), signature, template.replace("RANK", str(rank)), result, fields=fields
@@ -212,7 +212,7 @@ add_operation("F.gelu", 'input, *, approximate="none"', _build_gelu, "float", ea
 
 
 def _build_rrelu(call: Call) -> str:
-    """Choose a slope that is drawn for each entry in training, and its mean otherwise."""
+    """Render rrelu: in training a slope is drawn for each element, otherwise it is the mean of the bounds."""
     mean, drawn = "jax.nn.leaky_relu(input, negative_slope=(lower + upper) / 2)", "_rrelu(key, input, lower, upper)"
     training = call.read_literal("training")
     return f"{drawn} if training else {mean}" if training is MISSING else drawn if training else mean
@@ -237,7 +237,7 @@ add_operation("F.softplus", "input, beta=1, threshold=20", _build_softplus, "flo
 
 
 def _make_softmax(template: str) -> Template:
-    """Along a given axis; torch.nn.functional guesses one where a variable holds None."""
+    """Return the rule of a softmax along `dim`; None at run time means the axis of PyTorch's rule."""
 
     def build(call: Call) -> str:
         if call.read_literal("dim") is None:

@@ -1,4 +1,4 @@
-"""Operations that move entries about, join tensors and part them."""
+"""Operations that reorder elements, join tensors and split them."""
 
 from fnjax._torch_ops.record import Call
 from fnjax._torch_ops.registry import add_lines, add_operation

@@ -1,4 +1,4 @@
-"""Polynomials, Bessel and Airy functions, windows, and what brings windows' transforms together."""
+"""Polynomials, Bessel and Airy functions, windows, and the inverse of the short-time Fourier transform."""
 
 from fnjax._torch_ops.record import Call, Refuse
 from fnjax._torch_ops.registry import add_lines, add_operation

@@ -31,7 +31,7 @@ class RemovableHandle:
 
 
 def add_hook(hooks: dict[int, Any], hook: Any, *, prepend: bool = False) -> RemovableHandle:
-    """Enter a hook, as the last one or the first."""
+    """Register a hook, as the last one or the first."""
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     if prepend:

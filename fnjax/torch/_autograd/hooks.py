@@ -111,7 +111,7 @@ class Call:
         """Return the gradients after the call, as arrays.
 
         Raises:
-            NotSupported: it reads a tensor that was not known when the hook was registered.
+            NotSupported: the function reads a tensor that it did not refer to when the hook was registered.
         """
         tensors = [None if g is None else make(g, d) for g, d in zip(gradients, dtypes, strict=True)]
         with self.reads.hold(arrays, self._refuse), set_mode(BACKWARD, in_forward=False):
@@ -250,7 +250,7 @@ def register_post_accumulate_grad_hook(tensor: Tensor, hook: Hook) -> RemovableH
     """Call a function with a leaf each time that torch.autograd.backward has added to its `.grad`.
 
     Raises:
-        RuntimeError: the tensor does not require grad, or is no leaf.
+        RuntimeError: the tensor does not require grad, or is not a leaf.
     """
     hooks = _hooks_of(tensor)
     if not tensor.is_leaf:

@@ -1,5 +1,5 @@
-"""The layers of torch.nn and their functions: imported, each file enters its names."""
-# ruff: noqa: F401 - each enters its names
+"""The layers of torch.nn and their functions: importing a file registers its names."""
+# ruff: noqa: F401 - each registers its names
 
 import fnjax.torch._nn.layers.activations
 import fnjax.torch._nn.layers.adaptive

@@ -58,7 +58,7 @@ class Variables:
         """Add what an iteration has changed; return whether there is any that was not known.
 
         Raises:
-            NotSupported: it cannot be a loop's carry: a list that grows, an iterator.
+            NotSupported: a changed object cannot be carried by a loop: a list that grows, an iterator.
         """
         known = {(id(owner), key) for owner, _, key in self._places}
         known |= {(id(owner.space), key) for owner, kind, key in self._places if kind is GLOBALS}

@@ -259,10 +259,10 @@ def _traced_while(test: Test, body: Test, variables: Variables, most: int | None
 
 
 def _check_containers(entered: Sequence[Any], before: Sequence[Any], names: Sequence[str]) -> None:
-    """Check that no list or dict that a variable is assigned is changed in place, too: the loop carries copies.
+    """Check that no list or dict is both assigned to a variable and changed in place: the loop carries copies.
 
     Raises:
-        NotSupported: one is.
+        NotSupported: a list or dict is.
     """
     for now, old, name in zip(entered, before, names, strict=True):
         if old is not None and [*map(id, _list(now))] != [*map(id, _list(old))]:

@@ -49,7 +49,7 @@ class Either(Deferred):
     have the same shape and dtype, or two values are equal. In a branch of the same test it is the value of that branch.
 
     Args:
-        name: of the variable.
+        name: the name of the variable, for messages.
         test: a traced bool.
         yes: the value where it is true.
         no: the value where it is false.
@@ -120,7 +120,7 @@ class Either(Deferred):
         """Return what a function returns for both values.
 
         Raises:
-            NotSupported: it differs.
+            NotSupported: the results differ.
         """
         found = [function(x) for x in self.list_values()]
         if any(type(f) is not type(found[0]) or f != found[0] for f in found):

@@ -110,7 +110,7 @@ class Number(Deferred):
         """Return what a function returns for its type.
 
         Raises:
-            NotSupported: it differs between the types of which it may be.
+            NotSupported: the results differ between the types that the number may have.
         """
         found = {function(kind) for kind in self.kinds}
         if len(found) > 1:

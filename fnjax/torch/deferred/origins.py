@@ -57,7 +57,7 @@ def are_one(a: Any, b: Any, known: dict[tuple[int, int], Any] | None = None) -> 
         A bool, traced where a test says so.
 
     Raises:
-        NotSupported: it is not known which tensor one of them is.
+        NotSupported: a value is one of several tensors, and it is not known which.
     """
     if a is b:
         return True

@@ -47,9 +47,9 @@ class Selection(Deferred):
 
     Attributes:
         whole: the tensor of all elements; those that are not selected may have any value.
-        mask: of the length of the axis, True for what is selected.
+        mask: a bool for each index of the axis, True where it is selected.
         at: the axis.
-        fits: traced; False where PyTorch would raise, since a number of elements is another one. None if it cannot.
+        fits: a traced bool, False where PyTorch would raise because numbers of elements differ; None if they cannot.
     """
 
     __slots__ = ("__weakref__", "at", "fits", "mask", "whole")
@@ -318,7 +318,7 @@ def settle(x: Tensor, *conditions: Value | None) -> Tensor:
     """Return a result that is NaN where a condition does not hold, under which PyTorch would raise.
 
     Raises:
-        NotSupported: it is not of a dtype that has NaN.
+        NotSupported: the result's dtype does not have NaN.
     """
     given = [c for c in conditions if c is not None]
     if not given:

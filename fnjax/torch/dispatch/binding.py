@@ -107,7 +107,7 @@ class BoundCall:
         return []
 
     def is_positive(self, name: str) -> bool:
-        """Return whether all sizes in an argument are none of expand's -1."""
+        """Return whether no size in an argument is negative, as expand's -1 is."""
         sizes = self._get(name)
         return all(s >= 0 for s in (sizes if isinstance(sizes, (tuple, list)) else [sizes]))
 
@@ -117,10 +117,10 @@ def _is_tensor(value: Any) -> bool:
 
 
 def bind(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -> BoundCall:
-    """Return the call by the first signature that fits.
+    """Return the arguments bound to the first signature that accepts them.
 
     Raises:
-        TypeError: none fits.
+        TypeError: no signature accepts them.
     """
     wrong = ""
     args, kwargs = [as_number(a) for a in args], {k: as_number(v) for k, v in kwargs.items()}

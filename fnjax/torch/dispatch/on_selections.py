@@ -49,7 +49,7 @@ def run_selected(call: BoundCall, run_call: Run) -> Any:
     """Run a call that has selections among its arguments.
 
     Raises:
-        NotSupported: it asks for the number of elements, or it is not known here.
+        NotSupported: the operation needs the number of elements, or has no rule for selections.
     """
     name, values = name_of(call), call.values
     check_dtypes(name, values)
@@ -127,7 +127,7 @@ def _run_along(call: BoundCall, x: Selection, name: str, run_call: Run) -> Any:
 
 
 def _is_neutral(call: BoundCall, name: str, axes: set[int]) -> bool:
-    """Return whether the elements that change nothing do so for the norm that a call asks for."""
+    """Return whether the reduction's neutral element is neutral for the order of a norm as well."""
     if name not in {"norm", "vector_norm"}:
         return True
     order = next((o for o in (call.read_literal("p"), call.read_literal("ord")) if o is not None), "fro")

@@ -95,7 +95,7 @@ def find_template(call: BoundCall) -> str:
     """Return the template for a call.
 
     Raises:
-        NotSupported: there is none.
+        NotSupported: the call has no template.
     """
     overload = call.overload
     if isinstance(overload.template, str):

@@ -1,1 +1,1 @@
-"""Functions, methods and operators of torch that are no lines of the table."""
+"""Functions, methods and operators of torch that are not lines of the table."""

@@ -42,10 +42,10 @@ def batch_norm(
 
 
 def _check_size(x: Tensor) -> None:
-    """Raise PyTorch's error for one value per channel.
+    """Check that a batch has more than one value per channel.
 
     Raises:
-        ValueError: there is one.
+        ValueError: a channel has one value only (PyTorch's message).
     """
     if x.ndim > 1 and x.layout.size == x.layout.shape[1]:
         raise ValueError(f"Expected more than 1 value per channel when training, got input size {x.shape!r}")

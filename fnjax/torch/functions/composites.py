@@ -1,4 +1,4 @@
-"""Dtypes and their limits, questions about tensors, and the operations that the table cannot say."""
+"""Dtypes and their limits, predicates of tensors, and the operations that are not lines of the table."""
 
 from __future__ import annotations
 
@@ -375,7 +375,7 @@ for _name, _kind in {
 
 @known("torch._check_is_size")
 def check_is_size(i: Any, message: Any = None, *, max: Any = None) -> None:
-    """Raise where a number is known to be no size, or to be above a bound."""
+    """Raise if a concrete number is negative, or above a bound."""
     KNOWN["torch._check"](i >= 0, message)
     if max is not None:
         KNOWN["torch._check"](i <= max, message)

@@ -35,7 +35,7 @@ from fnjax.torch.views.sections import unbind
 
 
 def method(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
-    """Enter a function as a method of Tensor, by default of its own name."""
+    """Register a function as a method of Tensor, by default under its own name."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -111,7 +111,7 @@ def data_ptr(self: Tensor) -> int:
 
 
 class _Memory:
-    """A tensor's storage, as far as code asks where it is."""
+    """Tensor's storage as `untyped_storage()` returns it: its address and its size, without the elements."""
 
     def __init__(self, tensor: Tensor, *, typed: bool) -> None:
         self._tensor, self._memory, self._itemsize, self._typed = tensor, tensor.memory, tensor.dtype.itemsize, typed
@@ -132,7 +132,7 @@ class _Memory:
         """Make the memory longer; do nothing where it is to be freed: JAX frees it once nothing reads it.
 
         Raises:
-            NotSupported: it is to be shorter.
+            NotSupported: the new size is smaller, and not zero.
         """
         if size not in range(1, self.size()):
             _extend(self._tensor, size if self._typed else -(-size // self._itemsize))

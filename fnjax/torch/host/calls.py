@@ -83,8 +83,8 @@ def record(
         function: what is called.
         args: the positional arguments.
         kwargs: the keyword arguments.
-        name: of the call, for messages.
-        row: what the table says of the function.
+        name: the name of the call, for messages.
+        row: the function's row of the table.
 
     Raises:
         NotSupported: values may decide the shape or dtype of the result, the call fails for arrays of these shapes and
@@ -286,7 +286,7 @@ def choose(test: Any, a: Any, b: Any, name: str) -> Any:
         test: the condition.
         a: the value if it is true.
         b: the value if it is false.
-        name: of the variable.
+        name: the name of the variable, for messages.
     """
     sides = map_leaves(_enter, (a, b))
     samples = fill(sides, lambda v: v.sample)

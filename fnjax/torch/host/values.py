@@ -147,7 +147,7 @@ class HostValue:
         recording: the calls that compute it.
         sample: an array, or a number, of its type, shape and dtype, and of its place in memory. Its elements count only
             while nothing that JAX traces went into it.
-        name: of the call, for messages.
+        name: the name of the call, for messages.
         is_placed: whether its place in memory is that of the sample, and not one that values decide.
     """
 
@@ -174,7 +174,7 @@ class HostValue:
         """Return its value.
 
         Raises:
-            NotSupported: it depends on what JAX traces.
+            NotSupported: the value depends on what JAX traces.
         """
         if not self.is_known:
             raise self.refuse(what)

@@ -23,9 +23,9 @@ def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Call
     of torch or Triton. A `try` that catches a failed import gets Python's ImportError.
 
     Args:
-        root: of the file.
-        file: its path.
-        tries: first and last lines of such `try` statements.
+        root: the root of the file.
+        file: the file's path.
+        tries: first and last lines of the `try` statements that catch a failed import.
     """
 
     def import_(

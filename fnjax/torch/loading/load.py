@@ -54,10 +54,10 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
 
     Raises:
         FileNotFoundError: the file does not exist.
-        NotSupported: it is a file of tensors, or replaces a method of torch.Tensor.
+        NotSupported: the file has tensors instead of source, or replaces a method of torch.Tensor.
         ValueError: the file is not under `root`.
-        SyntaxError: it, or a file that it imports, is no Python.
-        ImportError: it imports a name from a file that imports it.
+        SyntaxError: the file, or a file that it imports, is not Python source.
+        ImportError: the file imports a name from a file that imports it.
     """
     if options or Path(path).suffix in {".pt", ".pth", ".bin", ".ckpt"}:
         raise NotSupported(

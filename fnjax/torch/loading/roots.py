@@ -35,16 +35,16 @@ class Root:
 
     Attributes:
         folder: it holds the top-level packages and modules.
-        name: of the private package; `pkg.part` is `{name}.pkg.part` in sys.modules.
+        name: the name of the private package; `pkg.part` is `{name}.pkg.part` in sys.modules.
         lock: held while a file is executed: two threads that load files with circular imports get whole modules.
         asked: the top-level names that were loaded by name.
-        executing: of each module that is executed now, the names that its file binds.
-        files: those that were loaded.
-        torch: the module `torch` of its files.
-        triton: their module `triton`.
-        settings: what they set for torch.
-        modules: their versions of modules of the standard library.
-        sys_modules: their `sys.modules`.
+        executing: for each module that is being executed, the names that its file binds.
+        files: the files that were loaded.
+        torch: the module `torch` that its files see.
+        triton: the module `triton` that its files see.
+        settings: the settings of torch that its files make.
+        modules: the modules of the standard library that its files see.
+        sys_modules: the `sys.modules` that its files see.
         run: runs the statements of a file: (tree, the module's names, the root).
     """
 
@@ -88,7 +88,7 @@ class Root:
         return self.torch.find(name) if name.startswith("torch") else find_module(name, self.triton)
 
     def is_faulty(self, error: Exception) -> bool:
-        """Return whether an error ends loading: a file that is no Python, circular imports, a refused patch."""
+        """Return whether an error ends loading: a file that is not Python, circular imports, a refused patch."""
         if isinstance(error, SyntaxError):
             return error.filename in self.files
         if isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType):
@@ -174,8 +174,8 @@ class Loader(importlib.machinery.SourceFileLoader):
         """Execute the file.
 
         Raises:
-            SyntaxError: it is no Python.
-            ImportError: it imports a name from a module that is only being executed.
+            SyntaxError: the file is not Python source.
+            ImportError: the file imports a name from a module that is not executed completely yet.
         """
         self.root.files[self.path] = None
         tree = ast.parse(self.get_data(self.path), self.path)

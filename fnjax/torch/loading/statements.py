@@ -41,14 +41,14 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     Where one fails, the names that it binds and the objects that it would have changed become stand-ins.
 
     Args:
-        tree: of the file.
-        space: the module's names.
-        root: of the file.
+        tree: the syntax tree of the file.
+        space: the module's global names.
+        root: the root of the file.
 
     Raises:
-        SyntaxError: a file that it imports is no Python.
-        ImportError: it imports a name from a module that is only being executed.
-        NotSupported: it replaces a method of torch.Tensor.
+        SyntaxError: a file that the file imports is not Python source.
+        ImportError: the file imports a name from a module that is not executed completely yet.
+        NotSupported: the file replaces a method of torch.Tensor.
     """
     handlers = list_handlers(tree)
     sys_modules.rewrite(tree)
@@ -105,7 +105,7 @@ def _check_set(args: Sequence[Any]) -> None:
 
 
 def _catches_imports(node: ast.stmt) -> bool:
-    """Return whether a statement catches a failed import: a `try`, or a `with suppress(...)`."""
+    """Return whether a statement, a `try` or `with suppress(...)`, catches ImportError."""
     if isinstance(node, ast.Try):
         kinds: list[ast.AST | None] = [h.type for h in node.handlers]
     elif isinstance(node, ast.With):
@@ -172,7 +172,8 @@ class _TopLevel:
         """Put a stand-in in place of an object, which may have been changed in part.
 
         Args:
-            path: names that lead to it, `("module", "TABLE", "update")`: it is the first that is no module.
+            path: the names that lead to the object, `("module", "TABLE", "update")`: it is the first that is not a
+                module.
             error: the reason.
             bound: whether the statement assigns to it, or to an attribute or item of it.
         """

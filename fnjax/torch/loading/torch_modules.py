@@ -12,13 +12,13 @@ from fnjax.torch.names.registry import Namespace, find, list_names, module
 
 
 class LibraryModule(types.ModuleType):
-    """A module of torch or Triton in loaded files: names that it does not have are stand-ins at their top level."""
+    """A module of torch or Triton as loaded files see it: at their top level, missing names are stand-ins."""
 
     def look_up(self, name: str) -> Any:
         """Return what fnjax has under a name of the module.
 
         Raises:
-            NoSuchNameError: it has nothing.
+            NoSuchNameError: fnjax does not have the name.
         """
         raise NotImplementedError
 

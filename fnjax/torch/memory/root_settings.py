@@ -10,11 +10,11 @@ NAME = "__fnjax_settings__"  # of a root's RootSettings in its files
 
 
 class RootSettings:
-    """Settings of a root. They are made where its files are executed, so a function always runs under the same ones.
+    """Settings of a root. They are made when its files are executed, so a function always runs under the same ones.
 
     Attributes:
-        default_dtype: of torch.set_default_dtype, or None.
-        tensor_attributes: those that were set in torch.Tensor, by name.
+        default_dtype: the dtype of torch.set_default_dtype, or None.
+        tensor_attributes: the attributes that were set in torch.Tensor, by name.
     """
 
     any_is_set = False  # of any root
@@ -25,10 +25,10 @@ class RootSettings:
 
 
 def find_tensor_attribute(name: str) -> Any:
-    """Return what the root of the file that runs has set in torch.Tensor under a name.
+    """Return the attribute that the root of the running file has set in torch.Tensor.
 
     Raises:
-        KeyError: nothing.
+        KeyError: the root has not set the attribute.
     """
     found = find_settings() if RootSettings.any_is_set else None
     return (found.tensor_attributes if found is not None else {})[name]

@@ -170,7 +170,7 @@ class Tensor(metaclass=_TensorType):
 
         Args:
             new: what is written.
-            may_be_leaf: a traced condition says whether anything is written: a leaf that requires grad is no error.
+            may_be_leaf: whether a write to a leaf that requires grad is allowed: a traced condition may prevent it.
         """
         storage, layout, part = self.memory, self.layout, self.part
         self.check_writable(may_be_leaf=may_be_leaf)
@@ -202,7 +202,7 @@ class Tensor(metaclass=_TensorType):
         return self
 
     def replace_value(self, new: Value) -> None:
-        """Show another value with the same array, as after register_hook; other tensors see it if this is no view."""
+        """Replace the value by one with the same array, as register_hook does; a view replaces only its own."""
         self._cached = (self.memory.version, new)
         if self.layout is self.memory.layout and not self.part and not isinstance(self.memory, Derived):
             self.memory.value = new
@@ -251,7 +251,7 @@ class Tensor(metaclass=_TensorType):
 
     @property
     def grad(self) -> Tensor | None:
-        """The gradient that `.backward()` has collected, or None."""
+        """The gradient that `.backward()` has accumulated, or None."""
         if replaced.get():
             _check_not_replaced(self.memory)
         stand_in = substitutes.get().get(id(self.memory))
@@ -413,7 +413,7 @@ def _check_not_replaced(storage: Storage) -> None:
 
 
 def is_known(array: Any) -> bool:
-    """Return whether the numbers of an array are there: nothing traces it."""
+    """Return whether an array has concrete values: it is not a tracer."""
     return not isinstance(array, jax.core.Tracer)
 
 

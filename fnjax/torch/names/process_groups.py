@@ -45,7 +45,7 @@ def find_axis(group: Any) -> str:
     """Return the axis of a group, or of a mesh of PyTorch.
 
     Raises:
-        ValueError: it is the default group, and there is none.
+        ValueError: the group is the default one, and no block has set it.
     """
     found = get_default() if group is None else group.get_group() if hasattr(group, "get_group") else group
     if found is None:

@@ -125,10 +125,10 @@ def write_out(out: Any, found: Any) -> Any:
 
 
 def find_known(name: str) -> Any:
-    """Return the object of a qualified name; a stand-in with the reason for one that is known to be left out.
+    """Return the object of a qualified name; a stand-in that raises the reason for a name that is listed as absent.
 
     Raises:
-        NoSuchNameError: it is not there.
+        NoSuchNameError: the name is neither registered nor listed as absent.
     """
     found = find(name)
     if found is None and name not in KNOWN:

@@ -17,7 +17,7 @@ class Journal:
 
     Args:
         is_branch: whether the block is a branch whose condition is traced.
-        state: of a branch, what else it can reach (state.State).
+        state: for a branch, the other state that it can reach (state.State).
         is_loop: whether it is an iteration of a loop that ends on a traced value.
         is_undone: whether the writes are undone at the end.
 
@@ -104,7 +104,7 @@ def refuse_in_branch(tensor: Any, what: str) -> None:
     """Check that a tensor was made in the branch that runs.
 
     Raises:
-        NotSupported: it is older, and a change of what autograd knows of it cannot be merged.
+        NotSupported: the tensor is older, and a change of its autograd state cannot be merged.
     """
     journal = _current.get()
     if journal is not None and journal.is_branch and tensor.memory.serial < journal.start:

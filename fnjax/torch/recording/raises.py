@@ -83,7 +83,7 @@ def refuse_caught(error: Exception) -> None:
         error: the exception; one that no `raise` of a loaded file has raised is an error, and only its handlers count.
 
     Raises:
-        NotSupported: one would: whether it runs is not known while JAX traces.
+        NotSupported: a handler would catch it; whether it runs is not known while JAX traces.
     """
     frame: types.FrameType | None = sys._getframe(1)
     # By hasattr, by a loop.

@@ -377,7 +377,7 @@ def check_indices(
         lowest: the least of them.
         error: the exception's class.
         text: its text, into which the index, the axis and the size are inserted.
-        axis: of the indices.
+        axis: the axis that the indices select from.
         ignored: an index that may be out of range.
     """
     if is_known(index.array) and index.layout.size:

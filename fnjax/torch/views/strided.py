@@ -24,7 +24,7 @@ from fnjax.torch.recording.graph import compute
 
 
 def view(names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Enter a function as views: `+t` is torch.t and the method; its first argument is named input, or tensor."""
+    """Register a view under names: `+t` is torch.t and Tensor.t; the first parameter is input or tensor."""
     first = names.split(maxsplit=1)[0].lstrip("+").rpartition(".")[2]
 
     def enter(given: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,12 +19,12 @@ def call_checked(name: str, backward: Callable[..., Any], gradients: Sequence[An
     """Return `backward(*gradients)` where JAX calls it with zeros and PyTorch may not call it.
 
     Args:
-        name: its name.
+        name: the name of backward, for messages.
         backward: the function, of arrays.
         gradients: the gradients.
 
     Raises:
-        NotSupported: it does not return zeros for zeros.
+        NotSupported: backward does not return zeros for zeros.
     """
     program = trace(name, backward, *gradients)
     if not returns_zeros(program.jaxpr, program.closed_over):
@@ -37,10 +37,10 @@ def call_checked(name: str, backward: Callable[..., Any], gradients: Sequence[An
 
 
 def resolve(gradient: Deferred, need: bool | None) -> Tensor | None:
-    """Return the gradient that differs between two branches: zero where one of them returned None.
+    """Return the gradient that depends on which of two branches is taken: zero where one of them returned None.
 
     Raises:
-        NotSupported: it is needed, and has two shapes.
+        NotSupported: the gradient is needed, and has another shape in each branch.
     """
     if isinstance(gradient, Either):
         given = next((x for x in (gradient.yes, gradient.no) if isinstance(x, Tensor)), None)

@@ -121,7 +121,7 @@ def read_class(cls: Any) -> Spec:
     """Return the specification of a class as it is now, whose methods take tensors.
 
     Raises:
-        RuntimeError: it has both backward and vjp.
+        RuntimeError: the class defines both backward and vjp.
     """
     spec = read_spec(cls)
     if spec.backward not in {None, cls.vjp} and cls.vjp is not Function.vjp:

@@ -43,7 +43,7 @@ def signed(signature: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def enter_layer(file: str) -> Callable[[type], type]:
-    """Enter a class as `torch.nn.<its name>` and below the module of PyTorch that defines it."""
+    """Register a class as `torch.nn.<its name>`, and in the module of PyTorch that defines it."""
 
     def enter(cls: type) -> type:
         cls.__module__ = "fnjax.torch.nn"
@@ -55,7 +55,7 @@ def enter_layer(file: str) -> Callable[[type], type]:
 
 
 def add_parameter(layer: Module, name: str, shape: Any, there: bool = True, **options: Any) -> None:
-    """Register a parameter that waits for its initial values, or the name without one."""
+    """Register a parameter, whose initial values are drawn later; or None, if `there` is False."""
     made = None
     if there:  # by an array of NumPy, which needs no compiled program for each shape
         empty = torch.empty(0, **options)
@@ -165,7 +165,7 @@ Prepare = Callable[[Any, dict[str, Any]], None]  # Layer._prepare
 def add_layers(
     file: str, text: str, prepare: Prepare | None = None, ranks: tuple[int, ...] = (0,), base: type = TableLayer
 ) -> None:
-    """Enter classes from text, one a line; RANK is replaced by each of the ranks, the number of spatial axes."""
+    """Register classes from text, one a line; RANK is replaced by each of the ranks, the number of spatial axes."""
     for rank in ranks:
         space = {"_rank": rank, "__module__": __name__} | ({"_prepare": prepare} if prepare else {})
         for line in text.strip().replace("RANK", str(rank)).splitlines():

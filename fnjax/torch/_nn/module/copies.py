@@ -1,4 +1,4 @@
-"""Copies of modules that share no state with them, and of what leads to these: closures, hooks, methods, objects.
+"""Copies of modules that share no state with them, and of the objects that refer to these: closures, hooks, methods.
 
 A module is called with other parameters as a copy of it: the module itself belongs to other threads, too.
 """
@@ -45,7 +45,7 @@ class Rebinding:
 
     Args:
         roots: the modules.
-        own_leaves: whether gradients of the copies are collected by the copies, and not by the module's tensors.
+        own_leaves: whether gradients are accumulated in `.grad` of the copies, and not of the module's tensors.
     """
 
     def __init__(self, roots: Iterable[Any], own_leaves: bool) -> None:
@@ -267,8 +267,8 @@ def call_copy(call: Callable[..., Any], args: Any, kwargs: Any, name: str, stora
         call: the copy.
         args: the positional arguments, whose tensors may be read.
         kwargs: the keyword arguments, likewise.
-        name: of the module's class.
-        storages: those of the module.
+        name: the name of the module's class, for messages.
+        storages: the storages of the module's tensors.
     """
     allowed = {id(find_root(x.memory)) for x in _list_tensors((args, kwargs))}
     token = replaced.set((replaced.get() or {}) | {id(s): name for s in storages if id(s) not in allowed})

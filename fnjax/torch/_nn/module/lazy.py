@@ -15,7 +15,7 @@ class _Waiting(dict[str, Any]):
     """Parameters of a lazy layer before its first call: reading them raises."""
 
     def items(self) -> Any:
-        """Raise: there are none yet.
+        """Raise NotSupported: the parameters do not exist yet.
 
         Raises:
             NotSupported: always.

@@ -107,7 +107,7 @@ class Module(Members, StateDict, Stateful):
             raise KeyError(f"attribute '{name}' already exists")
 
     def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
-        """Enter a tensor that belongs to the state and is not trained."""
+        """Register a tensor that belongs to the state and is not trained."""
         if "_buffers" not in vars(self):
             raise AttributeError("cannot assign buffer before Module.__init__() call")
         self._check_new("buffer", name, self._buffers)
@@ -119,7 +119,7 @@ class Module(Members, StateDict, Stateful):
         (self._non_persistent_buffers_set.discard if persistent else self._non_persistent_buffers_set.add)(name)
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Enter a parameter."""
+        """Register a parameter."""
         if "_parameters" not in vars(self):
             raise AttributeError("cannot assign parameter before Module.__init__() call")
         self._check_new("parameter", name, self._parameters)
@@ -130,7 +130,7 @@ class Module(Members, StateDict, Stateful):
         self._parameters[name] = param
 
     def add_module(self, name: str, module: Module | None) -> None:
-        """Enter a module below this one."""
+        """Register a submodule."""
         if not isinstance(module, Module) and module is not None:
             raise TypeError(f"{name_type(module)} is not a Module subclass")
         self._check_new("module", name, self._modules)
@@ -221,7 +221,7 @@ class Module(Members, StateDict, Stateful):
         return self
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of the parameters."""
+        """Reset the gradients of the parameters."""
         for p in self.parameters():
             if p.grad is not None:
                 p.grad = None if set_to_none else p.grad.detach() * 0
@@ -248,7 +248,7 @@ class Module(Members, StateDict, Stateful):
         return self
 
     def to(self, *args: Any, **options: Any) -> Self:
-        """Convert the parameters and buffers that are no integers to a dtype, and those of a format's rank to that."""
+        """Convert floating-point parameters and buffers to a dtype, and those of the right rank to a memory format."""
         dtype, _, memory_format = read_conversion(args, options)
         if memory_format is not None:
             rank = FORMATS.get(memory_format)

@@ -22,7 +22,7 @@ def nnx(model: Module) -> Any:
 
     Args:
         model: the module. Parameters become `nnx.Param`, those that do not require grad `nnx.Variable`, and buffers
-            `nnx.BatchStat`; they start with the module's values, and lie in `variables` under PyTorch's names.
+            `nnx.BatchStat`; they start with the module's values, and are in `variables` under PyTorch's names.
 
     Returns:
         The NNX module. A call writes what forward writes to buffers into its variables; `train()` and `eval()` set

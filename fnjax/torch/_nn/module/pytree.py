@@ -72,7 +72,10 @@ def _sign(value: Any) -> Any:
 
 
 def _locate(model: Any) -> dict[str, Any]:
-    """Return parameters and buffers by their names, a shared one under its first; of a copy, whatever is there."""
+    """Return parameters and buffers by their names, a shared one under its first name.
+
+    In a copy that JAX has made, they may be any objects.
+    """
     form = vars(model).get("_form")
     if form is None:
         return {**dict(model.named_parameters()), **dict(model.named_buffers())}

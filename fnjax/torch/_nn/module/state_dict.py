@@ -31,7 +31,7 @@ class _IncompatibleKeys(namedtuple("IncompatibleKeys", ["missing_keys", "unexpec
 
 
 def without_recording() -> set_mode:
-    """Return a block in which operations are not recorded, and are no constants for JAX."""
+    """Return a block in which operations are not recorded, and in which JAX still differentiates them."""
     return set_mode(Mode(enabled=False, constant=get_mode().constant))
 
 
@@ -202,9 +202,9 @@ class StateDict:
         """Copy tensors, NumPy or JAX arrays into the parameters and buffers of these names.
 
         Args:
-            state_dict: by qualified names.
-            strict: raise where names of one side are missing on the other.
-            assign: take the tensors themselves, with their dtypes.
+            state_dict: the values by the qualified names of parameters and buffers.
+            strict: raise if the dict lacks a name of the module, or the module a name of the dict.
+            assign: replace the parameters and buffers by the dict's tensors, instead of copying into them.
 
         Returns:
             A named tuple of the missing and the unexpected keys.

@@ -17,7 +17,7 @@ torch = module("torch")
 
 
 def enter_utility(file: str) -> Callable[[Any], Any]:
-    """Enter a function or class as `torch.nn.utils.<its name>`, and below the file that defines it in PyTorch."""
+    """Register a function or class as `torch.nn.utils.<its name>`, and in the module of PyTorch that defines it."""
 
     def enter(value: Any) -> Any:
         KNOWN[f"torch.nn.utils.{value.__name__}"] = KNOWN[f"torch.nn.utils.{file}.{value.__name__}"] = value
@@ -38,7 +38,7 @@ def get_total_norm(
     """Return the norm of the norms of tensors.
 
     Raises:
-        RuntimeError: it is not finite, with `error_if_nonfinite`.
+        RuntimeError: the norm is not finite, with `error_if_nonfinite`.
     """
     tensors = [tensors] if isinstance(tensors, Tensor) else [*tensors]
     with set_mode(switch(False)):
@@ -107,8 +107,8 @@ def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
     """Give parameters the elements of one vector.
 
     Raises:
-        NotSupported: the vector requires grad: PyTorch makes parameters of it that are no leaves.
-        TypeError: it is no tensor.
+        NotSupported: the vector requires grad: PyTorch makes parameters of it that are not leaves.
+        TypeError: the vector is not a tensor.
     """
     if not isinstance(vec, Tensor):
         raise TypeError(f"expected torch.Tensor, but got: {type(vec)}")

@@ -33,7 +33,7 @@ def skip_draws() -> Iterator[None]:
 
 
 def _enter(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Enter a function under its name in torch.nn.init."""
+    """Register a function under its name in torch.nn.init."""
     KNOWN[f"torch.nn.init.{function.__name__}"] = function
     return function
 

@@ -169,7 +169,7 @@ def orthogonal(
     """Make a weight a matrix with orthonormal columns, or rows where it has more columns.
 
     Raises:
-        ValueError: the weight is no matrix, or the map has another name than PyTorch's.
+        ValueError: the weight is not a matrix, or `orthogonal_map` is not one of PyTorch's names.
     """
     weight = getattr(module, name)
     if not isinstance(weight, Tensor):

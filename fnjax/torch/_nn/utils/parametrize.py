@@ -177,7 +177,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
     """Make a parametrized tensor a parameter or buffer again.
 
     Raises:
-        ValueError: it is not parametrized, or its several originals are not one tensor.
+        ValueError: the tensor is not parametrized, or has several originals and is to be left without parametrization.
     """
     if not is_parametrized(module, tensor_name):
         raise ValueError(f"Module {module} does not have a parametrization on {tensor_name}")

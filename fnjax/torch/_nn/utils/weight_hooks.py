@@ -41,7 +41,7 @@ class _WeightHook:
     """Function that is called before forward and sets a weight.
 
     Attributes:
-        name: of the weight; it is no parameter then, and no state that stateful_call would have to return.
+        name: the name of the weight, which is not a parameter then: `stateful_call` does not return it.
     """
 
     name: str

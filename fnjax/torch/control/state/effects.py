@@ -26,7 +26,7 @@ def merge_places(state: State, first: Mapping[int, Content], second: Mapping[int
         merge: (value, value, name) → the merged value.
 
     Raises:
-        NotSupported: they cannot be merged: a list of two lengths, an iterator that has advanced.
+        NotSupported: the contents cannot be merged: a list of two lengths, an iterator that has advanced.
     """
     found = {}
     for i in sorted({*first, *second}):
@@ -36,10 +36,10 @@ def merge_places(state: State, first: Mapping[int, Content], second: Mapping[int
 
 
 def check_kept(state: State, changed: Mapping[int, Content]) -> None:
-    """Check that what a branch has changed could be put back, as it may not be taken.
+    """Check that all places that a branch has changed could be restored, since the branch may not be taken.
 
     Raises:
-        NotSupported: it could not.
+        NotSupported: a place could not be restored.
     """
     for i in changed:
         place = state.places[i]
