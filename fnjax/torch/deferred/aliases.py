@@ -118,6 +118,15 @@ class Merged(Derived):
             twin.seen = twin.storage.version
         self._seen = self._own.version
 
+    def hold(self, value: Value) -> None:
+        """Take a value that the memory is known to hold, whatever was written to those that it may share."""
+        note_storage(self._own)
+        self._own.value = value
+        self._own.version += 1
+        for twin in self._twins:
+            twin.seen = twin.storage.version
+        self._seen = self._own.version
+
 
 def list_places(tensor: Tensor) -> list[tuple[Tensor, _Test | None]]:
     """Return the tensors whose memory a tensor may have, each with its condition, None if there is none.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from fnjax import collectives
 from fnjax._torch_ops.collectives import COLLECTIVES, OTHERS, Collective
 from fnjax._torch_ops.registry import KNOWN
+from fnjax.torch.deferred.aliases import Merged
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.interop.point_to_point import (
     P2POp,
@@ -26,7 +27,7 @@ from fnjax.torch.interop.point_to_point import (
 )
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.names.process_groups import ProcessGroup, default_axis, find_axis, get_default, get_rank
-from fnjax.torch.recording.graph import compute
+from fnjax.torch.recording.graph import Value, compute
 
 
 class ReduceOp:
@@ -95,14 +96,24 @@ def _make(name: str, this: Collective) -> Callable[..., Any]:
 
         values = compute(on_arrays, [t.value for t in tensors], node_name)
         if output is not None and this.output:
-            for target, value in zip(output if isinstance(output, (list, tuple)) else [output], values, strict=True):
-                write(target, value)
+            _write_all(output if isinstance(output, (list, tuple)) else [output], values)
             return Work() if given.get("async_op") else None
         made = tuple(make(v.array, tensors[0].dtype, value=v) for v in values)
         return made if is_list else made[0]
 
     collect.__name__ = collect.__qualname__ = name
     return collect
+
+
+def _write_all(targets: Sequence[Tensor], values: Sequence[Value]) -> None:
+    """Write a value to each tensor; PyTorch wants tensors whose memory is not the same."""
+    merged: list[tuple[Merged, Value]] = []
+    for target, value in zip(targets, values, strict=True):
+        write(target, value)
+        if isinstance(target.memory, Merged):
+            merged.append((target.memory, target.memory.value))
+    for memory, value in merged:  # `parts[rank] = x`: what was written to x for one of them is not in the others
+        memory.hold(value)
 
 
 for _name, _line in (COLLECTIVES | OTHERS).items():
