@@ -1,1 +1,1 @@
-"""Autograd of PyTorch source: what is recorded, and what torch.autograd.Function does with it."""
+"""Autograd of PyTorch source: recorded operations, torch.autograd.Function, hooks, and torch.func."""

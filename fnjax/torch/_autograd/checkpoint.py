@@ -1,4 +1,4 @@
-"""torch.utils.checkpoint as jax.checkpoint, and hooks on what Functions save."""
+"""torch.utils.checkpoint by jax.checkpoint, and saved_tensors_hooks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OPTIONS = {"preserve_rng_state", "context_fn", "determinism_check", "debug", "e
 
 
 def _list_made(results: Any, start: int) -> list[Any]:
-    """Return the memory that was made since a time and that results show."""
+    """Return the storages of results that are newer than a serial number."""
     tensors = [x for x in jax.tree.leaves(results, is_leaf=is_node) if isinstance(x, Tensor)]
     made = {id(t.memory): t.memory for t in tensors if t.memory.serial > start and not isinstance(t.memory, Derived)}
     return list(made.values())
@@ -31,11 +31,11 @@ def _list_made(results: Any, start: int) -> list[Any]:
 
 @known("torch.utils.checkpoint.checkpoint")
 def checkpoint(function: Callable[..., Any], *args: Any, use_reentrant: Any = None, **kwargs: Any) -> Any:
-    """Call a function; JAX's derivatives compute its intermediates again, torch.autograd's keep them.
+    """Call a function; JAX's derivatives recompute its intermediates, torch.autograd's keep them.
 
-    As in PyTorch the function runs twice: once for jax.checkpoint, which takes writes back and the random numbers
-    from where they began, and once for its effects and its recorded history. What of the second run nothing needs,
-    jax.jit leaves out.
+    As in PyTorch the function runs twice: once under jax.checkpoint, after which its writes are undone and the random
+    stream is reset, and once for its effects and its recorded history. jax.jit removes the unused results of the
+    second run.
     """
     named = {k: v for k, v in kwargs.items() if k not in _OPTIONS}
     mode = get_mode()

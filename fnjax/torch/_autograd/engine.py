@@ -1,4 +1,4 @@
-"""`torch.autograd`: recorded operations replayed under jax.vjp."""
+"""`torch.autograd`: gradients, by replaying recorded operations under jax.vjp."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ KEPT = "KeptBackward"  # the name of a node that stands for a graph which forwar
 def replay(
     roots: Sequence[Value], inputs: Sequence[Value], *, whole: bool = False
 ) -> tuple[Callable[..., list[Any]], list[Value]]:
-    """Return the roots as a function of the inputs and of the other leaves that it reads, and these leaves.
+    """Return a function that recomputes the roots from the inputs and the other leaves, and these leaves.
 
     Args:
-        roots: what is computed again.
-        inputs: from which values.
-        whole: whether what nodes only read, for second derivatives, is computed again, too.
+        roots: the values to recompute.
+        inputs: the values from which they are recomputed.
+        whole: whether to recompute also the values that nodes only read, for second derivatives (`Node.reads`).
     """
     stop = {id(v) for v in inputs}
     nodes = list_nodes(roots, stop, whole=whole)
@@ -60,11 +60,11 @@ def replay(
 def differentiate(
     roots: Sequence[Value], inputs: Sequence[Value], cotangents: Sequence[Value], *, record: bool
 ) -> list[Value]:
-    """Return the gradients of roots for inputs, in PyTorch's convention for complex numbers.
+    """Return the gradients of roots with respect to inputs, in PyTorch's convention for complex numbers.
 
     Args:
-        roots: what is differentiated.
-        inputs: for which values.
+        roots: the values to differentiate.
+        inputs: the values with respect to which they are differentiated.
         cotangents: one for each root.
         record: whether the gradients can be differentiated again.
     """
@@ -120,9 +120,9 @@ def _recording(record: bool) -> Iterator[None]:
 
 
 def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:
-    """Return arrays of which a derivative raises: gradients without create_graph are constants to PyTorch.
+    """Return arrays whose derivative raises: gradients without create_graph are constants to PyTorch.
 
-    JAX would go on with the part of the derivative that comes through the cotangent.
+    JAX would differentiate them with respect to the cotangent.
     """
     inexact = [v for v in values if jnp.issubdtype(v.array.dtype, jnp.inexact)]
     arrays = iter(
@@ -166,7 +166,7 @@ def grad(
     is_grads_batched: bool = False,
     materialize_grads: bool = False,
 ) -> tuple[Any, ...]:
-    """Return the gradients of outputs for inputs (torch.autograd.grad).
+    """Return the gradients of outputs with respect to inputs (torch.autograd.grad).
 
     Raises:
         RuntimeError: with PyTorch's messages.
@@ -213,7 +213,7 @@ def grad(
 
 
 def _run_hooks(value: Value, gradient: Tensor, record: bool) -> Tensor:
-    """Return the gradient after the hooks of its tensor."""
+    """Return the gradient that the hooks of a value's tensor return."""
     if value.hooks is None:
         return gradient
     with set_mode(Mode(enabled=record)):

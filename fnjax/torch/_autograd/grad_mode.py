@@ -1,4 +1,4 @@
-"""Gradient mode and what else of torch.autograd is a name: `no_grad`, `enable_grad`, `grad`, `checkpoint`."""
+"""Names of torch.autograd: the gradient modes (`no_grad`, `enable_grad`), `grad`, `checkpoint`."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from fnjax.torch.recording.gradient_mode import get_mode, set_mode, switch
 
 
 class _GradMode(Block):
-    """torch.no_grad and its like: a context manager, a decorator, and for set_grad_enabled a statement."""
+    """Base of torch.no_grad, enable_grad and set_grad_enabled: context managers, decorators, the last also a call."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
 
     def open(self) -> set_mode:
-        """Return what sets the mode."""
+        """Return the context manager that sets the mode."""
         return set_mode(switch(self._enabled))
 
 

@@ -26,15 +26,15 @@ Hook = Callable[..., Any]
 
 
 class Reads:
-    """Tensors that hooks may read, as operands: JAX runs a hook when the trace in which it was registered has ended.
+    """Tensors that hooks may read, as operands: JAX runs a hook after the trace in which it was registered has ended.
 
     Args:
         functions: the hooks.
-        only_traced: whether they are left out where they are not traced: no second derivative is taken.
+        only_traced: whether tensors with concrete values are left out, as constants of a second derivative.
 
     Attributes:
-        values: the values of the tensors and of the leaves of their graphs, and what these were detached from.
-        own: the value with the hooks, which is read first if anything is.
+        values: the values of the tensors and of the leaves of their graphs, and those that leaves were detached from.
+        own: the value that has the hooks.
     """
 
     def __init__(self, functions: Sequence[Any], *, only_traced: bool = False) -> None:
@@ -53,17 +53,22 @@ class Reads:
         self.own: Value | None = None
 
     def _are_known(self, read: Sequence[Value], start: int) -> bool:
-        """Return whether what a hook read is among these tensors, or was made since `start`: in the hook."""
+        """Return whether each value that a hook read is one of `values`, or newer than `start`: made in the hook."""
         others = [v for v in read if v.requires_grad and v is not self.own]
         others = [v for v in others if not {id(v), id(v.node)} & self._known.keys()]
         return all((v.leaf.memory if v.node is None else v.node).serial >= start for v in others)
 
     @contextlib.contextmanager
     def hold(self, arrays: Sequence[Any], refuse: Callable[[], Exception]) -> Iterator[None]:
-        """Let the tensors have other arrays in a block, which may not read others.
+        """Replace the arrays of the tensors within a block.
+
+        Args:
+            arrays: the arrays for `values`; empty to leave the tensors unchanged.
+            refuse: returns the exception to raise.
 
         Raises:
-            Exception: that of `refuse`, it reads what a trace has left that has ended, or what must not be a constant.
+            Exception: the one that `refuse` returns: the block reads a tracer of a trace that has ended, or another
+                tensor with a gradient, for which a second derivative would be wrong.
         """
         own = [] if self.own is None else [self.own]
         places = [(v, "array") for v in (*own, *self._values)] + [(v, "source") for v in self._detached]
@@ -94,12 +99,12 @@ def _is_alive(value: Value) -> bool:
 
 
 class Call:
-    """Call of functions on gradients, which JAX makes when it runs backward.
+    """Call of a function on gradients, which JAX makes when it runs backward.
 
     Attributes:
-        function: tensors, the gradients → tensors or None.
-        reads: the tensors that it reads.
-        is_conditional: whether a traced test decides on a use of what it is called with the gradient of.
+        function: the gradients, as tensors → tensors or None.
+        reads: the tensors that the function may read.
+        is_conditional: whether a traced test decides on a use of the differentiated value.
     """
 
     is_conditional = False
@@ -108,7 +113,7 @@ class Call:
         self.function, self.reads, self._where = function, reads, where
 
     def run(self, gradients: Sequence[Any], dtypes: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-        """Return the gradients after the call, as arrays.
+        """Return the gradients that the function returns, as arrays.
 
         Raises:
             NotSupported: the function reads a tensor that it did not refer to when the hook was registered.
@@ -133,16 +138,16 @@ class TensorHooks:
     """The hooks of one tensor.
 
     Attributes:
-        base: its value without them.
-        hooks: for each registered one a dict with it, which is empty once it was removed.
-        after: those that are called with the tensor once `.grad` has a gradient.
+        base: the tensor's value without hooks.
+        hooks: a dict for each hook of `register_hook`; it is empty after the hook was removed.
+        after: the hooks of `register_post_accumulate_grad_hook`, which are called with the tensor.
     """
 
     def __init__(self, base: Value, hooks: list[dict[int, Hook]], after: dict[int, Hook], own: Any) -> None:
         self.base, self.hooks, self.after, self.dtype = base, hooks, after, own
 
     def __call__(self, gradient: Tensor) -> Tensor:
-        """Return the gradient after the hooks.
+        """Return the gradient that the last hook returns.
 
         Raises:
             TypeError: with PyTorch's message, a hook returns something else than a tensor.
@@ -164,11 +169,11 @@ class TensorHooks:
         return [hook for hooks in self.hooks for hook in hooks.values()]
 
     def move(self, base: Value) -> Value:
-        """Return another value of the tensor with the hooks."""
+        """Attach the hooks to another value of the tensor, and return that."""
         return TensorHooks(base, self.hooks, self.after, self.dtype).attach()
 
     def attach(self) -> Value:
-        """Return the value with the hooks."""
+        """Return the base value with the hooks."""
         base, hooks = self.base, self._list()
         reads = Reads(hooks)
         call = Call(self._call, reads, find_definition(hooks))
@@ -187,7 +192,7 @@ class TensorHooks:
         return made
 
     def _call(self, gradient: Tensor) -> tuple[Tensor]:
-        """Return the gradient that JAX goes on with.
+        """Return the gradient after the hooks, for JAX's backward pass.
 
         Raises:
             NotSupported: a hook waits for `.grad`, which JAX does not have.
@@ -208,7 +213,7 @@ def find_definition(hooks: Sequence[Hook]) -> str:
 
 
 class _Hooked(fnjax.Function):
-    """Identity whose backward is the hooks of a tensor."""
+    """Identity whose backward calls the hooks of a tensor."""
 
     @staticmethod
     def forward(ctx: Any, x: Any, own: Any, call: Call, *arrays: Any) -> Any:
@@ -231,7 +236,9 @@ class _Hooked(fnjax.Function):
 
 
 def register_hook(tensor: Tensor, hook: Hook) -> RemovableHandle:
-    """Call a function with the gradient that later uses of a tensor give, and take what it returns in its place.
+    """Call a function with the gradient of a tensor; the tensor it returns replaces the gradient.
+
+    As in PyTorch, uses of the tensor before the registration are not seen.
 
     Raises:
         RuntimeError: the tensor does not require grad.

@@ -1,4 +1,4 @@
-"""Graphs that forward records and keeps on ctx, and backward differentiates: by the pullback of jax.vjp."""
+"""Graphs that forward records and saves on ctx, and that backward differentiates: by the pullback of jax.vjp."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class KeptGraph(NamedTuple):
     """Graph without its arrays.
 
     Attributes:
-        roots: the indices, among the tensors on ctx, of those that were recorded.
-        leaves: for each leaf the indices of the tensors on ctx that are it, or the parameter.
+        roots: the indices of the tensors on ctx that are results of recorded operations.
+        leaves: for each leaf, the indices of the tensors on ctx that have its value, or the parameter that it is.
     """
 
     roots: tuple[int, ...]
@@ -34,11 +34,11 @@ def list_tensors(saved: Sequence[Any], attributes: dict[str, Any]) -> list[Tenso
 
 
 def keep_graph(tensors: Sequence[Tensor], reached: Sequence[Tensor]) -> tuple[KeptGraph, Any] | None:
-    """Return the graph that the tensors on ctx end in, and its pullback; None where forward recorded nothing.
+    """Return the graph that computed the tensors on ctx, and its pullback; None if forward recorded nothing.
 
     Args:
-        tensors: on ctx.
-        reached: the parameters that backward receives as the objects they are.
+        tensors: the tensors on ctx.
+        reached: the parameters that backward receives by reference.
     """
     roots = [i for i, t in enumerate(tensors) if t.value.node is not None]
     if not roots:
@@ -68,7 +68,7 @@ _run_graph.defvjp(
 
 
 def link_graph(graph: KeptGraph, on_ctx: Any, pullback: Any) -> Any:
-    """Return backward's `(saved, attributes)`, whose tensors are leaves and results of the graph again."""
+    """Return the contents of backward's ctx, `(saved, attributes)`, with tensors that belong to the graph again."""
     tensors = list_tensors(*on_ctx)
     parents: list[Value] = []
     same: dict[int, Tensor] = {}

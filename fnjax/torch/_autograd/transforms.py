@@ -22,10 +22,10 @@ Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def lift(transform: Transform, func: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Return a function of tensors, from a transformation of functions of arrays and a function of tensors.
+    """Apply a transformation of functions of arrays to a function of tensors; return a function of tensors.
 
-    JAX differentiates its results also for tensors that `func` closes over. torch.autograd would have to run `func`
-    again with others in their place, and raises.
+    JAX differentiates the results also with respect to tensors that `func` closes over. torch.autograd would have to
+    run `func` again with other tensors instead, and raises.
     """
 
     def lifted(*args: Any, **kwargs: Any) -> Any:
@@ -81,7 +81,7 @@ def _conjugate(tree: Any) -> Any:
 
 @known("torch.func.grad_and_value")
 def grad_and_value(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """Return a function that gives the gradients of a scalar function, and its value."""
+    """Return a function that computes the gradients of a scalar function, and its value."""
 
     def transform(f: Callable[..., Any]) -> Callable[..., Any]:
         def both(*args: Any, **kwargs: Any) -> Any:

@@ -14,7 +14,7 @@ class Block:
     _entered: tuple[Any, ...] = ()  # what `open` has returned
 
     def open(self) -> AbstractContextManager[Any]:
-        """Return what sets the state of the block."""
+        """Return the context manager that sets the state of the block."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

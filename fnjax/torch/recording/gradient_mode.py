@@ -14,7 +14,7 @@ class Mode(NamedTuple):
 
     Attributes:
         enabled: operations are recorded, as under torch.enable_grad.
-        constant: results are constants for JAX's derivatives: the source said torch.no_grad where PyTorch would
+        constant: results are constants for JAX's derivatives: the source used torch.no_grad where PyTorch would
             differentiate. In a Function's forward, which PyTorch never differentiates, no_grad changes nothing.
     """
 

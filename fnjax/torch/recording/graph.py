@@ -1,4 +1,4 @@
-"""Values, and the nodes that made them: what autograd replays."""
+"""Values of tensors, and the graph of recorded operations (nodes) that autograd replays."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RECORDS_GRADIENTS: ContextVar[bool] = ContextVar("RECORDS_GRADIENTS", default=Fa
 
 @contextlib.contextmanager
 def watch() -> Iterator[list[Value]]:
-    """Collect the values that require grad or are traced among those which operations in the block read."""
+    """Collect the values that operations in the block read, if they require grad or are traced."""
     found: list[Value] = []
     token = _watched.set(found)
     try:
@@ -37,7 +37,7 @@ def watch() -> Iterator[list[Value]]:
 
 
 def note_read(values: Iterable[Value]) -> None:
-    """Add values to those that the block around it reads."""
+    """Add values to those that the enclosing `watch` collects."""
     found = _watched.get()
     if found is not None:
         found += values
@@ -47,12 +47,12 @@ SMALL = 256
 
 
 def is_small(array: Any) -> bool:
-    """Return whether an array is known and so small that it may be a constant of the program."""
+    """Return whether an array has concrete values and is so small that it may be a constant of the program."""
     return not isinstance(array, jax.core.Tracer) and array.size <= SMALL
 
 
 def resume_autocast(blocks: Any) -> Any:
-    """Compute under the blocks of autocast in which something ran that runs again."""
+    """Return a context manager that restores the blocks of autocast of an earlier run."""
     return contextlib.nullcontext() if blocks == AUTOCAST.value else AUTOCAST(blocks)
 
 
@@ -61,12 +61,12 @@ class Node:
 
     Attributes:
         function: arrays of the parents → tuple of arrays.
-        parents: the values that it read.
-        name: for `grad_fn`.
-        draws: where its random numbers begin: it is run again for a gradient.
+        parents: the values of its arguments.
+        name: the name of its `grad_fn`.
+        draws: the position of its random numbers in their stream, since a gradient runs it again; or None.
         autocast: the blocks of autocast in which it ran.
-        reads: further values that it takes, for its gradient: only second derivatives flow into them.
-        serial: grows with each node that is made.
+        reads: values of further arguments, which only its gradient reads: only second derivatives flow into them.
+        serial: a number that is larger than those of all earlier nodes.
     """
 
     __slots__ = ("autocast", "draws", "function", "name", "parents", "reads", "serial")
@@ -85,12 +85,12 @@ class Node:
 
 
 def list_nodes(roots: Iterable[Value], stop: set[int], *, whole: bool = False) -> list[Node]:
-    """Return the nodes that computed these values, parents first, without those before the values in `stop`.
+    """Return the nodes that computed values, parents first, up to the values in `stop`.
 
     Args:
         roots: the values.
-        stop: the ids of others.
-        whole: whether to go on to what a node only reads.
+        stop: the ids of the values whose nodes are left out.
+        whole: whether to follow `Node.reads` as well as the parents.
     """
     order: list[Node] = []
     seen: set[int] = set()
@@ -108,7 +108,7 @@ def list_nodes(roots: Iterable[Value], stop: set[int], *, whole: bool = False) -
 
 
 def note_conditional(values: Iterable[Value], start: float = math.inf) -> None:
-    """Note that a traced test decides on a use of values, and of those that they were computed from.
+    """Mark values, and the values that they were computed from, as used only where a traced test has some result.
 
     Args:
         values: the values.
@@ -132,12 +132,12 @@ class Value:
         node: the operation that computed it; None for a leaf and for a constant.
         index: which of the node's results it is.
         requires_grad: whether gradients flow into it.
-        leaf: the tensor that collects its gradient in `.grad`.
-        hooks: of `register_hook`, called with the gradient (`hooks.TensorHooks`); None without any.
-        source: for a leaf made by detach(), the array before it, which JAX would differentiate.
-        origin: of a traced array the operation and its arguments, if known: equal ones give equal arrays.
-        call: the call of a Function or of hooks that it is a result of, or None.
-        is_conditional: whether a traced test decides on a use of it.
+        leaf: the tensor in whose `.grad` its gradient is accumulated, or None.
+        hooks: the hooks of `register_hook` (`hooks.TensorHooks`), or None.
+        source: for a leaf made by detach(), the array before it, which JAX would differentiate; else None.
+        origin: for a traced array, the operation and its arguments, if known: equal origins mean equal arrays.
+        call: the call of a Function, or of hooks, whose result it is; or None.
+        is_conditional: whether a traced test decides on a use of the value.
     """
 
     __slots__ = (
@@ -161,16 +161,16 @@ Kept = Value | weakref.ref[Value]
 
 
 def keep(value: Value, *older: Any) -> Kept:
-    """Return what a tensor keeps of its value: a weak reference where its trace is not that of one of `older`.
+    """Return the reference by which a tensor caches its value: weak, unless its trace is one of `older`.
 
-    The tensor may outlive the trace. What uses the value keeps it: until then nothing tells it from an equal one.
+    The tensor may outlive the trace. While the value is used elsewhere it is found again, so that its identity is kept.
     """
     trace = find_trace(value.array)
     return value if any(trace is t for t in older) else weakref.ref(value)
 
 
 def find_kept(kept: Kept) -> Value | None:
-    """Return the value that a tensor has kept; None once its trace has ended."""
+    """Return the value that a tensor has cached; None once its trace has ended."""
     if isinstance(kept, Value):
         return kept
     found = kept()
@@ -178,7 +178,7 @@ def find_kept(kept: Kept) -> Value | None:
 
 
 def are_same(a: Any, b: Any, depth: int = 8) -> bool:
-    """Return whether two values hold equal arrays for all that one can tell while they are traced."""
+    """Return whether two values are known to have equal arrays: the same array, or equal origins."""
     if not isinstance(a, Value) or not isinstance(b, Value):
         return type(a) is type(b) and bool(a == b)
     if a.array is b.array:
@@ -198,10 +198,10 @@ _branch: ContextVar[Branch | None] = ContextVar("_branch", default=None)
 
 
 class Branch:
-    """Context of a branch whose test is traced: where it is not taken, no gradient leaves it.
+    """Context of a branch whose test is traced: no gradient flows out of a branch that is not taken.
 
-    JAX computes it in any case, and its derivatives there may be infinite or NaN (`if n > 0: x = x / n`), which a
-    cotangent of zero does not stop.
+    JAX computes the branch in any case, and its derivatives may be infinite or NaN (`if n > 0: x = x / n`), which a
+    cotangent of zero does not mask.
 
     Args:
         test: the test.
@@ -215,7 +215,7 @@ class Branch:
 
     @property
     def is_here(self) -> bool:
-        """True in the program in which the branch began: what is within a loop's body does not outlive that."""
+        """True in the program in which the branch began; False in the body of a JAX loop within it."""
         return find_program() is self._program
 
     def __enter__(self) -> None:
@@ -227,7 +227,7 @@ class Branch:
         _branch.reset(self._token)
 
     def enter(self, value: Value, mode: Mode) -> Value:
-        """Return a value as the branch reads it."""
+        """Return the value that the branch reads instead of a value from outside of it."""
         key = id(value), mode.enabled
         if key not in self._known:
             given = value if self._outer is None else self._outer.enter(value, mode)
@@ -240,7 +240,7 @@ class Branch:
         return self._known[key][1]
 
     def add(self, values: Iterable[Value]) -> None:
-        """Note values that the branch computes."""
+        """Record values that the branch computes, which it reads unchanged."""
         for value in values:
             self._known[id(value), True] = self._known[id(value), False] = value, value
 
@@ -262,9 +262,9 @@ def compute(
     Args:
         function: arrays → tuple of arrays.
         parents: the values of its arguments.
-        name: for `grad_fn`.
-        differentiable: whether gradients flow through it.
-        reads: the values of further arguments, which only its gradient reads.
+        name: the name of the node, for `grad_fn`.
+        differentiable: whether gradients flow through the function.
+        reads: the values of further arguments, which only the function's gradient reads.
 
     Returns:
         A value for each result; constants of JAX's derivatives under torch.no_grad.
@@ -298,7 +298,7 @@ def compute(
 
 
 def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_recorded: bool = False) -> Value:
-    """Return what a view shows, with its history: who reads it first, under torch.no_grad, does not decide that.
+    """Return the value of a view, with its history, which does not depend on the gradient mode of its first read.
 
     Args:
         function: arrays → tuple of one array.
@@ -314,7 +314,7 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
 
 
 def overwrite(old: Value, array: Any) -> Value:
-    """Return the value of an array that is written in the place of another, unseen by autograd."""
+    """Return the value of a tensor after its array was replaced without autograd's knowledge, as by `.data`."""
     is_hooked = old.hooks is not None and old.node is None
     base = old.hooks.base if is_hooked else old
     array = replace_primal(base.array, jax.lax.stop_gradient(array))
@@ -327,7 +327,7 @@ def overwrite(old: Value, array: Any) -> Value:
 
 
 class LostValue(Value):
-    """Value of a result of a Function, or of an attribute of ctx, after a write to the argument that it was."""
+    """Placeholder for a result of a Function, or an attribute of ctx, after a write to the argument that it copies."""
 
     __slots__ = ()
 
@@ -337,7 +337,7 @@ class LostValue(Value):
 
     @property
     def array(self) -> Any:
-        """Raise NotSupported: what it would be now is not known."""
+        """Raise NotSupported: the value after the write is not known."""
         raise NotSupported(
             "what a Function returned or kept on ctx, and what shares memory with its argument, after a write to that",
             "return or keep x.clone() in forward, or write to a clone",
@@ -345,7 +345,7 @@ class LostValue(Value):
 
 
 class OverwrittenValue(LostValue):
-    """Value of a tensor that forward saved, and that was written to before backward."""
+    """Placeholder for a tensor that forward saved, after a write to it before backward."""
 
     __slots__ = ()
 
@@ -372,13 +372,13 @@ class Storage:
     """Memory that a tensor shares with its views.
 
     Attributes:
-        value: what it holds now, an array of the shape in which it was made.
-        layout: of the whole.
-        version: counts the writes.
-        serial: grows with each storage that is made.
-        shared: why nobody may write to it: a loop whose iterations share it in ways that JAX's loops cannot say.
-        numpy: what NumPy has of the memory (memory.numpy_sharing), or None.
-        borrowers: weak references to the memory of what Functions returned of this memory, as it was.
+        value: the present value; its array has the shape of the tensor that the storage was made for.
+        layout: the layout of the whole storage.
+        version: the number of writes.
+        serial: a number that is larger than those of all earlier storages.
+        shared: the reason why writes are refused, "" if they are not: JAX cannot share the memory as PyTorch does.
+        numpy: the NumPy array that shares the memory (memory.numpy_sharing), or None.
+        borrowers: weak references to the copies of this storage that `lend` recorded.
         guard: the flag that the next write sets, if the ctx of a call saves this memory; else None.
     """
 

@@ -1,4 +1,4 @@
-"""Journal of what a block writes: storages as they were before, so that a branch can be taken back."""
+"""Journal of the writes of a block: the old values of storages, so that the writes can be undone."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def note_launch() -> None:
 
 
 def note_tensor(tensor: Any) -> None:
-    """Save what a tensor is before it changes, where nothing that a branch names may lead to it: a leaf's `.grad`."""
+    """Save the state of a tensor before it changes, such as a leaf's `.grad`, which a branch need not refer to."""
     journal = _current.get()
     while journal is not None:
         if journal.state is not None and tensor.memory.serial < journal.start:
@@ -86,7 +86,7 @@ def note_tensor(tensor: Any) -> None:
 
 
 def note_reached(function: Any) -> None:
-    """Add what a function reaches that a graph leads to, as a hook: `backward()` in a branch is about to call it."""
+    """Add the objects that a hook reaches to the state of the branch: `backward()` is about to call it there."""
     journal = _current.get()
     while journal is not None:
         if journal.state is not None and journal.is_branch:
@@ -95,7 +95,7 @@ def note_reached(function: Any) -> None:
 
 
 def is_in_loop() -> bool:
-    """Return whether an iteration of a loop that ends on a traced value runs: nothing is recorded in it."""
+    """Return whether the body of a loop that ends on a traced value is being traced: nothing is recorded in it."""
     journal = _current.get()
     return journal is not None and journal.is_loop
 
@@ -117,6 +117,6 @@ def is_journaled() -> bool:
 
 
 def is_in_branch() -> bool:
-    """Return whether a branch or loop runs of which it is not known whether it is taken."""
+    """Return whether a branch or loop is being traced that may not be taken when the program runs."""
     journal = _current.get()
     return journal is not None and journal.is_branch

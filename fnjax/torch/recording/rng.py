@@ -65,7 +65,7 @@ class seed:  # noqa: N801 - a context manager, used as a function
 
 
 class _Refusal(seed):
-    """Block in which nothing may be drawn."""
+    """Block in which drawing random numbers raises."""
 
     def next(self) -> Any:
         raise NotSupported(
@@ -75,7 +75,7 @@ class _Refusal(seed):
 
 @contextlib.contextmanager
 def without_draws(refused: bool = True) -> Iterator[None]:
-    """Refuse draws in a block."""
+    """Make drawing random numbers raise in a block."""
     with _Refusal(0) if refused else contextlib.nullcontext():
         yield
 
@@ -169,7 +169,7 @@ def set_state(new_state: State, device: Any = None) -> None:
 
 
 def _enter(key: Any, count: int) -> None:
-    """Draw from a key until the block around ends."""
+    """Draw from a key until the enclosing block ends."""
     found = _current.get()
     block = seed(key)
     block._count, block._root = count, key if found is None else found.block._root

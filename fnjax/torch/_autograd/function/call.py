@@ -1,4 +1,4 @@
-"""One call of apply: its structure beside its arrays."""
+"""One call of apply, without its arrays: kinds, dtypes, indices."""
 
 from __future__ import annotations
 
@@ -26,28 +26,31 @@ class Constant:
 class Call:
     """One call of apply without its arrays, and the structure of forward's result.
 
+    The inputs are the arguments, and after them the captured tensors: those that forward or backward reaches without
+    being passed them. Results are numbered -1, -2, ... where an index may also be that of an input.
+
     Attributes:
-        kinds: for each argument that is a tensor its kind, else None.
-        results: for each member of forward's result its kind, None where it is not a tensor.
+        kinds: for each input, the kind of the tensor; None for other values.
+        results: for each member of forward's result, the kind of the tensor; None for other values.
         is_tuple: whether forward returned a tuple.
-        reached: how many tensors follow the arguments, which forward or backward reaches without being given them.
-        needs: for each of both whether it is a tensor with values that requires grad; of a traced one JAX knows.
-        objects: for each of both the tensor itself, where modules may reach it, or a closure that is an argument.
-        changed: those that forward wrote to; their arrays follow the results.
-        dirty: those that it marked as such.
-        returned: for each result the argument that it is, after forward wrote to that.
-        nested: each result that is a container of tensors, by its index, with its leaves: kinds of tensors, indices of
-            arguments, and constants.
-        contained: the number of tensors in these that are no arguments: the last results, without gradients.
+        reached: the number of captured tensors.
+        needs: for each input, whether it has concrete values and requires grad; JAX says it of traced ones.
+        objects: for each input, the caller's tensor if modules or closures may refer to it, else None.
+        changed: the indices of the inputs that forward wrote to; their arrays follow the results.
+        dirty: the indices of the inputs that forward marked as dirty.
+        returned: for each result, the index of the input that it is, if forward wrote to that input; else None.
+        nested: the results that are containers of tensors, by their index: the container, and for each leaf the kind
+            of the tensor, the index of the input that it is, or a constant.
+        contained: the number of tensors in containers that are not inputs: the last results, without gradients.
         is_conditional: whether a traced test decides on a use of a result.
-        lenders: for each result the argument with whose memory it shares, or an earlier result as -1, -2, ...
-        kept: the names of attributes of ctx that are arguments, with their indices, or results as -1, -2, ..., and so
-            the indices of the tensors that forward saved.
-        guards: these with notes of a write to the memory of the argument or result.
-        constants: the indices of the arguments that are tensors which are not traced.
+        lenders: for each result, the index of the input or earlier result whose memory it shares; else None.
+        kept: the inputs and results that ctx refers to: from the name of an attribute, or the index of a saved tensor,
+            to the index of the input or result.
+        guards: for each key of `kept`, the flag that a write to that memory sets.
+        constants: the indices of the arguments that are tensors and not traced.
         altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
-        draws: the random numbers of forward, which it draws each time that it runs.
-        autocast: the blocks of autocast in which it runs.
+        draws: the stream of forward's random numbers, which are the same each time that forward runs.
+        autocast: the blocks of autocast in which the call is made.
     """
 
     def __init__(
@@ -83,13 +86,13 @@ class Call:
     def note_results(
         self, own: FunctionCtx, tensors: Sequence[Any], members: Sequence[Any], written: list[int]
     ) -> dict[int, int]:
-        """Note what the results and the attributes of ctx are; return the indices of the arguments by their ids.
+        """Record which inputs the results and the contents of ctx are; return the indices of the inputs by their ids.
 
         Args:
             own: the ctx, after forward.
-            tensors: the arguments.
+            tensors: the inputs.
             members: the results.
-            written: the indices of the arguments that forward wrote to.
+            written: the indices of the inputs that forward wrote to.
         """
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.changed = written
@@ -107,11 +110,11 @@ class Call:
         return inputs
 
     def take_containers(self, members: list[Any], indices: Mapping[int, int]) -> list[Any]:
-        """Replace the results that are containers of tensors by None; return the arrays of those tensors.
+        """Replace the results that are containers of tensors by None; return the arrays of their tensors.
 
         Args:
             members: the results.
-            indices: of the arguments, by the ids of the tensors that these are.
+            indices: the indices of the inputs, by the ids of the tensors.
         """
         arrays: list[Any] = []
         for i, m in enumerate(members):
@@ -124,12 +127,12 @@ class Call:
         return arrays
 
     def fill_container(self, i: int, args: Sequence[Any], values: Iterator[Value]) -> Any:
-        """Return a result that is a container; its tensors have no gradient, as in PyTorch, unless they are arguments.
+        """Rebuild a result that is a container; its tensors have no gradient, as in PyTorch, unless they are inputs.
 
         Args:
             i: the index of the result.
             args: the arguments.
-            values: those of the tensors that are not arguments.
+            values: the values of the tensors that are not inputs.
         """
         container, parts = self.nested[i]
         leaves = iter(

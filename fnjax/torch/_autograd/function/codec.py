@@ -34,12 +34,12 @@ from fnjax.torch.recording.rng import fork
 
 
 class TensorCodec(NamedTuple):
-    """Calls of the methods of a class.
+    """Codec of one call: runs the methods of a class, which take tensors, on arrays.
 
     Attributes:
         cls: the class.
-        spec: its methods.
-        call: the call of apply; None of an operator, which has a backward only.
+        spec: the specification of the class, which has its methods.
+        call: the call of apply; None for a custom operator, which has a backward only.
     """
 
     cls: Any
@@ -90,8 +90,8 @@ class TensorCodec(NamedTuple):
 
         Args:
             args: the arguments.
-            needs: for each whether it needs a gradient.
-            objects: for each the caller's own tensor, if modules or closures may refer to it.
+            needs: for each argument, whether it needs a gradient.
+            objects: for each argument, the caller's tensor if modules or closures may refer to it, else None.
         """
         found: list[Any] = []
         for a, kind, need, own in zip(args, self.call.kinds, needs, objects, strict=True):
@@ -139,14 +139,14 @@ class TensorCodec(NamedTuple):
         return tuple(m.array if isinstance(m, Tensor) else m for m in members)
 
     def _reopen(self, ctx: Any) -> FunctionCtx:
-        """Return the class's own ctx as forward left it, but for what it saved."""
+        """Return a ctx of the class with the attributes that forward set, without the saved tensors."""
         own: FunctionCtx = self.cls._ctx()
         own.needs_input_grad = NeedsInputGrad(ctx._facts.needs)
         vars(own).update({k: release(getattr(ctx, k)) for k in ctx._facts.attributes})
         return own
 
     def backward(self, ctx: Any, grad_outputs: Sequence[Any]) -> Any:
-        """Run backward on the gradients as tensors; return its gradients, and those of tensors that it reaches."""
+        """Run backward on the gradients as tensors; return the gradients of the arguments and of captured tensors."""
         method = self.spec.backward
         run = self._run_checked if self.call is not None and self.call.is_conditional else self._run_backward
         if getattr(method, "once_differentiable", False):
@@ -205,7 +205,7 @@ class TensorCodec(NamedTuple):
         return tuple(found) if isinstance(returned, tuple) else found[0], captured
 
     def _leave(self, index: int, gradient: Any, facts: Saved) -> Any:
-        """Return a gradient as an array; None for that of a tensor that is not traced, which may be anything."""
+        """Return a gradient as an array; None if its argument is a tensor that is not traced."""
         call, need = self.call, index < len(facts.needs) and facts.needs[index]
         if isinstance(gradient, Deferred):
             gradient = resolve(gradient, need)
@@ -219,7 +219,7 @@ class TensorCodec(NamedTuple):
         return gradient.array if isinstance(gradient, Tensor) else gradient
 
     def _warn_of_altered(self, call: Call, altered: list[str]) -> None:
-        """Warn where backward has changed ctx, and runs once more for the call; that sees ctx as forward left it."""
+        """Warn if backward runs again for a call after it changed ctx: unlike PyTorch, the changes are not seen."""
         if call.altered:
             warnings.warn(
                 f"{self.cls.__qualname__}.backward changed ctx.{call.altered[0]} when it ran for this call before, "

@@ -1,4 +1,4 @@
-"""Contents of objects: what an object leads to, and what of it can be replaced."""
+"""Contents of objects: the objects that an object refers to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ METHODS = (staticmethod, classmethod)
 
 
 def find_root(storage: Any) -> Any:
-    """Return the storage whose elements a storage shows; itself where a traced test or index decides whose they are."""
+    """Return the storage that a derived storage is computed from; other storages, and selected ones, as they are."""
     while (parent := getattr(storage, "_parent", None)) is not None:
         storage = parent.memory
     return storage
@@ -50,7 +50,7 @@ def _list_attributes(value: Any) -> list[Any]:
 
 
 def _classify(kind: Any) -> Any:
-    """Return the base of a class whose objects a module owns where its attributes lead to them; None for others."""
+    """Return the base of a class whose objects a module owns, Tensor, Stateful or a container; None for others."""
     return next((base for base in (Tensor, Stateful, *CONTAINERS) if issubclass(kind, base)), None)
 
 
@@ -63,7 +63,7 @@ def is_method(value: Any) -> bool:
 
 
 def list_referents(value: Any) -> list[Any]:
-    """Return the objects that one leads to; none of classes and functions of packages, and of a module's globals."""
+    """Return the objects that an object refers to; not those of installed packages, nor a Python module's globals."""
     kind = type(value)
     base = find_kind(kind)
     if base in CONTAINERS:

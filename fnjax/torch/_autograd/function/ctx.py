@@ -15,19 +15,19 @@ from fnjax.torch.recording.graph import Value
 
 
 def mark(x: Any) -> list[Value]:
-    """Return the values of the memories of a tensor: other objects after a write, the same if the write was undone."""
+    """Return the values of a tensor's storages: a write replaces these objects, and undoing it restores them."""
     is_tensor = issubclass(type(x), Tensor)  # and not what a mask selects
     values = [root.value for root in x.memory.roots] if is_tensor else []
     return [v if v.hooks is None else v.hooks.base for v in values]  # a hook that is registered is no write
 
 
 def is_written(x: Any, before: list[Value]) -> bool:
-    """Return whether a tensor was written to since it was marked."""
+    """Return whether a tensor was written to since `mark` returned these values."""
     return any(a is not b for a, b in zip(mark(x), before, strict=False))  # twins may be gone
 
 
 def list_contents(own: FunctionCtx) -> dict[str, list[Any]]:
-    """Return for each attribute of ctx itself and what it holds: members, or the value of a tensor."""
+    """Return for each attribute of ctx a list: the object, and its members, or the values of a tensor's storages."""
     return {
         k: [v, *(v.keys() if isinstance(v, dict) else ()), *_list_members(v)]
         for k, v in vars(own).items()
@@ -77,7 +77,7 @@ class FunctionCtx:
 
     @staticmethod
     def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
-        """Return the contents of ctx after a traced branch, from those after each block; `merge` joins two tensors."""
+        """Return the contents of ctx after a traced `if`, from those after each branch; `merge` merges two tensors."""
         saved = a["saved"] or b["saved"]
         if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
             if len(a["saved"]) != len(b["saved"]):
@@ -95,7 +95,7 @@ class FunctionCtx:
         return name in sometimes and vars(self).get(name) is sometimes[name]
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Save tensors, or None, for backward, which gets their values at the end of forward."""
+        """Save tensors or None for backward, which gets the values that they have at the end of forward."""
         saved = list(tensors)
         for i, x in enumerate(tensors):
             if not (x is None or isinstance(x, (Tensor, Deferred))):

@@ -1,4 +1,4 @@
-"""`torch.autograd.Function`: the class as it is written; apply calls it by the core, on arrays."""
+"""`torch.autograd.Function`: the class that PyTorch source derives from, and apply, which calls the core on arrays."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _run(
     takes_tensors: bool,
     draws: Draws,
 ) -> Any:
-    """Run a class on arguments, the last of which are those that it reaches without being given them."""
+    """Run a class on its inputs: the arguments, and after them the captured tensors."""
     first = len(args) - reached
     kinds: list[Kind | None] = []
     for i, a in enumerate(args):

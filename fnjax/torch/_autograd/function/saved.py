@@ -165,7 +165,7 @@ def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -
 
 
 def restore_places(places: Sequence[Place], tensors: Sequence[Tensor]) -> None:
-    """Give tensors on backward's ctx their places in memory; where they cannot have them, refuse writes."""
+    """Make tensors on backward's ctx share memory as they did in forward; refuse writes where that is not possible."""
     for at, owner, offset, shape, strides in places:
         t = tensors[at]
         if owner is None:

@@ -1,4 +1,4 @@
-"""Writes of forward to its arguments, as the caller's tensors see them."""
+"""Writes of forward to its arguments, applied to the caller's tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fnjax.torch.recording.graph import Value
 
 
 def write(argument: Tensor, value: Value, is_dirty: bool) -> None:
-    """Write into an argument; the history of one that is not marked as dirty does not see that."""
+    """Write into an argument; the write is recorded by autograd only if the argument is marked as dirty."""
     with nullcontext() if is_dirty else set_mode(get_mode()._replace(enabled=False)):
         argument.assign(value)
 
@@ -21,8 +21,8 @@ def write(argument: Tensor, value: Value, is_dirty: bool) -> None:
 def share_unmarked(argument: Tensor, result: Tensor) -> None:
     """Write a result into the argument that forward has written to and returned, but not marked as dirty.
 
-    As in PyTorch the argument gets no history. One of both may be written to again: the result, or, if the argument
-    shows a part of its memory, that memory; what the other one was is lost then.
+    As in PyTorch the argument gets no history. Only one of both may be written to again, which makes reads of the other
+    raise: the result, or, if the argument is a view of a part of its memory, that memory.
     """
     write(argument, Value(jax.lax.stop_gradient(result.array)), False)
     root = find_root(argument.memory)
