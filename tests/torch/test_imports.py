@@ -293,6 +293,32 @@ def test_einops_and_its_layers(tmp_path):
     np.testing.assert_allclose(torch.jax_view(net)(x), rows @ weight, rtol=1e-6)
 
 
+def test_a_package_that_imports_torch_when_it_is_called(tmp_path):
+    """opt_einsum, which JAX depends on, finds torch by the module of its arguments, and imports it in a function."""
+    source = "import opt_einsum\ndef f(x):\n    return opt_einsum.contract('ab,cb,cd->ad', x, x, x)"
+    x = jnp.arange(4.0).reshape(2, 2)
+    assert (jax.jit(torch.jax_view(load(tmp_path, {"net.py": source}).f))(x) == x @ x.T @ x).all()
+
+
+def test_import_module_in_a_file_that_is_being_executed(tmp_path):
+    """It returns the module as it is so far, as Python's does, and looks for none of the names in its `__all__`."""
+    source = """
+        import importlib, typing, torch
+        __all__ = ["later"]
+        def __getattr__(name): raise ModuleNotFoundError(name)
+        own = importlib.import_module(__name__)
+        class Base(torch.nn.Module):
+            names: typing.ClassVar = "text"
+            def __init_subclass__(cls):
+                cls.hints = typing.get_type_hints(cls)
+        class Sub(Base): pass
+        def later(): return own.later is later, isinstance(1, torch.nn.attention.flex_attention.BlockMask)
+    """
+    loaded = load(tmp_path, {"net.py": source})
+    assert loaded.later() == (True, False)
+    assert loaded.Sub.hints["training"] is bool
+
+
 def test_import_module_of_a_package_that_needs_torch():
     """A module of an installed package is loaded with what it imports beside it; the interpreter's own is another."""
     pytest.importorskip("einops")

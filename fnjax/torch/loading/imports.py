@@ -70,25 +70,31 @@ def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Call
     return import_
 
 
-def import_module(root: Root, name: str, names: Sequence[str] = ("*",)) -> Any:
-    """Return a module by its absolute name as a file of a root sees it; without `names` its top-level package."""
-    top = name.partition(".")[0]
+def import_module(root: Root, name: str, names: Sequence[str] | None = None) -> Any:
+    """Return a module by its absolute name as a file of a root sees it; its top-level package if `names` is empty.
+
+    Args:
+        root: the root.
+        name: the name.
+        names: what the file imports from it, which may be submodules; none is None.
+    """
+    top, is_top = name.partition(".")[0], names is not None and not names
     if top in LIBRARIES:
         found = root.find_library(name)
         if found is None:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return found if names else root.find_library(top)
+        return root.find_library(top) if is_top else found
     if name in root.modules:
-        return root.modules[name if names else top]
+        return root.modules[top if is_top else name]
     if top != root.name and not root.holds(top):
-        found = importlib.__import__(name, None, None, names)
+        found = importlib.import_module(name) if names is None else importlib.__import__(name, None, None, names)
         return HostModule(found) if top in HOSTS else found
     full = name if top == root.name else f"{root.name}.{name}"
     with root.lock:
         if names:
             return importlib.__import__(full, None, None, names)
-        importlib.import_module(full)
-        return sys.modules[".".join(full.split(".")[:2])]
+        found = importlib.import_module(full)
+        return sys.modules[".".join(full.split(".")[:2])] if is_top else found
 
 
 def _import_name(root: Root, module: Any, name: str, *, tried: bool) -> Any:

@@ -23,7 +23,7 @@ from fnjax.torch.memory.root_settings import RootSettings
 
 LIBRARIES = frozenset({"torch", "triton"})
 _OWN = LIBRARIES | {"fnjax", "jax", "jaxlib", "numpy", "scipy"}  # never loaded as source
-_IMPORTS_TORCH = re.compile(r"^(?:import|from) (?:torch|triton)\b", re.MULTILINE)
+_IMPORTS_TORCH = re.compile(r"^[ \t]*(?:import|from) (?:torch|triton)\b", re.MULTILINE)
 _ASIDE = frozenset({"test", "tests", "testing", "benchmarks", "array_api_compat"})  # no module of a package needs them
 
 
