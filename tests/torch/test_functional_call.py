@@ -519,6 +519,32 @@ def test_cached_parametrizations_are_those_of_the_call():
     assert [float(y) for y in found] == [3 * 6 + 3, 6 * 12 + 6]
 
 
+class Slopes(torch.nn.Module):
+    """Module whose one buffer is a view, and another set in forward."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("slopes", torch.arange(2.0).reshape(2, 1))
+        self.register_buffer("bias", None, persistent=False)
+
+    def forward(self, x):
+        if self.bias is None:
+            self.bias = self.slopes * 10
+        return x + self.bias
+
+
+def test_buffers_that_forward_sets_are_state():
+    """What a first call returns is what the next takes; a name that no module registers stays an error."""
+    model, x = Slopes(), jnp.ones((2, 1))
+    y, new = torch.func.stateful_call(model, {}, (x,))
+    again, _ = torch.func.stateful_call(model, {**new, "bias": new["bias"] + 1}, (x,))
+    assert model.bias is None
+    assert y.ravel().tolist() == [1, 11]
+    assert again.ravel().tolist() == [2, 12]
+    with pytest.raises(RuntimeError, match="Unexpected key"):
+        torch.func.stateful_call(model, {"other": x}, (x,))
+
+
 def test_objects_that_no_module_owns_keep_what_a_call_changes():
     """Lists, variables and objects that a hook closes over besides the module change, as PyTorch's do."""
     model, outputs, count = Tied(), [], 0

@@ -17,7 +17,7 @@ from fnjax.torch._nn.module.copies import Rebinding, call_copy
 from fnjax.torch._nn.module.module import Module, functional
 from fnjax.torch._nn.module.parameter import set_value
 from fnjax.torch.deferred.number import NUMBERS
-from fnjax.torch.interop.arrays import jax_view
+from fnjax.torch.interop.arrays import jax_view, torch_view
 from fnjax.torch.memory.tensor import Tensor, make
 
 State = Mapping[str, Any]
@@ -167,7 +167,13 @@ def call_with(
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
-    _check_names(model, named, state, tie, strict)
+    unset = {  # buffers that are None, which forward may have set
+        f"{path}{'.' if path else ''}{name}": (path, name)
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is None and not strict
+    }
+    _check_names(model, {**named, **unset}, state, tie, strict)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         rebinding = Rebinding([model], own_leaves=on_arrays)
@@ -175,7 +181,11 @@ def call_with(
         for module, mode in zip(copy.modules(), modes or (), strict=modes is not None):
             module.training = mode
         for name, value in state.items():
-            set_value(rebinding.find(named[name]), value)
+            if name in named:
+                set_value(rebinding.find(named[name]), value)
+            else:
+                path, own = unset[name]
+                setattr(copy.get_submodule(path), own, torch_view(value))
         tensors = [rebinding.find(t) for t in named.values()]
         before = {id(t): (t.memory, t.memory.value) for t in tensors}
         positional, keywords = _rebind_arguments(rebinding, (args, kwargs))
