@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import operator
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -388,6 +389,10 @@ class Module(Members, StateDict, Stateful):
             return f"{self._get_name()}({above[0]})"
         text = "\n  ".join(["", *above, *below])
         return f"{self._get_name()}({text}\n)" if text else f"{self._get_name()}()"
+
+
+# typing.get_type_hints of a subclass reads them in the module that the class names, which is not there.
+Module.__annotations__ = inspect.get_annotations(Module, globals=globals(), eval_str=True)
 
 
 def _indent(text: str) -> str:
