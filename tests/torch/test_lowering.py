@@ -264,6 +264,9 @@ def f():
         async for k in agen():
             if k == 2: break
             out.append(k)
+        if n:
+            out += [k async for k in agen()]
+        out += [k async for k in agen() if k < n] if n > 1 else []
         return out if await asyncio.sleep(0, 1) and n else None
     return asyncio.run(g(4))
 """,

@@ -329,7 +329,10 @@ def _copy_without_columns(node: Any) -> Any:
 def _is_bound_to_frame(node: ast.AST, *, binds: bool = True) -> bool:
     """Return whether an expression cannot be moved into a function: it yields, reads the frame, or binds a name."""
     kinds = (ast.Await, ast.Yield, ast.YieldFrom, *([ast.NamedExpr] if binds else []))
-    return any(isinstance(n, kinds) or (isinstance(n, ast.Name) and n.id in FRAMES) for n in ast.walk(node))
+    return any(
+        isinstance(n, kinds) or getattr(n, "is_async", False) or (isinstance(n, ast.Name) and n.id in FRAMES)
+        for n in ast.walk(node)
+    )
 
 
 def _may_be_index(index: ast.expr) -> bool:

@@ -126,7 +126,7 @@ def _is_bound_to_frame(body: Sequence[ast.AST]) -> bool:
     """
     finals = [node.finalbody for node in walk(body) if isinstance(node, (ast.Try, ast.TryStar))]
     return (
-        any(isinstance(n, _YIELDS) for n in walk(body))
+        any(isinstance(n, _YIELDS) or getattr(n, "is_async", False) for n in walk(body))
         or reads_frame(body, ("eval", "exec"))
         or any(has(final, ast.Return) or has_loop_jump(final, _JUMPS) for final in finals)
     )
