@@ -211,7 +211,7 @@ mark_running(
     torch.is_inference_mode_enabled .backward .grad .grad_fn .is_leaf .register_hook
     .register_post_accumulate_grad_hook .requires_grad .retain_grad torch.are_deterministic_algorithms_enabled
     torch.clear_autocast_cache torch.get_autocast_cpu_dtype torch.get_autocast_dtype torch.get_autocast_gpu_dtype
-    torch.get_deterministic_debug_mode torch.get_device_module torch.get_float32_matmul_precision
+    torch.get_default_device torch.get_deterministic_debug_mode torch.get_device_module torch.get_float32_matmul_precision
     torch.get_num_interop_threads torch.get_num_threads torch.get_rng_state torch.is_autocast_cpu_enabled
     torch.is_autocast_enabled torch.is_deterministic_algorithms_warn_only_enabled torch.set_default_dtype
     torch.set_default_tensor_type torch.set_deterministic_debug_mode torch.set_float32_matmul_precision

@@ -130,5 +130,6 @@ def _add_classes(names: str) -> None:
 
 _add_classes(
     "fx.Proxy fx.proxy.Proxy fx.Node fx.node.Node fx.GraphModule fx.graph_module.GraphModule jit.ScriptModule "
-    "jit.ScriptFunction SymInt SymFloat SymBool _subclasses.FakeTensor _subclasses.fake_tensor.FakeTensor"
+    "jit.ScriptFunction SymInt SymFloat SymBool _subclasses.FakeTensor _subclasses.fake_tensor.FakeTensor "
+    "nn.attention.flex_attention.BlockMask distributed.tensor.DTensor"
 )

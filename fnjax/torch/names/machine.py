@@ -48,6 +48,8 @@ class Device:
 
 
 add_known("device", Device)
+add_known("get_default_device", lambda: Device("cuda", 0))  # as tensors have it
+add_known("accelerator.current_accelerator", lambda check_available=False: Device("cuda"))
 for _name in ("inf", "nan", "pi", "e"):
     add_known(_name, getattr(np, _name))
 add_known("newaxis version.hip version.xpu", None)
@@ -122,11 +124,12 @@ add_known(
 add_known(
     "compiler.is_compiling compiler.is_exporting compiler.is_dynamo_compiling jit.is_scripting jit.is_tracing "
     "_dynamo.is_compiling onnx.is_in_onnx_export is_anomaly_enabled are_deterministic_algorithms_enabled "
-    "_C._get_tracing_state _C._is_tracing cuda.is_current_stream_capturing",
+    "_C._get_tracing_state _C._is_tracing cuda.is_current_stream_capturing xpu.is_current_stream_capturing",
     answer(False),
 )
-add_known("cuda.is_available cuda.is_initialized cuda.is_bf16_supported autograd._is_checkpoint_valid", answer(True))
-add_known("cuda.device_count", answer(1))
+add_known("cuda.is_available cuda.is_initialized cuda.is_bf16_supported accelerator.is_available", answer(True))
+add_known("autograd._is_checkpoint_valid", answer(True))
+add_known("cuda.device_count accelerator.device_count", answer(1))
 add_known("cuda.current_device", answer(0))
 add_known("cuda.get_device_capability", answer(CAPABILITY))
 add_known("cuda.get_device_name", answer(NAME))
