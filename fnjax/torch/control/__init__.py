@@ -1,1 +1,1 @@
-"""Control flow of loaded files: the source pass, and what its calls do where they run."""
+"""Control flow of loaded files: the source pass (lowering), and the runtime functions that it calls."""

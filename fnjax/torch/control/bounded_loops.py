@@ -1,4 +1,4 @@
-"""Loops of JAX that end on a traced value, with gradients where it is known how many iterations there are at most."""
+"""Loops of JAX that end on a traced value, with gradients where a bound of the number of iterations is known."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def while_loop(
     most: int | None,
     end: Callable[[list[Any]], Any],
 ) -> Any:
-    """Return `end(jax.lax.while_loop(test, body, start))`; its derivative is that of a scan, where that is possible.
+    """Return `end(jax.lax.while_loop(test, body, start))`, differentiated as a scan if the iterations are bounded.
 
     Args:
-        test: whether there is another iteration.
-        body: an iteration.
-        start: the arrays that it begins with.
-        most: how many iterations there are at most; None where only numbers that both change may tell.
+        test: returns whether there is another iteration.
+        body: runs an iteration.
+        start: the arrays that the first iteration takes.
+        most: a bound of the number of iterations; None to look for a counter that bounds it.
         end: makes reverse mode raise.
     """
     # A function with a derivative of its own must not close over what is differentiated.
@@ -55,7 +55,7 @@ def while_loop(
 
 
 def _find_most(ask: Traced, step: Traced, start: list[Any]) -> int | None:
-    """Return after how many iterations numbers that are known at the start make a test false: `n < 9 and x > 0`."""
+    """Return a bound of the number of iterations, by counters with concrete start values: `n < 9 and x > 0`."""
     known = [x if _is_counter(x) and not isinstance(x, jax.core.Tracer) else None for x in start[1:]]
     before: Any = None
     with jax.ensure_compile_time_eval():
@@ -75,7 +75,7 @@ def _is_counter(x: Any) -> bool:
 
 
 def _evaluate(traced: Traced, args: Sequence[Any]) -> list[Any]:
-    """Return the results of a program that follow from the arguments that are known, and None for others."""
+    """Return the results of a program that depend on arguments with concrete values alone, and None for others."""
     program = open_jaxpr(traced.jaxpr)
     values = dict(zip(program.invars, [*(None for _ in traced.closed_over), *args], strict=True))
 

@@ -1,4 +1,4 @@
-"""Branches where they run: Python's where a test is known, both branches where it is traced."""
+"""Branches at run time: Python's own where a test is a concrete bool, both branches where it is traced."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class _Start(NamedTuple):
     Attributes:
         serial: the serial number of the first storage that the branches make.
         shared: the ids of storages that a branch assigned to several variables.
-        state: what the branches reach; None of values that were evaluated before.
-        made: of each container that a branch has made, by its id, that of the other branch and the merged one.
+        state: the state that the branches reach; None for values that were evaluated before.
+        made: for each new container of a branch, by its id: the other branch's container, and the merged one.
     """
 
     serial: int
@@ -49,7 +49,7 @@ class _Start(NamedTuple):
     made: dict[int, tuple[Any, Any]]
 
     def is_new(self, a: Any, b: Any) -> bool:
-        """Return whether branches have made two containers, of the same keys: copying them loses no alias."""
+        """Return whether two containers are new, so that no alias is lost if they are copied, and have equal keys."""
         if self.state is None or a in self.state or b in self.state:
             return False
         return not isinstance(a, dict) or [*a] == [*b]
@@ -70,7 +70,7 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
 
 
 def to_bool(value: Any) -> bool | Tensor:
-    """Return whether a value is true; a boolean tensor where it is traced."""
+    """Return the truth of a value: a bool, or a boolean tensor if the value is traced."""
     if value is True or value is False:
         return value
     if type(value) is Either:
@@ -88,7 +88,7 @@ def to_bool(value: Any) -> bool | Tensor:
 
 
 def negate(test: Tensor | Number) -> Number:
-    """Return `not test`, of a traced bool."""
+    """Return `not test` for a traced bool."""
     value = Value(jnp.logical_not(test.array))
     value.origin = (NOT, test.value)
     return Number(value, [bool])
@@ -98,13 +98,13 @@ def negate(test: Tensor | Number) -> Number:
 
 
 class _Branch(NamedTuple):
-    """A branch that has been run, and taken back.
+    """Result of a branch that was run speculatively: its effects were undone.
 
     Attributes:
-        result: of its closure.
-        storages: those that it wrote to, and their values at its end.
-        places: what else it changed (State.list_changes).
-        error: the exception of the source that it raised, or None.
+        result: the result of its closure.
+        storages: the storages that it wrote to, by their ids, with their values at its end.
+        places: the other state that it changed (State.list_changes).
+        error: the exception that a `raise` or `assert` in it raised, or None.
     """
 
     result: Any
@@ -118,7 +118,7 @@ _NOT_TAKEN = _NOT_RUN._replace(error=Exception())
 
 
 def _speculate(run: Callable[[], Any], test: Tensor | Number, truth: bool, state: State, draws: Stream) -> _Branch:
-    """Run a branch, taken where the test is true or false, and take back what it changes."""
+    """Run the branch of a test that is assumed to be true or false, and undo its effects."""
     result: Any = None
     error = None
     with Journal(state=state) as journal, assuming(test.value, truth), Branch(test.value, truth):
@@ -260,13 +260,13 @@ def select(test: Any, value: Any, other: Any) -> Any:
 
 
 def run_where(test: Tensor | Number, run: Callable[[], Any], otherwise: Any, items: Iterator[Any] | None = None) -> Any:
-    """Return `run()`, whose changes count where a traced test is true; `otherwise` if it raises.
+    """Return `run()`, whose effects are kept where a traced test is true; `otherwise` if it raises.
 
     Args:
         test: the condition.
         run: the function.
-        otherwise: the result if it raises.
-        items: an iterator that only it reads.
+        otherwise: the result if `run` raises.
+        items: an iterator that only `run` reads.
     """
     branch, _, _ = _run_both(test, run, None, items)
     return otherwise if branch.error is not None else branch.result
@@ -299,7 +299,7 @@ def _choose(test: Tensor | Number, a: Value, b: Value, start: _Start | None = No
 
 
 def _as_leaf(chosen: Value, a: Value, b: Value) -> Value:
-    """Return a chosen value as the leaf that both are, as after `with torch.no_grad(): w.add_(1)` in a branch."""
+    """Return a selected value as a leaf if both values are of one leaf: `w.add_(1)` in a branch under no_grad."""
     is_one = a.leaf is b.leaf and all(v.requires_grad and v.node is None for v in (a, b))
     return Value(chosen.array, requires_grad=True, leaf=a.leaf) if is_one else chosen
 
@@ -334,7 +334,7 @@ def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | Non
 
 
 def _merge_made(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start) -> Any:
-    """Return the container that two branches have made each its own of."""
+    """Return the merged container of two containers, each new in its branch."""
     known, other = start.made.get(id(a)), start.made.get(id(b))
     if known is not None and other is not None and known[0] is b and other[0] is a:
         return known[1]

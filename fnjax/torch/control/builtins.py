@@ -77,7 +77,7 @@ def _id(value: Any) -> int:
 
 
 def builtin(function: Any) -> Any:
-    """Return the replacement of a builtin, for known values itself and for traced ones a function of tensors."""
+    """Return the replacement of a builtin: it calls the builtin, or for traced values a function of tensors."""
     return _BUILTINS.get(id(function), function)
 
 

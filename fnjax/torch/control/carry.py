@@ -1,4 +1,4 @@
-"""Carry of a loop that ends on a traced value: its variables and the memory that it writes to, as arrays."""
+"""Carry of a loop that ends on a traced value: its variables, and the storages that it writes to, as arrays."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from fnjax.torch.recording.journal import note_storage
 
 
 class Variables:
-    """Variables of a loop: those that its closures write, and what else an iteration changes.
+    """Variables of a loop: those that its closures write, and other places that an iteration changes.
 
     Args:
-        written: a function that reads the former. It is not called: its cells are the variables.
-        own: another one, of variables that no source has.
+        written: a function that closes over the variables. It is not called: its closure cells are read and written.
+        own: a function that closes over variables of the runtime, likewise.
     """
 
     def __init__(self, written: Callable[[], Any], own: Callable[[], Any]) -> None:
@@ -45,7 +45,7 @@ class Variables:
         self.names = [n if "__fnjax_" not in n else "what a function returns" for n in names]
 
     def read(self) -> list[Any]:
-        """Return the values; one without a value reads as UNBOUND."""
+        """Return the values; UNBOUND for a variable without a value."""
         return [kind.read(owner).find(key) for owner, kind, key in self._places]
 
     def write(self, values: Sequence[Any]) -> None:
@@ -55,7 +55,7 @@ class Variables:
             kind.write(owner, kind.read(owner).replace(key, value))
 
     def add(self, state: State, changed: Mapping[int, Content]) -> bool:
-        """Add what an iteration has changed; return whether there is any that was not known.
+        """Add the places that an iteration has changed; return whether any of them is new.
 
         Raises:
             NotSupported: a changed object cannot be carried by a loop: a list that grows, an iterator.
@@ -89,8 +89,9 @@ class Carry:
 
     Attributes:
         storages: the storages that the body writes to.
-        aliases: of leaves, older tensors and other leaves whose memory they may have; a bool of each is carried, too.
-        shared: the leaves that may share a part of their memory; these must not be written to.
+        aliases: for leaves, the older tensors and other leaves whose memory they may share; a bool for each pair is
+            carried as well.
+        shared: the leaves that may share a part of their memory, and must not be written to.
     """
 
     def __init__(self, values: Sequence[Any], names: Sequence[str]) -> None:
@@ -106,8 +107,8 @@ class Carry:
         """Replace the arrays of the variables and storages.
 
         Args:
-            arrays: those of an iteration, or of the end.
-            iterations: at the end, how many there were: without any, variables have the memory from before the loop.
+            arrays: the arrays at the start of an iteration, or at the end of the loop.
+            iterations: at the end, the number of iterations: if it is 0, variables share memory as before the loop.
         """
         given = iter(arrays)
         values = [[kind and next(given) for kind in kinds] for kinds in self.kinds]
@@ -172,12 +173,12 @@ class Carry:
         return [*arrays, *flags, *(s.value.array for s in self.storages)]
 
     def _find_aliases(self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]], start: int) -> None:
-        """Note which memory the leaves may have after an iteration: older one, or that of another leaf.
+        """Record which memory the leaves may share after an iteration: that of older tensors, or of other leaves.
 
         Args:
-            leaves: those after the iteration.
-            entered: those with which it began.
-            start: the serial number of the first storage that it made.
+            leaves: the leaves after the iteration.
+            entered: the leaves at its start.
+            start: the serial number of the first storage that the iteration made.
         """
         owners = {id(entered[at][i].memory.roots[0]): (at, i) for at, i in self._list_places(entered)}
         found = dict[int, tuple[Place, Tensor]]()  # by memory that is not older a leaf that has it, and how
@@ -211,7 +212,7 @@ class Carry:
         return self.leaves[place[0]][place[1]]
 
     def _add_alias(self, place: Place, source: Any) -> None:
-        """Note that a leaf may have the memory of an older tensor, or of another leaf; of other objects nothing."""
+        """Record that a leaf may share the memory of an older tensor, or of another leaf; ignore other objects."""
         known = self.aliases.setdefault(place, [])
         if isinstance(source, tuple) and source not in known:
             known.append(source)
@@ -221,7 +222,7 @@ class Carry:
                 known.append(source)
 
     def _share(self, place: Place, *sources: Any) -> None:
-        """Refuse writes to a leaf that may have a part of the memory of older tensors, and to these."""
+        """Refuse writes to a leaf that may share a part of the memory of older tensors, and to these tensors."""
         self.shared.add(place)
         for source in sources:
             for root in source.memory.roots if isinstance(source, Tensor) else ():
@@ -230,10 +231,10 @@ class Carry:
     def _check_written(
         self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]], touched: set[int]
     ) -> set[Place]:
-        """Note which memory from before the loop an iteration writes to.
+        """Record to which leaves from before the loop an iteration writes in place.
 
         Returns:
-            The leaves that are one object in each iteration: what is carried is what that memory holds.
+            The leaves that are the same object in each iteration: their storage is carried, not the leaf.
         """
         found = set[Place]()
         for at, i in self._list_places(entered):
@@ -251,11 +252,12 @@ class Carry:
         return found
 
     def update(self, found: Mapping[str, Any]) -> bool:
-        """Update the carry by a run of the body; return whether it changed.
+        """Update the carry by a trace of the body; return whether the carry changed.
 
         Args:
-            found: of that run the variables it was `entered` with and its `state` after it; the storages that are
-                `written`, and the ids of variables that are `touched`; the serial number of its `start`.
+            found: by these keys: `entered`, the variables at the start of the body, and `state`, those at its end;
+                `written`, the storages that it wrote; `touched`, the ids of variables that were written to; `start`,
+                the serial number at its start.
         """
         state: Sequence[Any] = found["state"]
         after, before = ([jax.tree.leaves(v, is_leaf=is_leaf) for v in values] for values in (state, found["entered"]))
@@ -283,7 +285,7 @@ class Carry:
         return changed or self._count() > count
 
     def _count(self) -> int:
-        """Return how much is known of the memory; that only grows."""
+        """Return the number of storages and aliases that were found; it only grows, so that the fixpoint is reached."""
         return len(self.storages) + len(self.shared) + sum(map(len, self.aliases.values()))
 
     def _add_storages(self, storages: Iterable[Any]) -> None:
@@ -321,7 +323,7 @@ class Carry:
 
 
 def is_leaf(value: Any) -> bool:
-    """Return whether a value is carried as one: a tensor, a number, or an object that stays what it is."""
+    """Return whether a value is a leaf of the carry: a tensor, a number, or an object that is carried by reference."""
     is_deferred = isinstance(value, (HostValue, Deferred)) and type(value) is not Filtered
     return is_node(value) or is_deferred or value is UNBOUND or value is None
 
@@ -330,7 +332,7 @@ _Kind = tuple[Any, frozenset[type], Strides | None]
 
 
 def _kind_of(leaf: Any) -> _Kind | None:
-    """Return the dtype of a leaf, of a number the types of which it may be, and strides; None of other objects."""
+    """Return a leaf's dtype, the types that a number may have, and the strides; None for other objects."""
     if isinstance(leaf, Tensor):
         return leaf.dtype, frozenset(), strides_of(leaf.layout)
     return _kind_of_number(kinds_of(leaf)) if isinstance(leaf, (Number, *NUMBERS)) else None

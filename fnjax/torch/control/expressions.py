@@ -31,7 +31,7 @@ class TracedRange:
 
 
 def and_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None) -> Any:
-    """Return `value and rest()`, traced where the value is; then what the rest writes counts only if it is true."""
+    """Return `value and rest()`; if the value is traced, the effects of `rest` are kept only where it is true."""
     decided = to_bool(value)
     if isinstance(decided, bool):
         return rest() if decided else value
@@ -40,7 +40,7 @@ def and_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None
 
 
 def or_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None) -> Any:
-    """Return `value or rest()`, traced where the value is; then what the rest writes counts only if it is false."""
+    """Return `value or rest()`; if the value is traced, the effects of `rest` are kept only where it is false."""
     decided = to_bool(value)
     if isinstance(decided, bool):
         return value if decided else rest()
@@ -49,7 +49,7 @@ def or_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None)
 
 
 def _combine(name: str, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
-    """Return `value and other`, or `value or other`: of two bools a bool, else one of the operands."""
+    """Return `value and other`, or `value or other`: a bool for two bools, else one of the operands."""
     if not (_is_bool(value) and _is_bool(other)):
         return select(decided, yes, no)
     made = Value((jnp.logical_and if name == AND else jnp.logical_or)(decided.array, other.array))
@@ -85,7 +85,7 @@ ASKED = frozenset({Either, Number, Tensor, HostValue, Missing})
 
 
 def is_(a: Any, b: Any) -> Any:
-    """Return `a is b`; traced where a traced test decides which objects they are."""
+    """Return `a is b`: a traced bool if a traced test decides which objects they are."""
     if a is b:
         return True
     a, b = find_choice(a), find_choice(b)
@@ -117,7 +117,7 @@ def known(value: Any) -> Any:
     """Return the value that a match statement compares.
 
     Raises:
-        NotSupported: a traced test decides which it is.
+        NotSupported: a traced test decides which value it is.
     """
     for x in value if type(value) in {tuple, list} else (value,):
         if issubclass(type(x), Deferred):

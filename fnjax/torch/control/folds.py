@@ -1,4 +1,4 @@
-"""Builtins of a list's items, of which traced tests may decide: `sum`, `any`, `max`, `sorted`, `in`, comprehensions."""
+"""Builtins over items that traced tests may select: `sum`, `any`, `max`, `sorted`, `in`, comprehensions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fnjax.torch.recording.raises import refuse_caught
 
 
 def in_(value: Any, container: Any) -> Any:
-    """Return `value in container`; traced where a traced test decides on them."""
+    """Return `value in container`: a traced bool if traced values are compared."""
     if type(container) is Either:
         return container.map(lambda x: in_(value, x), "in")
     if type(value) is Either:
@@ -59,7 +59,7 @@ def list_yielded(test: Any, value: Any) -> tuple[Any, ...]:
     """Return the item that a generator yields if a test is true.
 
     Raises:
-        NotSupported: the test is traced, and what reads the generator does not know such items.
+        NotSupported: the test is traced, and the generator is not read by a builtin that takes such items.
     """
     decided = to_bool(test)
     if isinstance(decided, bool):
@@ -82,17 +82,17 @@ def _read(generator: Any) -> Iterator[Item]:
 
 
 def select_item(test: Any, make: Callable[[], Any]) -> Item:
-    """Return the item of a comprehension whose condition is traced; making it counts where that is true."""
+    """Return the item of a comprehension whose condition is traced; the effects of `make` are kept where it is true."""
     value = run_where(test, make, UNBOUND)
     return Item(value is not UNBOUND and test, value)
 
 
 def filtered(items: Iterable[Any], function: Any = None) -> Any:
-    """Return the items of a comprehension whose condition may be traced, as Python's own where it never is.
+    """Return the items of a comprehension: a Filtered if its condition was traced, else Python's list or generator.
 
     Args:
         items: the items; an Item where the condition is traced.
-        function: what is called with the comprehension as a generator.
+        function: the builtin that is called with the comprehension as a generator; None for a list comprehension.
     """
     if function is None:
         return Filtered([*list_items(items)]) if Item in {*map(type, items)} else items
@@ -100,14 +100,14 @@ def filtered(items: Iterable[Any], function: Any = None) -> Any:
 
 
 def is_selected(values: Any) -> bool:
-    """Return whether traced tests may decide which items there are."""
+    """Return whether traced tests may select the items of a list, iterator or generator."""
     if type(values) is types.GeneratorType:
         return list_yielded.__name__ in values.gi_code.co_names
     return type(values) is Filtered or (type(values) is ListIterator and values.is_traced)
 
 
 def list_items(values: Iterable[Any]) -> Iterator[Item]:
-    """Return the items of a list or generator with their tests."""
+    """Return the items of a list or generator as Items, each with its test."""
     if type(values) is Filtered:
         values = values.items
     elif type(values) is ListIterator and values.is_traced:
@@ -130,7 +130,7 @@ def _iter_known(items: Iterable[Any]) -> Iterator[Any]:
 
 
 def _fold(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a builtin of a list, also of one of two lists that a traced test decides on, or a generator's items."""
+    """Return a builtin of an iterable that takes also an Either of two lists, and items that traced tests select."""
 
     def fold(*args: Any, **kwargs: Any) -> Any:
         if len(args) == 1 and type(args[0]) is Either:
@@ -154,13 +154,13 @@ def _len(values: Any, /) -> Any:
 
 
 def iter_(*args: Any) -> Any:
-    """Return `iter(x)`; of a list while JAX traces, one whose position branches may merge."""
+    """Return `iter(x)`; for a list while JAX traces, a ListIterator, whose position branches may merge."""
     is_list = len(args) == 1 and type(args[0]) in {list, tuple}
     return ListIterator(args[0]) if is_list and is_staged() else iter(*args)
 
 
 def read_item(items: ListIterator) -> Any:
-    """Return the next item of an iterator that has one."""
+    """Return the next item of an iterator that has not ended."""
     at, items.at = items.at, items.at + 1
     items.most = END if is_in_loop() else items.most + 1
     return get_entry(items.items, at)
@@ -233,7 +233,7 @@ def _extreme(function: Any, is_better: Callable[[Any, Any], Any]) -> Callable[..
 
 
 def _decide(values: Any, end: bool) -> Any:
-    """Return `any(values)` or `all(values)`; items are read until one is known to be what ends it: True, or False."""
+    """Return `any(values)` or `all(values)`; read items up to the first with the concrete truth `end`."""
     other = not end
     items = (select(t, v, other) for t, v in values.items) if type(values) is Filtered else iter(values)
     for value in items:
@@ -265,7 +265,7 @@ def _sort(*args: Any, key: Any = None, **kwargs: Any) -> Any:
 
 
 def sort(values: Any) -> Any:
-    """Return the method of `values.sort()`, of a list for items that may be traced."""
+    """Return the method `values.sort`; for a list, one that sorts items that may be traced."""
     return partial(_sort_list, values) if type(values) is list and is_staged() else values.sort
 
 

@@ -1,4 +1,4 @@
-"""Iterators of loops: one that a variable holds may be read on after a loop."""
+"""Iterators of loops, and which of them may be read again after the loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fnjax.torch.deferred.list_iterator import ListIterator
 
 
 class Shared:
-    """Iterator that a variable holds, which may be read on after a loop."""
+    """Iterator to which a variable refers, so that it may be read again after a loop."""
 
     __slots__ = ("items",)
 
@@ -34,7 +34,7 @@ _OF_A_MEMBER = 2  # in is_shared: by a variable and an argument
 
 
 def is_traced_iterable(items: Any) -> bool:
-    """Return whether items are those of a range with a traced bound, or traced tests may decide which there are."""
+    """Return whether an iterable is a range with a traced bound, or traced tests may select its items."""
     return type(items) is TracedRange or is_selected(items)
 
 
@@ -47,7 +47,7 @@ def iterate(iterable: Any) -> Any:
 
 
 def runs_code(items: Any) -> bool:
-    """Return whether reading an iterator may run code that changes something, as of a generator or `map`."""
+    """Return whether reading an iterator may run code with effects, as reading a generator or `map` does."""
     if type(items) in {zip, enumerate}:
         inner = [y for x in gc.get_referents(items) for y in (x if type(x) is tuple else (x,))]
         return any(runs_code(x) for x in inner if hasattr(type(x), "__next__"))
@@ -59,7 +59,7 @@ _PLAIN: set[type] = {range, type(reversed([])), *(type(iter(x)) for x in _SOURCE
 
 
 def is_shared(items: Any) -> bool:
-    """Return whether something beside an iterator refers to one that it reads, as `zip(it, x)` reads `it`."""
+    """Return whether an iterator reads another one to which other objects refer, as `zip(it, x)` reads `it`."""
     inner = gc.get_referents(items)
     for x in inner:
         if isinstance(x, tuple) and is_shared(x):

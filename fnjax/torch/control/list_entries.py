@@ -1,4 +1,4 @@
-"""Items of Python lists at a traced index: `parts[rank]`. Of tensors it is a view: writing to it changes the item."""
+"""Items of Python lists at a traced index: `parts[rank]`. A tensor at such an index is a view of the item."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _Selected(Derived):
 
     @property
     def version(self) -> int:
-        """The number of writes to all of the tensors."""
+        """The total number of writes to the tensors."""
         return sum(p.memory.version for p in self._parents)
 
     @version.setter
@@ -78,7 +78,7 @@ def _is_traced(index: Any) -> bool:
 
 
 def get_entry(container: Any, index: Any) -> Any:
-    """Return `container[index]`, of a list or tuple also by a traced integer."""
+    """Return `container[index]`; the index of a list or tuple may be a traced integer."""
     if type(index) is Either or type(container) is Either:
         return distribute(get_entry, (container, index), {})
     if issubclass(type(container), np.ndarray) and any(map(is_traced, index if type(index) is tuple else (index,))):

@@ -1,4 +1,4 @@
-"""Loops: run in Python while their condition is known, and as branches or a JAX loop from where it is traced on."""
+"""Loops: run by Python while their condition is concrete, then as nested branches or as a JAX loop."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ Test = Callable[[], Any]
 
 
 def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broken: Test | None) -> None:
-    """Run a while loop; from the iteration on whose test is traced, as branches within branches, or as a JAX loop.
+    """Run a while loop; from the first traced test on, as nested branches, or as a JAX loop.
 
     Args:
-        decided: the traced test, where it has been evaluated already; or None.
-        test: the condition.
-        body: an iteration.
-        state: the variables that both write (`Variables`).
-        broken: returns the flag that says that the loop is over; None if there is none.
+        decided: the traced test, if it has been evaluated already; or None.
+        test: evaluates the condition.
+        body: runs an iteration.
+        state: a function that closes over the variables that both write (`Variables`).
+        broken: returns the flag that a `break` sets; None if there is no `break`.
     """
 
     def ask() -> Any:
@@ -74,13 +74,13 @@ _LARGE = 300  # serial numbers, of nodes and storages that they make: JAX compil
 
 
 class _TooLong(BaseException):  # which no handler of the source catches
-    """Signal that a loop is not known to end after a few iterations."""
+    """Signal that a loop is not known to end after a few iterations, so that it is not unrolled."""
 
 
 def _unroll(decided: Any, body: Callable[[], Any], ask: Test, state: Test, left: int, end: int) -> None:
-    """Run the iterations of a loop as branches, each within that of the iteration before it.
+    """Run the iterations of a loop as branches, each nested in the branch of the previous iteration.
 
-    There, variables that JAX does not trace are known, as n in `while n < 3 and x.sum() > 0`.
+    Variables that JAX does not trace stay concrete, as n in `while n < 3 and x.sum() > 0`.
 
     Raises:
         _TooLong: the loop is not known to end after `left` iterations, or before the serial number `end`.
@@ -104,20 +104,20 @@ def _unroll(decided: Any, body: Callable[[], Any], ask: Test, state: Test, left:
 
 
 def _list_known(state: Test) -> list[Any]:
-    """Return the numbers that variables are, and the lengths of lists: what may end a loop."""
+    """Return the concrete numbers and the lengths of containers in variables: a loop may end on these."""
     values = [content for cell in state.__closure__ or () for content in CELL.read(cell).values]
     sized = (list, deque, set, dict)
     return [x if type(x) in {int, bool, float} else len(x) if type(x) in sized else None for x in values]
 
 
 def for_(iterable: Any, body: Callable[[Any], Any], state: Test, broken: Test | None) -> None:
-    """Run a for loop; from the iteration on where a traced flag may end it, it becomes a JAX loop.
+    """Run a for loop; from the first iteration after which a traced flag may end it, as branches or as a JAX loop.
 
     Args:
         iterable: the items.
-        body: an iteration.
-        state: the variables that it writes (`Variables`).
-        broken: returns the flag that says that the loop is over; None if there is none.
+        body: runs an iteration for an item.
+        state: a function that closes over the variables that the body writes (`Variables`).
+        broken: returns the flag that a `break` sets; None if there is no `break`.
     """
     if type(iterable) is TracedRange:
         _count(iterable, body, state, broken)
@@ -163,7 +163,7 @@ def _run_selected(body: Callable[[Any], Any], item: Item) -> None:
 
 
 def _list_rest(items: Any) -> Any:
-    """Return the items that remain, a range's as a range."""
+    """Return the remaining items of an iterator; for an iterator of a range, as a range."""
     if type(items) not in _RANGES:
         return items
     reduced: Any = items.__reduce__()
@@ -192,13 +192,13 @@ def _count(over: TracedRange | range, body: Callable[[Any], Any], state: Test, b
 
 
 def _traced_while(test: Test, body: Test, variables: Variables, most: int | None = None) -> None:
-    """Run a loop as jax.lax.while_loop: variables, and what else an iteration changes, are carried.
+    """Run a loop as jax.lax.while_loop, which carries its variables and the other state that an iteration changes.
 
     Args:
-        test: whether there is another iteration.
-        body: an iteration.
-        variables: those that both write.
-        most: how many iterations there are at most, if that is known.
+        test: evaluates whether there is another iteration.
+        body: runs an iteration.
+        variables: the variables that both write.
+        most: a bound of the number of iterations, if one is known.
     """
     result = variables.read()
     carry = Carry(result, variables.names)
@@ -286,7 +286,7 @@ def _make_error(where: str) -> NotSupported:
 
 
 def _refuse_gradients(storages: Iterable[Any], parents: Sequence[Value]) -> None:
-    """Make torch.autograd.grad raise where it comes to what a loop that ended on a traced value has computed."""
+    """Make torch.autograd.grad raise for values that a loop has computed which ended on a traced value."""
     where = find_line()
 
     def refuse(*_: Any) -> tuple[Any, ...]:

@@ -36,7 +36,7 @@ _INTEGERS = {"ceil", "floor", "trunc"}
 
 
 class _Function:
-    """A function of `math`. As an attribute of a class it is no method, as a builtin function is none."""
+    """Function of `math`. Like a builtin function, it does not become a method as an attribute of a class."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         functools.update_wrapper(self, function)

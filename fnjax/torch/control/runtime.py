@@ -1,4 +1,4 @@
-"""Control flow where it runs: the calls that lowering puts in place of statements and expressions."""
+"""The runtime: the functions that lowered statements and expressions call."""
 
 from fnjax.torch.control.branches import if_, returned, to_bool
 from fnjax.torch.control.builtins import builtin

@@ -1,1 +1,1 @@
-"""Values that JAX decides when the program runs, and stand-ins for what is not there."""
+"""Values that are not known while JAX traces, and stand-ins for missing names and modules."""

@@ -1,4 +1,4 @@
-"""Memory of a variable that a traced branch assigned an existing tensor to: `if test: y = x`, then `y.add_(1)`."""
+"""Aliases that depend on a traced test: `if test: y = x`, then `y.add_(1)`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _Test = Value | tuple[Callable[..., Any], "_Test", "_Test"]
 
 
 class _Shadow(Storage):
-    """Memory that a merged tensor makes for itself: it holds older values where that is other memory."""
+    """Storage of a merged tensor's own, for its value where it does not share other memory."""
 
     __slots__ = ()
 
 
 class _Twin:
-    """Memory that a merged tensor refers to where a condition holds.
+    """Storage that a merged tensor shares if a condition holds.
 
     Attributes:
         test: the condition.
-        seen: the version of the memory that the merged tensor has seen.
-        order: twins of higher order have the value where several of the conditions hold: shadows the last one.
+        seen: the version of the storage at the last update of the merged tensor.
+        order: if several conditions hold, the twin of the highest order decides on the value.
     """
 
     __slots__ = ("_detached", "_dtype", "_layout", "_part", "order", "seen", "storage", "test")
@@ -50,7 +50,7 @@ class _Twin:
 
 
 class Merged(Derived):
-    """Memory that another tensor shares where a condition holds; a write to either changes both there."""
+    """Storage that shares the memory of others under traced conditions: a write to either changes both if it holds."""
 
     __slots__ = ("_own", "_seen", "_twins")
     _twins: list[_Twin]
@@ -71,7 +71,7 @@ class Merged(Derived):
         self._seen = self._own.version
 
     def _follow(self) -> None:
-        """Update the value where one of the other memories was written to, or an update was taken back."""
+        """Update the value after a write to one of the twins, or after an update was undone."""
         is_other = self._own.version != self._seen
         for twin in self._twins:
             if is_other or twin.storage.version != twin.seen:
@@ -129,9 +129,9 @@ class Merged(Derived):
 
 
 def list_places(tensor: Tensor) -> list[tuple[Tensor, _Test | None]]:
-    """Return the tensors whose memory a tensor may have, each with its condition, None if there is none.
+    """Return the tensors whose memory a tensor may share, each with its condition; None for no condition.
 
-    A merged tensor's own memory stands for itself: another one that has it is the same, whatever that is.
+    For a merged tensor, its own storage is among them.
     """
     memory = tensor.memory
     if not isinstance(memory, Merged) or tensor.layout is not memory.layout or tensor._detached:
@@ -141,7 +141,7 @@ def list_places(tensor: Tensor) -> list[tuple[Tensor, _Test | None]]:
 
 
 def find_place(tensor: Tensor) -> tuple[Any, ...]:
-    """Return what tells where in which memory a tensor is, as long as that memory is kept."""
+    """Return a key of a tensor's position in memory (storage, layout, dtype), valid while the storage lives."""
     layout = tensor.layout
     where = layout.ctypes.data, layout.shape, layout.strides
     return id(tensor.memory), *where, tensor.dtype, tensor.part, tensor._detached is None
@@ -160,7 +160,7 @@ def are_aliases(a: Tensor, b: Tensor) -> Any:
 
 
 def _evaluate(test: _Test, known: dict[int, Any]) -> Any:
-    """Return a condition's array; `known` has those of its parts by their ids."""
+    """Return a condition's array; `known` caches the arrays of its parts by their ids."""
     if isinstance(test, Value):
         return test.array
     if id(test) not in known:

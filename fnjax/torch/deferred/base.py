@@ -1,4 +1,4 @@
-"""Base of values that are not there while JAX traces: what a kind of them does not define raises."""
+"""Base of values that are not available while JAX traces: uses that a subclass does not define raise."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fnjax.torch.recording.raises import is_message
 
 
 class Deferred:
-    """A value that is not available yet, or not at all.
+    """Value that is not available yet, or not at all.
 
     All special methods of Python raise what `refuse` returns, and so do attributes; a subclass defines what it can.
     `repr` is left to debuggers.

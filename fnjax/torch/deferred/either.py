@@ -1,4 +1,4 @@
-"""One of two values, by a traced test: what is the same for both is known, what differs is merged or refused."""
+"""One of two values, selected by a traced test: equal properties are concrete, others are merged or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _assumed: ContextVar[tuple[tuple[Value, bool], ...]] = ContextVar("_assumed", de
 
 @contextlib.contextmanager
 def assuming(test: Value, truth: bool) -> Iterator[None]:
-    """Trace a branch that is taken where a test is true, or false: there, what the test decides is known."""
+    """Assume in a block, the branch of a test, that the test is true, or false."""
     token = _assumed.set((*_assumed.get(), *_list_facts(test, truth)))
     try:
         yield
@@ -33,7 +33,7 @@ def assuming(test: Value, truth: bool) -> Iterator[None]:
 
 
 def _list_facts(test: Value, truth: bool) -> list[tuple[Value, bool]]:
-    """Return which values are true, and which are false, where a test is true or false."""
+    """Return the values that are true or false if a test is: for `a and b` that is true, also those of a and b."""
     kind, *parts = (None,) if test.origin is None else test.origin
     if kind == NOT:
         return _list_facts(parts[0], not truth)
@@ -73,11 +73,11 @@ class Either(Deferred):
         return [self.yes, self.no]
 
     def _list_leaves(self) -> list[Any]:
-        """Return the values of it, and of those among them of which a test decides which they are."""
+        """Return the values; in place of one that is an Either, its values."""
         return [leaf for x in self.list_values() for leaf in (x._list_leaves() if type(x) is Either else [x])]
 
     def refuse(self, use: str = "") -> NotSupported:
-        """Return the exception for a use that needs to know which it is."""
+        """Return the exception for a use that needs to know which value it is."""
         a, b = self.yes, self.no
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             what = "dtype" if a.dtype is not b.dtype else "shape"
@@ -96,7 +96,7 @@ class Either(Deferred):
         )
 
     def map(self, function: Callable[[Any], Any], use: str = "") -> Any:
-        """Return the merged result of a function of both values, and of both of one that is another Either."""
+        """Return the merged result of a function of both values; it is mapped over a value that is an Either."""
 
         def run(value: Any) -> Any:
             if type(value) is Either:
@@ -117,7 +117,7 @@ class Either(Deferred):
         return found
 
     def ask(self, function: Callable[[Any], Any], use: str) -> Any:
-        """Return what a function returns for both values.
+        """Return the result of a function that must be equal for both values.
 
         Raises:
             NotSupported: the results differ.
@@ -128,7 +128,7 @@ class Either(Deferred):
         return found[0]
 
     def __getattribute__(self, name: str) -> Any:
-        """Return an attribute of both values; what it has itself, only fnjax's own code sees."""
+        """Return an attribute of both values; to fnjax's own code, those of the Either."""
         space = sys._getframe(1).f_globals
         if name in _FACTS and RUNTIME in space:
             return Either.map(self, lambda x: getattr(x, name), f"the attribute {name}")
@@ -189,13 +189,13 @@ def _is_fnjax(space: Mapping[str, Any]) -> bool:
 
 
 def _is_method(value: Any, name: str) -> bool:
-    """Return whether an attribute is a method, and not the object's own."""
+    """Return whether an attribute is a method of the class, and not an attribute of the object."""
     kind = value if isinstance(value, type) else type(value)
     return name not in getattr(value, "__dict__", ()) and callable(getattr(kind, name, None))
 
 
 def note_choice(tensor: Tensor, choice: Either) -> None:
-    """Note that a tensor is, in one of two branches, a number: operations do not show it, but its type does."""
+    """Record that a merged tensor is a number in one of two branches, for checks of its type."""
     vars(tensor)["choice"] = choice
 
 
@@ -205,7 +205,7 @@ def find_choice(value: Any) -> Any:
 
 
 def resolve(value: Any) -> Any:
-    """Return a value of which the branch that is traced decides which it is; others as they are."""
+    """Return the value of an Either that the traced branch decides; other values unchanged."""
     if type(value) is not Either:
         return value
     values = value.list_values()
@@ -216,7 +216,7 @@ _SHOWN = (str, bytes, bool, int, float, complex, type(None), type)
 
 
 def describe(value: Any) -> str:
-    """Return a value's kind for a message."""
+    """Return a description of a value for messages."""
     if isinstance(value, Tensor):
         return f"a tensor of shape {tuple(value.shape)}"
     if isinstance(value, Deferred):

@@ -1,4 +1,4 @@
-"""`[v for v in x if v > 0]` with a traced condition: a list of which JAX does not know how many items it has."""
+"""`[v for v in x if v > 0]` with a traced condition: a list whose length is not known while JAX traces."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from fnjax.torch.errors import NotSupported
 
 
 class Item(NamedTuple):
-    """An item that a list may have.
+    """Item that a list may have.
 
     Attributes:
-        test: whether it has it: True, or a traced bool.
+        test: whether the list has the item: True, or a traced bool.
         value: the item.
     """
 
@@ -26,12 +26,12 @@ class Item(NamedTuple):
 
 
 class Filtered(Deferred):
-    """List of which traced tests decide which items it has.
+    """List whose items are selected by traced tests.
 
-    For `isinstance` it is a list. What does not know its items raises.
+    For `isinstance` it is a list. Uses that need to know the number of items raise.
 
     Args:
-        items: those that it may have, in order; evaluated one by one where a builtin such as `any` gets a generator.
+        items: the items that it may have, in order; an iterator if a builtin such as `any` reads a generator.
     """
 
     __slots__ = ("items",)
@@ -42,7 +42,7 @@ class Filtered(Deferred):
     __class__: Any = property(lambda self: list)
 
     def refuse(self, use: str = "") -> NotSupported:
-        """Return the exception for a use that needs to know which items it has."""
+        """Return the exception for a use that needs to know the items."""
         return NotSupported(
             f"{use or 'a use'} of a list of which a traced condition selects the items: their number is not known "
             "while JAX traces",

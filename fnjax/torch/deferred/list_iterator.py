@@ -1,4 +1,4 @@
-"""Iterator of a list of which traced tests may decide how far it has been read."""
+"""Iterator of a list whose position may be traced."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class ListIterator:
     """Iterator of a list or tuple, in place of Python's while JAX traces: branches merge its position.
 
     Args:
-        items: what it reads.
-        at: where it begins.
+        items: the list or tuple.
+        at: the position at which it starts.
 
     Attributes:
-        at: its position: an int, or a traced number.
-        most: a bound of that; branches that are not taken count, and it is not put back after them.
+        at: the present position: an int, or a traced number.
+        most: an upper bound of the position, over all branches: it is not restored after a branch that is not taken.
     """
 
     __slots__ = ("__dict__", "most")
@@ -29,7 +29,7 @@ class ListIterator:
 
     @property
     def is_traced(self) -> bool:
-        """Return whether its position is traced."""
+        """Return whether the position is traced."""
         return type(self.at) is not int
 
     def __iter__(self) -> Self:

@@ -15,10 +15,10 @@ _state: ContextVar[str] = ContextVar("_state", default="")
 
 @contextmanager
 def loading(*, feature_test: bool = False) -> Iterator[None]:
-    """Mark that a file's top level is executed: names that are not there stand in for themselves.
+    """Mark a block in which a file's top level is executed: missing names become stand-ins.
 
     Args:
-        feature_test: a statement that asks what is there is executed, a `try`: such names raise.
+        feature_test: whether the block is a `try` statement that tests whether a name exists: missing names raise.
     """
     token = _state.set("feature test" if feature_test else "loading")
     try:
@@ -28,17 +28,17 @@ def loading(*, feature_test: bool = False) -> Iterator[None]:
 
 
 def is_loading() -> bool:
-    """Return whether a file's top level is executed, and stand-ins may be made."""
+    """Return whether a file's top level is being executed, so that stand-ins may be made."""
     return _state.get() == "loading"
 
 
 def is_feature_test() -> bool:
-    """Return whether a statement of a file's top level is executed that asks what is there."""
+    """Return whether a `try` statement of a file's top level is being executed, which may test for names."""
     return _state.get() == "feature test"
 
 
 class Reason(Exception):  # noqa: N818 - it is never raised
-    """Reason why fnjax.torch does not have a name of torch, and the way out."""
+    """Reason why fnjax.torch does not have a name of torch, and the remedy."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -52,15 +52,15 @@ def _home(value: object) -> str:
 class Missing(Deferred):
     """Stand-in for a name of torch, or of the file, that does not exist.
 
-    At a file's top level it may be called, subscripted, put into annotations and made a base class; all other uses
-    raise, and these do later.
+    While a file's top level is executed, it may be called, subscripted, put into annotations and made a base class. All
+    other uses raise, and so do these later.
     """
 
     def __init__(self, name: str, cause: BaseException | None = None) -> None:
         vars(self).update(_name=name, _cause=cause)
 
     def refuse(self, use: str = "") -> NotSupported:
-        """Return the exception to be raised where it is used, whatever the use."""
+        """Return the exception for any use."""
         name, cause = vars(self)["_name"], vars(self)["_cause"]
         if isinstance(cause, Reason):
             return NotSupported(f"{name} {cause}", cause.remedy)
@@ -78,7 +78,7 @@ class Missing(Deferred):
             raise self.refuse()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return itself at a file's top level, for decorators and settings; raise elsewhere."""
+        """Return a stand-in at a file's top level, for decorators and settings; raise elsewhere."""
         self._check_loading()
         return Missing(vars(self)["_name"], vars(self)["_cause"])
 
@@ -137,5 +137,5 @@ class _MissingBase:
 
 
 def decorator(value: Any) -> Any:
-    """Return what decorates a function or class at a file's top level: a stand-in leaves it as it is."""
+    """Return a decorator at a file's top level; for a stand-in, the identity."""
     return (lambda decorated: decorated) if isinstance(value, Missing) and is_loading() else value

@@ -1,4 +1,4 @@
-"""Python numbers that JAX traces: `x.sum().item()`, `int(t)`, a variable that a traced branch or loop assigned."""
+"""Traced Python numbers: `x.sum().item()`, `int(t)`, a variable that a traced branch or loop assigned."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WIDE = dict(zip(NUMBERS, ("bool", "int64", "float64", "complex128"), strict=Tru
 
 
 class Operand(Tensor):
-    """A traced number as an operation of the table gets it: a tensor that promotes as a Python number.
+    """Traced number as an operand of an operation: a tensor that promotes as a Python number.
 
     Attributes:
-        kinds: the types of which the number may be.
+        kinds: the Python types that the number may have.
     """
 
     __slots__ = ()
@@ -34,11 +34,11 @@ class Operand(Tensor):
 
 
 class Number(Deferred):
-    """A traced number of Python: a constant for derivatives.
+    """Traced Python number: a constant for derivatives.
 
     Args:
-        value: its value, an array without axes.
-        kinds: the types of which it may be: several after a branch that assigns an int or a float.
+        value: the value, an array without axes.
+        kinds: the Python types that it may have: several after a branch that assigns an int or a float.
 
     Attributes:
         record: records a call of NumPy (host.calls.record).
@@ -59,15 +59,15 @@ class Number(Deferred):
 
     @property
     def dtype(self) -> dtype:
-        """The dtype of torch of its array."""
+        """Torch's dtype of the array."""
         return find_dtype(self.kinds)
 
     @property
     def kind(self) -> type:
-        """Its type.
+        """The Python type.
 
         Raises:
-            NotSupported: a traced test decides which it is.
+            NotSupported: the number may have several types.
         """
         if len(self.kinds) > 1:
             raise self.refuse("the type")
@@ -75,7 +75,7 @@ class Number(Deferred):
         return kind
 
     def refuse(self, use: str = "") -> NotSupported:
-        """Return the exception for a use that needs its value."""
+        """Return the exception for a use that needs a concrete value."""
         names = " or ".join(k.__name__ for k in NUMBERS if k in self.kinds)
         if use == "the type":
             return NotSupported(
@@ -89,17 +89,17 @@ class Number(Deferred):
         )
 
     def to_array(self) -> jax.Array:
-        """Return its array, as the result of a function of arrays.
+        """Return the array, as the result of a function of arrays.
 
         Raises:
-            NotSupported: a traced test decides on its type.
+            NotSupported: the number may have several types.
         """
         if len(self.kinds) > 1:
             raise self.refuse("the type")
         return self.array
 
     def to_operand(self) -> Operand:
-        """Return it as an operand of an operation."""
+        """Return the number as an operand of an operation."""
         made: Any = make(self.array, self.dtype, value=self.value)
         made.__class__ = Operand
         made.kinds = self.kinds
@@ -107,7 +107,7 @@ class Number(Deferred):
         return found
 
     def ask(self, function: Callable[[type], Any]) -> Any:
-        """Return what a function returns for its type.
+        """Return the result of a function that must be equal for all types that the number may have.
 
         Raises:
             NotSupported: the results differ between the types that the number may have.
@@ -186,7 +186,7 @@ class Number(Deferred):
         return self.cast(int)
 
     def _apply(self, function: Callable[[Any], Any], kind: type | None = None) -> Any:
-        """Return a function of it, of another type or of its own, a bool's being int."""
+        """Return a function of the number, of another type or of its own; for a bool, int."""
         kinds = {int if k is bool else k for k in self.kinds} if kind is None else {kind}
         array = self.array.astype(find_dtype(kinds | self.kinds).array)
         return make_number(Value(function(array)), kinds)
@@ -211,7 +211,7 @@ class Number(Deferred):
 
 
 def make_number(value: Value, kinds: Iterable[type]) -> Any:
-    """Return the number of a value, cast to the widest of its types; a plain one where it is known."""
+    """Return the number of a value, cast to the widest of its types; a Python number if the value is concrete."""
     kinds = frozenset(kinds)
     own = find_dtype(kinds).array
     if value.array.dtype != own:
@@ -234,7 +234,7 @@ def cast(value: Any, kind: type) -> Any:
 
 
 def on_operands(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Return the result of an operation, of operands in place of traced numbers, merged over the values of Eithers."""
+    """Run an operation with operands in place of traced numbers, merged over the values of each Either."""
     if any(type(x) is Either for x in (*args, *kwargs.values())):
         return distribute(lambda *args, **kwargs: on_operands(function, args, kwargs), args, kwargs)
     found = [x.to_operand() if type(x) is Number else x for x in (*args, *kwargs.values())]
@@ -242,12 +242,12 @@ def on_operands(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappi
 
 
 def kinds_of(value: Any) -> frozenset[type]:
-    """Return the types of which a number of Python, traced or known, may be."""
+    """Return the types that a Python number, traced or concrete, may have."""
     return value.kinds if type(value) is Number else frozenset({type_of(value)})
 
 
 def type_of(value: Any) -> type:
-    """Return the type of a known number; subclasses of int count as int."""
+    """Return the type of a concrete number; subclasses of int count as int."""
     return next(k for k in NUMBERS if isinstance(value, k))
 
 
@@ -310,7 +310,7 @@ _DIVISIONS = {"truediv", "floordiv", "mod"}
 
 
 def _find_power(kinds: set[type], exponent: Any) -> set[type]:
-    """Return the types of a power: of integers a float where the exponent is negative."""
+    """Return the types of a power; an integer to a negative exponent is a float."""
     if int not in kinds:
         return kinds
     if kinds_of(exponent) <= {int} and type(exponent) is not Number:

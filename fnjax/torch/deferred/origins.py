@@ -1,4 +1,4 @@
-"""Origins of values (`Value.origin`): integers as affine expressions, and values that branches chose."""
+"""Origins of values (`Value.origin`): integers as affine expressions, and values that branches selected."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Affine = tuple[dict[Any, int], int]  # by the traced integer its coefficient; an
 
 
 def find_length(start: Any, stop: Any) -> int | None:
-    """Return `stop - start` of integers or values of integers, None where it is not known."""
+    """Return `stop - start` for integers or traced integers; None if the difference is not constant."""
     terms, constant = _combine("sub", _expand(stop), _expand(start)) or ({0: 1}, 0)
     return None if terms else constant
 
 
 def _expand(x: Any, depth: int = 8) -> Affine | None:
-    """Return the affine expression of an integer, by the sums and products that it comes from."""
+    """Return an integer as an affine expression, read from its origins: sums, differences and products."""
     if type(x) is int:
         return {}, x
     if not isinstance(x, Value) or x.array.dtype.kind != "i":
@@ -46,7 +46,7 @@ def _combine(name: str, a: Affine | None, b: Affine | None) -> Affine | None:
 
 
 def are_one(a: Any, b: Any, known: dict[tuple[int, int], Any] | None = None) -> Any:
-    """Return whether two values, or tensors, are one object, as branches have assigned them.
+    """Return whether two values, or tensors, are one object, where branches have assigned them.
 
     Args:
         a: a value or tensor.
@@ -54,7 +54,7 @@ def are_one(a: Any, b: Any, known: dict[tuple[int, int], Any] | None = None) -> 
         known: results of other pairs, by their ids.
 
     Returns:
-        A bool, traced where a test says so.
+        A bool; a traced bool if a traced test decides.
 
     Raises:
         NotSupported: a value is one of several tensors, and it is not known which.
@@ -79,7 +79,7 @@ def _find_one(a: Any, b: Any, known: dict[tuple[int, int], Any]) -> Any:
 
 
 def _list_sides(x: Any) -> tuple[Any, ...]:
-    """Return the test that decides which object something is, and both objects; None alone where none does."""
+    """Return the traced test that selects between two objects, and both objects; (None,) if there is no such test."""
     if isinstance(x, Value):
         return x.origin[1:] if x.origin is not None and x.origin[0] == BRANCH else (None,)
     sides: tuple[Any, ...] = getattr(x, "sides", (None,))

@@ -1,4 +1,4 @@
-"""`x[mask]` with a traced mask: a tensor of which JAX does not know how many elements it has."""
+"""`x[mask]` with a traced mask: a tensor whose size is not known while JAX traces."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ _INTERNAL = frozenset(["array", "value", "memory", "layout", "part", "assign", "
 class Selection(Deferred):
     """Elements that a traced mask selects along one axis of a tensor.
 
-    For `isinstance` it is a tensor, as in PyTorch. It has neither an array nor a layout, so whatever does not know
+    For `isinstance` it is a tensor, as in PyTorch. It has neither an array nor a layout, so code without a rule for
     selections raises.
 
     Attributes:
-        whole: the tensor of all elements; those that are not selected may have any value.
+        whole: the tensor of all elements; elements that are not selected may have any value.
         mask: a bool for each index of the axis, True where it is selected.
         at: the axis.
         fits: a traced bool, False where PyTorch would raise because numbers of elements differ; None if they cannot.
@@ -75,7 +75,7 @@ class Selection(Deferred):
         return self.at == other.at and a.dtype is b.dtype and a.layout.shape == b.layout.shape
 
     def refuse(self, use: str = "") -> NotSupported:
-        """Return the exception for a use that needs to know how many elements there are."""
+        """Return the exception for a use that needs to know the number of elements."""
         what = (
             f"{use} of what a traced mask selects"
             if use
@@ -124,7 +124,7 @@ class Selection(Deferred):
     ndimension = dim
 
     def count(self) -> Any:
-        """Return how many indices of the axis are selected, a traced number."""
+        """Return the number of indices of the axis that are selected, a traced number."""
         if self.fits is not None:
             raise self.refuse("the size")
         return number(self.mask.array.sum())
@@ -176,12 +176,12 @@ class Selection(Deferred):
         return self.of(found, self.at - (axis < self.at and found.ndim < self.ndim))
 
     def along(self, mask: Any) -> Any:
-        """Return the array of a mask as one that broadcasts with that of `whole`."""
+        """Return the array of a mask in a shape that broadcasts with `whole`."""
         return mask.reshape((1,) * self.at + mask.shape + (1,) * (self.ndim - self.at - 1))
 
 
 def takes_selections(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Mark a method of tensors that knows selections, or passes them to the table."""
+    """Mark a method of tensors that takes selections, or passes them to the table."""
     function.takes_selections = True  # type: ignore[attr-defined]
     return function
 
@@ -194,7 +194,7 @@ def holds_selection(values: Iterable[Any]) -> bool:
 
 
 def flatten_masked(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
-    """Return what a mask over some axes of a tensor selects, the first of which is `at`; not yet protected.
+    """Return the selection by a mask over some axes of a tensor, the first of which is `at`; without `protect`.
 
     Raises:
         IndexError: the mask has another shape than these axes.
@@ -216,9 +216,9 @@ def flatten_masked(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
 
 
 def protect(x: Selection) -> Selection:
-    """Return a selection in which elements that are not selected equal one that is, and get no gradient.
+    """Return a selection in which a selected element replaces those that are not selected, which get no gradient.
 
-    What is computed of them is then as finite as the rest, and so are its derivatives.
+    So functions and derivatives that are finite for the selected elements are finite for all.
     """
     if not x.whole.layout.size:
         return x
@@ -249,22 +249,22 @@ def find_indices(mask: Tensor) -> tuple[Selection, ...]:
 
 
 def have_same_mask(a: Selection, b: Selection) -> bool:
-    """Return whether two selections are surely of the same indices of axes that broadcasting aligns."""
+    """Return whether two selections are known to have the same mask, on axes that broadcasting aligns."""
     return are_same(a.mask, b.mask) and a.ndim - a.at == b.ndim - b.at
 
 
 def both_fit(a: Value | None, b: Value | None) -> Value | None:
-    """Return whether two conditions hold, None for one that always does."""
+    """Return the conjunction of two conditions; None is a condition that always holds."""
     if a is None or b is None or a is b:
         return a if b is None else b
     return compute(lambda x, y: (x & y,), [a, b], "")[0]
 
 
 def fit(x: Any, like: Selection) -> tuple[Any, Value | None]:
-    """Return an operand as one that broadcasts with the whole tensor of a selection, and whether its size fits.
+    """Return an operand in a form that broadcasts with the whole tensor of a selection, and whether its size fits.
 
     Raises:
-        NotSupported: another mask selects it, or it has more axes.
+        NotSupported: the operand is selected by another mask, or has more axes.
     """
     if type(x) is Selection:
         if not have_same_mask(x, like):
@@ -294,12 +294,12 @@ def fit(x: Any, like: Selection) -> tuple[Any, Value | None]:
 
 
 def move(x: Selection, like: Selection, *, may_be_longer: bool = False) -> Selection:
-    """Return the elements of one selection, in their order, where the mask of another one selects.
+    """Return the elements of a selection, in their order, at the selected positions of another one.
 
     Args:
         x: the elements.
-        like: the other selection.
-        may_be_longer: whether those that are left over are dropped, instead of an error.
+        like: the selection with the positions.
+        may_be_longer: whether extra elements are dropped, instead of an error.
     """
     if x.ndim - x.at != like.ndim - like.at:
         raise NotSupported("a write between what traced masks select along different axes", "use torch.where")
@@ -315,7 +315,7 @@ def move(x: Selection, like: Selection, *, may_be_longer: bool = False) -> Selec
 
 
 def settle(x: Tensor, *conditions: Value | None) -> Tensor:
-    """Return a result that is NaN where a condition does not hold, under which PyTorch would raise.
+    """Return a result that becomes NaN if a condition does not hold, where PyTorch would raise.
 
     Raises:
         NotSupported: the result's dtype does not have NaN.

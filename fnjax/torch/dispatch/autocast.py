@@ -1,4 +1,4 @@
-"""torch.autocast: operations that compute in 16 bits, and those that compute in float32, as PyTorch lists them.
+"""torch.autocast: the operations that compute in 16 bits, and those that compute in float32, by PyTorch's lists.
 
 The lists are those of aten/src/ATen/autocast_mode.h and .cpp for CUDA and for CPUs. All tensors are on one device here:
 the innermost block decides, with the list of its device.
@@ -56,7 +56,7 @@ def _check_device(device_type: str) -> None:
 
 
 def find_block(device_type: str) -> tuple[dtype, bool]:
-    """Return the dtype of the innermost block of a device, and whether it is switched on."""
+    """Return the dtype of the innermost block for a device, and whether autocast is enabled in it."""
     _check_device(device_type)
     blocks = (block for block in AUTOCAST.value if block[0] == device_type)
     _, name, enabled = next(blocks, (device_type, _DEFAULTS[device_type].name, False))
@@ -67,9 +67,9 @@ class Autocast(Block):
     """torch.autocast: a block, or a decorator.
 
     Args:
-        device_type: `cpu` or `cuda`, which says what list of operations applies.
-        dtype: float16 or bfloat16; anything else switches it off, as PyTorch does.
-        enabled: False runs the block as if no autocast were around it.
+        device_type: `cpu` or `cuda`, whose list of operations applies.
+        dtype: float16 or bfloat16; other dtypes disable autocast, as in PyTorch.
+        enabled: False disables autocast in the block.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Autocast(Block):
         self._enabled = bool(enabled) and self.fast_dtype.name in {"float16", "bfloat16"}
 
     def open(self) -> AbstractContextManager[Any]:
-        """Return what makes the block a part of JAX's key."""
+        """Return the context manager of the block; the block is a part of the key of jax.jit's cache."""
         block: AbstractContextManager[Any] = AUTOCAST(
             ((self.device, self.fast_dtype.name, self._enabled), *AUTOCAST.value)
         )
@@ -93,11 +93,11 @@ class Autocast(Block):
 
 
 def cast_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return the arguments of an operation as autocast casts them.
+    """Return the arguments of an operation, cast by the rules of autocast.
 
     Raises:
-        NotSupported: PyTorch computes parts of it in two dtypes.
-        RuntimeError: PyTorch refuses it.
+        NotSupported: PyTorch computes the operation in two dtypes.
+        RuntimeError: PyTorch refuses the operation under autocast.
     """
     device, narrow, enabled = AUTOCAST.value[0]
     operation = find_operation(name)
@@ -128,7 +128,7 @@ def cast_arguments(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) ->
 
 
 def _list_floats(values: Any) -> list[Tensor]:
-    """Return the tensors among arguments, and in their lists, that are cast: floats but float64."""
+    """Return the tensors that autocast casts, among arguments and in their lists: floats other than float64."""
     if isinstance(values, (list, tuple)):
         return [x for v in values for x in _list_floats(v)]
     is_float = isinstance(values, Tensor) and values.dtype.is_floating_point
@@ -136,7 +136,7 @@ def _list_floats(values: Any) -> list[Tensor]:
 
 
 def cast(value: Any, own: dtype) -> Any:
-    """Return a value with its floats in a dtype, but those of float64, also in lists, tuples and dicts."""
+    """Return a value with float tensors cast to a dtype, except float64, also in lists, tuples and dicts."""
     if isinstance(value, dict):
         return {k: cast(v, own) for k, v in value.items()}
     if type(value) in {list, tuple}:
@@ -145,7 +145,7 @@ def cast(value: Any, own: dtype) -> Any:
 
 
 def custom_fwd(fwd: Any = None, *, device_type: str = "cuda", cast_inputs: Any = None) -> Any:
-    """Return a forward for autocast: with `cast_inputs` its floats are cast, and the block is switched off in it."""
+    """Return a forward for autocast; with `cast_inputs`, its floats are cast, and it runs with autocast disabled."""
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
@@ -163,7 +163,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str = "cuda", cast_inputs: Any =
 
 
 def custom_bwd(bwd: Any = None, *, device_type: str = "cuda") -> Any:
-    """Return a backward that runs in the block that forward ran in."""
+    """Return a backward that runs under the autocast of its forward."""
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 

@@ -17,7 +17,7 @@ from fnjax.torch.memory.tensor import Tensor, is_known
 
 
 def list_members(values: Iterable[Any]) -> list[Any]:
-    """Return arguments, those that are lists and tuples by their members."""
+    """Return arguments, with lists and tuples replaced by their members."""
     return [x for v in values for x in (v if isinstance(v, (list, tuple)) else (v,))]
 
 
@@ -51,7 +51,7 @@ class BoundCall:
         return type(value) is not type(known) or value != known
 
     def read_literal(self, name: str) -> Any:
-        """Return the value of a parameter; MISSING of a tensor."""
+        """Return the value of a parameter; MISSING for a tensor."""
         value = self._get(name)
         return MISSING if isinstance(value, Tensor) or callable(value) else value
 
@@ -103,7 +103,7 @@ class BoundCall:
         return isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape
 
     def list_section_starts(self, name: str) -> list[str]:
-        """Return []: the support function finds them."""
+        """Return []: the support function computes the starts."""
         return []
 
     def is_positive(self, name: str) -> bool:
@@ -133,7 +133,7 @@ def bind(operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 
 def _gather(name: str, values: list[Any]) -> Any:
-    """Return what a variadic parameter takes: one sequence, or a tuple of all."""
+    """Return the value of a variadic parameter: the one sequence, or a tuple of all arguments."""
     one = len(values) == 1 and (name == "data" or not isinstance(values[0], Tensor))
     return values[0] if one else tuple(values)
 

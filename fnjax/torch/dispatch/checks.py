@@ -16,7 +16,7 @@ _Values = Mapping[str, Any]
 
 
 def _check_divisor(name: str, values: _Values) -> None:
-    """Refuse an integer zero as a divisor, where it is known: what is traced gives numbers without meaning."""
+    """Raise PyTorch's error for a concrete integer zero as a divisor; a traced one gives undefined numbers."""
     x, y = values["input"], values["other"]
     if name == "div" and not values.get("rounding_mode"):
         return
@@ -28,7 +28,7 @@ def _check_divisor(name: str, values: _Values) -> None:
 
 
 def _check_not_empty(name: str, values: _Values) -> None:
-    """Refuse a reduction that has no result for no elements."""
+    """Raise PyTorch's error for a reduction of no elements that has no neutral element."""
     x, dim = values["input"], values.get("dim")
     if not isinstance(x, Tensor) or x.layout.size:
         return
@@ -53,15 +53,15 @@ def _check_quantile(name: str, values: _Values) -> None:
 
 
 class _Range(NamedTuple):
-    """Range of the known indices of an operation, as PyTorch checks it.
+    """Range that PyTorch checks concrete indices of an operation for.
 
     Attributes:
-        indices: the parameter that holds them.
-        tensor: the parameter whose size they are below.
-        axis: its axis, or the parameter that gives it; None for the number of all elements.
+        indices: the parameter that has the indices.
+        tensor: the parameter whose size is their upper bound.
+        axis: the axis of that size, or the parameter that names it; None for the number of all elements.
         error: PyTorch's exception.
         lowest: the least index; None for minus the size.
-        text: of the exception.
+        text: the exception's text.
     """
 
     indices: str
@@ -91,7 +91,7 @@ _RANGES = {
 
 
 def _check_range(name: str, values: _Values) -> None:
-    """Raise PyTorch's exception for known indices that are out of range."""
+    """Raise PyTorch's exception for concrete indices that are out of range."""
     own = _RANGES.get(name)
     if own is None:
         return
@@ -116,7 +116,7 @@ _CHECKS: dict[str, Callable[[str, _Values], None]] = {
 
 
 def reads_elements(name: str) -> bool:
-    """Return whether the elements of tensors decide the checks of an operation; else dtypes and shapes do."""
+    """Return whether the checks of an operation depend on the elements of tensors, not on dtypes and shapes alone."""
     return name in _RANGES or _CHECKS.get(name) is _check_divisor
 
 

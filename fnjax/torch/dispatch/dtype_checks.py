@@ -35,7 +35,7 @@ class _Spelled(str):
 
     @property
     def c(self) -> str:
-        """The name of its C++ type."""
+        """The name of the C++ type."""
         return _IN_C.get(self, self)
 
 
@@ -43,9 +43,9 @@ class _Refused(NamedTuple):
     """Dtypes that an operation refuses.
 
     Attributes:
-        kinds: of dtypes; the highest of all tensors counts.
-        text: of PyTorch's exception, with the name of the operation and of the dtype.
-        parameters: those whose dtypes are looked at; empty for all.
+        kinds: the kinds of dtypes that are refused; the highest kind of all tensors counts.
+        text: the text of PyTorch's exception, with the name of the operation and of the dtype.
+        parameters: the parameters whose dtypes are checked; empty for all.
         each: whether any tensor of the kinds is refused.
     """
 

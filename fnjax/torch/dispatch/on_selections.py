@@ -1,4 +1,4 @@
-"""Operations of the table on what a traced mask selects: all that is not here is refused."""
+"""Operations of the table on selections by a traced mask; operations without a rule here are refused."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def _is_neutral(call: BoundCall, name: str, axes: set[int]) -> bool:
 
 
 def _fill(x: Selection, number: float, conditions: list[Value | None]) -> Tensor:
-    """Return the whole tensor with one number where nothing is selected."""
+    """Return the whole tensor with one number in place of the elements that are not selected."""
     own = x.dtype.array
     if not np.isfinite(number) and x.dtype.kind not in {"float", "complex"}:
         settle(x.whole, *conditions)

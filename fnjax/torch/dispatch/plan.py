@@ -1,7 +1,7 @@
 """Plans: how an operation of the table runs on arguments of one signature.
 
-All that dtypes, shapes, strides and Python values decide is decided once: the template, the dtype to which tensors are
-cast, the dtype and the strides of the results.
+Everything that depends on dtypes, shapes, strides and Python values alone is computed once: the template, the dtype to
+which tensors are cast, the dtype and the strides of the results.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class Plan:
         self._results: dict[Any, tuple[dtype, Any, Strides | None]] = {}
 
     def share(self) -> None:
-        """Let JAX keep the trace of the function, and its derivatives, for other calls in programs that it traces."""
+        """Make JAX cache the trace of the function and of its derivatives, for later calls in traced programs."""
         self._traced = jax.jit(self._call, static_argnums=0, inline=INLINE_EARLY)
 
     def _place(self, name: str, value: Any, tensors: list[Tensor]) -> Any:
@@ -210,7 +210,7 @@ class Plan:
         return tuple(out) if isinstance(out, list) else out
 
     def _make_result(self, index: int, value: Value, tensors: Sequence[Tensor]) -> Tensor:
-        """Return the tensor of a result."""
+        """Return a result as a tensor."""
         if not isinstance(value.array, jax.Array):
             value.array = jnp.asarray(value.array)
         found, shape = value.array.dtype, value.array.shape
@@ -230,7 +230,7 @@ class Plan:
 
 
 def _to_jax(value: Any) -> Any:
-    """Return an argument as templates take it."""
+    """Return an argument in the form that templates take."""
     if type(value) is list:
         return [_to_jax(v) for v in value]
     if isinstance(value, dtype) or (isinstance(value, type) and value in {bool, int, float, complex}):

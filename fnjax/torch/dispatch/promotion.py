@@ -27,7 +27,7 @@ _JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_redu
 def find_result_dtype(
     result: dtype | None, value: Value, index: int, overload: Overload, tensors: Sequence[Tensor]
 ) -> dtype | None:
-    """Return torch's dtype of one of several results; None if it is that of the array."""
+    """Return torch's dtype of a result, by its index; None for the dtype of its array."""
     kind = np.dtype(value.array.dtype).kind
     if overload.result != "pair":
         indices = index > 0 and kind in "iu" and result is not None and result.kind != "int"
@@ -38,7 +38,10 @@ def find_result_dtype(
 
 
 def find_same(value: Value, tensors: Sequence[Tensor]) -> dtype | None:
-    """Return the first tensor's dtype, else the default one, if the array is of it: int32 may be torch's int64."""
+    """Return the first tensor's dtype, else the default dtype, if it maps to the array's; else None.
+
+    Without 64 bits several dtypes of torch map to one of JAX: the array of an int64 tensor has int32.
+    """
     candidates = [tensors[0].dtype] if tensors else []
     if (default := default_dtype()) is not FLOAT32 and all(t.dtype.kind in {"bool", "int"} for t in tensors):
         candidates += [default, default.to_complex()]
@@ -51,7 +54,7 @@ def name_of(call: BoundCall) -> str:
 
 
 def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | None, dtype | None]:
-    """Return the dtype to which tensors are cast before an operation, and that of its result; None: as they are."""
+    """Return the dtype to which tensors are cast before an operation, and the result's dtype; None for no change."""
     overload, first = call.overload, call.operation.first
     tensors: list[Tensor] = []
     numbers: list[Iterable[type]] = []  # of each number the types of which it may be
@@ -122,7 +125,7 @@ def _find_common(tensors: Sequence[Tensor], numbers: Sequence[Iterable[type]], *
     """Return the dtype in which an operation computes.
 
     Raises:
-        NotSupported: the type of a number decides it, and shows in the result, and JAX decides on the type.
+        NotSupported: the dtype depends on the type of a traced number, which a traced test decides.
     """
     given = [(t.dtype, t.ndim) for t in tensors]
     found = {result_type(given, kinds) for kinds in itertools.product(*numbers)}

@@ -35,12 +35,12 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, has_operan
 
     Args:
         name: the operation.
-        args: the arguments by place.
-        kwargs: those by name.
-        has_operands: whether traced numbers among them are operands by now.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        has_operands: whether traced numbers among the arguments have been replaced by operands.
 
     Raises:
-        NotSupported: the table does not have it, or not in this form.
+        NotSupported: the table does not have the operation, or not for such arguments.
     """
     if AUTOCAST.value and (has_operands or not _holds_deferred(args, kwargs)):
         args, kwargs = cast_arguments(name, args, kwargs)
@@ -69,13 +69,13 @@ def _holds_deferred(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
 
 
 def _find_key(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors: list[Tensor]) -> Any:
-    """Return the signature of a call; None where it has values that a plan must not keep.
+    """Return the signature of a call, the key of its plan; None if it has arguments that cannot be part of a key.
 
     Args:
         name: the operation.
-        args: the arguments by place.
-        kwargs: those by name.
-        tensors: a list to which the tensors among them are added.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        tensors: a list to which the tensors among the arguments are added.
     """
     is_wide = jax.config.jax_enable_x64  # type: ignore[attr-defined] # JAX sets it
     parts: list[Any] = [name, default_dtype().name, is_wide, *kwargs]
@@ -88,7 +88,7 @@ def _find_key(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], tensors
 
 
 def _add_to_key(values: Sequence[Any], parts: list[Any], tensors: list[Tensor]) -> bool:
-    """Add what decides on values to a signature; return whether a plan may keep them."""
+    """Add arguments to a signature, tensors by dtype, shape and strides; return False if one cannot be in a key."""
     for value in values:
         kind: Any = type(value)
         if isinstance(value, Tensor):
@@ -113,11 +113,11 @@ def _add_to_key(values: Sequence[Any], parts: list[Any], tensors: list[Tensor]) 
 
 
 def _run_call(call: BoundCall, key: Any = None, given: Sequence[Tensor] = ()) -> Any:
-    """Run a call that is bound.
+    """Run a call whose arguments are bound.
 
     Args:
         call: the call.
-        key: its signature, by which others find the plan for it; None for none.
+        key: the signature under which its plan is cached; None to cache no plan.
         given: the tensors of the signature.
     """
     if holds_selection(call.values.values()):
@@ -142,7 +142,7 @@ def _is_tensor_itself(value: Any) -> bool:
 
 
 def _lift(call: BoundCall) -> BoundCall | None:
-    """Return a call along axis 0 of a tensor without axes as one of tensors with one axis; None for all others."""
+    """Return a call along axis 0 of a 0-d tensor as a call of 1-d tensors; None for all other calls."""
     dim = call.values.get("dims" if name_of(call) == "flip" else "dim")
     x = next(iter(call.values.values()), None)
     if (

@@ -69,7 +69,7 @@ def _check_linear(name: str, values: _Values) -> None:
 
 
 def _check_index(name: str, values: _Values) -> None:
-    """Check the index of gather and scatter, and what is scattered."""
+    """Check the index of gather and scatter, and the source of scatter."""
     dim, source = values["dim"], values.get("src")
     own, at = _shape(values["input"]), _shape(values["index"])
     if math.prod(at) == 0:
@@ -98,7 +98,7 @@ def _check_index(name: str, values: _Values) -> None:
 
 
 def _check_vector(name: str, values: _Values) -> None:
-    """Check the index of index_select, and of what writes at an index."""
+    """Check the index of index_select, and of index_add, index_copy and index_fill."""
     index, source, dim = values["index"], values.get("source"), values["dim"]
     if index.ndim > 1:
         raise IndexError(f"{name}(): Index is supposed to be a vector")
@@ -166,7 +166,7 @@ def _check_pool(name: str, values: _Values) -> None:
 
 
 def _list_windows(values: _Values, sizes: Sequence[int], kernel: Any) -> tuple[list[int], list[int]]:
-    """Return the sizes with padding, and those of the window with its gaps."""
+    """Return the sizes with padding, and the sizes of the dilated window."""
     given = (kernel, values.get("padding") or 0, values.get("dilation") or 1)
     lists = [[*v] if isinstance(v, (tuple, list)) else [v] for v in given]
     windows, padding, dilation = (v * len(sizes) if len(v) == 1 else v for v in lists)

@@ -56,7 +56,7 @@ _ROUNDED = {"Div": "_quotient", "Pow": "_power", "jnp.mean": "_mean", "jax.lax.r
 def compile_template(name: str, text: str, parameters: tuple[str, ...], omitted: frozenset[str]) -> Callable[..., Any]:
     """Return a template as a function of its parameters, which rounds as PyTorch does.
 
-    A keyword that just hands on an omitted parameter is left out.
+    A keyword argument that only passes an omitted parameter is left out.
     """
     names, tree = _names(), _parse(text)
     source_of = text.encode()
@@ -107,10 +107,10 @@ def find_template(call: BoundCall) -> str:
 
 
 def check_read(call: BoundCall) -> None:
-    """Raise where an argument is given that the template does not read.
+    """Check that the template reads all arguments that are passed.
 
     Raises:
-        NotSupported: the first such argument.
+        NotSupported: the template does not read an argument.
     """
     text = call.overload.template
     if not isinstance(text, str):  # a function, which asks for what it needs

@@ -1,4 +1,4 @@
-"""Launches of Triton kernels on tensors: what a kernel stores is written into the tensors that it was given."""
+"""Launches of Triton kernels on tensors: what a kernel stores is written into the tensors that it was passed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]) -> None:
     """Run `kernel[grid](*args, **named)` with tensors among the arguments.
 
-    A kernel gets a tensor's storage from the tensor's offset on, so that the strides that a launcher hands over are
-    true, and that a pointer to `x[0]` leads to the other rows. Where it stores to several tensors of one storage, only
-    their elements change.
+    A kernel gets a tensor's storage from the tensor's offset on, so that the strides that a launcher passes are valid,
+    and a pointer to `x[0]` reaches the other rows. If it stores to several tensors of one storage, only their elements
+    change.
 
     Args:
-        kernel: of fnjax.triton.
-        grid: as in Triton.
+        kernel: a kernel of fnjax.triton.
+        grid: the grid, as in Triton.
         args: tensors, numbers, tuples of these.
-        named: likewise, and options of the compiler.
+        named: keyword arguments, likewise, and options of the compiler.
     """
     note_launch()
     tensors = [t for x in iter_members((*args, *named.values())) if isinstance(t := _base(x), Tensor)]
@@ -77,12 +77,12 @@ def _base(x: Any) -> Any:
 
 
 def _is_whole(x: Tensor) -> bool:
-    """Return whether a tensor is all of its storage, in order; a component of complex elements is copied."""
+    """Return whether a tensor covers its storage in the order of memory; True for a component of complex elements."""
     return bool(x.part) or (layouts.is_contiguous(x.layout) and x.layout.size == x.memory.layout.size)
 
 
 def _show(x: Tensor, array: jax.Array, plain: bool) -> Tensor:
-    """Return a pointer's array as the tensor that hooks get; the kernel sees their writes to it."""
+    """Return a pointer's array as the tensor that launch hooks get; the kernel sees their writes to it."""
     whole = layouts.make_layout(array.shape)
     layout = whole if plain else np.lib.stride_tricks.as_strided(whole, x.layout.shape, x.layout.strides)
     return Tensor.over(Storage(Value(array), whole), layout, x.dtype)
@@ -93,18 +93,18 @@ def _take(x: Any) -> Any:
 
 
 def _value_of(x: Tensor) -> Value:
-    """Return the value of a tensor's storage, a constant for a detached tensor."""
+    """Return the value of a tensor's storage; without gradient for a detached tensor."""
     value = x.memory.value
     return Value(jax.lax.stop_gradient(value.array)) if x._detached else value
 
 
 def _flatten(x: Tensor, array: jax.Array) -> jax.Array:
-    """Return a storage's array from a tensor's offset on."""
+    """Return a storage's elements from a tensor's offset on."""
     return layouts.flatten(array, x.memory.layout)[layouts.offset_of(x.layout) :]
 
 
 def _leave(x: Tensor, target: Tensor, result: jax.Array) -> jax.Array:
-    """Return the elements of a tensor of the same storage, after a kernel whose pointer was to x."""
+    """Return the elements of `target`, on the same storage as `x`, after a kernel has written to the pointer of `x`."""
     memory, whole = x.memory.value.array, layouts.show_flat(x.memory.layout)
     shown = whole[layouts.offset_of(x.layout) :]
     flat = layouts.write(layouts.flatten(memory, x.memory.layout), shown, whole, result)

@@ -1,1 +1,1 @@
-"""NumPy and SciPy on the host: recorded calls, the values that they give, and the modules of loaded files."""
+"""NumPy and SciPy on the host: recorded calls, their results (HostValue), and the modules that loaded files see."""

@@ -1,10 +1,10 @@
 """NumPy and SciPy on tensors that JAX traces: calls are recorded, and made on the host when the program runs.
 
-`x.numpy()` of a traced tensor is a HostValue. A call with one is made at once on an array of ones of the same shape and
-dtype, which gives the result's; for the functions of the table these follow from those of the arguments, and all
-others are refused. It shares memory as NumPy's arrays do. A tensor that is made of a host value is the result of a
-jax.pure_callback that makes the recorded calls in their order on the real arrays. Gradients do not flow through it, as
-they do not through NumPy in PyTorch.
+`x.numpy()` of a traced tensor is a HostValue. A call with a HostValue is made while JAX traces on a sample, an array of
+ones of the same shape and dtype, to find the result's shape and dtype. That is right for the functions of the table,
+whose results have shapes and dtypes that depend on those of the arguments alone; all others are refused. HostValues
+share memory as NumPy's arrays do. A tensor made from a HostValue is the result of a jax.pure_callback that makes the
+recorded calls in their order on the real arrays. As through NumPy in PyTorch, no gradient flows through it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FRESH = "write into an array of np.zeros, np.ones, np.empty or np.full that is m
 
 
 def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
-    """Return a traced tensor on the host; both share memory."""
+    """Return a traced tensor as a HostValue; both share memory."""
     whole = tensor.memory.layout
     if shared and not tensor.is_contiguous() and not tensor.part:  # NumPy's views depend on the strides
         flat = layouts.show_flat(whole)[layouts.offset_of(tensor.layout) :]
@@ -53,12 +53,12 @@ def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
 
 
 def is_traced(value: Any) -> bool:
-    """Return whether a value is a host value or a tensor that is not known."""
+    """Return whether a value is a HostValue, a traced number or a traced tensor."""
     return isinstance(value, (HostValue, Number)) or (isinstance(value, Tensor) and not is_known(value.array))
 
 
 def _enter(value: Any) -> Any:
-    """Return an argument as the recorded call gets it."""
+    """Return an argument in the form that a recorded call takes."""
     if isinstance(value, Tensor):
         if is_known(value.array):
             value = np.asarray(value.array, value.dtype.numpy)
@@ -70,25 +70,25 @@ def _enter(value: Any) -> Any:
 
 
 def _copy(value: Any) -> Any:
-    """Return a copy of an array: whoever changes the array later does not change the recorded call."""
+    """Return a copy of an array, so that later writes to the array do not change the recorded call."""
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
 def record(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], name: str = "", row: Row | None = None
 ) -> Any:
-    """Record a call with host values; return its result, with host values in it.
+    """Record a call with HostValues; return its result, which consists of HostValues.
 
     Args:
-        function: what is called.
+        function: the function of NumPy or SciPy.
         args: the positional arguments.
         kwargs: the keyword arguments.
         name: the name of the call, for messages.
         row: the function's row of the table.
 
     Raises:
-        NotSupported: values may decide the shape or dtype of the result, the call fails for arrays of these shapes and
-            dtypes, or it changes in a traced branch an array in place.
+        NotSupported: the shape or dtype of the result may depend on values, the call fails for arrays of these shapes
+            and dtypes, or it changes an array in place in a traced branch.
     """
     name = name or f"{getattr(function, '__module__', '')}.{getattr(function, '__name__', 'a function')}"
     args, kwargs = map_leaves(_enter, (tuple(args), dict(kwargs)))
@@ -157,8 +157,8 @@ def _try_call(
     """Make a call on samples.
 
     Returns:
-        The result, the values that are written to, those that the result may share memory with, and their samples where
-        values decide which part it shares.
+        The result, the HostValues that are written to, those that the result may share memory with, and their samples
+        if it depends on values which part it shares.
     """
     if row is None:
         raise _refuse(name)
@@ -206,7 +206,7 @@ def _refuse(name: str, what: str = "traced values") -> NotSupported:
 
 
 def _note_changes(found: Any, written: Sequence[HostValue], aliases: Sequence[HostValue], name: str) -> Any:
-    """Record what a call with known values changed; return its result, which is known."""
+    """Record the writes of a call with concrete values; return its result, which is concrete."""
     if aliases:
         raise NotSupported(f"{name}, which returns memory of an array that JAX may trace", REMEDY)
     for value in written:
@@ -217,10 +217,10 @@ def _note_changes(found: Any, written: Sequence[HostValue], aliases: Sequence[Ho
 
 
 class RealOrComplex(Deferred):
-    """Array that is real or complex as values decide: its parts are known.
+    """Array whose dtype, real or complex, depends on values; its real and imaginary parts are available.
 
     Args:
-        value: the array as a complex one.
+        value: the array, cast to a complex dtype.
     """
 
     __slots__ = ("_value",)
@@ -235,7 +235,7 @@ class RealOrComplex(Deferred):
 
     @property
     def imag(self) -> HostValue:
-        """The imaginary part, zeros of a real array."""
+        """The imaginary part; zeros if the array is real."""
         return self._value.imag
 
     def refuse(self, use: str = "") -> NotSupported:
@@ -254,7 +254,7 @@ def _is_numeric(value: Any) -> bool:
 
 
 def _set_to_ones(sample: Any) -> Any:
-    """Return a sample of ones, the same array where it is one."""
+    """Set a sample that is an array to ones, and return it; for a number return 1."""
     if not isinstance(sample, np.ndarray):
         return type(sample)(1)
     if sample.flags.owndata and sample.flags.writeable:
@@ -263,7 +263,7 @@ def _set_to_ones(sample: Any) -> Any:
 
 
 def _make_sample(sample: Any, role: str) -> Any:
-    """Return a sample for positions or for a matrix that is inverted: zeros, or the unit matrix."""
+    """Return a sample for an argument by its role: zeros for indices, the unit matrix for a matrix to invert."""
     if not isinstance(sample, np.ndarray):
         return type(sample)(role == "unit")
     made = np.zeros_like(sample)
@@ -275,12 +275,12 @@ def _make_sample(sample: Any, role: str) -> Any:
 
 
 def enter_host(data: Any) -> Any:
-    """Return data for a tensor with tensors in place of host values."""
+    """Return data with tensors in place of HostValues."""
     return map_leaves(lambda x: x.to_tensor() if isinstance(x, HostValue) else x, data)
 
 
 def choose(test: Any, a: Any, b: Any, name: str) -> Any:
-    """Return one of two values, at least one of them of the host, by a traced condition.
+    """Select one of two values, of which at least one is a HostValue, by a traced condition.
 
     Args:
         test: the condition.

@@ -1,4 +1,4 @@
-"""Table of the functions of NumPy and SciPy of whose results shapes and dtypes are known before the values are."""
+"""Table of the functions of NumPy and SciPy whose results have shapes and dtypes that do not depend on values."""
 
 from __future__ import annotations
 
@@ -285,7 +285,7 @@ at: a= @indices *b
 
 
 def has_known_size(index: Any) -> bool:
-    """Return whether the shapes of an array and of an index decide the shape of what the index selects."""
+    """Return whether the shape of the selected elements depends on shapes alone, not on the values of the index."""
     for part in index if isinstance(index, tuple) else (index,):
         traced = list_values(part)
         if traced and (isinstance(part, slice) or any(np.asarray(v.sample).dtype == bool for v in traced)):
@@ -321,10 +321,10 @@ class Row:
     Attributes:
         parameters: names and roles ("", "known", "written", "index", "unit", "shared") in the order of the parameters.
         rest: the name and role of the arguments after those.
-        options: the roles of arguments that are given by name alone.
-        condition: arguments by name → whether the result is known.
-        is_fact: whether the result tells of shapes and dtypes alone.
-        is_real_or_complex: whether values of real arguments decide if the result is complex.
+        options: the roles of keyword-only arguments.
+        condition: arguments by name → whether the shape and dtype of the result are known.
+        is_fact: whether the result depends on shapes and dtypes alone.
+        is_real_or_complex: whether it depends on the values of real arguments if the result is complex.
     """
 
     parameters: Sequence[tuple[str, str]]

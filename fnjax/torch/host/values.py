@@ -1,4 +1,4 @@
-"""Values of the host, and the recorded calls of NumPy that compute them when the program runs."""
+"""HostValues, and the recorded calls of NumPy that compute them when the program runs."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Step:
     """A recorded call.
 
     Attributes:
-        serial: orders the calls.
+        serial: a number that is larger than those of all earlier calls.
         results: the call's result, with a HostValue for each value.
-        writes: whether it may change its arguments.
+        writes: whether the call may change its arguments.
     """
 
     serial: int
@@ -44,13 +44,13 @@ class Step:
 
 
 class Recording:
-    """Calls on host values that may share memory.
+    """Calls on HostValues that may share memory.
 
     Attributes:
         steps: the calls.
-        leaves: by the id of a host value the value, and the array of JAX that it is a copy of.
-        shared: tensors that share memory with host values, and the storage's version when they last agreed.
-        merged: the recording that goes on in place of this one.
+        leaves: the HostValues that are copies of JAX arrays, by their ids: the HostValue and the array.
+        shared: tensors that share memory with HostValues, and the storage's version when they were last synchronised.
+        merged: the recording into which this one was merged, or None.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class Recording:
         other.merged = self
 
     def refresh(self) -> None:
-        """Record the writes of torch to tensors that share memory with host values."""
+        """Record the writes of torch to tensors that share memory with HostValues."""
         for i, (tensor, value, version) in enumerate(self.shared):
             if tensor.memory.version != version:
                 self.shared[i] = tensor, value, tensor.memory.version
@@ -90,7 +90,7 @@ class Recording:
                 self.shared[i] = tensor, value, tensor.memory.version
 
     def replay(self, wanted: HostValue) -> Any:
-        """Return the array of a host value, as a callback makes it."""
+        """Return a HostValue as a JAX array: the result of a callback that makes the calls."""
         needed, steps = {id(wanted)}, list[Step]()
         for step in reversed(self.steps):
             if step.writes or any(id(x) in needed for x in list_values(step.results)):
@@ -126,7 +126,7 @@ class Recording:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Slot:
-    """Place of a host value in a recorded program, and what is known of the value."""
+    """Index of a HostValue in a recorded program, with its name, shape and dtype."""
 
     index: int
     name: str
@@ -141,14 +141,14 @@ def _make_error(name: str) -> Callable[[], Exception]:
 
 
 class HostValue:
-    """A value of the host that is there when the program runs.
+    """Array or number of NumPy that is computed on the host when the program runs.
 
     Args:
         recording: the calls that compute it.
-        sample: an array, or a number, of its type, shape and dtype, and of its place in memory. Its elements count only
-            while nothing that JAX traces went into it.
+        sample: an array, or a number, of its type, shape, dtype and position in memory. Its elements are valid only if
+            the value does not depend on what JAX traces.
         name: the name of the call, for messages.
-        is_placed: whether its place in memory is that of the sample, and not one that values decide.
+        is_placed: whether its position in memory is that of the sample; False if the position depends on values.
     """
 
     __slots__ = ("__weakref__", "_recording", "is_placed", "name", "sample")
@@ -159,19 +159,19 @@ class HostValue:
 
     @property
     def recording(self) -> Recording:
-        """The recording that it belongs to now."""
+        """The recording that the value belongs to now."""
         while self._recording.merged is not None:
             self._recording = self._recording.merged
         return self._recording
 
     @property
     def is_known(self) -> bool:
-        """True if nothing that JAX traces went into it."""
+        """True if the value does not depend on what JAX traces."""
         self.recording.refresh()
         return not self.recording.leaves
 
     def known(self, what: str) -> Any:
-        """Return its value.
+        """Return the concrete value.
 
         Raises:
             NotSupported: the value depends on what JAX traces.
@@ -181,7 +181,7 @@ class HostValue:
         return self.sample
 
     def refuse(self, use: str) -> NotSupported:
-        """Return the exception for a use that needs its value."""
+        """Return the exception for a use that needs the concrete value."""
         return NotSupported(f"{use} of {self.name}, which is computed when the program runs", REMEDY)
 
     def to_array(self) -> Any:
@@ -194,10 +194,10 @@ class HostValue:
         return recording.replay(self)
 
     def to_tensor(self, *, shared: bool = False) -> Tensor:
-        """Return a tensor of it; a traced number for a Python number.
+        """Return the value as a tensor; a Python number as a traced number.
 
         Args:
-            shared: whether both share memory.
+            shared: whether the tensor shares memory with the value.
         """
         if shared and not self.is_placed:
             raise NotSupported(f"a tensor that shares memory with {self.name}", "use torch.tensor(a), a copy")
@@ -322,17 +322,17 @@ def dtype_of(value: Any) -> Any:
 
 
 def list_values(tree: Any) -> list[HostValue]:
-    """Return the host values in a tree."""
+    """Return the HostValues in a tree."""
     return [x for x in list_leaves(tree) if isinstance(x, HostValue)]
 
 
 def fill(tree: Any, value_of: Callable[[HostValue], Any]) -> Any:
-    """Return a tree with other values in place of its host values."""
+    """Return a tree with other values in place of its HostValues."""
     return map_leaves(lambda x: value_of(x) if isinstance(x, HostValue) else x, tree)
 
 
 def _assign(values: dict[int, Any], results: Any, found: Any) -> None:
-    """Note the parts of a call's result in their slots."""
+    """Store the parts of a call's result by the indices of their slots."""
     if isinstance(results, _Slot):
         shape, dtype = np.shape(found), dtype_of(found)
         if (shape, dtype) != (results.shape, results.dtype):

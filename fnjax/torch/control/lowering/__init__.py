@@ -1,1 +1,1 @@
-"""The source pass: control flow of a loaded function as calls of the runtime."""
+"""The source pass: lowers control flow of a loaded function to calls of the runtime."""

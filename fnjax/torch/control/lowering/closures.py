@@ -1,4 +1,4 @@
-"""Blocks of a function as closures over its variables, which run where a test or a loop's end is traced.
+"""Blocks of a function as closures over its variables, which run if a test or the end of a loop is traced.
 
 Jumps are flags there: variables of the function, which may be traced. What follows a statement that may jump is a
 closure of its own, guarded by the flags, or called at the end of the branch that does not jump.
@@ -28,7 +28,7 @@ GIVEN = "__fnjax_given__"  # the argument of a closure: no variable of the sourc
 
 
 class Closures:
-    """The closures of a function; each is made when it is asked for.
+    """The closures of a function; each is made at its first use.
 
     Args:
         scope: the function.
@@ -52,7 +52,7 @@ class Closures:
     # ------------------------------------------------------------------------------------------ closures
 
     def branch(self, node: ast.If, rest: Sequence[ast.stmt], loop: Loop | None) -> str:
-        """Return the closure of an `if` and, if it may jump, of what follows it; its argument is the test."""
+        """Return the closure of an `if`, and of the following statements if it may jump; its argument is the test."""
 
         def make() -> Block:
             kinds = (ast.Return,) if loop is None else (ast.Return, ast.Break, ast.Continue)
@@ -65,7 +65,7 @@ class Closures:
         return self._define("branch", node, make, GIVEN)
 
     def rest(self, body: Sequence[ast.stmt], loop: Loop | None) -> str:
-        """Return the closure of what follows a statement that may have jumped."""
+        """Return the closure of the statements that follow one that may have jumped."""
         return self._define("after", body[0], lambda: self._guard(body, loop))
 
     def operand(self, node: ast.expr) -> str:
@@ -75,7 +75,7 @@ class Closures:
     def loop(self, node: ast.For | ast.While, outer: Loop | None) -> str:
         """Return the closure of a loop and its `else`.
 
-        Its argument is what remains of a for loop's items, or the first test of a while loop, None if it is not known.
+        Its argument is the remaining items of a for loop; for a while loop the first test, None if not yet evaluated.
         """
         loop = self.scope.enter(node, outer)
 
@@ -98,7 +98,7 @@ class Closures:
         return self._define("loop", node, make, GIVEN)
 
     def _guard(self, body: Sequence[ast.stmt], loop: Loop | None, flags: list[str] | None = None) -> Block:
-        """Return the statement that runs a block if no jump has been taken, by the flags of the loop or these."""
+        """Return the statement that runs a block if no jump was taken: if no flag, by default the loop's, is set."""
         block = self._block("rest", body, loop)
         asked: list[ast.expr] = [load(f) for f in (self.scope.list_flags(loop) if flags is None else flags)]
         if block is None or not asked:
@@ -114,14 +114,14 @@ class Closures:
         return ast.Expr(call("if_", test, *both))
 
     def _state(self, *functions: str) -> ast.expr:
-        """Return a function over the variables that closures write: it is not called, its cells are read."""
+        """Return a function that closes over the variables that closures write; only its cells are read."""
         written = sorted(set[str]().union(*(self._written[f] for f in functions)))
         return delay(ast.Tuple([load(n) for n in written], ast.Load()))
 
     def _block(
         self, kind: str, body: Sequence[ast.stmt], loop: Loop | None, rest: Sequence[ast.stmt] = ()
     ) -> str | None:
-        """Return the closure of a block and what follows it; None if it is empty."""
+        """Return the closure of a block and of the statements that follow it; None if both are empty."""
         after = self._block("rest", rest, loop) if rest else None
         return self._define(kind, body[0], lambda: [*self.block(body, loop), *self._call(after)]) if body else after
 
@@ -149,7 +149,7 @@ class Closures:
     # ---------------------------------------------------------------------------------------- statements
 
     def block(self, body: Sequence[ast.stmt], loop: Loop | None) -> Block:
-        """Return a block in which jumps are flags, and statements that a traced value may decide on calls."""
+        """Return a block in which jumps set flags, and in which traceable statements are calls of the runtime."""
         found: Block = []
         for i, statement in enumerate(body):
             made, ends_here = self._statement(statement, body[i + 1 :], loop)
@@ -159,7 +159,7 @@ class Closures:
         return found
 
     def _statement(self, node: ast.stmt, rest: Sequence[ast.stmt], loop: Loop | None) -> tuple[Block, bool]:
-        """Return the statements of one, and whether what follows it is among them or not reached."""
+        """Return the lowered form of a statement, and whether it ends the block (includes what follows, or jumps)."""
         if isinstance(node, ast.Return):
             flags = [self.scope.returned]
             around = loop

@@ -1,4 +1,4 @@
-"""Functions whose control flow asks when it runs whether a test is traced.
+"""Lowering of functions: their control flow checks at run time whether a test is traced.
 
 A test that is known runs Python's own statement, with its jumps, exceptions and variables: `if test:` becomes
 
@@ -121,8 +121,8 @@ class _Statements:
         Args:
             body: the block.
             loop: the loop around it.
-            leave: makes the statements that end the block where closures have run what is left of it. Without them the
-                block ends by itself, and what follows the statement that it belongs to asks the flags.
+            leave: makes the statements that leave the block after closures have run the rest of it. None if the
+                statements after the block check the flags instead.
         """
         found: Block = []
         for i, node in enumerate(body):
@@ -150,7 +150,10 @@ class _Statements:
         return ast.Call(load(TRACED), [ast.Constant(closure), *args], [])
 
     def _jumped(self, body: Sequence[ast.stmt], loop: Loop | None) -> ast.expr | None:
-        """Return whether closures have taken a jump out of statements, or not decided that; None if none can."""
+        """Return the expression that is true if a jump out of statements was, or may have been, taken in closures.
+
+        None if no jump can be taken there.
+        """
         if not any(may_leave(s, loop) for s in body) or not has_traceable(body):
             return None
         asked: list[ast.expr] = [compare(f, ast.IsNot(), False) for f in self.scope.list_flags(loop)]
@@ -159,7 +162,7 @@ class _Statements:
     def _statement(
         self, node: ast.stmt, rest: Sequence[ast.stmt], loop: Loop | None, leave: Leave | None
     ) -> tuple[Block, ast.expr | None]:
-        """Return the statements of one, and the condition under which no closure has run the rest of the block."""
+        """Return the lowered form of a statement, and the condition that no closure has run the rest of the block."""
         if isinstance(node, ast.If):
             return self._if(node, rest, loop, leave)
         if isinstance(node, LOOPS):

@@ -1,4 +1,4 @@
-"""Facts of a function that lowering asks for: which jumps leave a statement, and which tests may be traced."""
+"""Analysis of a function for lowering: which jumps leave a statement, and which tests may be traced."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Loop:
 
     Attributes:
         outer: the loop around it.
-        broken: the variable that says that it has ended; empty where nothing in it breaks or returns.
-        skipped: the variable that says that its iteration has ended; empty where it has no continue.
+        broken: the flag that `break` and `return` set; "" if the loop has neither.
+        skipped: the flag that `continue` sets; "" if the loop has none.
     """
 
     outer: Loop | None
@@ -46,9 +46,9 @@ class Scope:
     Attributes:
         names: the generator of its new names.
         loops: its loops whose jumps are flags.
-        value: the variable of what it returns, where a traced test decides that.
-        returned: the flag that says that it has returned.
-        keeps_returns: whether its returns stay Python's, since closures cannot do what it does.
+        value: the variable of the returned value, where a traced test decides on the return.
+        returned: the flag that a return sets.
+        keeps_returns: whether its returns stay Python's, since its statements cannot be moved into closures.
         globals: the names that it declares global.
     """
 
@@ -64,7 +64,7 @@ class Scope:
 
     @property
     def always_returns(self) -> bool:
-        """True if control does not reach its end."""
+        """True if control does not reach the function's end."""
         last = self.node.body[-1]
         endless = isinstance(last, ast.While) and isinstance(last.test, ast.Constant) and bool(last.test.value)
         return ends(self.node.body, (ast.Return,)) or (endless and not has_loop_jump(list_blocks(last)[0], ast.Break))
@@ -81,7 +81,7 @@ class Scope:
         return self.loops[node]
 
     def is_closable(self, statement: ast.stmt, loop: Loop | None) -> bool:
-        """Return whether closures can do what a statement does, and what follows it if it may jump."""
+        """Return whether a statement, and the statements after it if it may jump, can be moved into closures."""
         if _is_bound_to_frame([statement]) or (self.keeps_returns and has([statement], ast.Return)):
             return False
         return loop is not UNFLAGGED or not may_leave(statement, loop)
@@ -120,9 +120,10 @@ def reads_frame(body: Iterable[ast.AST], names: Sequence[str] = ()) -> bool:
 
 
 def _is_bound_to_frame(body: Sequence[ast.AST]) -> bool:
-    """Return whether no closures can do what statements do.
+    """Return whether statements cannot be moved into closures.
 
-    They yield, evaluate text that reads their variables, or have a jump in a `finally`, which ends an exception.
+    Such statements yield, evaluate text that reads their variables, or have a jump in a `finally`, which swallows an
+    exception.
     """
     finals = [node.finalbody for node in walk(body) if isinstance(node, (ast.Try, ast.TryStar))]
     return (

@@ -19,7 +19,7 @@ _VALUE, _PRESENT = "__fnjax_value__", "__fnjax_present__"  # the value, without 
 
 
 class YieldItem(ast.stmt):
-    """Statement that yields a value, where a condition is true.
+    """Statement that yields a value if a condition is true.
 
     Args:
         value: the value.
@@ -33,7 +33,7 @@ class YieldItem(ast.stmt):
         self.value, self.present = value, present
 
     def lower(self) -> list[ast.stmt]:
-        """Return Python's own statements, of a value and condition that are variables."""
+        """Return the statement as Python's own statements; value and condition are variables of fixed names."""
         # The variable does not keep the value alive.
         taken: ast.expr = ast.Tuple([load(_VALUE), bind(_VALUE, ast.Constant(None))], ast.Load())
         taken = ast.Subscript(taken, ast.Constant(0), ast.Load())
@@ -46,7 +46,7 @@ class YieldItem(ast.stmt):
 
 
 def split(node: ast.If, names: Names) -> list[ast.stmt]:
-    """Return the statements that an `if` consists of: others whose branches do not yield, and yields.
+    """Return an `if` as several statements: `if` statements whose branches do not yield, and yields after them.
 
     Args:
         node: the statement.
@@ -72,7 +72,7 @@ def split(node: ast.If, names: Names) -> list[ast.stmt]:
 
 
 def _set(item: YieldItem | None, is_sure: bool) -> list[ast.stmt]:
-    """Return the statements that set the variables of the yield after a branch."""
+    """Return the statements that set the value and the condition of a yield at the end of a branch."""
     made: list[ast.stmt] = []
     if item is not None and not (isinstance(item.value, ast.Name) and item.value.id == _VALUE):
         made.append(assign(_VALUE, item.value))
@@ -90,7 +90,7 @@ def _split(node: ast.stmt, names: Names) -> list[ast.stmt]:
 
 
 def _cut(body: Sequence[ast.stmt]) -> list[tuple[list[ast.stmt], YieldItem | None]]:
-    """Return the statements before each yield, and those after the last one."""
+    """Return a body in parts: the statements before each yield with that yield, and those after the last one."""
     found: list[tuple[list[ast.stmt], YieldItem | None]] = [([], None)]
     for statement in body:
         if isinstance(statement, YieldItem):

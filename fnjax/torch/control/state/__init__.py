@@ -1,1 +1,1 @@
-"""State that a traced block may change: how it is found, put back and merged."""
+"""State that a traced block may change: how it is found, restored and merged."""

@@ -1,4 +1,4 @@
-"""Merging of what two traced branches have changed, place by place; what cannot be merged is refused by name."""
+"""Merging of the state that two traced branches have changed, place by place; other changes are refused by name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _SHOWN = ("memory", "layout", "dtype", "part", "_detached")
 
 
 def merge_places(state: State, first: Mapping[int, Content], second: Mapping[int, Content], merge: Merge) -> None:
-    """Write into the places that either of two branches has changed what they hold after both.
+    """Write the merged contents into the places that either of two branches has changed.
 
     Args:
-        state: before the branches.
-        first: what the first one has changed.
-        second: what the second one has changed.
+        state: the state before the branches.
+        first: the contents that the first branch has changed.
+        second: the contents that the second branch has changed.
         merge: (value, value, name) → the merged value.
 
     Raises:
@@ -48,7 +48,7 @@ def check_kept(state: State, changed: Mapping[int, Content]) -> None:
 
 
 def describe_place(state: State, place: Place) -> str:
-    """Return the name and type of what a place belongs to, for a message."""
+    """Return the name and type of a place's owner, for a message."""
     name, kind = state.name(place.owner), type(place.owner).__name__
     return name if name.endswith(kind) or " " in name else f"{name}, a {kind},"
 
@@ -93,7 +93,7 @@ def _merge_place(state: State, place: Place, a: Content, b: Content, merge: Merg
 
 
 def _merge_tensor(state: State, place: Place, a: Content, b: Content, merge: Merge) -> Content:
-    """Return what a tensor is after two branches: `.data = x`, `t_()`, `.grad`."""
+    """Return the merged attributes of a tensor that branches changed: by `.data = x`, `t_()`, or in `.grad`."""
     yes, no = a.to_dict(), b.to_dict()
     name = state.name(place.owner)
     merged = dict(yes)

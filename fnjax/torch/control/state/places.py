@@ -1,4 +1,4 @@
-"""Places that hold state: how what a place holds is read and put back, by the type of the object."""
+"""Places that hold state: how the content of an object is read and restored, by the object's type."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ _SHOWN = tuple(n for n in ("memory", "layout", "dtype", "part", "_detached", "nu
 
 
 class Content(NamedTuple):
-    """Content of a place: the names or keys of what it holds, and the values."""
+    """Content of a place: names or keys, and their values."""
 
     keys: Sequence[Any]
     values: Sequence[Any]
 
     def to_dict(self) -> dict[Any, Any]:
-        """Return the values by their keys, those that are tensors by their ids: `==` does not tell them apart."""
+        """Return the values by their keys; a key that is a tensor is replaced by its id, since `==` is elementwise."""
         return dict(zip((id(k) if isinstance(k, Tensor) else k for k in self.keys), self.values, strict=True))
 
     def find(self, key: Any) -> Any:
@@ -75,7 +75,7 @@ class Content(NamedTuple):
         return Content(self.keys, [value if k == key else v for k, v in zip(self.keys, self.values, strict=True)])
 
     def map(self, function: Callable[[Any], Any]) -> Content:
-        """Return the content with a function of each key and value in place of it."""
+        """Return the content with a function applied to each key and value."""
         return Content([*map(function, self.keys)], [*map(function, self.values)])
 
     def is_same(self, other: Content) -> bool:
@@ -96,10 +96,10 @@ class Kind(NamedTuple):
 
     Attributes:
         read: returns the content.
-        write: puts a content back; None where that cannot be done.
+        write: restores a content; None if that is not possible.
         label: a key → its text after the object's name.
         is_merged: whether contents of two branches may be merged value by value.
-        is_lenient: whether what only one branch sets is there after both, as a variable.
+        is_lenient: whether a key that only one branch sets exists after both, as a variable does.
     """
 
     read: Callable[[Any], Content]
@@ -190,7 +190,7 @@ def _write_cell(cell: types.CellType, content: Content) -> None:
 
 
 class Globals:
-    """The variables of a module that functions name."""
+    """The global variables of a Python module that functions refer to."""
 
     def __init__(self, space: dict[str, Any], names: Sequence[str] = ()) -> None:
         self.space, self.names = space, dict.fromkeys(names)
@@ -257,7 +257,7 @@ def _write_tensor(x: Tensor, content: Content) -> None:
 
 
 def _of_numbers(read: Callable[[Any], Any]) -> Kind:
-    """Return the kind of what is compared by bytes or a number, and not put back."""
+    """Return the kind of objects that are compared by a checksum or a number, and cannot be restored."""
     return Kind(lambda x: Content(("",), (read(x),)), is_merged=False)
 
 
@@ -321,7 +321,7 @@ def is_loaded(space: Any) -> bool:
 
 @functools.lru_cache(4096)
 def list_kinds(kind: type) -> tuple[Kind, ...] | None:
-    """Return the ways in which instances of a type hold state; None for those of which nothing is looked at."""
+    """Return the ways in which instances of a type hold state; None for types that are not inspected."""
     if kind in ATOMS or issubclass(kind, _NOTHING):
         return None
     if issubclass(kind, type):
@@ -368,7 +368,7 @@ def _list_builtin(kind: type) -> list[Kind]:
 
 
 def list_children(x: Any) -> Sequence[Any]:
-    """Return the objects that an object leads to, beside what its places hold."""
+    """Return the objects that an object refers to, other than the contents of its places."""
     kind = type(x)
     if kind in _WHOLE:
         return ()
@@ -386,6 +386,6 @@ def list_children(x: Any) -> Sequence[Any]:
 
 @functools.lru_cache(4096)
 def list_names(code: types.CodeType) -> tuple[str, ...]:
-    """Return the names of globals and attributes in a function's code, and in that of functions within it."""
+    """Return the names of globals and attributes in a function's code, and in the code of its inner functions."""
     inner = [name for c in code.co_consts if isinstance(c, types.CodeType) for name in list_names(c)]
     return tuple(dict.fromkeys([*code.co_names, *inner]))

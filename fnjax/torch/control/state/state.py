@@ -1,7 +1,7 @@
-"""State that functions reach: what a traced branch changes is found by comparison, and put back.
+"""State that functions reach: the changes of a traced branch are found by comparison, and undone.
 
-Whatever a closure can change is reachable from it: the variables that it closes over, the globals that its code names,
-what these hold, and the classes of that. Writes need not be seen one by one.
+All state that a closure can change is reachable from it: the variables that it closes over, the globals that its code
+names, the objects in these, and their classes. So writes need not be intercepted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from fnjax.torch.recording.raises import find_handlers
 
 
 class Place(NamedTuple):
-    """A place, and what it held when it was first seen.
+    """A place, and its content when it was first read.
 
     Attributes:
         owner: the object.
@@ -59,7 +59,7 @@ class State:
         items: an iterator that may advance.
 
     Attributes:
-        places: where it is held.
+        places: the places that hold the state.
 
     Raises:
         NotSupported: the iterator leads to a generator that acts when it is closed.
@@ -94,7 +94,7 @@ class State:
         return id(x) in self._seen
 
     def add(self, *values: Any) -> None:
-        """Add what values lead to that was not known."""
+        """Add the objects that are reachable from values and were not added before."""
         spaces, self._spaces = self._spaces, {}
         self._add(values)
         for key, space in self._spaces.items():
@@ -135,7 +135,7 @@ class State:
                     waiting.append(child)
 
     def _enter(self, function: types.FunctionType) -> list[Any]:
-        """Note the names of a function's variables; return the values of the globals that it names."""
+        """Record the names of a function's variables; return the values of the globals that it names."""
         space = function.__globals__
         if not is_loaded(space):
             return []
@@ -161,13 +161,13 @@ class State:
         return found
 
     def note(self, tensor: Any) -> None:
-        """Add a tensor that is about to change and that nothing else may lead to."""
+        """Add a tensor that is about to change, and that may not be reachable from the functions."""
         if id(tensor) not in self._seen:
             self._seen[id(tensor)] = tensor
             self.places.append(Place(tensor, TENSOR, TENSOR.read(tensor)))
 
     def list_changes(self) -> dict[int, Content]:
-        """Return what the places hold now that have changed, by their indices."""
+        """Return the present contents of the places that have changed, by their indices."""
         found = {}
         for i, place in enumerate(self.places):
             now = place.kind.read(place.owner)
@@ -176,22 +176,22 @@ class State:
         return found
 
     def put(self, contents: Mapping[int, Content]) -> None:
-        """Write contents into places, by their indices, as far as that can be done."""
+        """Write contents into places, by their indices, where that is possible."""
         for i, content in contents.items():
             owner, kind, _ = self.places[i]
             if kind.write is not None:
                 kind.write(owner, content)
 
     def restore(self, changed: Iterable[int]) -> None:
-        """Put back what places held."""
+        """Restore the first contents of places."""
         self.put({i: self.places[i].content for i in changed})
 
     def list_caches(self) -> list[Any]:
-        """Return the functions whose results functools keeps."""
+        """Return the functions whose results functools caches."""
         return [x for x in self._seen.values() if type(x) is CACHE]
 
     def find_new(self, value: Any, is_wanted: Callable[[Any], bool]) -> bool:
-        """Return whether a value leads to something wanted, over objects that are new."""
+        """Return whether a wanted object is reachable from a value, over objects that are not part of this state."""
         waiting, seen = [value], set[int]()
         while waiting:
             x = waiting.pop()
