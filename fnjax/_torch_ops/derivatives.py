@@ -1,6 +1,6 @@
-"""Derivatives: where JAX's are others than PyTorch's, the functions that have PyTorch's.
+"""Derivatives that differ between JAX and PyTorch, and the functions that have PyTorch's.
 
-At ties, bounds and zeros JAX's derivatives are others than PyTorch's. Where a short function has PyTorch's, it takes the
+At ties, bounds and zeros JAX's derivatives differ from PyTorch's. Where a short function has PyTorch's, it takes the
 place of JAX's in code that is differentiated; where there is none, `find_departure` says at which inputs they differ.
 A file that is run has PyTorch's values for NaN, too; ported code has JAX's there, in fewer words.
 """
@@ -72,7 +72,7 @@ def find_departure(name: str) -> str:
 
 
 def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> str:
-    """Return the template of a call in a file that is run, which may be differentiated.
+    """Return the template of a call in a loaded file, with PyTorch's derivative.
 
     Args:
         name: the operation.

@@ -216,7 +216,7 @@ class Call(Protocol):
 
     @property
     def unpacked(self) -> int | None:
-        """The number of variables that the result is unpacked into; None if that is not known."""
+        """The number of variables that the result is unpacked into, or None."""
 
     def is_passed(self, name: str) -> bool:
         """Return whether the call passes a parameter."""

@@ -1,4 +1,4 @@
-"""All of fnjax.torch, loaded when its first name is asked for."""
+"""All of fnjax.torch, imported at the first access to one of its names."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Trees of Python's syntax, which loading and the porter read and make."""
+"""Syntax trees of Python, for loading and the porter."""

@@ -1,4 +1,4 @@
-"""Match statements that only compare with values, as `if` statements: a traced test may decide those."""
+"""Match statements that only compare with values, rewritten as `if` statements, which a traced test may decide."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def list_blocks(statement: ast.stmt) -> list[list[ast.stmt]]:
 def map_parts(
     statement: ast.stmt, block: Callable[[list[ast.stmt]], list[ast.stmt]], expression: Callable[[Any], Any]
 ) -> Any:
-    """Return a copy of a statement with other blocks, and other expressions beside them."""
+    """Return a copy of a statement with functions applied to its blocks and to its other expressions."""
     made = copy.copy(statement)
     for name, value in ast.iter_fields(statement):
         new: Any

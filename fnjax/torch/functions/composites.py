@@ -47,7 +47,7 @@ class _Info:
 
 @known("torch.set_default_dtype", "torch.set_default_tensor_type")
 def set_default_dtype(d: Any, /) -> None:
-    """Set the dtype of numbers that say no other, for the files of the root whose file is being loaded.
+    """Set the default dtype of floats for the files of the root whose file is being loaded.
 
     Unlike PyTorch, it is for these files only, and raises later: JAX would go on running what it traced before.
     """

@@ -33,7 +33,7 @@ _IGNORED = {"device", "layout", "pin_memory", "memory_format", "generator", "req
 
 
 def with_out(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that makes a tensor, with `out=`; it takes no option that it does not know."""
+    """Return a function that makes a tensor, with `out=` added; unknown options raise."""
 
     @functools.wraps(function)
     def call(*args: Any, out: Any = None, **named: Any) -> Any:
@@ -237,7 +237,7 @@ def scalar_tensor(s: Any, *, dtype: Any = None, requires_grad: bool = False, **_
 
 
 def _spaced(name: str, bounds: tuple[Any, Any], *args: Any, dtype: Any, requires_grad: bool) -> Tensor:
-    """Return equally spaced numbers: without a dtype of the default one, whatever the bounds' are."""
+    """Return equally spaced numbers; without `dtype`, of the default dtype, not of the bounds'."""
     if dtype is None:
         kinds = [x.dtype.kind if isinstance(x, Tensor) else type_of_number(x).__name__ for x in bounds]
         dtype = default_dtype().to_complex() if "complex" in kinds else default_dtype()

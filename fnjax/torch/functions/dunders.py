@@ -64,7 +64,7 @@ def _in_place(name: str) -> Callable[..., Any]:
 
 
 def _in_place_view(name: str) -> Callable[..., Tensor]:
-    """Return a method by which a tensor shows another part of its memory."""
+    """Return an in-place method that changes the layout of a tensor, from a view: `t_`, `squeeze_`."""
 
     def show(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         self.layout, self._cached = KNOWN[f"torch.Tensor.{name}"](self, *args, **kwargs).layout, None

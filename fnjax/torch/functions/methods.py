@@ -81,7 +81,7 @@ def tolist(self: Tensor) -> Any:
 
 @method
 def numpy(self: Tensor, *, force: bool = False) -> Any:
-    """Return the elements as a NumPy array; those of a traced tensor as a value of the host."""
+    """Return the elements as a NumPy array; those of a traced tensor as a HostValue."""
     return to_numpy(self) if is_known(self.array) else to_host(self)
 
 
@@ -99,7 +99,7 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 
 @method
 def storage_offset(self: Tensor) -> int:
-    """Return where in its storage the tensor begins."""
+    """Return the index of the tensor's first element in its storage."""
     found = layouts.offset_of(self.layout)
     return 2 * found + (self.part == "imag") if self.part else found
 
@@ -129,7 +129,7 @@ class _Memory:
         return self._memory.layout.size if self._typed else self.nbytes()
 
     def resize_(self, size: int) -> None:
-        """Make the memory longer; do nothing where it is to be freed: JAX frees it once nothing reads it.
+        """Extend the memory; do nothing for size 0, since JAX frees memory that is not read any more.
 
         Raises:
             NotSupported: the new size is smaller, and not zero.
@@ -263,20 +263,20 @@ for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is comput
 @method
 @takes_selections
 def copy_(self: Tensor, src: Any, non_blocking: bool = False) -> Tensor:
-    """Write another's elements."""
+    """Write the elements of another tensor into this one."""
     return write(self, src)
 
 
 @method
 def fill_(self: Tensor, value: Any) -> Tensor:
-    """Write one number everywhere."""
+    """Write one number into all elements."""
     check_shapes("fill", {"value": value})
     return copy_(self, value)
 
 
 @method
 def zero_(self: Tensor) -> Tensor:
-    """Write zeros."""
+    """Write zeros into all elements."""
     return copy_(self, 0)
 
 
@@ -284,7 +284,7 @@ def zero_(self: Tensor) -> Tensor:
 def set_(
     self: Tensor, source: Tensor | None = None, storage_offset: int = 0, size: Any = None, stride: Any = None
 ) -> Tensor:
-    """Show another's memory from now on, all that it shows or these elements; without one, no elements."""
+    """Make this tensor a view of another's memory, with its layout or this one; without a source, an empty tensor."""
     source = make(jnp.zeros(0, self.array.dtype), self.dtype) if source is None else source
     if size is not None:
         sizes = strided._sizes([size])
@@ -295,7 +295,7 @@ def set_(
 
 @method
 def resize_(self: Tensor, *shape: Any, size: Any = None, memory_format: Any = None) -> Tensor:
-    """Take another shape in the same memory, which is made longer where that does not suffice."""
+    """Change the shape in place; the memory is extended if it is too small."""
     sizes = strided._sizes(shape if size is None else [size])
     if sizes == self.layout.shape and memory_format is None:
         return self
@@ -314,7 +314,7 @@ KNOWN["torch.Tensor.resize_as_"] = KNOWN["torch.resize_as_"] = lambda input, the
 
 
 def _extend(tensor: Tensor, size: int) -> None:
-    """Make a tensor's memory longer, if it is shorter than this; the new elements are uninitialised."""
+    """Extend a tensor's memory to a size if it is smaller; the new elements are uninitialised."""
     memory = tensor.memory
     whole = memory.layout
     missing = size - layouts.extent_of(whole.shape, whole.strides)
@@ -347,7 +347,7 @@ method(register_post_accumulate_grad_hook)
 
 @method
 def detach_(self: Tensor) -> Tensor:
-    """Take the history from this tensor; other views of its memory that were read keep theirs.
+    """Detach this tensor from the graph in place; other views of its memory that were read keep their history.
 
     Raises:
         RuntimeError: the tensor is a view.
@@ -363,7 +363,7 @@ def detach_(self: Tensor) -> Tensor:
 
 @method
 def retain_grad(self: Tensor) -> None:
-    """Collect the gradient in `.grad`, although the tensor is not a leaf."""
+    """Make autograd accumulate the gradient in `.grad`, although the tensor is not a leaf."""
     value = self.value
     if value.leaf is None:
         refuse_in_branch(self, "retain_grad")

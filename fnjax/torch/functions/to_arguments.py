@@ -1,4 +1,4 @@
-"""Arguments of `to`, of tensors and of modules."""
+"""Parsing of the arguments of Tensor.to and Module.to."""
 
 from __future__ import annotations
 

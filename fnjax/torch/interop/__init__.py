@@ -1,1 +1,1 @@
-"""Borders: arrays, custom operators, torch.distributed."""
+"""Interfaces to JAX: views between arrays and tensors, custom operators, torch.distributed."""

@@ -32,13 +32,13 @@ from fnjax.torch.recording.journal import Journal, is_journaled
 
 
 def torch_view(x: Any) -> Any:
-    """Return arrays as tensors, in any pytree; of a function of arrays, one of tensors.
+    """Return arrays as tensors, in any pytree; for a function of arrays, return a function of tensors.
 
     Args:
         x: a JAX or NumPy array, a pytree of them, a function, or a fnjax.Function class, whose apply is meant.
 
     Returns:
-        A `fnjax.torch.Tensor` in each array's place; what JAX traces requires grad, as far as it is differentiable.
+        The pytree with a `fnjax.torch.Tensor` for each array; traced arrays of differentiable dtypes require grad.
     """
     if isinstance(x, type) and issubclass(x, fnjax.Function):
         return types.SimpleNamespace(apply=torch_view(x.apply), __name__=x.__name__)
@@ -62,7 +62,7 @@ def torch_view(x: Any) -> Any:
 
 
 def jax_view(x: Any) -> Any:
-    """Return tensors as arrays, in any pytree; of a function of tensors, one of arrays.
+    """Return tensors as arrays, in any pytree; for a function of tensors, return a function of arrays.
 
     Args:
         x: a `fnjax.torch.Tensor`, a pytree of them, or a function.
@@ -133,12 +133,12 @@ def _between(
 
 
 def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tensor, list[Any]]], found: Any) -> None:
-    """Raise NotSupported where a function wrote to an argument and does not return it: the array has its old values.
+    """Raise NotSupported if a function wrote to an argument that it does not return: the caller's array is unchanged.
 
     Args:
         function: the function.
-        before: the arguments that are tensors, with their marks before the call.
-        found: what it returned.
+        before: the arguments that are tensors, each with its `mark` before the call.
+        found: the result of the function.
     """
     returned = {
         id(root)
@@ -157,16 +157,16 @@ def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tens
 
 @contextlib.contextmanager
 def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[State | None]:
-    """Refuse changes of what is outside of a program: the program is traced once, and runs many times.
+    """Refuse side effects of a traced function: it is traced once, and its program runs many times.
 
-    Gives what it reaches, or None within another one.
+    Yields the state that the function reaches, or None within another traced function.
 
     Args:
-        function: that is called.
+        function: the function that is called.
         args: its arguments.
 
     Raises:
-        NotSupported: a global tensor, a default argument or an attribute was written to, or holds a traced value now.
+        NotSupported: a global tensor, a default argument or an attribute was written to, or has a traced value now.
     """
     leaves = jax.tree.leaves(args, is_leaf=is_node)
     is_traced = is_staged() or any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
@@ -202,7 +202,7 @@ def _without_lost_writes(function: Callable[..., Any], args: Any) -> Iterator[St
 
 
 def _take_back(state: State) -> str:
-    """Put back what places held where they have been given traced values; return the name of one, or nothing."""
+    """Restore the places that have got traced values; return the name of one of them, or ""."""
     lost = ""
     for i, after in state.list_changes().items():
         owner, kind, content = state.places[i]

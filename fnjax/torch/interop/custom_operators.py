@@ -121,7 +121,7 @@ class CustomOpDef:
         return fn
 
     def register_kernel(self, device_types: Any, func: Method | None = None, /) -> Any:
-        """Register a body for a platform; that for CUDA runs everywhere where there is no other.
+        """Register a body for a platform; that for CUDA runs on all platforms without a body of their own.
 
         The device of code that is loaded answers as a GPU. Platforms that JAX does not have are ignored.
         """

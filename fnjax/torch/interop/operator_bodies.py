@@ -34,13 +34,13 @@ def is_tensor(x: Any) -> bool:
 
 
 class OwnDtypes:
-    """Torch's dtypes in one call of an operator, of which arrays without 64 bits say less.
+    """Torch's dtypes in one call of an operator, which cannot be read from arrays without 64 bits.
 
     Attributes:
-        args: those of the positional arguments; None for what is not a tensor.
-        kwargs: those of the keyword arguments.
-        results: those of the tensors that the body returned, once it has run.
-        draws: where the random numbers of the body begin.
+        args: the dtypes of the positional arguments; None for other values than tensors.
+        kwargs: the dtypes of the keyword arguments.
+        results: the dtypes of the tensors that the body returned, once it has run.
+        draws: the position of the body's random numbers in their stream.
     """
 
     def __init__(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Sends and receives of torch.distributed, and what collectives write to."""
+"""Sends and receives of torch.distributed, and the writes of collectives."""
 
 from __future__ import annotations
 

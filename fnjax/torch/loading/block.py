@@ -30,7 +30,7 @@ class _BlockRoot(Root):
     kind = "block"
 
     def find_spec(self, name: str, path: Sequence[str]) -> ModuleSpec | None:
-        """Return the specification of a module; one of JAX source is seen as one whose functions take tensors."""
+        """Return the specification of a module; functions of a module of JAX source take tensors there."""
         found = super().find_spec(name, path)
         if found is not None and found.origin and not _TORCH.search(Path(found.origin).read_text(encoding="utf-8")):
             found.loader = _ViewLoader(self)

@@ -1,4 +1,4 @@
-"""Objects that statements may change."""
+"""Search for the objects that statements may change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHANGING = frozenset({
 
 
 def _find_path(node: ast.AST) -> tuple[str, ...]:
-    """Return the names that lead to an object: `("a", "b")` of `a.b`, `("a",)` of `a[0]`; () of a call."""
+    """Return the path of an object by names: `("a", "b")` for `a.b`, `("a",)` for `a[0]`; () for a call."""
     if isinstance(node, ast.Name):
         return (node.id,)
     if isinstance(node, (ast.Attribute, ast.Subscript)):
@@ -25,7 +25,7 @@ def _find_path(node: ast.AST) -> tuple[str, ...]:
 
 
 def _changes(call: ast.Call) -> bool:
-    """Return whether a call changes something, by its name: `x.zero_()`, `init.zeros_(x)`, `l.append(x)`."""
+    """Return whether a call changes an object, judged by its name: `x.zero_()`, `init.zeros_(x)`, `l.append(x)`."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     return name in CHANGING or (name.endswith("_") and not name.endswith("__"))
 
@@ -33,14 +33,14 @@ def _changes(call: ast.Call) -> bool:
 def list_changed(
     body: Iterable[ast.AST], functions: Mapping[str, ast.FunctionDef], seen: set[str]
 ) -> Iterator[tuple[tuple[str, ...], bool]]:
-    """Return the objects that statements may change: the names that lead to each, and whether it is assigned to.
+    """Yield the path of each object that statements may change, and whether it is assigned to.
 
-    A statement that is a call, whose result is dropped, may change whatever it names.
+    A call whose result is dropped may change all objects that it names.
 
     Args:
         body: the statements.
-        functions: those that the file defines, by name: what they change counts where they are called.
-        seen: the functions that were looked at.
+        functions: the functions that the file defines, by name; calls of them are followed.
+        seen: the names of the functions that were followed already.
     """
     for node in walk(body):
         if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):

@@ -1,8 +1,8 @@
 """Loading PyTorch source: files and packages in which `torch` is fnjax.torch and `triton` is fnjax.triton.
 
-What is loaded stays private: the interpreter's own modules are not touched, a PyTorch that is installed is neither used
-nor disturbed. What a top-level statement that fails binds or changes raises when it is used, so that a file of which
-one part cannot run serves with the others.
+Loaded modules are private: the interpreter's own modules are not changed, and an installed PyTorch is neither used nor
+affected. If a top-level statement fails, the names that it binds and the objects that it changes raise when they are
+used, so that the other parts of the file can be used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""NotSupported passes through the handlers of loaded files: a fallback in place of what was asked is a wrong result."""
+"""NotSupported passes the handlers of loaded files: a silent fallback to other code would be a wrong result."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class _Refusals(ast.NodeTransformer):
 
 
 class _Scope(ast.NodeTransformer):
-    """Visitor of statements without those of inner functions and classes."""
+    """Visitor of the statements of one scope: not those of inner functions and classes."""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
         return node
@@ -158,7 +158,7 @@ def _find_refusal(error: BaseException | None) -> NotSupported | None:
 
 
 def _raise_refusal() -> None:
-    """Raise the NotSupported that the calling frame's `finally` or `except*` has in hand, if any."""
+    """Raise the NotSupported that the calling frame's `finally` or `except*` is handling, if any."""
     refusal = _find_refusal(sys.exception())
     traceback = refusal.__traceback__ if refusal is not None else None
     if refusal is not None and traceback is not None and traceback.tb_frame is sys._getframe(1):

@@ -84,7 +84,7 @@ class Root:
         ]
 
     def find_library(self, name: str) -> Any:
-        """Return the module of torch or Triton of a full name as this root's files see it, or None."""
+        """Return the module of torch or Triton that this root's files see under a full name, or None."""
         return self.torch.find(name) if name.startswith("torch") else find_module(name, self.triton)
 
     def is_faulty(self, error: Exception) -> bool:

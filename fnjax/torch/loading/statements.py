@@ -1,4 +1,4 @@
-"""The top level of a loaded file, statement by statement: what cannot run leaves stand-ins with the reason."""
+"""Execution of a file's top level, statement by statement: one that fails leaves stand-ins with the reason."""
 
 from __future__ import annotations
 import __future__
@@ -162,14 +162,14 @@ class _TopLevel:
             exec(code, self.space)
 
     def _fail(self, statement: ast.stmt, error: Exception) -> None:
-        """Put stand-ins in place of what a statement would have bound or changed."""
+        """Replace the objects that a failed statement would have bound or changed by stand-ins."""
         for name in list_written([statement]):
             self.space[name] = Missing(name, error)
         for path, bound in list_changed([statement], self.functions, set()):
             self._poison(path, error, bound=bound)
 
     def _poison(self, path: Sequence[str], error: Exception, *, bound: bool) -> None:
-        """Put a stand-in in place of an object, which may have been changed in part.
+        """Replace an object, which may be partly changed, by a stand-in.
 
         Args:
             path: the names that lead to the object, `("module", "TABLE", "update")`: it is the first that is not a

@@ -14,7 +14,7 @@ NAME = "__fnjax_modules__"  # of `Modules.of` in loaded files
 
 
 class Modules(MutableMapping[str, types.ModuleType]):
-    """The interpreter's modules, and those of a root. A module that a file enters is the root's."""
+    """The interpreter's modules, and those of a root. A module that a file adds belongs to the root."""
 
     def __init__(self, root: Root) -> None:
         self._root = root
@@ -60,7 +60,7 @@ class Modules(MutableMapping[str, types.ModuleType]):
         return sys.modules.copy()
 
     def clear(self) -> None:
-        """Forget the interpreter's modules."""
+        """Hide the interpreter's modules."""
         self._deleted.update(sys.modules)
         sys.modules.clear()
 

@@ -1,4 +1,4 @@
-"""`torch` and its modules as the files of one root see them: what a file sets stays the root's."""
+"""`torch` and its modules as the files of one root see them: names that a file sets are visible to the root only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class LibraryModule(types.ModuleType):
     """A module of torch or Triton as loaded files see it: at their top level, missing names are stand-ins."""
 
     def look_up(self, name: str) -> Any:
-        """Return what fnjax has under a name of the module.
+        """Return fnjax's object for a name of the module.
 
         Raises:
             NoSuchNameError: fnjax does not have the name.
@@ -66,7 +66,7 @@ class TorchModule(LibraryModule):
         return super().__getattr__(name)
 
     def look_up(self, name: str) -> Any:
-        """Return what fnjax.torch has under a name; of a module the root's own."""
+        """Return fnjax.torch's object for a name; for a module, the root's own module."""
         found = getattr(self._own(), name)
         return self._enter(found) if isinstance(found, Namespace) else found
 

@@ -41,7 +41,7 @@ class TritonModule(LibraryModule):
     """`triton`, and modules of it that fnjax.triton does not have as such."""
 
     def look_up(self, name: str) -> Any:
-        """Return what fnjax.triton has under a name."""
+        """Return fnjax.triton's object for a name."""
         rest = f"{self.__name__}.{name}".partition(".")[2]
         if rest in _VALUES:
             return _VALUES[rest]
@@ -62,7 +62,7 @@ def find_module(name: str, home: types.ModuleType) -> Any:
 
     Args:
         name: `triton.runtime.driver`.
-        home: the module `triton` of those who ask, or one of its own.
+        home: the module `triton` of the root that imports it, or a new one.
     """
     rest = name.partition(".")[2]
     if not rest:

@@ -20,7 +20,7 @@ _BITS = ("uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64
 
 
 class dtype:  # noqa: N801 - PyTorch's name
-    """A dtype of torch: one object each, equal to the NumPy and JAX dtypes of the same name.
+    """Dtype of torch, one object for each name; it is equal to the NumPy and JAX dtypes of the same name.
 
     Attributes:
         name: `float32`, as NumPy writes it (`bool` for booleans).
@@ -199,7 +199,7 @@ def _combine(higher: dtype | None, lower: dtype | None) -> dtype | None:
 
 
 def as_number(value: Any) -> Any:
-    """Return a number of NumPy as the number of Python that PyTorch takes it for; anything else as it is."""
+    """Return a NumPy scalar as the Python number that PyTorch treats it as; other values unchanged."""
     if isinstance(value, np.floating):
         return float(value)
     return int(value) if isinstance(value, np.integer) else value

@@ -1,11 +1,11 @@
-"""Strided layouts: what a tensor shows of its storage.
+"""Strided layouts: the elements of a storage that belong to a tensor.
 
-A layout is a NumPy array of bytes that nobody reads: NumPy's views are PyTorch's views, one byte per element of the
-storage, so that shapes, strides, offsets, and which reshape is a view, are NumPy's answers. `read` and `write` turn a
-layout into slices and reshapes of the storage's array; only elements that overlap or do not nest are gathered.
+A layout is a NumPy array of bytes that are never read, with one byte per element of the storage: NumPy's views are
+PyTorch's views, so NumPy computes shapes, strides, offsets, and whether a reshape is a view. `read` and `write`
+translate a layout to slices and reshapes of the storage's array; only layouts whose strides do not nest are gathered.
 
-A storage's array has the shape of the tensor that it was made for. Where that is not contiguous, the layout of the
-whole says in which order the elements are in memory; the array is transposed where another view of it is read.
+A storage's array has the shape of the tensor that it was made for. If that is not contiguous, the layout of the storage
+has the order of the elements in memory, and the array is transposed when another view of it is read.
 """
 
 from __future__ import annotations
@@ -38,17 +38,17 @@ def make_layout(shape: Sequence[int], strides: Sequence[int] | None = None) -> L
 
 
 def extent_of(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return the number of elements of memory from the first one to the last."""
+    """Return the number of elements that a layout spans in memory, with gaps."""
     return 0 if 0 in shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
 
 
 def show_flat(whole: Layout) -> Layout:
-    """Return the layout of all elements of a storage, in the order of memory."""
+    """Return the 1-d layout of all elements of a storage, in the order of memory."""
     return np.ndarray(extent_of(whole.shape, whole.strides), np.int8, whole.base if whole.base is not None else whole)
 
 
 def offset_of(layout: Layout) -> int:
-    """Return where in its memory a layout begins."""
+    """Return the index in memory of a layout's first element."""
     memory: Any = layout
     while memory.base is not None:
         memory = memory.base
@@ -56,12 +56,12 @@ def offset_of(layout: Layout) -> int:
 
 
 def is_contiguous(layout: Layout) -> bool:
-    """Return whether the elements are one after the other."""
+    """Return whether a layout is contiguous."""
     return bool(layout.flags.c_contiguous)
 
 
 def reshape(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """Return a view of another shape; None where only a copy has it."""
+    """Return a layout reshaped as a view; None if only a copy can have the shape."""
     try:
         return np.reshape(layout, tuple(shape), copy=False)
     except ValueError:
@@ -146,12 +146,12 @@ def _sort_axes(layout: Layout) -> list[int]:
 
 
 def are_same(a: Layout, b: Layout) -> bool:
-    """Return whether two layouts show the same elements of one storage in the same places."""
+    """Return whether two layouts on one storage have the same elements in the same order."""
     return a is b or (a.shape == b.shape and a.strides == b.strides and a.ctypes.data == b.ctypes.data)
 
 
 def _flatten_if_reordered(value: jax.Array, whole: Layout) -> jax.Array:
-    """Return an array whose elements are in the order of memory: that of a contiguous storage as it is."""
+    """Return a storage's array in the order of memory; the array itself if the storage is contiguous."""
     return value if whole.flags.c_contiguous else flatten(value, whole)
 
 
@@ -172,13 +172,13 @@ def _positions(layout: Layout, offset: int) -> jax.Array:
 
 
 def _overlaps(layout: Layout) -> bool:
-    """Return whether several elements are one in memory."""
+    """Return whether several elements of a layout have the same position in memory."""
     places = sum(np.ix_(*(s * np.arange(n) for n, s in zip(layout.shape, layout.strides, strict=True))))
     return len(np.unique(places)) < layout.size
 
 
 def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
-    """Return the array that a layout selects from a storage's array."""
+    """Return the elements of a layout, from a storage's array."""
     shape = layout.shape
     if not layout.size:
         return jnp.zeros(shape, value.dtype)
@@ -204,7 +204,7 @@ def read(value: jax.Array, layout: Layout, whole: Layout) -> jax.Array:
 
 
 def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> jax.Array:
-    """Return a storage's array with other elements where a layout shows it.
+    """Return a storage's array with new values for the elements of a layout.
 
     Args:
         value: the array.
@@ -213,7 +213,7 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
         new: an array of the layout's shape and the storage's dtype.
 
     Raises:
-        RuntimeError: several elements of the view are one in memory (PyTorch's message).
+        RuntimeError: several elements of the view have the same position in memory (PyTorch's message).
     """
     if not layout.size:
         return value
@@ -242,7 +242,7 @@ def write(value: jax.Array, layout: Layout, whole: Layout, new: jax.Array) -> ja
 
 
 def _ranks(order: Sequence[int]) -> list[int]:
-    """Return for each axis of the block which of the layout's long axes, counted in their order, it is."""
+    """Return for each axis of the block its rank among the layout's axes of more than one element."""
     long = sorted(order)
     return [long.index(i) for i in order]
 

@@ -1,4 +1,4 @@
-"""Memory that known tensors share with NumPy arrays: `x.numpy()` and `torch.from_numpy(a)` outside of jit."""
+"""Memory that tensors share with NumPy arrays: `x.numpy()` and `torch.from_numpy(a)` of concrete values."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ VALUE, VERSION = (vars(Storage)[name] for name in ("value", "version"))
 
 
 class _Shown:
-    """Interface by which NumPy shows memory; it lives as long as an array that does."""
+    """Owner of memory that NumPy arrays view; it lives as long as such an array."""
 
     def __init__(self, entries: Any) -> None:
         self.entries, self.__array_interface__ = entries, entries.__array_interface__
 
 
 class NumpyMemory(Storage):
-    """Memory that NumPy arrays show as well; it looks for what they wrote when it is read."""
+    """Storage that shares memory with NumPy arrays; each read looks for their writes."""
 
     __slots__ = ()
 
     def read(self) -> Value:
-        """Return the value, with the writes of NumPy."""
+        """Return the value, after the writes of NumPy."""
         found: Value = VALUE.__get__(self)
         entries, shown = self.numpy
         if is_known(found.array) and entries.tobytes() != np.asarray(found.array, entries.dtype).tobytes():
@@ -42,7 +42,7 @@ class NumpyMemory(Storage):
         return found
 
     def write(self, new: Value) -> None:
-        """Set the value, which NumPy sees."""
+        """Set the value, and write it into NumPy's memory."""
         VALUE.__set__(self, new)
         if is_known(new.array):
             np.copyto(self.numpy[0], np.asarray(new.array, self.numpy[0].dtype))
@@ -61,7 +61,7 @@ class NumpyMemory(Storage):
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """Return a known tensor as a NumPy array; both share memory."""
+    """Return a tensor with concrete values as a NumPy array; both share memory."""
     found = substitutes.get().get(id(tensor.memory))
     memory = tensor.memory if found is None else found.storage
     own = tensor.dtype.numpy
@@ -96,7 +96,7 @@ def _share(memory: Storage, entries: Any, shown: _Shown | None) -> None:
 
 
 def share(tensor: Tensor, entries: Any) -> Tensor:
-    """Return a new tensor of a NumPy array's elements, after making both share memory.
+    """Make a new tensor share memory with the NumPy array whose elements it has, and return it.
 
     Raises:
         ValueError: the array has strides that a tensor cannot have (PyTorch's message).

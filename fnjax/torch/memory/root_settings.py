@@ -35,7 +35,7 @@ def find_tensor_attribute(name: str) -> Any:
 
 
 def find_settings() -> RootSettings | None:
-    """Return the settings of the innermost function of a loaded file that is running, or None."""
+    """Return the settings of the root whose file has the innermost running function, or None."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         found: RootSettings | None = frame.f_globals.get(NAME)

@@ -1,4 +1,4 @@
-"""Strides of the tensors that operations make, as PyTorch chooses them by those of the arguments.
+"""Strides of results, by PyTorch's rules from the strides of the arguments.
 
 A result is dense: its elements are one after the other in memory, in some order of the axes.
 """
@@ -67,7 +67,7 @@ def _suggests_channels_last(shape: Sequence[int], strides: Sequence[int]) -> boo
 
 
 def _find_order(shape: Sequence[int], operands: Sequence[Strides]) -> list[int]:
-    """Return the axes by their strides, the innermost last: the first operand that tells two of them apart decides."""
+    """Return the axes in the order of memory, the innermost last: the first operand whose strides differ decides."""
 
     def compare(inner: int, outer: int) -> int:
         for strides in operands:
@@ -100,7 +100,7 @@ def _broadcast(shape: Sequence[int], operand: Strided) -> Strides:
 
 
 def _elementwise(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
-    """Return the strides that PyTorch's TensorIterator gives its result."""
+    """Return the strides of an elementwise result, by the rules of PyTorch's TensorIterator."""
     if all(sizes == shape for sizes, _ in operands):
         if all(is_packed(*x) for x in operands):
             return None
@@ -121,12 +121,12 @@ def _like(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | No
 
 
 def _in_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
-    """Return channels last if the first argument has them last."""
+    """Return the strides of channels_last if the first argument has that memory format, else None."""
     return channels_last(shape) if len(shape) in _LAST and _suggests_channels_last(*operands[0]) else None
 
 
 def _convolution(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
-    """Return channels last if the input or the weight has them last."""
+    """Return the strides of channels_last if the input or the weight has that memory format, else None."""
     (sizes, strides), weight = operands[:2]
     if len(sizes) < len(weight[0]):  # without a batch
         found = _convolution((1, *shape), (((1, *sizes), (sizes[0] * strides[0], *strides)), weight))
@@ -135,13 +135,13 @@ def _convolution(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strid
 
 
 def _in_common_format(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
-    """Return channels last if all arguments have them last."""
+    """Return the strides of channels_last if all arguments have that memory format, else None."""
     found = len(shape) in _LAST and all(_suggests_channels_last(*x) for x in operands)
     return channels_last(shape) if found else None
 
 
 def _stack(shape: tuple[int, ...], operands: tuple[Strided, ...], dim: int) -> Strides | None:
-    """Return the strides of tensors that are joined along an axis, which is split into two."""
+    """Return the strides of stacked tensors: those of their concatenation, with that axis split into two."""
     if dim == len(shape) - 1:
         return None
     strides = _in_common_format((*shape[:dim], shape[dim] * shape[dim + 1], *shape[dim + 2 :]), operands)
@@ -149,7 +149,7 @@ def _stack(shape: tuple[int, ...], operands: tuple[Strided, ...], dim: int) -> S
 
 
 def _columns(shape: tuple[int, ...], operands: tuple[Strided, ...]) -> Strides | None:
-    """Return the strides of matrices whose columns are in one piece, as LAPACK has them."""
+    """Return the strides of column-major matrices, as LAPACK has them."""
     rank = len(shape)
     return pack(shape, (*range(rank - 2), rank - 1, rank - 2)) if rank >= max(len(operands[0][0]), 2) else None
 

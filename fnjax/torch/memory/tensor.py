@@ -1,4 +1,4 @@
-"""Tensor: a handle on storage, with PyTorch's aliasing."""
+"""Tensor: a view of a storage, with PyTorch's aliasing."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ CPU = "cpu"
 
 
 class Detached:
-    """The tensors that one `detach()` or `.data` made, and their views.
+    """Mark of the tensors that one `detach()` or `.data` made, and of their views.
 
     Attributes:
-        lost: whether something that requires grad was written through one of them: PyTorch records it for these
+        lost: whether a value that requires grad was written through one of them: PyTorch records the write for these
             tensors, and fnjax does not.
     """
 
@@ -47,7 +47,7 @@ class Detached:
 
 
 class _TensorType(type):
-    """Type of Tensor: what a loaded file sets in it, the files of its root see."""
+    """Metaclass of Tensor: attributes that a loaded file sets in it are visible to the files of its root only."""
 
     def __setattr__(cls, name: str, value: Any) -> None:
         settings = sys._getframe(1).f_globals.get(NAME)
@@ -69,17 +69,17 @@ class _TensorType(type):
 
 
 class Tensor(metaclass=_TensorType):
-    """A tensor of torch whose numbers are a JAX array.
+    """Tensor of torch whose elements are in a JAX array.
 
-    It shows a part of a storage, which other tensors may show as well: what is written through one, the others read.
+    A tensor is a view of a storage. Tensors on one storage share memory: a write to one is seen by the others.
 
     Attributes:
         memory: the storage.
-        layout: which elements of it this tensor shows.
-        dtype: torch's dtype; without 64 bits the array's may have half the size.
-        part: "real" or "imag" where the tensor shows one component of complex elements.
-        sides: of one that a traced test chose, the test and the tensors of both branches: it is one of these. Empty
-            where it is not known which object it is; others have none.
+        layout: the elements of the storage that belong to this tensor (memory.layout).
+        dtype: torch's dtype; without 64 bits the array's dtype may have half the size.
+        part: "real" or "imag" if the tensor is one component of complex elements, else "".
+        sides: for a tensor that a traced test selected, the test and the tensors of both branches, or () if it is not
+            known which objects they are. Other tensors do not have the attribute.
     """
 
     __slots__ = (
@@ -119,7 +119,7 @@ class Tensor(metaclass=_TensorType):
 
     @staticmethod
     def over(storage: Storage, layout: Any, own: dtype, part: str = "", *, detached: Detached | None = None) -> Tensor:
-        """Return a tensor that shows a part of a storage."""
+        """Return a tensor with a layout on a storage."""
         made = object.__new__(Tensor)
         made.memory, made.layout, made.dtype, made.part = storage, layout, own, part
         made._detached, made._cached, made._grad = detached, None, None
@@ -166,10 +166,10 @@ class Tensor(metaclass=_TensorType):
         return self.value.array
 
     def assign(self, new: Value, *, may_be_leaf: bool = False) -> Tensor:
-        """Write an array of this shape and dtype; all tensors that share the memory see it.
+        """Write an array of this shape and dtype into the memory, which other tensors may share.
 
         Args:
-            new: what is written.
+            new: the value to write.
             may_be_leaf: whether a write to a leaf that requires grad is allowed: a traced condition may prevent it.
         """
         storage, layout, part = self.memory, self.layout, self.part
@@ -224,8 +224,8 @@ class Tensor(metaclass=_TensorType):
         """Return a view of the same storage.
 
         Args:
-            layout: the elements of the storage that it shows.
-            detached: whether it is separated from the graph, as by `detach()`; under torch.no_grad each view is.
+            layout: the view's layout.
+            detached: whether the view is detached from the graph, as by `detach()`; under torch.no_grad each view is.
         """
         detached = detached or get_mode().constant
         return Tensor.over(
@@ -241,7 +241,7 @@ class Tensor(metaclass=_TensorType):
 
     @property
     def _strides(self) -> Strides:
-        """PyTorch's strides: a component of complex elements is every other number of its memory."""
+        """PyTorch's strides: those of a component of complex elements are twice as large."""
         return tuple(2 * s for s in self.layout.strides) if self.part else tuple(self.layout.strides)
 
     @property
@@ -269,7 +269,7 @@ class Tensor(metaclass=_TensorType):
 
     @property
     def requires_grad(self) -> bool:
-        """True if gradients are computed for it."""
+        """True if gradients are computed for the tensor."""
         return self.value.requires_grad
 
     @requires_grad.setter
@@ -277,7 +277,7 @@ class Tensor(metaclass=_TensorType):
         self.requires_grad_(flag)
 
     def requires_grad_(self, requires_grad: bool = True) -> Tensor:
-        """Set whether the gradient of this leaf is computed."""
+        """Set whether gradients are computed for this leaf."""
         value = self.value
         if value.requires_grad == requires_grad:
             return self
@@ -306,12 +306,12 @@ class Tensor(metaclass=_TensorType):
 
     @property
     def is_leaf(self) -> bool:
-        """True if it is not the result of a recorded operation."""
+        """True if the tensor is not the result of a recorded operation."""
         return self.value.node is None
 
     @property
     def grad_fn(self) -> Any:
-        """The recorded operation that made it, or None."""
+        """The recorded operation that computed the tensor, or None."""
         return self.value.node
 
     def __repr__(self) -> str:
@@ -334,7 +334,7 @@ def _show(array: Any, layout: Any, whole: Any, part: str) -> Any:
 
 
 class Derived(Storage):
-    """Memory whose value is a function of another tensor's; a write changes the other tensor.
+    """Storage whose value is a function of another tensor's; a write to it writes to the other tensor.
 
     Examples are `x[k]` with a traced k, and the real pairs of complex numbers.
     """
@@ -386,14 +386,14 @@ class Derived(Storage):
 
 
 def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None, strides: Strides | None = None) -> Tensor:
-    """Return a tensor that shows another through a function.
+    """Return a view of a tensor through a function of its array (`Derived`).
 
     Args:
-        parent: the other tensor.
-        show: its array → the array that is shown.
-        put: its array and a new one for what is shown → its new array.
-        own: torch's dtype of what is shown.
-        strides: of what is shown, by default the other tensor's if it has its shape.
+        parent: the tensor.
+        show: the parent's array → the view's array.
+        put: the parent's array, and a new array of the view → the parent's new array.
+        own: torch's dtype of the view; by default the parent's.
+        strides: the view's strides; by default the parent's if the shapes are equal.
     """
     storage = Derived(parent, show, put, strides)
     detached = Detached() if get_mode().constant else None
@@ -401,7 +401,7 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None, stride
 
 
 def _check_not_replaced(storage: Storage) -> None:
-    """Raise if a copy of a module runs with other values, and this storage is the module's own."""
+    """Raise if a storage belongs to a module of which a copy is running with other values."""
     for root in storage.roots:
         name = (replaced.get() or {}).get(id(root))
         if name is not None:
@@ -423,8 +423,8 @@ def make(array: Any, own: dtype | None = None, *, value: Value | None = None, st
     Args:
         array: a JAX array.
         own: torch's dtype; by default that of the array.
-        value: what holds the array, where it was recorded.
-        strides: of the tensor, by default those of a contiguous one.
+        value: the value that has the array, if an operation was recorded for it.
+        strides: the tensor's strides; by default it is contiguous.
     """
     value = Value(array) if value is None else value
     shape = value.array.shape

@@ -1,4 +1,4 @@
-"""Trees of arguments, and places of arrays in memory."""
+"""Trees of arguments, and positions of NumPy arrays in memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def share_memory(a: Any, b: Any) -> bool:
 
 
 def find_place(view: Any, whole: Any) -> tuple[int, tuple[int, ...]] | None:
-    """Return the offset and strides, in elements, of an array in another's memory; None where they are disjoint."""
+    """Return the offset and strides, in elements, of an array in another's memory; None if they are disjoint."""
     if not share_memory(view, whole) or view.dtype != whole.dtype:
         return None
     offset = view.__array_interface__["data"][0] - whole.__array_interface__["data"][0]

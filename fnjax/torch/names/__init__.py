@@ -1,1 +1,1 @@
-"""Names of torch: which object each one is, and what the machine answers."""
+"""Names of torch: the registry of their objects, devices, versions, and process groups."""

@@ -13,7 +13,7 @@ from fnjax.torch.names.registry import module
 
 @known("torch.Stream", "torch.cuda.Stream", "torch.cuda.streams.Stream")
 class Stream:
-    """A queue of work on a device; what JAX runs is in the order of its data."""
+    """Stream of a device, which has no effect: JAX orders computations by their data."""
 
     cuda_stream = stream_id = 0
 
@@ -46,7 +46,7 @@ class Stream:
 
 @known("torch.Event", "torch.cuda.Event", "torch.cuda.streams.Event")
 class Event:
-    """A mark in a stream."""
+    """Event of a stream, which has no effect."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass

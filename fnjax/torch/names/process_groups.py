@@ -115,7 +115,7 @@ class Exchange(NamedTuple):
 
 @contextmanager
 def exchanging() -> Iterator[None]:
-    """Collect the sends and receives of one function while the context lasts."""
+    """Record the sends and receives of one function within a block."""
     token = _EXCHANGE.set(Exchange([], []))
     try:
         yield

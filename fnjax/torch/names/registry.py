@@ -1,4 +1,4 @@
-"""The names of torch as loaded files use them: modules, functions of the table, and what is in KNOWN."""
+"""Look-up of the names of torch: modules, operations of the table, and the objects in KNOWN."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Records of operations while they run: values and their nodes, what is written, random streams."""
+"""State of running operations: values and nodes of autograd, the journal of writes, random streams."""

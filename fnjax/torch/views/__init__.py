@@ -1,1 +1,1 @@
-"""Views and indexing: what shares memory, and what is written through it."""
+"""Views and indexing, and writes through them."""

@@ -212,7 +212,7 @@ def is_traced_mask(t: Any) -> bool:
 
 
 def _find_mask(tensors: list[Tensor], fill: Any) -> tuple[Tensor, int]:
-    """Return the mask that an index consists of, apart from slices, and its first axis."""
+    """Return the one mask of an index of slices and a mask, and the mask's first axis."""
     if len(tensors) > 1:
         raise NotSupported(
             "an index by a traced mask next to other indices: the size of the result depends on its values",
@@ -286,7 +286,7 @@ def _refine(x: Selection, mask: Selection) -> tuple[Tensor, Value | None]:
 
 
 def _take_selected(x: Tensor, parts: tuple[Any, ...]) -> tuple[Selection, Any]:
-    """Return `x[index]` for indices that a traced mask selects, and the index with all of them."""
+    """Return `x[index]` for indices that are a selection, and the index with all elements of the selection."""
     count = next((i for i, p in enumerate(parts) if type(p) is not Selection), len(parts))
     first = parts[0]
     if not count or not all(p is Ellipsis or p == slice(None) for p in parts[count:]) or first.at:
@@ -388,7 +388,7 @@ def check_indices(
 
 
 def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor], Any]:
-    """Return the view by integers, slices and None, the index tensors, and the index of their arrays into that view.
+    """Return the view by integers, slices and None, the index tensors, and the index of the view with their arrays.
 
     Unlike NumPy, PyTorch applies integers before it looks at the positions of the tensors.
     """

@@ -107,7 +107,7 @@ def _show(layer: Layer, word: str, default: Any) -> str:
 
 
 def constructor(signature: str | None = None, shown: str | None = None, **shapes: str) -> Callable[[Any], Any]:
-    """Return a decorator that says what a layer's constructor takes; without one the columns are for subclasses.
+    """Return a decorator that defines a layer's constructor; without a signature its columns apply to subclasses.
 
     The arguments become attributes, but for device, dtype and those with the name of a parameter.
     """

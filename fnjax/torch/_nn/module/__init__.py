@@ -1,1 +1,1 @@
-"""torch.nn.Module and its services."""
+"""torch.nn.Module: parameters, state dicts, hooks, copies, and functional calls."""

@@ -22,10 +22,10 @@ class HookedCall:
     """One call of a module that has backward hooks.
 
     Attributes:
-        module: what is called.
+        module: the module.
         hooks: called with the module, the gradients of its arguments and those of its results.
         pre_hooks: called with the module and the gradients of its results.
-        needs_inputs: whether an argument requires grad; if none does, hooks run once the results' gradients are there.
+        needs_inputs: whether an argument requires grad; if none does, hooks run when the results' gradients are known.
         grad_outputs: the gradients of the results, for the hooks that run later in the same backward pass.
     """
 
@@ -70,7 +70,7 @@ class HookedCall:
         return tuple(made)
 
     def run(self, function: Callable[..., Any], gradients: tuple[Any, ...], ctx: Any) -> tuple[Any, ...]:
-        """Call hooks, by a method, with the tensors that they read as they are in this backward pass."""
+        """Call hooks by a function of the gradients; tensors that they read have the arrays of this backward pass."""
         refuse = functools.partial(
             self._refuse, "reads what forward computes, or gradients of results under torch.vmap"
         )
@@ -91,7 +91,7 @@ class HookedCall:
         )
 
     def place(self, gradients: Sequence[Any], at: Sequence[int], which: int) -> tuple[Any, ...]:
-        """Return gradients for all arguments or results: None for what is not differentiable."""
+        """Return gradients for all arguments or results, None where there is no gradient."""
         found = [None] * self._sizes[which]
         for i, g in zip(at, gradients, strict=True):
             found[i] = g
@@ -110,7 +110,7 @@ class HookedCall:
         return grad_inputs
 
     def call_pre_hooks(self, grad_outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Return the gradients of the results after the hooks that come first."""
+        """Return the gradients of the results after the pre-hooks."""
         for hook in self.pre_hooks:
             grad_outputs = _replace(grad_outputs, hook(self.module, grad_outputs), "Backward pre", "output")
         self.grad_outputs = grad_outputs

@@ -1,6 +1,6 @@
 """Copies of modules that share no state with them, and of the objects that refer to these: closures, hooks, methods.
 
-A module is called with other parameters as a copy of it: the module itself belongs to other threads, too.
+A module is called with other parameters by a copy of it, since other threads may use the module itself.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SHARED = (Storage, Stateful, Tensor, type, types.FunctionType, types.MethodType
 
 
 class Rebinding:
-    """Copies of modules, and of all objects that lead to them.
+    """Copies of modules, and of all objects that refer to them.
 
-    A module's own are the modules, tensors and containers that its attributes lead to: these are copied. Functions,
-    methods and other objects are copied if they lead to one of these, and are the same objects otherwise.
+    A module owns the modules, tensors and containers that are reachable from its attributes: these are copied.
+    Functions, methods and other objects are copied if one of these is reachable from them, and are shared otherwise.
 
     Args:
         roots: the modules.
@@ -76,18 +76,18 @@ class Rebinding:
             )
 
     def find(self, value: Any) -> Any:
-        """Return the copy of an object; the object itself, if it has none."""
+        """Return the copy of an object; the object itself if there is none."""
         return self._made.get(id(value), (None, value))[1]
 
     def copy(self, value: Any) -> Any:
-        """Return a copy of an object that leads to the modules; the object itself, if it does not."""
+        """Return a copy of an object from which the modules are reachable; other objects unchanged."""
         found = self._copy(value)
         while self._unfilled:  # a long chain of modules would be too deep for recursion
             self._unfilled.pop()()
         return found
 
     def write_back(self) -> None:
-        """Set what a call has changed in copies of objects that no module owns: counters, lists, variables."""
+        """Apply the changes of a call to the originals of objects that no module owns: counters, lists, cells."""
         others = [(value, made) for value, made in self._made.values() if id(value) not in self._own]
         originals = {id(made): value for value, made in self._made.values()} if others else {}
         for value, made in others:
@@ -115,7 +115,7 @@ class Rebinding:
         return {k: v if type(v) in ATOMS else self._copy(v) for k, v in members.items()}
 
     def _leads(self, value: Any) -> bool:
-        """Return whether an object leads to what the modules own."""
+        """Return whether an object that the modules own is reachable from an object."""
         seen: dict[int, Any] = {}
         stack = [value]
         while stack:
@@ -206,7 +206,7 @@ class Rebinding:
         return made
 
     def _copy_cell(self, cell: Any, name: str) -> Any:
-        """Return a cell with a copy of the variable; the same cell where that leads to no module: it is shared."""
+        """Return a cell with a copy of the variable; the same cell if no module is reachable from the variable."""
         if id(cell) not in self._made:
             made = cell
             if name != "__class__" and cell != types.CellType() and self._leads(cell.cell_contents):
@@ -216,7 +216,7 @@ class Rebinding:
         return self._made[id(cell)][1]
 
     def _make_subclass(self, value: Any) -> Any:
-        """Return a subclass whose methods are copies where these lead to the modules."""
+        """Return a subclass in which the methods that refer to the modules are copies."""
         changed = {name: self._copy(v) for name, v in vars(value).items() if is_method(v) and self._leads(v)}
         return type(value)(
             value.__name__, (value,), {**changed, "__module__": value.__module__, "__qualname__": value.__qualname__}
@@ -261,7 +261,7 @@ class Rebinding:
 
 
 def call_copy(call: Callable[..., Any], args: Any, kwargs: Any, name: str, storages: Iterable[Storage]) -> Any:
-    """Return the result of a copy of a module, to which a read of the module itself is an error.
+    """Call a copy of a module; reads of the module's own tensors raise, except of those that are arguments.
 
     Args:
         call: the copy.

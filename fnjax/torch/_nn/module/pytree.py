@@ -24,10 +24,10 @@ _OURS = {*_SPACES, "_modules", "_form"}
 
 
 class _Form:
-    """A module without its arrays; two are equal where the modules have the same classes, names, modes and attributes.
+    """Static part of a module's pytree; equal if classes, names, modes and attributes of the modules are equal.
 
     Args:
-        model: the module; its arrays are not kept where it is a copy.
+        model: the module; if it is a copy, the module that it was copied from is kept instead.
         values: its parameters and buffers by their names.
     """
 

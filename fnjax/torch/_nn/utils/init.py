@@ -24,7 +24,7 @@ _skipped: ContextVar[bool] = ContextVar("_skipped", default=False)
 
 @contextlib.contextmanager
 def skip_draws() -> Iterator[None]:
-    """Leave what would be drawn in the block as it is."""
+    """Skip the drawing of initial values within a block; tensors are left unchanged."""
     token = _skipped.set(True)
     try:
         yield
@@ -39,7 +39,7 @@ def _enter(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _fill(tensor: Tensor, array: Any) -> Tensor:
-    """Write an array into a tensor, also into a parameter; autograd does not see it."""
+    """Write an array into a tensor, also into a parameter; autograd does not record the write."""
     dtype = tensor.dtype.array
     with set_mode(switch(False)):  # NumPy converts without a compiled program for each shape
         return tensor.copy_(make(jnp.asarray(array.astype(dtype), dtype), tensor.dtype))
@@ -53,7 +53,7 @@ def _draw(tensor: Tensor, draw: Callable[..., Any], *bounds: float) -> Tensor:
 
 
 def _draw_flat(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], dtype: Any, *bounds: float) -> Any:
-    """Return what a function of jax.random draws; sizes up to the same power of four share a compiled program.
+    """Return the numbers that a function of jax.random draws; sizes up to one power of four share a program.
 
     A number depends on the key and on its position alone, by the option jax_threefry_partitionable.
     """
@@ -76,7 +76,7 @@ def _check_rank(tensor: Tensor, ranks: tuple[int, ...], said: str) -> None:
 
 
 def _is_empty(tensor: Tensor) -> bool:
-    """Warn as PyTorch does of a tensor without elements."""
+    """Return whether a tensor has no elements, with PyTorch's warning."""
     if tensor.layout.size == 0:
         warnings.warn("Initializing zero-element tensors is a no-op", stacklevel=4)
     return tensor.layout.size == 0

@@ -47,7 +47,7 @@ class _WeightHook:
     name: str
 
     def register(self, layer: Module) -> None:
-        """Take the weight's parameter out of a layer, and compute it before each forward."""
+        """Replace the weight's parameter in a layer by a tensor that is computed before each forward."""
         for hook, _ in layer._forward_pre_hooks.values():
             if isinstance(hook, type(self)) and hook.name == self.name:
                 kind = "weight_norm" if isinstance(self, WeightNorm) else "spectral_norm"
@@ -59,7 +59,7 @@ class _WeightHook:
         layer.register_forward_pre_hook(self)
 
     def begin(self, layer: Module, weight: Parameter) -> None:
-        """Register what the weight is computed from."""
+        """Register the parameters and buffers that the weight is computed from."""
         raise NotImplementedError
 
     def compute(self, layer: Module) -> Tensor:
