@@ -45,7 +45,7 @@ class Absent:
 
 
 class Refuse(Exception):  # noqa: N818 - no error: the way out of a template function
-    """Raised in a template function: its text becomes the Problem."""
+    """Signal of a template function that a call cannot be translated; its text becomes the Problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,48 +56,50 @@ class Overload:
         signature: as torch writes it.
         template: a JAX expression over the parameters' names, or a function from a Bound to one.
         result: `float`, `bool`, `int`, `complex`, `same` (the dtype class of the first tensor), `promoted`, `static`
-            (a Python value under jit too; of some kinds `dtype`, `device`, `size`, `rank`, `whole` for an integer,
+            (a Python value, also under jit; more precisely `dtype`, `device`, `size`, `rank`, `whole` for an integer,
             `finfo` or `iinfo`), `pair` (a tuple, see fields), `list`, `none` or `unknown`.
-        fields: the names of a tuple's parts, of "values" and "indices".
-        parts: for single parts of that tuple a template of their own, by field.
-        random: draws random numbers: the template reads `key`.
-        traced: False where it only runs outside jit: the value decides a shape or becomes a Python number.
-        alias: of PyTorch's storage: `new`, `view`, `repeat` (a view of which several elements are one), `maybe`, or
+        fields: the names of the members of a tuple, such as "values" and "indices".
+        parts: templates for single members of that tuple, by field.
+        random: the operation draws random numbers: the template reads `key`.
+        traced: False if it runs outside jit only: a shape depends on values, or a value becomes a Python number.
+        alias: the storage of PyTorch's result: `new`, `view`, `repeat` (a view whose elements overlap), `maybe`, or
             `self` (returns its first argument).
-        each: elementwise: shapes stay, and it may be applied to all elements instead of those that a mask selects.
+        each: elementwise: shapes are kept, and it may be applied to all elements instead of those that a mask selects.
 
     The following attributes of an operation's first signature hold for all its signatures (see Operation.first).
 
     Attributes:
         total: without axes it returns a scalar.
         axes: an empty list of axes means all axes.
-        large: of integers of any size, also booleans, it returns int64.
-        made: a tensor of its own, contiguous whatever the inputs are.
-        rows: as contiguous as its first argument.
-        gaps: a view that is not contiguous.
-        recoded: a view of other numbers than the memory has: parts of complex ones, conjugates, the bits of another dtype.
-        casts: the dtype of its result.
-        dtype: the dtype of jnp that it is.
-        converts: returns its first argument in another dtype.
-        quotient: the first argument divided by the other: a float for integers.
-        product: a product, or a power, or a quotient.
-        sharp: inputs that differ by rounding may have results that differ much.
-        steps: the result jumps at integers.
-        turns: returns the same elements, or some of them, along other axes.
+        large: returns int64 for integers of any size and booleans.
+        made: returns a new tensor, contiguous for inputs of any strides.
+        rows: the result is contiguous if the first argument is.
+        gaps: returns a view that is not contiguous.
+        recoded: returns a view that reads the memory otherwise: components of complex elements, conjugates, the bits as
+            another dtype.
+        casts: the name of the result's dtype.
+        dtype: the dtype of jnp that a dtype of torch is.
+        converts: returns the first argument in another dtype.
+        quotient: divides the first argument by the other; the result is a float for integers.
+        product: a product, a power or a quotient.
+        sharp: inputs that differ by rounding may have results that differ by much.
+        steps: the result is discontinuous at integers.
+        turns: returns the elements, or some of them, along other axes.
         blank: makes an array that is to be written to.
         selects: returns the elements that a mask selects.
         copies: makes an array of its data, detached from it.
-        of_data: has the shape of its data.
-        sized: all arguments decide its size.
-        empty: the support function that takes empty vectors among its arguments, too.
-        integers: returns integers for integers; its result counts as a float where the inputs' dtype is not known.
-        precise: computes in 32 bits where its tensors have 16, as PyTorch does.
-        pole: an argument without infinite derivatives or values, for the first parameter or a named one: `other:1`.
-        where: what it is of the elements {x} that a mask {m} selects, where it is not `each`.
-        along: that has an element for each of them, in their order, and needs a mask of the shape of {x}.
-        note: a text that says what to check where it is called.
-        strides: the rule for its strides (fnjax.torch.memory.strides); "" for `each` where it is elementwise, else contiguous.
-        value: computes the result from a call whose arguments are known; MISSING where they are not.
+        of_data: the result has the shape of its data.
+        sized: the size of the result depends on all arguments.
+        empty: the support function that also takes arguments of shape (0,).
+        integers: returns integers for integers; the result counts as a float if the inputs' dtype is not known.
+        precise: computes 16-bit tensors in 32 bits, as PyTorch does.
+        pole: an argument at which values and derivatives are finite, for the first parameter or a named one: `other:1`.
+        where: for an operation that is not `each`, its JAX expression for the elements {x} that a mask {m} selects.
+        along: the result of `where` has an element for each selected one, in their order; {m} must have {x}'s shape.
+        note: a text that says what to check where the operation is called.
+        strides: the rule for the result's strides (fnjax.torch.memory.strides); "" means `each` for an elementwise
+            operation, else contiguous.
+        value: computes the result of a call from literal arguments; returns MISSING for others.
     """
 
     signature: str

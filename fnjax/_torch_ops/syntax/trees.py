@@ -81,7 +81,7 @@ def map_parts(
             new = [expression(v) if isinstance(v, ast.AST) else v for v in value]
         else:
             new = expression(value) if isinstance(value, ast.AST) else value
-            if name == "subject":  # of a match statement, which asks what it is
+            if name == "subject":  # of a match statement, which reads its type
                 new = call("known", new)
         setattr(made, name, new)
     return made

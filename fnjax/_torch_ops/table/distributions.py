@@ -1,6 +1,6 @@
 """torch.distributions: the methods and attributes of each distribution, by its parameters.
 
-The methods stand in the table as `torch.distributions.Normal.log_prob`, over the parameters of the distribution and
+The methods are in the table as `torch.distributions.Normal.log_prob`, over the parameters of the distribution and
 then their own.
 """
 

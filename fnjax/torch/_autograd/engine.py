@@ -18,7 +18,7 @@ from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_autocast
 from fnjax.torch.recording.journal import is_in_loop, note_reached, note_tensor
 
-KEPT = "KeptBackward"  # the name of a node that stands for a graph which forward kept on ctx
+KEPT = "KeptBackward"  # the name of a node that replaces a graph which forward saved on ctx
 
 
 def replay(
@@ -274,7 +274,7 @@ def backward(
                 total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
                 if create_graph:
                     tensor.grad = make(total.array, tensor.dtype, value=total, strides=strides)
-                else:  # all that show its memory see the sum
+                else:  # all tensors that share its memory see the sum
                     tensor.grad.assign(total)
         with set_mode(Mode(enabled=False)):
             for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:

@@ -40,7 +40,7 @@ class Reads:
     def __init__(self, functions: Sequence[Any], *, only_traced: bool = False) -> None:
         # What an earlier trace has left in a list or a module is no operand of this one.
         self._tensors = [t for t in reach(functions, whole=True) if _is_alive(find_root(t.memory).value)]
-        # A view that nobody has read yet is computed when a hook reads it.
+        # A view that was never read is computed when a hook reads it.
         values = [t.memory.value for t in self._tensors if not isinstance(t.memory, Derived)]
         values += [t.value for t in self._tensors if t._cached is not None or isinstance(t.memory, Derived)]
         before = [p for node in list_nodes(values, set(), whole=True) for p in (*node.parents, *node.reads)]
@@ -80,7 +80,7 @@ class Reads:
                 setattr(value, name, array)
             with watch() as read:
                 yield
-            # A second derivative would take what is not known for a constant.
+            # A second derivative would treat other tensors as constants.
             is_lost = not all(is_in_scope(v.array) for v in read)
             if is_lost or (RECORDS_GRADIENTS.get() and not self._are_known(read, start)):
                 raise refuse()

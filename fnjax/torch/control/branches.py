@@ -75,7 +75,7 @@ def to_bool(value: Any) -> bool | Tensor:
         return value
     if type(value) is Either:
         value = value.map(to_bool, "the truth")
-    if issubclass(type(value), HostValue) and not value.is_known:  # isinstance asks objects for their __class__
+    if issubclass(type(value), HostValue) and not value.is_known:  # isinstance reads __class__ of objects
         value = value.to_tensor()
     if type(value) is Filtered:
         value = value.count()
@@ -188,10 +188,10 @@ def _merge_branches(test: Tensor | Number, first: _Branch, second: _Branch, star
 
 
 class Path:
-    """One run of a whole function, in which it is known of some tests which branch is taken.
+    """One run of a whole function, in which some traced tests are assumed to be true or false.
 
     Args:
-        known: by its number, counted from the start, what a traced test of two branches is taken to be.
+        known: the assumed truth of tests, by their numbers in the order of evaluation.
     """
 
     def __init__(self, known: Mapping[int, bool]) -> None:
@@ -204,7 +204,7 @@ class Path:
 
     @property
     def may_fork(self) -> bool:
-        """True in the program in which it began, where that stays small."""
+        """True if another test may be assumed: in the program in which the run began, while the runs stay small."""
         size = (next_serial() - self._start) << len(self.known)
         return size < _MOST and find_program() is self._program
 

@@ -297,4 +297,4 @@ FOLDS: dict[int, Any] = {
     id(next): _next,
     id(iter): iter_,
 }
-_TAKING_ITEMS = frozenset(map(id, (sum, any, all, max, min, list, next)))  # those that know items beside their tests
+_TAKING_ITEMS = frozenset(map(id, (sum, any, all, max, min, list, next)))  # builtins whose replacements take Items

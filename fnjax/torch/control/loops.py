@@ -234,7 +234,7 @@ def _traced_while(test: Test, body: Test, variables: Variables, most: int | None
     try:
         with watch() as read, set_mode(Mode(enabled=False, constant=mode.constant)):
             state = State([test, body])
-            while True:  # until dtypes, and what is written and shared, are known
+            while True:  # until dtypes, written storages and aliases do not change any more
                 found: dict[str, Any] = {}
                 first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
                 start = [jnp.int32(0), *carry.leave(first)]

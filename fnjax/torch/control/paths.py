@@ -12,12 +12,12 @@ from fnjax.torch.recording.rng import Stream
 
 
 def run_paths(function: Callable[[], Any], state: State, known: Mapping[int, bool] | None = None) -> Any:
-    """Return the result of a function; if branches cannot be merged, that of runs that take one of them, merged.
+    """Run a function; if the branches of a test cannot be merged, run it once for each of them and merge the results.
 
     Args:
         function: the function.
-        state: what it reaches. A journal has begun as well.
-        known: the tests of which it is known what they are (branches.Path).
+        state: the state that it reaches. The caller has begun a journal.
+        known: the assumed truth of tests, by their numbers (branches.Path).
     """
     known = known or {}
     token = PATH.set(Path(known))

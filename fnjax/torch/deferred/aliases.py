@@ -119,7 +119,7 @@ class Merged(Derived):
         self._seen = self._own.version
 
     def hold(self, value: Value) -> None:
-        """Take a value that the memory is known to hold, whatever was written to those that it may share."""
+        """Set the value without writing to the twins, whose earlier writes are ignored."""
         note_storage(self._own)
         self._own.value = value
         self._own.version += 1

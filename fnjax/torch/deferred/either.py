@@ -200,7 +200,7 @@ def note_choice(tensor: Tensor, choice: Either) -> None:
 
 
 def find_choice(value: Any) -> Any:
-    """Return the Either that a tensor which may be a number was merged from; other values as they are."""
+    """Return the Either from which a tensor was merged that may be a number; other values unchanged."""
     return vars(value).get("choice", value) if type(value) is Tensor else value
 
 

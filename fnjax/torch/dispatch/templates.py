@@ -113,7 +113,7 @@ def check_read(call: BoundCall) -> None:
         NotSupported: the template does not read an argument.
     """
     text = call.overload.template
-    if not isinstance(text, str):  # a function, which asks for what it needs
+    if not isinstance(text, str):  # a function, which reads the parameters that it needs
         return
     read = {node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)}
     for name in call.values:

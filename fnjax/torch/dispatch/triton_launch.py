@@ -40,7 +40,7 @@ def launch(kernel: Any, grid: Any, args: Sequence[Any], named: Mapping[str, Any]
     stored = {id(t): t for t in targets if isinstance(t, Tensor)}
     shared = Counter(id(t.memory) for t in stored.values())
     plain: set[int] = set()
-    wholes: dict[int, Tensor] = {}  # for a tensor, one that shows all of the storage
+    wholes: dict[int, Tensor] = {}  # for a tensor, one that covers all of its storage
     for t in tensors:
         if _is_whole(t) or (id(t) in stored and shared[id(t.memory)] > 1 and layouts.is_contiguous(t.layout)):
             plain.add(id(t))

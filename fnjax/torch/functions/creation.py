@@ -59,7 +59,7 @@ def _convert(array: Any, own: dtype) -> jax.Array:
 def _options(own: Any, requires_grad: bool, array: Any, default: dtype, strides: Strides | None = None) -> Tensor:
     found = default if own is None else as_dtype(own)
     if is_transformed() and not isinstance(array, jax.Array) and np.size(array) <= SMALL:
-        with jax.ensure_compile_time_eval():  # a number that nobody traces
+        with jax.ensure_compile_time_eval():  # a concrete number
             made = make(_convert(array, found), found, strides=strides)
     else:
         made = make(_convert(array, found), found, strides=strides)
@@ -119,7 +119,7 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, requires_grad: b
     return tensor(data, dtype=dtype, requires_grad=requires_grad)
 
 
-uninitialised: ContextVar[int] = ContextVar("uninitialised", default=0)  # what memory holds that nobody has set
+uninitialised: ContextVar[int] = ContextVar("uninitialised", default=0)  # the value of uninitialised elements
 
 
 def _filled(number: Any) -> Callable[..., Tensor]:
@@ -128,7 +128,7 @@ def _filled(number: Any) -> Callable[..., Tensor]:
     def fill(*size: Any, dtype: Any = None, requires_grad: bool = False, out: Any = None, **named: Any) -> Tensor:
         sizes = strided._sizes(size or [named.get("size", named.get("shape", ()))])
         own = default_dtype() if dtype is None else as_dtype(dtype)
-        library = np if math.prod(sizes) <= SMALL else jnp  # a few numbers stay known under jit
+        library = np if math.prod(sizes) <= SMALL else jnp  # small arrays stay concrete under jit
         value = uninitialised.get() if number is None else number
         return _options(own, requires_grad, library.full(sizes, value, own.array), own)
 

@@ -133,7 +133,7 @@ def record(
         if traced and not any(share_memory(found, x) for x in given):
             found = _set_to_ones(found)
         if any(share_memory(found, x) for x in constants):
-            found.flags.writeable = False  # nobody sees what is written there
+            found.flags.writeable = False  # writes to it would be lost
         return HostValue(recording, found, name, is_placed=not any(share_memory(found, x) for x in moved))
 
     result = found if row is not None and row.is_fact else map_leaves(wrap, found)

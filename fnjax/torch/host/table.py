@@ -293,7 +293,7 @@ def has_known_size(index: Any) -> bool:
     return True
 
 
-# What else must hold for a known result, given the arguments by their names.
+# Further conditions for a result of known shape and dtype, on the arguments by their names.
 _CONDITIONS: dict[str, Callable[[Mapping[str, Any]], bool]] = {
     "builtins.getattr": lambda given: given["name"] in {"T", "mT", "real", "imag"},
     "operator.getitem": lambda given: has_known_size(given["index"]),

@@ -35,7 +35,7 @@ class NumpyMemory(Storage):
             found = overwrite(found, jnp.array(entries, found.array.dtype))
             VALUE.__set__(self, found)
             VERSION.__set__(self, VERSION.__get__(self) + 1)
-        if shown is not None and shown() is None:  # nobody can write to it any more
+        if shown is not None and shown() is None:  # no NumPy array of the memory is left
             self.numpy = None
             if type(self) is NumpyMemory:
                 self.__class__ = Storage  # type: ignore[assignment] # it has the same slots

@@ -318,7 +318,7 @@ class Tensor(metaclass=_TensorType):
         return f"tensor({np.asarray(self.array) if is_known(self.array) else self.array}, dtype={self.dtype})"
 
     def __format__(self, spec: str) -> str:
-        if type(self) is Tensor and not self.layout.ndim:  # as PyTorch does; a number that JAX traces has no text
+        if type(self) is Tensor and not self.layout.ndim:  # as PyTorch does; a traced number cannot be formatted
             return format(self.item(), spec)
         return object.__format__(self, spec)
 

@@ -305,7 +305,7 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
         parents: the values of its arguments.
         is_recorded: whether operations were recorded where the view was made.
     """
-    token = _branch.set(None)  # the view may be older than the branch, and keep what it shows
+    token = _branch.set(None)  # the view may be older than the branch, and cache its value
     try:
         with set_mode(Mode(enabled=True)) if is_recorded or get_mode().constant else contextlib.nullcontext():
             return compute(function, parents, "ViewBackward")[0]
@@ -322,7 +322,7 @@ def overwrite(old: Value, array: Any) -> Value:
         made = Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
         moved: Value = old.hooks.move(made) if is_hooked else made
         return moved
-    with set_mode(Mode(enabled=True)):  # what made the old value stays recorded, whatever writes
+    with set_mode(Mode(enabled=True)):  # the history of the old value is kept in any gradient mode
         return compute(lambda x: (replace_primal(x, array),), [old], "CopyBackwards")[0]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from fnjax.torch.errors import NotSupported
 
 _current: ContextVar[Journal | None] = ContextVar("_current", default=None)
-next_serial = itertools.count().__next__  # a number that grows with each storage and node that is made
+next_serial = itertools.count().__next__  # serial numbers of storages and nodes
 
 
 class Journal:

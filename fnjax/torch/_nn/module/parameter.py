@@ -37,7 +37,7 @@ def _take(cls: type, data: Any) -> Any:
     made.memory, made.layout, made.dtype, made.part = source.memory, source.layout, source.dtype, ""
     made._detached, made._cached, made._grad = None, None, None
     made._made_in, made._is_recorded = None, True
-    source._detached, source._cached = Detached(), None  # it goes on to show this memory, without gradient
+    source._detached, source._cached = Detached(), None  # it still shares this memory, without gradient
     return made
 
 

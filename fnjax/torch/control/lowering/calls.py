@@ -305,7 +305,7 @@ class Calls(ast.NodeTransformer):
             node.args[0] = selected
         if isinstance(function, ast.Name):
             makes_class = function.id == "type" and (len(node.args) != 1 or isinstance(node.args[0], ast.Starred))
-            if function.id in BUILTINS and not makes_class:  # Python asks who makes a class
+            if function.id in BUILTINS and not makes_class:  # `type` reads the caller's module
                 node.func = ast.copy_location(call("builtin", function), function)
             elif function.id == "super" and self.receiver and not node.args:
                 node.args = [ast.copy_location(load(n), node) for n in ("__class__", self.receiver)]
