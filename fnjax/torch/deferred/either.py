@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import copy
 import operator
@@ -154,12 +155,12 @@ class Either(Deferred):
         return self.map(lambda x: x[index], "[...]")
 
     def __iter__(self) -> Iterator[Any]:
-        values = self.list_values()
+        values, leaves = self.list_values(), self._list_leaves()
         if len(values) == 1:
             return iter(values[0])
-        if not all(type(x) in {list, tuple} and len(x) == len(values[0]) for x in values):
+        if not all(isinstance(x, _SIZED) and len(x) == len(leaves[0]) for x in leaves):
             raise self.refuse("iteration")
-        return iter([self[i] for i in range(len(values[0]))])
+        return iter([self.map(lambda x, i=i: [*x][i], "iteration") for i in range(len(leaves[0]))])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call both."""
@@ -181,6 +182,7 @@ class Either(Deferred):
         return f"<{self.name}: {self.yes!r} or {self.no!r}>"
 
 
+_SIZED = list, tuple, dict, collections.deque, type({}.keys()), type({}.values()), type({}.items())
 _FACTS = frozenset({"__class__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__"})
 
 
