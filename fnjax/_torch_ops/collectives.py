@@ -1,4 +1,4 @@
-"""Functions of torch.distributed: what they read and write, and the calls that take their place."""
+"""Functions of torch.distributed: the parameters that they read and write, and the calls that replace them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Collective:
         parameters: the names of its parameters, in order.
         output: the parameter that it writes to; empty for one that returns its result.
         input: the parameter that it reads.
-        call: the function of fnjax.collectives and its arguments: X is the input, LIKE the output as it was, DEVICE an
-            index along the axis, OP, SIZES and DIM what is given of a reduction, of slices' sizes and of an axis.
+        call: the function of fnjax.collectives and its arguments: X is the input, LIKE the old value of the output,
+            DEVICE an index along the axis, and OP, SIZES and DIM the reduction, slice sizes and axis, if passed.
     """
 
     parameters: str

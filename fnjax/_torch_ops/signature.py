@@ -80,11 +80,11 @@ class Parameter:
     """A parameter of torch's signature.
 
     Attributes:
-        name: as users write it.
-        default: the expression's text, or None for one that must be given.
-        kind: `tensor` or `static` where that tells overloads apart, else empty.
-        variadic: takes all positional arguments that are left, or one sequence: `x.view(2, 3)`, `x.view((2, 3))`.
-        keyword: can only be given by its name.
+        name: the parameter's name.
+        default: the text of the default's expression, or None for a required parameter.
+        kind: `tensor` or `static` if overloads differ in it, else empty.
+        variadic: takes all remaining positional arguments, or one sequence: `x.view(2, 3)`, `x.view((2, 3))`.
+        keyword: is keyword-only.
     """
 
     name: str
@@ -117,15 +117,15 @@ def bind_arguments(
     find_kind: Callable[[Any], str],
     make_size: Callable[[Any], Any],
 ) -> dict[str, Any] | str:
-    """Return the arguments of a call by parameter, or what is wrong, as a sentence without its subject.
+    """Return the arguments of a call by parameter, or the error, as a sentence without its subject.
 
     Args:
-        parameters: those of the signature.
-        args: the arguments by place, values or expressions.
-        named: those by name.
-        gather: returns what a variadic parameter of a name takes of several arguments.
-        find_kind: returns `tensor`, `static` or `unknown`.
-        make_size: returns a size, or an axis, with a tuple for a list.
+        parameters: the parameters of the signature.
+        args: the positional arguments, values or expressions.
+        named: the keyword arguments.
+        gather: returns the value of a variadic parameter, from its name and the remaining arguments.
+        find_kind: returns `tensor`, `static` or `unknown` for an argument.
+        make_size: returns a size, or an axis, with a tuple in place of a list.
     """
     values: dict[str, Any] = {}
     places, rest = [p for p in parameters if not p.keyword], list(args)

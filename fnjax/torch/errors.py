@@ -1,4 +1,4 @@
-"""Exception for what fnjax.torch cannot do, which names the operation and the line of the user's source."""
+"""Exceptions for unsupported operations; they name the operation and the line of the user's source."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _HERE = str(Path(__file__).parent.parent)
 
 
 class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTorch's users know it
-    """An operation of PyTorch that fnjax.torch does not have; the message says where, and what to do.
+    """Exception for an operation of PyTorch that fnjax.torch does not support; the message has the line and a remedy.
 
     Attributes:
-        what: what is not supported.
-        remedy: what to do.
+        what: the operation that is not supported.
+        remedy: what to write instead.
         ends_loading: whether a file that raises it at its top level is not loaded at all.
     """
 
@@ -29,7 +29,7 @@ class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTor
 
 
 class NoSuchNameError(NotSupported, AttributeError):
-    """A name that a module of fnjax.torch does not have; in loaded files it is a NotSupported only."""
+    """Exception for a name that a module of fnjax.torch does not have; loaded files see a NotSupported only."""
 
     __module__ = "fnjax.torch"
 

@@ -62,7 +62,7 @@ torch.pdist F.pdist | input, p=2 | _pdist(input, p=p) | float
 
 
 def _build_lstsq(call: Call) -> str:
-    """Write the solver; what it returns next to the solution depends on the driver."""
+    """Render lstsq; rank and singular values, which it returns next to the solution, depend on the driver."""
     driver = call.read_literal("driver")
     if driver not in {None, "gels", "gelsy", "gelsd", "gelss"}:
         raise Refuse("driver must be a literal: 'gels', 'gelsy', 'gelsd' or 'gelss'")

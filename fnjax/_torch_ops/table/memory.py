@@ -1,6 +1,6 @@
 """Strides of results: which rule of fnjax.torch.memory.strides PyTorch follows where an operation's result is not contiguous.
 
-What is elementwise (the column `each`) has the rule `each` without being named here.
+Elementwise operations (the column `each`) have the rule `each` and are not named here.
 """
 
 import fnjax._torch_ops.table.elementwise

@@ -141,7 +141,7 @@ def _speculate(run: Callable[[], Any], test: Tensor | Number, truth: bool, state
 def _run_both(
     test: Tensor | Number, yes: Callable[[], Any], no: Callable[[], Any] | None, items: Iterator[Any] | None = None
 ) -> tuple[_Branch, _Branch, _Start]:
-    """Run two branches, merge what they change, and return them, and the state before them.
+    """Run two branches, merge their effects, and return both, and the state before them.
 
     Args:
         test: the condition.
@@ -176,7 +176,7 @@ def _run_both(
 
 
 def _merge_branches(test: Tensor | Number, first: _Branch, second: _Branch, start: _Start, state: State) -> None:
-    """Write what two branches have changed, merged."""
+    """Write the merged effects of two branches."""
     if first.error is not None or second.error is not None:
         check_kept(state, {**first.places, **second.places})
         taken = second if second.error is None else first
@@ -214,12 +214,14 @@ PATH: ContextVar[Path | None] = ContextVar("PATH", default=None)
 
 
 class Fork(BaseException):  # which no handler of the source catches
-    """Signal that what two branches leave cannot be merged, and the results of two runs may be (paths.run_paths).
+    """Signal that the effects of two branches cannot be merged, so that the whole function is run for each of them.
+
+    The results of the two runs are merged instead (paths.run_paths).
 
     Args:
-        test: of the branches.
-        number: of the test.
-        error: why not.
+        test: the test of the branches.
+        number: the number of the test.
+        error: the exception to raise if the function cannot be run twice.
     """
 
     def __init__(self, test: Tensor | Number, number: int, error: NotSupported) -> None:
@@ -232,7 +234,7 @@ def _find_shared(branch: _Branch) -> set[int]:
 
 
 def if_(test: Any, yes: Callable[[], Any], no: Callable[[], Any]) -> Any:
-    """Run one of two closures; if the test is traced, run both and select between their results and what they change.
+    """Run one of two closures; if the test is traced, run both and merge their results and effects.
 
     Args:
         test: the condition.

@@ -1,4 +1,4 @@
-"""Runs of a whole function for both values of a test, where what the branches leave cannot be merged: lists, sets."""
+"""Runs of a whole function for both values of a test, if the effects of its branches cannot be merged: lists, sets."""
 
 from __future__ import annotations
 

@@ -49,7 +49,8 @@ class _Info:
 def set_default_dtype(d: Any, /) -> None:
     """Set the default dtype of floats for the files of the root whose file is being loaded.
 
-    Unlike PyTorch, it is for these files only, and raises later: JAX would go on running what it traced before.
+    Unlike PyTorch, it applies to these files only, and raises after they are loaded: functions that JAX has traced
+    would keep the old dtype.
     """
     settings = find_settings()
     if settings is None or not (is_loading() or is_feature_test()):
@@ -139,7 +140,7 @@ def masked_scatter_(self: Tensor, mask: Tensor, source: Tensor) -> Tensor:
 @known("torch.Tensor.index_put_", "torch.index_put_")
 @takes_selections
 def index_put_(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Write values at indices, or add them to what is there."""
+    """Write values at indices, or add them to the elements there."""
     if not accumulate and (holds_selection((indices, values)) or any(map(is_traced_mask, indices))):
         input[tuple(indices)] = values
         return input
@@ -150,7 +151,7 @@ def index_put_(input: Tensor, indices: Any, values: Any, accumulate: bool = Fals
 @with_out
 @takes_selections
 def index_put(input: Tensor, indices: Any, values: Any, accumulate: bool = False) -> Tensor:
-    """Return a copy with values at indices, or with them added to what is there."""
+    """Return a copy with values at indices, or with them added to the elements there."""
     return index_put_(input.clone(), indices, values, accumulate)
 
 

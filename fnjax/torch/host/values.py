@@ -166,7 +166,7 @@ class HostValue:
 
     @property
     def is_known(self) -> bool:
-        """True if the value does not depend on what JAX traces."""
+        """True if the value is concrete: it does not depend on what JAX traces."""
         self.recording.refresh()
         return not self.recording.leaves
 

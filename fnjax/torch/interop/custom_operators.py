@@ -123,7 +123,7 @@ class CustomOpDef:
     def register_kernel(self, device_types: Any, func: Method | None = None, /) -> Any:
         """Register a body for a platform; that for CUDA runs on all platforms without a body of their own.
 
-        The device of code that is loaded answers as a GPU. Platforms that JAX does not have are ignored.
+        Loaded code sees a GPU as its device. Platforms that JAX does not have are ignored.
         """
         if func is None:
             return functools.partial(self.register_kernel, device_types)
@@ -269,7 +269,7 @@ def _find(op: Any) -> CustomOpDef:
 
 
 def _registration(method: str) -> Method:
-    """Return `torch.library.register_fake(op, ...)`, a decorator where no function is given."""
+    """Return a function such as `torch.library.register_fake(op, func)`; without `func` that returns a decorator."""
 
     def register(op: Any, *args: Any, lib: Any = None, **named: Any) -> Any:
         called = getattr(_find(op), method)

@@ -69,8 +69,8 @@ class _View(types.ModuleType):
 def execute_block(space: dict[str, Any]) -> bool:
     """Execute the body of the calling `if` as `load` executes a file, and return False, so that Python skips it.
 
-    `torch` in the block is fnjax.torch. The block has names of its own; those that the module does not define itself
-    become the module's. A fnjax.Function of the module that the block reads takes tensors there.
+    `torch` in the block is fnjax.torch. The block has its own global names; those that the module does not define are
+    added to the module. A fnjax.Function of the module takes tensors in the block.
 
     Args:
         space: the module's `globals()`.

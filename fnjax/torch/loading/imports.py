@@ -19,8 +19,8 @@ from fnjax.triton.absent import Absent
 def make_import(root: Root, file: str, tries: Sequence[tuple[int, int]]) -> Callable[..., Any]:
     """Return the `__import__` function for the code of a file.
 
-    A module or a name that is not there is a stand-in where the top level imports it, and in functions where it is one
-    of torch or Triton. A `try` that catches a failed import gets Python's ImportError.
+    An import of a missing module or name returns a stand-in at the top level of the file, and for torch and Triton in
+    functions as well. A `try` that catches a failed import gets Python's ImportError.
 
     Args:
         root: the root of the file.
@@ -75,8 +75,8 @@ def import_module(root: Root, name: str, names: Sequence[str] | None = None) -> 
 
     Args:
         root: the root.
-        name: the name.
-        names: what the file imports from it, which may be submodules; none is None.
+        name: the module's name.
+        names: the names that the file imports from the module, which may be submodules; None if it is not known.
     """
     top, is_top = name.partition(".")[0], names is not None and not names
     if top in LIBRARIES:
@@ -98,7 +98,7 @@ def import_module(root: Root, name: str, names: Sequence[str] | None = None) -> 
 
 
 def _import_name(root: Root, module: Any, name: str, *, tried: bool) -> Any:
-    """Return what `from module import name` binds.
+    """Return the object that `from module import name` binds.
 
     Raises:
         ImportError: the module has no such name.

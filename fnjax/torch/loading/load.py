@@ -38,16 +38,16 @@ def find_root(folder: Path, kind: type[Root] = Root) -> Root:
 def load(path: str | Path, *, root: str | Path | None = None, **options: Any) -> types.ModuleType:
     """Execute a file of PyTorch source, in which torch is fnjax.torch and triton is fnjax.triton.
 
-    It is Python's import, of a private package: the packages that the file is in are executed first, imports of files
-    under `root` are loaded in the same way, also those within functions. A name of torch that fnjax does not have, and
-    a module that cannot be found, raise when they are used.
+    Python imports the file as a module of a private package: the packages that contain it are executed first, and the
+    files under `root` that it imports are loaded in the same way, also by imports within functions. A name of torch
+    that fnjax does not have, and a module that cannot be found, raise when they are used.
 
     Args:
         path: the file.
         root: the folder that holds the file's top-level package; by default the first folder upwards without
             `__init__.py`.
-        options: those of PyTorch's function of this name, which reads tensors: with them, or without a file of Python
-            source, an error says how to convert a file of tensors.
+        options: the options of torch.load, which reads tensors: with any of them, or for a file of tensors, an error
+            says how to convert the file.
 
     Returns:
         The module; `module.Name.apply` of each torch.autograd.Function is a JAX function.
@@ -84,7 +84,7 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
 
 
 def _load_alone(root: Root, file: Path, name: str) -> types.ModuleType:
-    """Load a file whose name no import can have."""
+    """Load a file whose name is not an identifier, so that it cannot be imported."""
     full = f"{root.name}.{name}"
     with root.lock:
         if full not in sys.modules:
@@ -100,7 +100,7 @@ def _load_alone(root: Root, file: Path, name: str) -> types.ModuleType:
 
 
 def import_module(name: str) -> types.ModuleType:
-    """Load a module of a package that Python finds, as `load` does: what Python has imported of it is not used.
+    """Load a module of an installed package, as `load` does, independently of modules that Python has imported.
 
     Args:
         name: `package.module`.

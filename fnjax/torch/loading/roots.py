@@ -30,13 +30,13 @@ _ASIDE = frozenset({"test", "tests", "testing", "benchmarks", "array_api_compat"
 class Root:
     """A folder whose packages are loaded privately, each file once.
 
-    Python's import system does it: the modules are those of a package of a private name, so that locks, circular
-    imports, `__spec__`, relative imports, pickles and `sys.modules[__name__]` are as everywhere.
+    Python's import system loads them, as modules of a package with a private name, so that locks, circular imports,
+    `__spec__`, relative imports, pickles and `sys.modules[__name__]` work as for other packages.
 
     Attributes:
         folder: it holds the top-level packages and modules.
         name: the name of the private package; `pkg.part` is `{name}.pkg.part` in sys.modules.
-        lock: held while a file is executed: two threads that load files with circular imports get whole modules.
+        lock: held while a file is executed, so that no other thread sees a partly executed module.
         asked: the top-level names that were loaded by name.
         executing: for each module that is being executed, the names that its file binds.
         files: the files that were loaded.
@@ -110,8 +110,8 @@ class Root:
     def holds(self, top: str) -> bool:
         """Return whether a top-level module is loaded privately.
 
-        The folder's modules are; among installed packages those that are asked for, and those in pure Python that
-        import torch. An installed package precedes a folder without `__init__`.
+        Modules of the folder are loaded privately, and of the installed packages those that `import_module` named, and
+        those in pure Python that import torch. An installed package precedes a folder without `__init__`.
         """
         if f"{self.name}.{top}" in sys.modules:
             return True

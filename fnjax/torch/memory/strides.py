@@ -17,7 +17,7 @@ FORMATS = {"channels_last": 4, "channels_last_3d": 5}
 
 
 def pack(shape: Sequence[int], order: Sequence[int] | None = None) -> Strides:
-    """Return the strides of dense memory with the axes in an order, the innermost last; by default as they come."""
+    """Return the strides of dense memory with the axes in an order, the innermost last; by default contiguous ones."""
     strides, step = [0] * len(shape), 1
     for axis in reversed(range(len(shape)) if order is None else order):
         strides[axis] = step

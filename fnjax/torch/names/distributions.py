@@ -1,4 +1,4 @@
-"""torch.distributions: what the table says of each distribution, by its parameters."""
+"""torch.distributions: distributions whose methods and attributes are lines of the table."""
 
 from __future__ import annotations
 

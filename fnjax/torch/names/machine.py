@@ -1,4 +1,4 @@
-"""The machine as torch describes it (devices, versions), and what compiles or prepares and computes nothing."""
+"""Devices and versions, and functions of torch that have no effect here, such as torch.compile."""
 
 from __future__ import annotations
 

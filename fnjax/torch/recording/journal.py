@@ -62,7 +62,7 @@ def note_storage(storage: Any) -> None:
 
 
 def take_back() -> None:
-    """Undo the writes of the block that runs; it goes on."""
+    """Undo the writes of the present block, which continues."""
     journal = _current.get()
     if journal is not None:
         journal.take_back()
@@ -70,7 +70,7 @@ def take_back() -> None:
 
 
 def note_launch() -> None:
-    """Note that a Triton kernel is launched."""
+    """Record that a Triton kernel is launched."""
     journal = _current.get()
     while journal is not None:
         journal.has_launched, journal = True, journal.outer

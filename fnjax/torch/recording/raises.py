@@ -29,7 +29,7 @@ class Handler(NamedTuple):
         first: the first line of its body.
         last: the last line of its body.
         kinds: the types of exceptions that it catches; None for all.
-        managers: the context managers, or what makes them.
+        managers: the expressions of the context managers.
     """
 
     first: int
@@ -128,7 +128,7 @@ def _is_instance(error: BaseException, kinds: Any) -> bool:
 
 
 def _may_swallow(node: ast.expr, error: BaseException, frame: types.FrameType) -> bool:
-    """Return whether a context manager may catch an exception; what is not known may."""
+    """Return whether a context manager may catch an exception; True for one that cannot be evaluated."""
     made = node.func if isinstance(node, ast.Call) else node
     if not all(isinstance(n, (ast.Name, ast.Attribute, ast.expr_context)) for n in ast.walk(made)):
         return True

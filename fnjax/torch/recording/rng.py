@@ -1,4 +1,4 @@
-"""Random numbers: `with fnjax.torch.seed(key)` around what draws them."""
+"""Random numbers, which are drawn within `with fnjax.torch.seed(key)`."""
 
 from __future__ import annotations
 

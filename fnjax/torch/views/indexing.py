@@ -144,7 +144,7 @@ def get_item(x: Any, index: Any) -> Any:
 
 
 def _find_strides(shape: tuple[int, ...], base: Tensor, index: tuple[Any, ...]) -> Strides | None:
-    """Return the strides of what an index selects."""
+    """Return the strides of `x[index]`."""
     places: list[Any] = []
     for part in index:
         if isinstance(part, Tensor):
@@ -222,14 +222,14 @@ def _find_mask(tensors: list[Tensor], fill: Any) -> tuple[Tensor, int]:
 
 
 def write_masked(base: Tensor, mask: Tensor, at: int, new: Any, *, may_be_longer: bool = False) -> None:
-    """Write where a traced mask is true, whose first axis is `at`.
+    """Write to the elements of a tensor where a traced mask is true.
 
     Args:
         base: the tensor.
-        mask: the mask.
-        at: its first axis.
-        new: a number, a tensor, or what a mask selects.
-        may_be_longer: whether this may have more elements than are written.
+        mask: the mask, over one or more axes of the tensor.
+        at: the first of these axes.
+        new: a number, a tensor, or a selection.
+        may_be_longer: whether `new` may have more elements than are written.
     """
     like, own, shape = flatten_masked(base, mask, at), base.dtype.array, base.layout.shape
     if type(new) is Selection and (may_be_longer or not have_same_mask(new, like)):

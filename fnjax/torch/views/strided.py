@@ -395,7 +395,7 @@ def conj(x: Tensor) -> Tensor:
 
 
 def _transpose_matrices(x: Tensor, what: str) -> Tensor:
-    """Return the transposes of matrices; a tensor without axes is its own."""
+    """Return the transposes of matrices; a 0-d tensor is returned unchanged."""
     if x.ndim == 1:
         raise RuntimeError(f"{what} is only supported on matrices or batches of matrices. Got 1-D tensor.")
     return x.show(np.swapaxes(x.layout, -1, -2) if x.ndim else x.layout)
@@ -415,7 +415,7 @@ def adjoint(x: Tensor) -> Tensor:
 
 @view("+conj_physical")
 def conj_physical(x: Tensor) -> Tensor:
-    """Return the conjugates, in memory of their own where the numbers are complex."""
+    """Return the conjugates: in new memory for a complex tensor, else as a view."""
     return copy(conj(x), preserve(x.layout)) if x.dtype.is_complex else x.show(x.layout)
 
 

@@ -1,1 +1,1 @@
-"""torch.autograd.Function: the class, its ctx, what it saves, and tensors that it captures."""
+"""torch.autograd.Function: the class, its ctx, saved values, and captured tensors."""

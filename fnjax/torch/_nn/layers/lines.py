@@ -1,11 +1,11 @@
-"""Layers by columns: the constructor, parameters, what print shows, and of simple ones the function that is called.
+"""Layers as tables: the columns are the constructor, parameters, extra_repr, and the function that simple layers call.
 
-A class with the base `Layer` has `@constructor`, with the constructor's signature, shapes of parameters, and what print
-shows. A layer that only calls a function of the table is a line: the names, the constructor's signature, the function,
-what print shows. The function gets forward's arguments, and each parameter of the constructor by its name.
-Words after the function change that: `p=norm` passes the attribute `norm` as `p`, `training` an attribute that is no
-parameter, `mode="edge"` a constant; `-weight` leaves one out. What is shown: `alpha=` name and value, `.size` the value
-alone, `inplace?` only where it is not the constructor's default; a parameter is shown as True, or as False for None.
+A class with the base `Layer` has `@constructor`, with the constructor's signature, shapes of parameters, and
+extra_repr. A layer that only calls a function of the table is a line: the names, the constructor's signature, the
+function, extra_repr. The function gets forward's arguments, and each parameter of the constructor by its name.
+Words after the function change that: `p=norm` passes the attribute `norm` as `p`, `training` an attribute that is not a
+parameter, `mode="edge"` a constant; `-weight` leaves one out. In extra_repr, `alpha=` is name and value, `.size` the
+value alone, `inplace?` only if it is not the constructor's default; a parameter is True, or False if it is None.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Layer(Module):
 
     Attributes:
         _shapes: name of a parameter → its shape, an expression over the constructor's arguments; None for no parameter.
-        _shown: what print shows → the constructor's default.
+        _shown: words of extra_repr → the constructor's default.
     """
 
     _shapes: ClassVar[dict[str, str]] = {}
@@ -88,7 +88,7 @@ class Layer(Module):
         """Check the constructor's arguments, and change those that become other attributes."""
 
     def _start(self, given: dict[str, Any]) -> None:
-        """Add what follows the parameters, and draw the initial values."""
+        """Draw the initial values; a subclass adds members that are made after the parameters."""
         if self._parameters:
             self.reset_parameters()
 

@@ -1,4 +1,4 @@
-"""Pooling, padding, dropout, and what else changes shapes or picks elements."""
+"""Pooling, padding, dropout, and other layers that change shapes or select elements."""
 
 from __future__ import annotations
 

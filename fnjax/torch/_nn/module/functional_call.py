@@ -35,17 +35,17 @@ def functional_call(
 ) -> Any:
     """Return the output of a module with these parameters and buffers; the module is left unchanged.
 
-    Unlike PyTorch, what forward writes to buffers is dropped, too (`stateful_call` returns it), and names that the
-    module does not have raise.
+    Unlike PyTorch, writes of forward to buffers are dropped (`stateful_call` returns the new values), and unknown names
+    raise.
 
     Args:
-        module: the module; what is not named keeps its value.
+        module: the module. Parameters and buffers that the dicts do not name keep their values.
         parameter_and_buffer_dicts: arrays or tensors by their qualified names, a shared parameter under any of its
             names; or several such dicts.
-        args: the arguments of forward, a tuple; with arrays, arrays are returned, with tensors tensors.
-        kwargs: its keyword arguments.
-        tie_weights: raise where a shared parameter gets two values.
-        strict: all names must be there.
+        args: the arguments of forward, a tuple. If they are arrays the results are arrays, if tensors, tensors.
+        kwargs: the keyword arguments of forward.
+        tie_weights: raise if a shared parameter gets two values.
+        strict: raise if the dicts lack the name of a parameter or buffer.
 
     Raises:
         RuntimeError: names are missing, or unknown.

@@ -26,7 +26,7 @@ def name_type(value: Any) -> str:
 
 
 def _take(cls: type, data: Any) -> Any:
-    """Return a tensor of a subclass with the memory of another, or with memory of its own where that is a part."""
+    """Return a tensor of a subclass on the memory of another; on a copy if that is a view or has a history."""
     source: Any = construct(default_dtype()) if data is None else data
     if not isinstance(source, Tensor):
         source = make(jax.numpy.asarray(source))

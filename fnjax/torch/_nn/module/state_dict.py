@@ -1,4 +1,4 @@
-"""State dicts: what a module saves under PyTorch's names, and loads."""
+"""State dicts: saving and loading of a module's state, under PyTorch's names."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from fnjax.torch._nn.layers.lines import FACTORY, F, Layer, add_parameter, const
 
 
 def _as_added(mask: Any, name: str, dtype: Any, other: Any = None) -> Any:
-    """Return a mask as numbers that are added to the scores: -inf where a boolean one says no attention."""
+    """Return a mask as numbers to add to the scores; a boolean mask is -inf where it is True: no attention."""
     if mask is None:
         return None
     if mask.dtype.kind not in {"bool", "float"}:

@@ -1,8 +1,8 @@
 """Expressions as calls of the runtime: `and`, `or`, `not`, conditional expressions, comparisons, builtins, elements.
 
-Where an operand's truth is known the expression is Python's own; where it is traced, the operands that may not count
-are functions that the runtime calls. Some expressions cannot be moved into functions, such as `yield`; they are left as
-they are, and a traced operand raises there.
+If an operand is a concrete bool, the expression is Python's own. If it is traced, the operands after it are functions,
+which the runtime calls. Expressions that cannot be moved into functions, such as `yield`, are not lowered, and a traced
+operand raises there.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec"})
 
 
 def may_be_traced(test: ast.expr) -> bool:
-    """Return whether a test may be a traced value: not what Python itself makes a bool."""
+    """Return whether a test may be a traced value: not an expression that is always a bool of Python."""
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return may_be_traced(test.operand)
     if isinstance(test, ast.BoolOp):
@@ -104,13 +104,13 @@ def decide(test: ast.expr) -> ast.expr:
 
 
 class Calls(ast.NodeTransformer):
-    """Rewriter of expressions, in copies of them.
+    """Rewriter of expressions; the originals are not changed.
 
     Args:
         names: the generator of new names.
-        inline: whether known operands are evaluated where they are, with variables for what is evaluated once.
-        close: returns for an expression that binds variables of the function a closure that returns it.
-        receiver: the function's first parameter, for `super()` in closures; or None where these are left as they are.
+        inline: whether concrete operands are evaluated by Python's own expressions, with variables for their values.
+        close: returns a closure for an expression that binds variables of the function.
+        receiver: the function's first parameter, for `super()` in closures; None to leave `super()` unchanged.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Blocks of a function as closures over its variables, which run if a test or the end of a loop is traced.
 
-Jumps are flags there: variables of the function, which may be traced. What follows a statement that may jump is a
-closure of its own, guarded by the flags, or called at the end of the branch that does not jump.
+Jumps are flags there: variables of the function, which may be traced. The statements after one that may jump are a
+closure of their own, guarded by the flags, or called at the end of the branch that does not jump.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ Leave = Callable[[], Block]
 def lower(tree: ast.AST) -> ast.AST:
     """Return the tree with the control flow of its functions lowered.
 
-    Functions whose decorators speak of Triton stay as they are: their own interpreter reads them. So do those that call
+    Functions whose decorators name Triton are not lowered: Triton's own interpreter reads them. Nor are those that call
     `locals()`.
     """
     return ast.fix_missing_locations(_Functions().visit(tree))

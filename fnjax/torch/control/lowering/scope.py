@@ -59,7 +59,7 @@ class Scope:
         self.keeps_returns = isinstance(node, ast.AsyncFunctionDef) or _is_bound_to_frame(node.body)
 
     def list_flags(self, loop: Loop | None) -> list[str]:
-        """Return the flags that guard what follows a jump; none where jumps stay Python's."""
+        """Return the flags that guard the statements after a jump; [] if jumps are not lowered to flags."""
         return loop.flags if loop is not None else [] if self.keeps_returns else [self.returned]
 
     @property

@@ -1,7 +1,7 @@
-"""`if` statements with yields: the yields of both branches become statements after them, which need no test.
+"""`if` statements with yields: the yields of both branches are moved after the `if`.
 
-A branch that yields cannot be moved into a closure. But `if t: yield a` and `else: yield b` are `value = a` and
-`value = b`, and then `yield value`. What only one branch yields is an item that is there where the test says so.
+A branch that yields cannot be moved into a closure. But `if t: yield a` with `else: yield b` is an `if` that sets
+`value` to a or b, and then `yield value`. If only one branch yields, the item has the test as its condition.
 """
 
 from __future__ import annotations
