@@ -160,7 +160,8 @@ class Either(Deferred):
             return iter(values[0])
         if not all(isinstance(x, _SIZED) and len(x) == len(leaves[0]) for x in leaves):
             raise self.refuse("iteration")
-        return iter([self.map(lambda x, i=i: [*x][i], "iteration") for i in range(len(leaves[0]))])
+        columns = (lambda x, i=i: [*x][i] for i in range(len(leaves[0])))
+        return iter([self.map(column, "iteration") for column in columns])
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call both."""
@@ -182,7 +183,7 @@ class Either(Deferred):
         return f"<{self.name}: {self.yes!r} or {self.no!r}>"
 
 
-_SIZED = list, tuple, dict, collections.deque, type({}.keys()), type({}.values()), type({}.items())
+_SIZED: Any = list, tuple, dict, collections.deque, type({}.keys()), type({}.values()), type({}.items())
 _FACTS = frozenset({"__class__", "__dict__", "__doc__", "__module__", "__name__", "__qualname__"})
 
 
