@@ -45,6 +45,7 @@ _WHEN_RUN = {
     "torch.nanquantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation, skip_nan=True)",
     "torch.quantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)",
     "torch.sign": "_sign(input)",
+    "torch.sgn": "_sign(input)",
     "torch.heaviside": "jnp.where(input == 0, values, (input > 0).astype(input.dtype))",
     # The gradient passes where the input is NaN.
     "torch.relu": "jnp.where(input <= 0, 0, input)",
