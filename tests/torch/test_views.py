@@ -210,6 +210,16 @@ def test_resize_acts_on_the_memory():
         assert size == 32
 
 
+def test_none_in_an_index_has_the_stride_of_unsqueeze():
+    """PyTorch's strides of new axes, where other parts of the index come before, after or between them."""
+    x, y = torch.arange(12.0).reshape(4, 3), torch.arange(24.0).reshape(2, 3, 4)
+    assert [x[None, ::2].stride(), x[:, None].stride(), x[1, None].stride()] == [(12, 6, 1), (3, 3, 1), (3, 1)]
+    assert y[:, None, 1:, None, ::2].stride() == (12, 12, 4, 4, 2)
+    assert y.permute(2, 0, 1)[None, 1, ..., None].stride() == (4, 12, 4, 1)
+    x[None, :, 1] = 0.0
+    assert x.array[:, 1].tolist() == [0] * 4
+
+
 def test_einsum_without_a_sum_is_a_view():
     """`+x`, axes that einsum reorders, its diagonals are views; rotations have the strides of a transpose."""
     x = torch.torch_view(jnp.arange(8.0).reshape(2, 2, 2))

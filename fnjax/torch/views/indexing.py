@@ -119,6 +119,21 @@ def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
     return derive(x, lambda a: jnp.take(a, first, axis=axis, mode="fill"), put)
 
 
+def _index_layout(layout: Any, parts: tuple[Any, ...]) -> Any:
+    """Return a layout at an index of integers, slices, None and an Ellipsis; None makes an axis as unsqueeze does."""
+    found = np.asarray(layout[parts if any(p is Ellipsis for p in parts) else (*parts, ...)])
+    if all(p is not None for p in parts):
+        return found
+    strides, axis, new = [*found.strides], 0, 0
+    rest = layout.ndim - sum(p is not None and p is not Ellipsis for p in parts)
+    for part in parts:
+        if part is None:
+            strides[new] = layout.shape[axis] * layout.strides[axis] if axis < layout.ndim else 1
+        axis += rest if part is Ellipsis else part is not None
+        new += rest if part is Ellipsis else part is None or isinstance(part, slice)
+    return np.lib.stride_tricks.as_strided(found, found.shape, strides)
+
+
 def get_item(x: Any, index: Any) -> Any:
     """Return `x[index]`: a view for integers and slices, else a copy."""
     parts = _normalise(index)
@@ -129,8 +144,7 @@ def get_item(x: Any, index: Any) -> Any:
     x, parts = _open_windows(x, parts)
     if _is_basic(parts):
         _check_steps(parts)
-        found = x.layout[(*parts, ...)] if not any(p is Ellipsis for p in parts) else x.layout[parts]
-        return x.show(np.asarray(found) if not isinstance(found, np.ndarray) else found)
+        return x.show(_index_layout(x.layout, parts))
     base, tensors, fill = _split_index(x, parts)
     if any(is_traced_mask(t) for t in tensors):
         return select(base, *_find_mask(tensors, fill))
