@@ -229,6 +229,17 @@ def test_einsum_without_a_sum_is_a_view():
     np.testing.assert_array_equal(x.array, [[[0, 1], [7, 30]], [[40, 5], [6, 70]]])
     np.testing.assert_array_equal(turned.array, x.array.transpose(2, 0, 1))
     np.testing.assert_array_equal(torch.einsum("bii", x).array, [30, 110])
+    last = torch.arange(3.0)[None].clone()
+    for of in (
+        lambda x: ("...ij->...ji", x),
+        lambda x: ("i...", x),
+        lambda x: (x, [0, 1], [1, 0]),
+        lambda x: (x, [..., 0]),
+    ):
+        torch.einsum(*of(last)).add_(1)
+    np.testing.assert_array_equal(last.array, [[4, 5, 6]])
+    assert torch.einsum("i...->...i", last).stride() == (1, 3)
+    assert torch.einsum(last, [0, 1], last, [2, 1], [0, 2]).tolist() == [[16 + 25 + 36]]
     assert torch.rot90(x).stride() == (2, 4, 1)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -180,16 +181,30 @@ def stack(tensors: Any, dim: int = 0) -> Any:
 @known("torch.einsum", "torch.functional.einsum")
 def einsum(equation: Any, *operands: Any) -> Any:
     """Return sums of products by Einstein's notation; of one tensor without a sum a view."""
-    given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
-    if isinstance(equation, str) and len(given) == 1 and isinstance(given[0], Tensor) and "." not in equation:
-        names, arrow, kept = equation.replace(" ", "").partition("->")
-        left, result = list(names), list(kept) if arrow else sorted(names)
+    given: Sequence[Any]
+    lists: Sequence[Any]
+    if isinstance(equation, str):
+        given = operands[0] if len(operands) == 1 and isinstance(operands[0], (list, tuple)) else operands
+        lists = [re.findall(r"\.{3}|\S", part) for part in equation.split("->")]
+    else:  # einsum(x, [0, 1], [1, 0])
+        given, lists = [equation, *operands[1:-1:2]], operands
+    if len(given) == 1 and isinstance(given[0], Tensor) and {*map(type, lists)} in ({list}, {tuple}, {list, tuple}):
+        left, result = _name_axes(given[0].ndim, *lists)
         if len(left) == given[0].ndim and set(left) == set(result) and len(result) == len(set(result)):
             return _show_axes(given[0], left, result)
     return run("torch.einsum", (equation, *operands), {})
 
 
-def _show_axes(x: Tensor, names: list[str], result: Sequence[str]) -> Tensor:
+def _name_axes(rank: int, left: Sequence[Any], result: Sequence[Any] | None = None) -> list[list[Any]]:
+    """Return the names of an operand's axes and of the result's, with one for each axis that an ellipsis stands for."""
+    dots = (..., "...")
+    if result is None:
+        result = [*(k for k in left if k in dots), *sorted(k for k in left if k not in dots)]
+    rest = [(..., i) for i in range(rank - len(left) + 1)] if any(k in dots for k in left) else []
+    return [[axis for k in names for axis in (rest if k in dots else [k])] for names in (left, result)]
+
+
+def _show_axes(x: Tensor, names: list[Any], result: Sequence[Any]) -> Tensor:
     """Return the view whose axes have these names; axes of one name are replaced by their diagonal."""
     for name in result:
         while names.count(name) > 1:
