@@ -885,3 +885,6 @@ def test_writes_to_arguments(how):
     np.testing.assert_array_equal(jnp.concatenate([x.ravel() for x in returned]), [2, 2, 3])
     with pytest.raises(torch.NotSupported, match=r"(?s)a write of .* to an argument of shape .*2.*return the argument"):
         how(torch.jax_view(lambda x: x.add_(1) * 2))(ones)
+    with pytest.raises(torch.NotSupported, match=r"a write of .* to an argument of shape .*2"):
+        how(torch.jax_view(lambda x: x.unsqueeze_(0).sum()))(ones)
+    assert how(torch.jax_view(lambda x: x.unsqueeze_(0)))(ones).shape == (1, 2)

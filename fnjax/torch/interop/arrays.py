@@ -123,7 +123,7 @@ def _between(
             given, named = enter((args, kwargs))
             own = {id(leaf) for leaf in jax.tree.leaves((args, kwargs), is_leaf=is_node)}
             leaves = jax.tree.leaves((given, named), is_leaf=is_node)
-            before = [(t, mark(t)) for t in leaves if issubclass(type(t), Tensor) and id(t) not in own]
+            before = [(t, mark(t), t.layout) for t in leaves if issubclass(type(t), Tensor) and id(t) not in own]
             run = functools.partial(function, *given, **named)
             found = run() if state is None else run_paths(run, state)
             _refuse_lost_arguments(function, before, found)
@@ -132,25 +132,25 @@ def _between(
     return call
 
 
-def _refuse_lost_arguments(function: Callable[..., Any], before: list[tuple[Tensor, list[Any]]], found: Any) -> None:
+def _refuse_lost_arguments(
+    function: Callable[..., Any], before: list[tuple[Tensor, list[Any], Any]], found: Any
+) -> None:
     """Raise NotSupported if a function wrote to an argument that it does not return: the caller's array is unchanged.
 
     Args:
         function: the function.
-        before: the arguments that are tensors, each with its `mark` before the call.
+        before: the arguments that are tensors, each with its `mark` and its layout before the call.
         found: the result of the function.
     """
-    returned = {
-        id(root)
-        for leaf in jax.tree.leaves(found, is_leaf=is_node)
-        if issubclass(type(leaf), Tensor)
-        for root in leaf.memory.roots
-    }
-    for t, marked in before:
-        if is_written(t, marked) and not any(id(root) in returned for root in t.memory.roots):
+    tensors = [x for x in jax.tree.leaves(found, is_leaf=is_node) if issubclass(type(x), Tensor)]
+    returned = {id(root) for x in tensors for root in x.memory.roots}
+    for t, marked, layout in before:
+        is_reshaped = t.layout is not layout and not any(x is t for x in tensors)  # resize_, unsqueeze_
+        if is_reshaped or (is_written(t, marked) and not any(id(root) in returned for root in t.memory.roots)):
             name = getattr(function, "__name__", type(function).__name__)
+            what = f"an argument of shape {layout.shape}, which it does not return: arrays do not change"
             raise NotSupported(
-                f"a write of {name} to an argument of shape {t.shape}, which it does not return: arrays do not change",
+                f"a write of {name} to {what}",
                 "return the argument as well, or write to x.clone()",
             )
 
