@@ -55,6 +55,15 @@ def offset_of(layout: Layout) -> int:
     return int(layout.__array_interface__["data"][0] - memory.__array_interface__["data"][0]) if layout.size else 0
 
 
+def insert_axis(layout: Layout, axis: int) -> Layout:
+    """Return a view with a new axis of size 1, which has PyTorch's stride."""
+    stride = layout.shape[axis] * layout.strides[axis] if axis < layout.ndim else 1
+    shape, strides = [*layout.shape], [*layout.strides]
+    shape.insert(axis, 1)
+    strides.insert(axis, stride)
+    return np.lib.stride_tricks.as_strided(layout, shape, strides)
+
+
 def is_contiguous(layout: Layout) -> bool:
     """Return whether a layout is contiguous."""
     return bool(layout.flags.c_contiguous)

@@ -25,7 +25,7 @@ from fnjax.torch.deferred.selection import (
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import cast_entries, dtype, name_scalar_type
-from fnjax.torch.memory.layout import check_expandable
+from fnjax.torch.memory.layout import check_expandable, insert_axis
 from fnjax.torch.memory.strides import Strides, find_index_strides
 from fnjax.torch.memory.tensor import Tensor, derive, is_known, make
 from fnjax.torch.recording.graph import Value, are_same, compute
@@ -120,18 +120,14 @@ def _window(x: Tensor, start: Tensor, length: int, axis: int) -> Tensor:
 
 
 def _index_layout(layout: Any, parts: tuple[Any, ...]) -> Any:
-    """Return a layout at an index of integers, slices, None and an Ellipsis; None makes an axis as unsqueeze does."""
-    found = np.asarray(layout[parts if any(p is Ellipsis for p in parts) else (*parts, ...)])
-    if all(p is not None for p in parts):
-        return found
-    strides, axis, new = [*found.strides], 0, 0
-    rest = layout.ndim - sum(p is not None and p is not Ellipsis for p in parts)
+    """Return a layout at an index of integers, slices, None and an Ellipsis; None inserts an axis as unsqueeze does."""
+    parts = parts if any(p is Ellipsis for p in parts) else (*parts, ...)
+    axis, rest = 0, layout.ndim - sum(p is not None and p is not Ellipsis for p in parts)
     for part in parts:
         if part is None:
-            strides[new] = layout.shape[axis] * layout.strides[axis] if axis < layout.ndim else 1
-        axis += rest if part is Ellipsis else part is not None
-        new += rest if part is Ellipsis else part is None or isinstance(part, slice)
-    return np.lib.stride_tricks.as_strided(found, found.shape, strides)
+            layout = insert_axis(layout, axis)
+        axis += rest if part is Ellipsis else 1
+    return np.asarray(layout[tuple(slice(None) if p is None else p for p in parts)])
 
 
 def get_item(x: Any, index: Any) -> Any:

@@ -223,14 +223,8 @@ def movedim(x: Tensor, source: Any, destination: Any) -> Tensor:
 
 @view("+unsqueeze")
 def unsqueeze(x: Tensor, dim: int) -> Tensor:
-    """Insert an axis, with PyTorch's stride for it."""
-    layout = x.layout
-    dim = _axis(dim, layout.ndim + 1)
-    stride = layout.shape[dim] * layout.strides[dim] if dim < layout.ndim else 1
-    shape, strides = [*layout.shape], [*layout.strides]
-    shape.insert(dim, 1)
-    strides.insert(dim, stride)
-    return x.show(np.lib.stride_tricks.as_strided(layout, shape, strides))
+    """Insert an axis of size 1."""
+    return x.show(layouts.insert_axis(x.layout, _axis(dim, x.layout.ndim + 1)))
 
 
 @view("+squeeze")
