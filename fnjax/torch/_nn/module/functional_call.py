@@ -167,13 +167,8 @@ def call_with(
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
-    unset = {  # buffers that are None, which forward may have set
-        f"{path}{'.' if path else ''}{name}": (path, name)
-        for path, module in model.named_modules()
-        for name, buffer in module._buffers.items()
-        if buffer is None and not strict
-    }
-    _check_names(model, {**named, **unset}, state, tie, strict)
+    unset = {} if strict or state.keys() <= named.keys() else _find_unset(model)
+    _check_names(model, named, {name: value for name, value in state.items() if name not in unset}, tie, strict)
 
     def run(*args: Any, **kwargs: Any) -> Any:
         rebinding = Rebinding([model], own_leaves=on_arrays)
@@ -208,6 +203,16 @@ def call_with(
             stacklevel=3,
         )
     return output
+
+
+def _find_unset(model: Module) -> dict[str, tuple[str, str]]:
+    """Return the buffers that are None, which forward may set: by their names the module's, and the own ones."""
+    return {
+        f"{path}{'.' if path else ''}{name}": (path, name)
+        for path, module in model.named_modules()
+        for name, buffer in module._buffers.items()
+        if buffer is None
+    }
 
 
 def _rebind_arguments(rebinding: Rebinding, given: Any) -> Any:
