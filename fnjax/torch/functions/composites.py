@@ -188,7 +188,12 @@ def einsum(equation: Any, *operands: Any) -> Any:
         lists = [re.findall(r"\.{3}|\S", part) for part in equation.split("->")]
     else:  # einsum(x, [0, 1], [1, 0])
         given, lists = [equation, *operands[1:-1:2]], operands
-    if len(given) == 1 and isinstance(given[0], Tensor) and {*map(type, lists)} in ({list}, {tuple}, {list, tuple}):
+    if (
+        len(given) == 1
+        and isinstance(given[0], Tensor)
+        and lists
+        and all(isinstance(axes, (list, tuple)) for axes in lists)
+    ):
         left, result = _name_axes(given[0].ndim, *lists)
         if len(left) == given[0].ndim and set(left) == set(result) and len(result) == len(set(result)):
             return _show_axes(given[0], left, result)
