@@ -80,9 +80,14 @@ class _Version(str):
 
 add_known("__version__ version.__version__", _Version(TORCH))
 add_known("version.cuda", CUDA)
-for _name in ("strided", "contiguous_format", "preserve_format", "legacy_contiguous_format"):
-    add_known(_name, _name)
-for _name in ("channels_last", "channels_last_3d"):
+for _name in (
+    "strided",
+    "contiguous_format",
+    "preserve_format",
+    "legacy_contiguous_format",
+    "channels_last",
+    "channels_last_3d",
+):
     add_known(_name, _name)
 
 
