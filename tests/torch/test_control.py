@@ -544,7 +544,7 @@ def test_branches_that_save_different_numbers_of_tensors(tmp_path):
 
 
 def test_a_branch_is_the_first_to_call_an_apply(tmp_path):
-    """What apply keeps of its class is no state of the program, also where a variable holds apply."""
+    """The cache of apply is not state of the program, also where a variable holds apply."""
     path = tmp_path / "first.py"
     path.write_text(
         "import torch\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"

@@ -534,7 +534,7 @@ class Slopes(torch.nn.Module):
 
 
 def test_buffers_that_forward_sets_are_state():
-    """What a first call returns is what the next takes; a name that no module registers stays an error."""
+    """A call takes the state that the one before returned; a name that no module registers stays an error."""
     model, x = Slopes(), jnp.ones((2, 1))
     y, new = torch.func.stateful_call(model, {}, (x,))
     again, _ = torch.func.stateful_call(model, {**new, "bias": new["bias"] + 1}, (x,))
