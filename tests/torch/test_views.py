@@ -403,6 +403,27 @@ def _copy_data(x, w):
     return (x * x).sum()
 
 
+def _set_data(x, w):
+    y = x * 3
+    y.data = w
+    (g,) = torch.autograd.grad((y * y).sum(), x, create_graph=True)
+    return (g * x).sum()
+
+
+def _set_data_and_write_to_both(x, w):
+    x.data = t = w.detach().clone()
+    t.mul_(2)
+    x.add_(x)
+    return (t * x).sum()
+
+
+def _set_data_of_a_view(x, w):
+    y = x * 2
+    v = y[:1]
+    v.data = w[:1]
+    return (v * v * y).sum()
+
+
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize(
     ("function", "by_x", "by_w"),
@@ -412,6 +433,9 @@ def _copy_data(x, w):
         (_clamp_data, [6, 12], [1, 2.25]),
         (_write_an_alias, [3, 8], [0, 0]),
         (_copy_data, [6, 8], [0, 0]),
+        (_set_data, [36, 60], [0, 0]),
+        (_set_data_and_write_to_both, [24, 32], [0, 0]),
+        (_set_data_of_a_view, [72 + 18, 18], [0, 0]),
     ],
     ids=lambda x: x.__name__ if callable(x) else None,
 )
@@ -434,9 +458,25 @@ def test_an_alias_that_would_get_a_gradient_is_refused():
         x.data[0] = w[0]
         return (x.data * x).sum()
 
+    def read_a_copy(x, w):
+        x.data = w[:]
+        w[0] = 1
+        return x.sum()
+
+    def reshape(x, w):
+        x.data = w[:1]
+        assert x.requires_grad
+        assert x.shape == (1,)
+        return x.sum()
+
     x, w = jnp.array([1.0, 2.0], jnp.float32), jnp.array([3.0, 4.0], jnp.float32)
-    with pytest.raises(torch.NotSupported, match="detach"):
-        jax.grad(torch.jax_view(lambda x, w: read(x * 1, w)), argnums=(0, 1))(x, w)
+    for function, message in {
+        read: "detach",
+        read_a_copy: r"\.data was given, .* after a write to that",
+        reshape: r"shape \(2,\) whose .data was given shape \(1,\)",
+    }.items():
+        with pytest.raises(torch.NotSupported, match=message):
+            jax.grad(torch.jax_view(lambda x, w, own=function: own(x * 1, w * 1)), argnums=(0, 1))(x, w)
     np.testing.assert_allclose(jax.grad(torch.jax_view(lambda x, w: read_anew(x * 1, w)))(x, w), [3, 2])
 
 

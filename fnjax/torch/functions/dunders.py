@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax._primitives.replace_primal import replace_primal
 from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
 from fnjax._torch_ops.registry import KNOWN
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection, takes_selections
 from fnjax.torch.dispatch.run import run
@@ -25,11 +25,10 @@ from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import check_castable, default_dtype
 from fnjax.torch.memory.root_settings import find_tensor_attribute
 from fnjax.torch.memory.strides import preserve
-from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.tensor import Derived, Detached, Tensor, is_known, make
 from fnjax.torch.names.machine import Device
 from fnjax.torch.names.registry import find_function
-from fnjax.torch.recording.gradient_mode import get_mode
-from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.overwrite import overwrite
 from fnjax.torch.views import strided
 from fnjax.torch.views.indexing import get_item, set_item, write
 from fnjax.torch.views.sections import unbind
@@ -93,21 +92,27 @@ def _set_component(part: Any) -> Callable[[Tensor, Any], None]:
 
 
 def _set_data(self: Tensor, new: Tensor) -> None:
-    if new.memory is self.memory and new.layout is self.layout and new.part == self.part:  # `x.data -= 1`
+    if not isinstance(new, (Tensor, Deferred)):
+        raise TypeError(f"Variable data has to be a tensor, but got {type(new).__name__}")
+    memory = new.memory
+    if memory is self.memory and new.layout is self.layout and new.part == self.part:  # `x.data -= 1`
         return
+    own, read = self.value, new.value
+    if own.requires_grad and new.dtype.kind not in {"float", "complex"}:
+        raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     for root in self.memory.roots:  # what forward saved is the tensor itself
         root.lose_guard()
-    own, mode = self.value, get_mode()
-    in_method = not mode.enabled and not mode.constant  # of a Function, which JAX does not differentiate
-    if not own.requires_grad and (in_method or is_known(new.array)):
-        self.memory, self.layout, self.dtype, self._cached = new.memory, new.layout, new.dtype, None
-        return
-    array = jax.lax.stop_gradient(new.array)
-    if own.requires_grad and array.shape == own.array.shape and array.dtype == own.array.dtype:
-        array = replace_primal(own.array, array)  # its gradient is that of the value which is read
-    value = Value(array, requires_grad=own.requires_grad, leaf=own.leaf)
-    made = make(array, new.dtype, value=value, strides=preserve(new.layout))
-    self.memory, self.layout, self.dtype, self._cached = made.memory, made.layout, made.dtype, None
+    shown = new
+    if own.requires_grad:  # with its own history, and so memory of its own
+        shown = make(None, new.dtype, value=overwrite(own, read.array), strides=preserve(new.layout))
+        for root in memory.roots:
+            root.part_from(shown.memory)
+        if new.layout is memory.layout and not (new.part or read.requires_grad or isinstance(memory, Derived)):
+            new.memory, new.layout, new._detached, new._cached = shown.memory, shown.layout, Detached(), None
+    self.memory, self.layout, self.dtype, self.part, self._cached = (
+        shown.memory, shown.layout, shown.dtype, shown.part, None,
+    )  # fmt: skip
+    self._detached = shown._detached or (Detached() if read.requires_grad and shown is new else None)
 
 
 def _binary(name: str, function: str, *, reflected: bool = False) -> Callable[..., Any]:

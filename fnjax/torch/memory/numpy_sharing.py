@@ -10,7 +10,8 @@ import numpy as np
 
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known
-from fnjax.torch.recording.graph import Storage, Value, overwrite, substitutes
+from fnjax.torch.recording.graph import Storage, Value, substitutes
+from fnjax.torch.recording.overwrite import overwrite
 
 VALUE, VERSION = (vars(Storage)[name] for name in ("value", "version"))
 

@@ -25,11 +25,11 @@ from fnjax.torch.recording.graph import (
     compute_view,
     find_kept,
     keep,
-    overwrite,
     replaced,
     substitutes,
 )
 from fnjax.torch.recording.journal import note_storage, refuse_in_branch
+from fnjax.torch.recording.overwrite import overwrite
 
 CPU = "cpu"
 

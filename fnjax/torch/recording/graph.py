@@ -13,7 +13,6 @@ import jax
 
 from fnjax._contexts import AUTOCAST
 from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
-from fnjax._primitives.replace_primal import replace_primal
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.journal import next_serial, note_storage
@@ -313,19 +312,6 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
         _branch.reset(token)
 
 
-def overwrite(old: Value, array: Any) -> Value:
-    """Return the value of a tensor after its array was replaced without autograd's knowledge, as by `.data`."""
-    is_hooked = old.hooks is not None and old.node is None
-    base = old.hooks.base if is_hooked else old
-    array = replace_primal(base.array, jax.lax.stop_gradient(array))
-    if old.node is None:
-        made = Value(array, requires_grad=old.requires_grad, leaf=old.leaf)
-        moved: Value = old.hooks.move(made) if is_hooked else made
-        return moved
-    with set_mode(Mode(enabled=True)):  # the history of the old value is kept in any gradient mode
-        return compute(lambda x: (replace_primal(x, array),), [old], "CopyBackwards")[0]
-
-
 class LostValue(Value):
     """Placeholder for a result of a Function, or an attribute of ctx, after a write to the argument that it copies."""
 
@@ -339,8 +325,9 @@ class LostValue(Value):
     def array(self) -> Any:
         """Raise NotSupported: the value after the write is not known."""
         raise NotSupported(
-            "what a Function returned or kept on ctx, and what shares memory with its argument, after a write to that",
-            "return or keep x.clone() in forward, or write to a clone",
+            "what a Function returned or kept on ctx, or .data was given, and what shares memory with another tensor, "
+            "after a write to that",
+            "return, keep or assign x.clone(), or write to a clone",
         )
 
 
@@ -411,15 +398,23 @@ class Storage:
         other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
         self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
 
-    def end_loans(self) -> None:
-        """Make reads of the copies that `lend` recorded raise, after a write to this memory."""
+    def part_from(self, other: Storage) -> None:
+        """Record that another storage is a copy of memory that PyTorch shares.
+
+        After a write to either, reads of the other raise.
+        """
+        self.borrowers.append(weakref.ref(other))
+        other.borrowers.append(weakref.ref(self))
+
+    def end_loans(self, source: Storage | None = None) -> None:
+        """Make reads of the recorded copies raise, after a write; not of `source`, from which the write came."""
         self.lose_guard()
         for other in (r() for r in self.borrowers):
-            if other is not None:
+            if other is not None and other is not source:
                 note_storage(other)
                 other.value = LostValue()
                 other.version += 1
-                other.end_loans()
+                other.end_loans(self)
 
     def lose_guard(self) -> None:
         """Set the flag for the calls whose ctx saves this memory, after a write."""
