@@ -1,10 +1,10 @@
 """Measure which mistakes `fnjax port --verify` finds.
 
-    python tools/port_search.py [--count 200] [--seed 0] [--others]
+    python tools/port_search.py [--count 200] [--seed 0] [--others] [--against fnjax.torch]
 
 The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: `--count` of
 them are drawn with a seed from all sites in the ports that agree with PyTorch, and each mutant is verified like a port.
-One that agrees is called 10,000 times with other numbers: if it agrees there too, it is listed as equivalent.
+One that agrees is called many times more with other numbers: if it agrees there too, it is listed as equivalent.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ from port_fetch import Package, wheel
 from port_mutants import Mutant, mutants
 
 import fnjax
+from fnjax.port.compare.reference import PYTORCH, REFERENCES
 from fnjax.port.verify import Verdict
-
-CALLS = 10_000
 
 
 def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: object) -> tuple[Verdict, set[int]]:
@@ -64,6 +63,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200, help="mutants to draw (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="for the draw (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each mutant (default: %(default)g)")
+    parser.add_argument("--calls", type=int, default=10_000, help="that show an equivalent one (default: %(default)s)")
+    parser.add_argument("--against", choices=REFERENCES, default=PYTORCH, help="the reference (default: %(default)s)")
     parser.add_argument("--others", action="store_true", help="the packages of port_others.txt")
     parser.add_argument("--cache", type=pathlib.Path, default=CACHE, help=f"where downloads are kept ({CACHE})")
     parser.set_defaults(kind="PURE")
@@ -83,14 +84,14 @@ def main() -> None:
     drawn = 0
     for path, name, code, mutant in sites:
         if path not in lines:
-            verdict, ran = verified(path, name, code, options.seconds)
+            verdict, ran = verified(path, name, code, options.seconds, against=options.against)
             lines[path] = ran if verdict.status == "verified" else set()
         if mutant.line not in lines[path]:
             continue
         drawn += 1
         if drawn % 20 == 0:  # else what was compiled fills the memory
             jax.clear_caches()
-        if verified(path, name, mutant.text, options.seconds)[0].status == "differs":
+        if verified(path, name, mutant.text, options.seconds, against=options.against)[0].status == "differs":
             table[mutant.kind]["differs"] += 1
         else:
             survivors.append((path, name, mutant))
@@ -100,8 +101,9 @@ def main() -> None:
             break
     print(f"{drawn} drawn, {len(survivors)} agree", flush=True)
     for path, name, mutant in survivors:
-        verdict, _ = verified(path, name, mutant.text, 30 * options.seconds, enough=CALLS, modes=("jit",))
-        found = "equivalent" if verdict.status == "verified" and verdict.calls >= CALLS else "missed"
+        more = {"enough": options.calls, "modes": ("jit",), "against": options.against}
+        verdict, _ = verified(path, name, mutant.text, 30 * options.seconds, **more)
+        found = "equivalent" if verdict.status == "verified" and verdict.calls >= options.calls else "missed"
         table[mutant.kind][found] += 1
         after = f", {verdict.calls} calls agree" if found == "missed" else ""
         print(f"- {found}: {mutant.kind} in {name}, line {mutant.line} of its port{after}", flush=True)

@@ -24,7 +24,7 @@ from fnjax.port.verify_command import DIFFERENT, add_search, check_search, read_
 
 WORDS = {VERIFIED: "right", REFUSED: "refused", DIFFERS: "different", NOT_TRIED: "not tried"}
 _VARIANTS = ("float64", "bfloat16", "non-contiguous", "second call")  # of verify.variants, which imports JAX
-_ENOUGH = 16  # calls in float32
+_ENOUGH = 17  # calls in float32
 
 
 def add(commands: Any) -> None:

@@ -47,18 +47,25 @@ class Array:
 
     Attributes:
         shape: its shape.
-        kind: one of KINDS, or `index` for integers from 0 on.
+        kind: one of KINDS, `index` for integers from 0 on, `at` for members of `around`, or `near` for either side.
         high: where an index ends.
+        around: numbers at which results may change.
     """
 
     shape: tuple[int, ...]
     kind: str = "normal"
     high: int = 0
+    around: tuple[float, ...] = ()
 
     def draw_entries(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """Draw the entries."""
         if self.kind == "index":
             return np.asarray(rng.integers(0, max(self.high, 1), self.shape))
+        if self.around:
+            sides = (0,) if self.kind == "at" else (-1, 1)
+            each = rng.permutation([(n, side * min(abs(n) or 1, 1)) for n in self.around for side in sides])
+            values, steps = (np.resize(column, self.shape) for column in each.T)
+            return np.asarray(values + steps * rng.uniform(0.05, 0.5, self.shape))
         return np.asarray(KINDS[self.kind](rng, self.shape))
 
 

@@ -48,6 +48,7 @@ ANNOTATED = {"bool": "bool", "int": "int", "float": "float", "str": "text", "dty
 KINDS_OF_LITERALS: dict[type, tuple[str, ...]] = dict.fromkeys((tuple, list), ("row",))
 KINDS_OF_LITERALS |= {bool: ("bool",), int: ("int", "dim", "size", "float"), float: ("float",), str: ("text",)}
 KINDS_OF_LITERALS[dict] = ("keys",)
+ARRAYS = {"tensor", "tensors", "mask", "index"}  # with which literals are compared, and which they are not
 FUNCTIONS = [
     *("lambda x, *a, **k: 2 * x", "lambda *a, **k: a[0] * a[-1]", "lambda *a, **k: a[0]"),
     *("lambda x, *a, **k: (x > 0) * 1.0", "lambda *a, **k: (a[0], a[-1])"),
@@ -121,7 +122,7 @@ def _drop_repeated(values: Sequence[Any]) -> list[Any]:
 
 
 def _is_of_kind(value: Any, kind: str) -> bool:
-    literal = any(kind in kinds for kinds in KINDS_OF_LITERALS.values())
+    literal = kind in ARRAYS or any(kind in kinds for kinds in KINDS_OF_LITERALS.values())
     return not literal or value is None or kind in KINDS_OF_LITERALS.get(type(value), ())
 
 

@@ -76,6 +76,31 @@ def list_sizes(tree: ast.Module) -> list[int]:
     return sorted(n for n in found if 1 < n < 33)
 
 
+def list_numbers(tree: ast.Module, qualname: str, methods: Mapping[str, Function] | None = None) -> set[float]:
+    """Return the numbers in a class, or in an operator's methods, and in what these read of the file.
+
+    Results may change where an argument has such a value.
+    """
+    name = qualname.rsplit(".", maxsplit=1)[-1]
+    bound: dict[str, list[ast.AST]] = {}
+    for node in [*tree.body, *ast.walk(tree)]:
+        if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+            bound.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.Assign) and node in tree.body:
+            for target in node.targets:
+                bound.setdefault(ast.unparse(target), []).append(node)
+    waiting = [*(methods or {}).values()] or bound.pop(name, [tree])
+    found: set[float] = set()
+    while waiting:
+        for node in ast.walk(waiting.pop()):
+            is_literal, value = _read_literal(node) if isinstance(node, (ast.Constant, ast.UnaryOp)) else (False, None)
+            if is_literal and type(value) in {int, float} and abs(value) < 1000:
+                found.add(float(value))
+            elif isinstance(node, ast.Name):
+                waiting += bound.pop(node.id, [])
+    return found
+
+
 class _HintReader:
     """Reader of how a class and the functions of its file use each parameter."""
 

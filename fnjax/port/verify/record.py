@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from fnjax.port.compare.reference import PYTORCH
 
 VERIFIED, DIFFERS, REFUSED, NOT_TRIED = "verified", "differs", "refused", "not tried"
 REMEDY = "give calls that it takes with --args or --cases"
+MORE_TIME = "a larger --seconds may be enough"
 ENOUGH = 60  # calls that agree
 WAITING = 4.0  # seconds that may pass for one of processor time: other processes run as well
 _A_VARIANT = 10.0  # seconds
@@ -58,6 +60,10 @@ class Job:
     against: str | None = None
     variants: Sequence[str] = ()
 
+    def read_port(self) -> str:
+        """Return the text of the port; an empty one of a module that is known by its name only."""
+        return self.port or (Path(self.place).read_text("utf-8") if self.place.endswith(".py") else "")
+
     @property
     def longest(self) -> float:
         """The processor time after which the process ends; before that the search limits its time itself."""
@@ -81,6 +87,7 @@ class Verdict:
         shown: the arrays that differ there.
         notes: what else there is to say.
         against: what ran the original: `pytorch` or `fnjax.torch`.
+        partial: whether it is verified by fewer calls than planned, as time was up.
     """
 
     name: str
@@ -95,6 +102,7 @@ class Verdict:
     shown: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     against: str = PYTORCH
+    partial: bool = False
 
     def make_json(self) -> dict[str, Any]:
         """Return the fields that are set."""
@@ -124,8 +132,12 @@ class Verdict:
         if self.status in {REFUSED, NOT_TRIED}:
             return f"{head}: {self.reason}{notes}"
         if self.status == VERIFIED:
-            agree = "calls agree" if self.calls != 1 else "call agrees"
-            return f"{head}: {self.calls} {agree}, {self._describe_lines()}{notes}"
+            calls = f"{self.calls} call{'s' * (self.calls != 1)}"
+            if self.partial:
+                return (
+                    f"{self.name}: agrees on {calls}, fewer than planned ({MORE_TIME}), {self._describe_lines()}{notes}"
+                )
+            return f"{head}: {calls} agree{'s' * (self.calls == 1)}, {self._describe_lines()}{notes}"
         shown = "".join(f"\n  {s}" for s in self.shown)
         called = f"torch.ops.{self.name.replace('::', '.')}" if "::" in self.name else f"{self.name}.apply"
         call = f"\n  {called}({self.call})\n  {self.write_command(original, ported)}"

@@ -24,7 +24,7 @@ from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
 from fnjax.port.compare.values import Inputs, Results, Values, make_values
 from fnjax.port.verify import extraction
 from fnjax.port.verify.calls import Array, Call, draw_call, make_recipe, read_arguments
-from fnjax.port.verify.hints import Hints, list_sizes, read_hints
+from fnjax.port.verify.hints import Hints, list_numbers, list_sizes, read_hints
 from fnjax.port.verify.lines import Lines
 from fnjax.port.verify.operators import find_operator_of_reference, make_operator, make_ported_operator
 from fnjax.port.verify.record import DIFFERS, ENOUGH, NOT_TRIED, REFUSED, REMEDY, VERIFIED, Job, Verdict
@@ -153,7 +153,11 @@ class Verification:
         self.calls = SandboxedCalls(self.comparing, self.lines, job.skipped, report)
         self.tree = ast.parse(job.text)
         self.calls.argnums = getattr(theirs, "argnums", None)  # of an operator
-        self.hints: list[Hints] = read_hints(self.tree, job.name, getattr(theirs, "methods", None))
+        methods = getattr(theirs, "methods", None)
+        self.hints: list[Hints] = read_hints(self.tree, job.name, methods)
+        numbers = list_numbers(self.tree, job.name, methods) | list_numbers(ast.parse(job.read_port()), job.name)
+        self.around = tuple(sorted(numbers))
+        self.planned = False  # whether all calls that have to be made have been made
         self.agreed = self.rounded = 0
         self.known = False  # whether second derivatives differ as they do of what forward saves
         self.varied: dict[str, None] = {}  # the variants that were compared
@@ -171,8 +175,10 @@ class Verification:
         if found is None or (isinstance(found, Tried) and self.calls.is_silent(found.ran)):
             return self._report_nothing()
         starts = [found] if isinstance(found, Tried) else found
+        latest = end + 0.5 * self.job.seconds + 5  # sooner than `longest`
         for tried in itertools.chain(starts, self._plan_calls(starts, search, end)):
-            if self.agreed and (measure_time() > end or self.agreed >= self.job.enough):
+            time_is_up = measure_time() > (end if self.planned else latest)
+            if self.agreed and (time_is_up or self.agreed >= self.job.enough):
                 break
             comparison = self.compare_call(tried)
             if comparison is None:
@@ -225,7 +231,8 @@ class Verification:
         if self.varied:
             notes = (*notes, f"also {', '.join(self.varied)}")
         unseen, count = tuple(self.lines.list_unseen(self.ran)), len(self.lines.all_own)
-        return Verdict(self.job.name, VERIFIED, "", self.agreed, count, unseen, notes=notes)
+        partial = not self.planned and self.agreed < self.job.enough
+        return Verdict(self.job.name, VERIFIED, "", self.agreed, count, unseen, notes=notes, partial=partial)
 
     def _report_nothing(self) -> Verdict:
         name = self.comparing.reference.name
@@ -263,16 +270,20 @@ class Verification:
         return found
 
     def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
-        """Yield other calls: each pattern of differentiated arguments, other values, then those unlike all before."""
+        """Yield the calls of the minimum, with numbers of the source first; then those unlike all before."""
         for start in starts:
             recipe, selected = start.call.recipe, Inputs(start.call.args).selected
+            for kind in ("near", "at") if self.around else ():
+                made = [replace(r, kind=kind, around=self.around) if _is_real(r) else r for r in recipe]
+                yield self.calls(draw_call(made, start.call.seed + 6, start.call.argnums))
             singles = [(i,) for i in selected] if len(selected) > 1 else []
             others = [tuple(c for c in selected if c != i) for i in selected] if len(selected) > 2 else []
             for argnums in [*singles, *others, ()][:12]:
                 yield self.calls(replace(start.call, argnums=argnums))
-            for kind in ("normal", "unit", "negative", "wide", "whole", "marks", "normal"):
+            for kind in ("normal", "unit", "negative", "wide", "whole", "marks"):
                 made = [replace(r, kind=kind) if _is_real(r) else r for r in recipe]
                 yield self.calls(draw_call(made, start.call.seed + 7, start.call.argnums))
+        self.planned = True
         half = measure_time() + 0.3 * (end - measure_time())
         rest = [t for start in starts for t in search.find_others(start, half)]
         seen, static = set(self.ran), {s.call.static for s in starts}
@@ -298,7 +309,9 @@ class Verification:
         if tried.problem or theirs is None or (tried.weak and self.agreed and not tried.ran - self.ran):
             return None
         # Where entries are equal or zero, PyTorch's second derivatives are not the slopes of its gradients.
-        if not self.job.second or any(isinstance(r, Array) and r.kind in {"whole", "marks"} for r in tried.call.recipe):
+        if not self.job.second or any(
+            isinstance(r, Array) and r.kind in {"whole", "marks", "at"} for r in tried.call.recipe
+        ):
             theirs = replace(theirs, seconds=[])
         call = tried.call
         self.report("comparing", call=call.write_arguments(), count=self.agreed)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from fnjax.port.compare.reference import PYTORCH, choose_reference, describe_reference
-from fnjax.port.verify.record import NOT_TRIED, REMEDY, VERIFIED, WAITING, Job, Verdict
+from fnjax.port.verify.record import MORE_TIME, NOT_TRIED, REMEDY, VERIFIED, WAITING, Job, Verdict
 
 STARTING = 300.0  # seconds until the reference, JAX and the class are loaded
 RESTARTS = 3
@@ -138,7 +138,7 @@ class _Run:
 
     def _note_time(self) -> None:
         self.killed = f"it did not end in {self.job.seconds:.0f} seconds"
-        self.remedy = "a larger --seconds may be enough"
+        self.remedy = MORE_TIME
 
     def describe_end(self) -> Verdict:
         """Return the verdict where the process ended by itself."""
