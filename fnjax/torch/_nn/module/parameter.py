@@ -129,7 +129,7 @@ Tensor.__deepcopy__ = copy_leaf  # installed here, as functions.dunders installs
 
 def set_value(tensor: Tensor, given: Any) -> None:
     """Set the value of a parameter or buffer of a copy of a module; views of its memory change with it."""
-    flag = tensor.requires_grad
+    flag = tensor.requires_grad and tensor.is_leaf  # a buffer may have a history by now
     if tensor.value.hooks:
         raise NotSupported(
             "a hook that was registered on a parameter before the call, which gives the parameter another value",
