@@ -7,7 +7,7 @@ from typing import Any
 from fnjax.torch._autograd import checkpoint, grad_mode, transforms
 from fnjax.torch._nn import known_layers
 from fnjax.torch._nn.layers import containers
-from fnjax.torch._nn.module import functional_call, module, parameter
+from fnjax.torch._nn.module import functional_call, module, parameter, scan
 from fnjax.torch._nn.module.nnx import nnx
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.errors import NotSupported
@@ -39,6 +39,7 @@ ENTERING = (
     containers,
     known_layers,
     functional_call,
+    scan,
 )  # names of torch, when they are imported
 _HERE = (NotSupported, execute_block, jax_view, torch_view, import_module, load, seed, Tensor, nnx)
 OWN = {x.__name__: x for x in _HERE}

@@ -618,3 +618,145 @@ def test_stacked_modules_are_the_modules():
     ]:
         with pytest.raises(RuntimeError, match=message):
             torch.func.stack_module_state(models)
+
+
+class Residual(torch.nn.Module):
+    """A block with a buffer that forward writes to, and random numbers."""
+
+    def __init__(self, n, p=0.0):
+        super().__init__()
+        self.linear, self.drop = torch.nn.Linear(n, n), torch.nn.Dropout(p)
+        self.register_buffer("mean", torch.zeros(n))
+
+    def forward(self, x, scale):
+        if self.training:
+            self.mean.mul_(0.5).add_(0.5 * x.mean(0))
+        return x + self.drop(torch.tanh(self.linear(x - self.mean))) * scale
+
+
+class Residuals(torch.nn.Module):
+    """Such blocks, called by a function."""
+
+    def __init__(self, blocks, call):
+        super().__init__()
+        self.blocks, self.call = blocks, call
+
+    def forward(self, x, scale):
+        return self.call(self.blocks, x, scale)
+
+
+def make_residuals(n=3, **options):
+    with torch.seed(0):
+        return torch.nn.ModuleList([Residual(4, **options) for _ in range(n)])
+
+
+def call_blocks(blocks, x, scale):
+    for block in blocks:
+        x = block(x, scale)
+    return x
+
+
+CARRIED = jnp.linspace(-1.0, 2.0, 20, dtype="float32").reshape(5, 4) ** 2
+SCALE = jnp.linspace(0.5, 1.0, 4, dtype="float32")
+
+
+def stack_states(states):
+    """Return the stacked arrays of the states of blocks by the names of one block."""
+    arrays = {name: jnp.asarray(getattr(value, "array", value)) for name, value in states.items()}
+    if any(name.startswith("blocks.0.block") for name in arrays):
+        return {name.removeprefix("blocks.0.block."): value for name, value in arrays.items()}
+    names = [name.removeprefix("blocks.0.") for name in arrays if name.startswith("blocks.0.")]
+    return {name: jnp.stack([arrays[f"blocks.{i}.{name}"] for i in range(3)]) for name in names}
+
+
+def test_scanned_blocks_are_a_loop_over_them():
+    """Results, new buffers and gradients of scan_modules and StackedModules, by JAX and by torch.autograd."""
+    loop = Residuals(make_residuals(), call_blocks)
+    scan = Residuals(make_residuals(), lambda *args: torch.func.scan_modules(*args, checkpoint=True))
+    stacked = Residuals(torch.nn.ModuleList([torch.nn.StackedModules(make_residuals())]), call_blocks)
+    found = []
+    for model in (loop, scan, stacked):
+        params, buffers = torch.jax_view((dict(model.named_parameters()), dict(model.named_buffers())))
+
+        def loss(params, buffers, x, scale, model=model):
+            y, new = torch.func.stateful_call(model, {**params, **buffers}, (x, scale))
+            return (y * jnp.cos(y)).sum(), new
+
+        by_jax = jax.jit(jax.value_and_grad(loss, (0, 2, 3), has_aux=True))
+        (value, new), (grads, *others) = by_jax(params, buffers, CARRIED, SCALE)
+        found.append((value, stack_states(new), stack_states(grads), others))
+        x = torch.torch_view(CARRIED).requires_grad_()
+        y = model(x, torch.torch_view(SCALE))
+        model.eval()  # what torch.autograd differentiates was called before
+        (y * y.cos()).sum().backward()
+        own = stack_states({name: p.grad for name, p in model.named_parameters()})
+        found.append((value, stack_states(dict(model.named_buffers())), own, [x.grad.array, others[1]]))
+    for each in found[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), each, found[0])
+
+
+def test_scanned_blocks_are_traced_once_and_draw_apart():
+    """The program does not grow with the blocks; each draws numbers of its own, the same ones in backward."""
+    blocks = [torch.nn.Sequential(torch.nn.Dropout()) for _ in range(3)]
+    ones = jnp.ones(2000)
+
+    def draw(x, key, n=3, checkpoint=True):
+        with torch.seed(key):
+            return torch.func.scan_modules(blocks[:n], x, checkpoint=checkpoint)
+
+    for checkpoint in (False, True):
+        y, pullback = jax.vjp(lambda x, c=checkpoint: draw(x, jax.random.key(0), checkpoint=c), ones)
+        assert 0.08 < float((y == 8).mean()) < 0.17  # an eighth, if they are independent
+        np.testing.assert_array_equal(pullback(ones)[0], y)
+    assert bool((draw(ones, jax.random.key(1)) != y).any())
+    texts = []
+    for n in (2, 5):
+        model = torch.nn.StackedModules(make_residuals(n, p=0.5))
+        params = torch.jax_view(dict(model.named_parameters()))
+
+        def loss(params, key, model=model):
+            with torch.seed(key):
+                return torch.func.functional_call(model, params, (CARRIED, SCALE)).sum()
+
+        texts.append(jax.jit(jax.grad(loss)).trace(params, jax.random.key(0)).lower().as_text())
+    assert texts[0].count("\n") == texts[1].count("\n")
+
+
+def test_blocks_that_cannot_be_scanned_are_refused():
+    """Blocks that differ, by the first difference; other shapes; what a program of one block would lose."""
+    scan = torch.func.scan_modules
+    outside = torch.ones(4, requires_grad=True)
+    shared, (first, longer), (kept, eval_mode) = make_residuals(1), make_residuals(2), make_residuals(2)
+    longer.drop.p = 0.5
+    eval_mode.drop.eval()
+    with torch.seed(0):
+        wide = [torch.nn.Linear(4, 4), torch.nn.Linear(4, 5)]
+
+    class Reads(torch.nn.Module):
+        def forward(self, x):
+            return x * outside
+
+    for error, call, message in [
+        (ValueError, lambda: scan([], CARRIED), "at least one module"),
+        (ValueError, lambda: scan([first, longer], CARRIED, SCALE), r"0 and 1 differ: drop.p is 0.0 and 0.5"),
+        (ValueError, lambda: scan([kept, eval_mode], CARRIED, SCALE), r"drop.training is True and False"),
+        (ValueError, lambda: torch.nn.StackedModules([first, Reads()]), "__class__ is Residual and Reads"),
+        (ValueError, lambda: scan(wide, CARRIED), r"out_features is 4 and 5"),
+        (TypeError, lambda: scan(wide[1:], CARRIED), r"(?s)Linear.*expected: float32\[5, 4\].*got: float32\[5, 5\]"),
+        (torch.NotSupported, lambda: scan([*shared] * 2, CARRIED, SCALE), "in blocks that share it"),
+        (torch.NotSupported, lambda: scan([Reads(), Reads()], CARRIED), r"(?s)Reads.forward reads.*as an argument"),
+        (torch.NotSupported, lambda: jax.jit(lambda x: scan([kept], x, SCALE))(CARRIED), "writes to '0.mean'"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    np.testing.assert_array_equal(scan(wide[:1] * 2, CARRIED), wide[0](wide[0](CARRIED)))
+
+
+def test_a_buffer_with_a_history_is_given_as_any_other():
+    """After a call that left a gradient's history in a buffer, the same state gives the same numbers."""
+    block, given = make_residuals(1)[0], {"mean": torch.zeros(4)}
+    x = torch.torch_view(CARRIED).requires_grad_()
+    found = [block(x, 1.0) if i == 1 else torch.func.functional_call(block, given, (x, 1.0)) for i in range(3)]
+    assert block.mean.requires_grad
+    for y in found[1:]:
+        np.testing.assert_array_equal(y.detach(), found[0].detach())

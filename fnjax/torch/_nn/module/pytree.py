@@ -42,11 +42,7 @@ class _Form:
             path: {k: v for k, v in vars(module).items() if isinstance(v, _PLAIN)}
             for path, module in model.named_modules()
         }
-        others = tuple(
-            (path, type(module), *((k, _sign(v)) for k, v in vars(module).items() if k not in _OURS))
-            for path, module in model.named_modules()
-        )
-        self._facts = (tuple(values), tuple(self.trained.values()), others)
+        self._facts = (tuple(values), tuple(self.trained.values()), _list_attributes(model))
 
     @functools.cached_property
     def storages(self) -> list[Any]:
@@ -58,6 +54,40 @@ class _Form:
 
     def __hash__(self) -> int:
         return hash(self._facts[0])
+
+
+def _list_attributes(model: Any) -> dict[str, Any]:
+    """Return keys by which the classes and attributes of a module and its submodules are compared, by their names."""
+    found: dict[str, Any] = {}
+    for path, module in model.named_modules():
+        start = path and f"{path}."
+        found[f"{start}__class__"] = type(module)
+        found |= {start + name: _sign(value) for name, value in vars(module).items() if name not in _OURS}
+    return found
+
+
+def find_difference(first: Any, second: Any) -> str:
+    """Return the first name of what differs between two modules, with both; "" if only values of tensors differ."""
+    facts: list[dict[str, Any]] = []
+    for model in (first, second):
+        tensors = {name: (str(t.dtype), tuple(t.shape), t.requires_grad) for name, t in _locate(model).items()}
+        facts.append(_list_attributes(model) | tensors)
+    x, y = facts
+    name = next((n for n in x | y if (n in x, x.get(n)) != (n in y, y.get(n))), None)
+    return "" if name is None else f"{name} is {_show(x, name)} and {_show(y, name)}"
+
+
+def _show(facts: dict[str, Any], name: str) -> str:
+    if name not in facts:
+        return "missing"
+    fact = facts[name]
+    if isinstance(fact, type):
+        return fact.__name__
+    if fact[0] in _PLAIN:
+        return repr(fact[1])
+    if len(fact) == 3 and isinstance(fact[0], str):
+        return f"{fact[0]}{list(fact[1])}{' that requires grad' if fact[2] else ''}"
+    return f"one {fact[0].__name__}"
 
 
 def _sign(value: Any) -> Any:
