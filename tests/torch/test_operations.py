@@ -213,6 +213,21 @@ def test_divisors_that_broadcast_divide(name, dtype):
         np.testing.assert_array_equal(f(jnp.asarray(x)), theirs(x))
 
 
+def test_quotients_of_quotients_divide():
+    """XLA makes one division of two, `rsqrt` of 1 / sqrt(x), and x * exp(-y) of x / exp(y)."""
+
+    def run(x, sqrt, exp):
+        s, t = x[0], x[:, :1]
+        return x / s / 3, x / t / t, x / 7 / 3, x / (s / 7), 1 / (1 / x), 1 / sqrt(x + s), x / sqrt(x), x / exp(t / 9)
+
+    x = _ROWS.astype(np.float32)
+    ours = torch.jax_view(lambda x: run(x, torch.sqrt, torch.exp))
+    exp = torch.jax_view(torch.exp)
+    for f in (ours, jax.jit(ours)):
+        for found, expected in zip(f(jnp.asarray(x)), run(x, np.sqrt, lambda y: np.asarray(exp(y))), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_gradients_of_quotients_divide():
     """The gradient of the dividend is a quotient, too."""
     x, s, g = (jnp.asarray(_ROWS[i : i + n] + 0.3, jnp.float32) for i, n in ((0, 400), (0, 1), (50, 400)))

@@ -15,14 +15,25 @@ def _difference(a, b):
     return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
 
 
+def _opaque(x):
+    """Return floats unchanged; XLA does not simplify a division with the operation that computes them."""
+    if not isinstance(x, jax.Array) or x.dtype not in (np.float32, np.float64):
+        return x
+    bits = jnp.finfo(x.dtype)
+    return jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
+
+
 def _quotient(a, b):
-    """Return a / b as a division rounds it: XLA multiplies by 1 / b where b is a constant or broadcasts."""
+    """Return a / b as a division rounds it.
+
+    XLA multiplies by 1 / b where b is a constant or broadcasts, and has others for x / s / t and 1 / sqrt(x).
+    """
     own = jnp.result_type(a, b)
     is_power = isinstance(b, (int, float)) and abs(math.frexp(b)[0]) == 0.5  # of two: its reciprocal is exact
     if is_power or not jnp.issubdtype(own, jnp.floating):
         return a / b
-    a = jnp.asarray(a, own)
-    return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), b)  # nothing is, but XLA does not know that
+    a = _opaque(jnp.asarray(a, own))
+    return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), _opaque(b))  # nothing is, but XLA does not know that
 
 
 def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
@@ -38,8 +49,7 @@ def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
 
 def _rsqrt(x):
     """Return 1 / sqrt(x), which XLA makes an approximation of."""
-    root = jnp.sqrt(x)
-    return 1 / jnp.where(root < -jnp.inf, 1, root) if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.rsqrt(x)
+    return 1 / _opaque(jnp.sqrt(x)) if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.rsqrt(x)
 
 
 def _power(x, exponent):

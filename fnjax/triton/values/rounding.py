@@ -45,9 +45,15 @@ def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
 
 
 def quotient(xp: Any, x: Any, y: Any) -> Any:
-    """Return x / y as a division rounds it: XLA multiplies by 1 / y where y is a constant or broadcasts."""
+    """Return x / y as a division rounds it.
+
+    XLA multiplies by 1 / y where y is a constant or broadcasts, and has others for x / s / t and 1 / sqrt(x).
+    """
     if xp is np:
         return np.divide(x, y)
+    info = finfo(x.dtype)
+    if info.bits >= 32:  # XLA does not simplify a division with what computes these
+        x, y = (lax.reduce_precision(v, info.nexp, info.nmant) for v in (x, y))
     return x / jnp.where(x < -jnp.inf, lax.stop_gradient(x), y)  # nothing is, but XLA does not know that
 
 
